@@ -1,0 +1,80 @@
+"""A fault-tolerant parameter-server training platform on Dask.
+
+The names below are what programs use; each is fetched from its package when it is first asked for, so that importing
+psplatform loads neither Dask nor torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from psplatform.core.plan import Stop
+    from psplatform.jobs.job import Job
+    from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, Additive, Group, RMSProp
+    from psplatform.jobs.schedules import Constant, Cosine, StepDecay
+    from psplatform.jobs.stragglers import SlowServers, Stragglers
+    from psplatform.policies.registry import make_policy
+    from psplatform.runtime.launch import train
+    from psplatform.runtime.run import Run, attach
+    from psplatform.tasks.seam import Evaluation, Task, Update
+
+_HOMES = {
+    "AdaGrad": "psplatform.jobs.optimizers",
+    "Adam": "psplatform.jobs.optimizers",
+    "Additive": "psplatform.jobs.optimizers",
+    "Constant": "psplatform.jobs.schedules",
+    "Cosine": "psplatform.jobs.schedules",
+    "Evaluation": "psplatform.tasks.seam",
+    "Group": "psplatform.jobs.optimizers",
+    "Job": "psplatform.jobs.job",
+    "RMSProp": "psplatform.jobs.optimizers",
+    "Run": "psplatform.runtime.run",
+    "SGD": "psplatform.jobs.optimizers",
+    "SlowServers": "psplatform.jobs.stragglers",
+    "StepDecay": "psplatform.jobs.schedules",
+    "Stop": "psplatform.core.plan",
+    "Stragglers": "psplatform.jobs.stragglers",
+    "Task": "psplatform.tasks.seam",
+    "Update": "psplatform.tasks.seam",
+    "attach": "psplatform.runtime.run",
+    "make_policy": "psplatform.policies.registry",
+    "train": "psplatform.runtime.launch",
+}
+
+__all__ = [
+    "SGD",
+    "AdaGrad",
+    "Adam",
+    "Additive",
+    "Constant",
+    "Cosine",
+    "Evaluation",
+    "Group",
+    "Job",
+    "RMSProp",
+    "Run",
+    "SlowServers",
+    "StepDecay",
+    "Stop",
+    "Stragglers",
+    "Task",
+    "Update",
+    "__version__",
+    "attach",
+    "make_policy",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'psplatform' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,55 @@
+"""Following a run to its end: progress, Ctrl-C, the closing words."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from psplatform.cli.progress import ProgressLine, closing
+from psplatform.errors import PsplatformError
+
+if TYPE_CHECKING:
+    from psplatform.runtime.run import Run
+
+
+def follow(run: Run, line: ProgressLine, *, as_json: bool, stop_on_interrupt: bool = True) -> None:
+    """Show the run until it is over, then its summary.
+
+    The first Ctrl-C stops the run and the second leaves it, or, without `stop_on_interrupt`, the first leaves it.
+
+    Raises
+    ------
+    PsplatformError
+        Why the run failed, after its summary was shown.
+    """
+    failure: PsplatformError | None = None
+    try:
+        _wait(run, line, stop_on_interrupt=stop_on_interrupt)
+    except PsplatformError as error:
+        failure = error
+    line.__exit__()
+    show(run.metrics(), as_json=as_json, failure=failure)
+    if failure is not None:
+        raise failure
+
+
+def show(summary: dict[str, Any], *, as_json: bool, failure: PsplatformError | None = None) -> None:
+    """Print a summary, for people or as one JSON object."""
+    if as_json:
+        click.echo(json.dumps({**summary, **({"error": str(failure)} if failure else {})}))
+    elif "run" in summary:
+        Console(highlight=False).print(closing(summary))
+
+
+def _wait(run: Run, line: ProgressLine, *, stop_on_interrupt: bool) -> None:
+    try:
+        run.wait(progress=line.summary)
+    except KeyboardInterrupt:
+        if not stop_on_interrupt:
+            return
+        line.say("stopping; press Ctrl-C again to leave the run alone")
+        run.stop("interrupted at the keyboard")
+        run.wait(timeout_s=60, progress=line.summary)

@@ -1,0 +1,104 @@
+"""One live line about a run on standard error, and the closing summary for people."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Final
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+_PLAIN_EVERY_S: Final = 2.0
+"""Between two lines where standard error is no terminal."""
+
+
+class ProgressLine:
+    """Shows how a run stands: rewritten in place on a terminal, now and then a new line elsewhere."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._live: Live | None = None
+        self._began = time.monotonic()
+        self._last = 0.0
+
+    def __enter__(self) -> ProgressLine:
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._live is not None:
+            self._live.__exit__(None, None, None)
+
+    def say(self, text: str) -> None:
+        """Show a step of starting."""
+        self._show(f"{text} ...", always=True)
+
+    def summary(self, summary: dict[str, Any]) -> None:
+        """Show how the run stands."""
+        self._show(one_line(summary), always=False)
+
+    def _show(self, text: str, *, always: bool) -> None:
+        text = f"{time.monotonic() - self._began:5.1f} s  {text}"
+        if self._live is not None:
+            self._live.update(Text(text))
+        elif always or time.monotonic() - self._last >= _PLAIN_EVERY_S:
+            self._last = time.monotonic()
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+
+
+def one_line(summary: dict[str, Any]) -> str:
+    """Return version, loss, accuracy, workers, waiting and drops in one line."""
+    alive = sum(one["status"] not in ("lost", "left") for one in summary["slots"].values())
+    parts = [
+        f"version {summary['updates']}",
+        f"loss {_number(summary['loss'])}",
+        f"accuracy {_number(summary['accuracy'])}",
+        f"{alive} workers",
+        f"{summary['updates_per_second']:.1f} updates/s",
+        f"waiting {summary['waiting_fraction']:.0%}",
+        f"staleness {summary['staleness']['mean']:.1f}",
+    ]
+    if summary["dropped"]["total"]:
+        parts.append(f"dropped {summary['dropped']['total']}")
+    return "  ".join(parts)
+
+
+def closing(summary: dict[str, Any]) -> Table:
+    """Return the closing summary as a table."""
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    table.add_column()
+    for name, text in _rows(summary):
+        table.add_row(name, text)
+    return table
+
+
+def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    drops = ", ".join(f"{count} {reason}" for reason, count in summary["dropped"]["by_reason"].items())
+    staleness = summary["staleness"]
+    applied, gradients = summary["applied"], summary["gradients"]
+    rows = [
+        ("outcome", f"{summary['outcome']} ({summary['detail']})"),
+        ("accuracy", f"{_number(summary['accuracy'])} on held-out data"),
+        ("loss", f"{_number(summary['loss'])} in training, {_number(summary['evaluation_loss'])} held out"),
+        ("time", f"{summary['seconds']:.1f} s, {summary['updates_per_second']:.1f} updates per second"),
+        ("updates", f"{summary['updates']} in {summary['commits']} commits of {applied} of {gradients} gradients"),
+        ("staleness", f"mean {staleness['mean']:.2f}, at most {staleness['max']} versions"),
+        ("dropped", f"{summary['dropped']['total']}" + (f" ({drops})" if drops else "")),
+        ("waiting", f"{summary['waiting_fraction']:.0%} of the workers' time"),
+        ("policy", f"{summary['policy']} {summary['policy_parameters'] or ''}".strip()),
+        ("run", f"{summary['run']}: {summary['workers']} workers, {summary['shards']} shards"),
+        ("store", str(summary["store"])),
+    ]
+    rows += [("incident", f"{one['at']:.1f} s: {one['text']}") for one in summary["incidents"][-5:]]
+    return rows
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

@@ -1,0 +1,59 @@
+"""``psplatform runs``: what a store or a scheduler knows of runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from psplatform.cli.follow import show
+
+
+@click.command()
+@click.argument("store", required=False, metavar="[STORE|FOLDER]")
+@click.option("--scheduler", metavar="ADDRESS", help="List the runs that go on there instead.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
+def runs(store: str | None, *, scheduler: str | None, as_json: bool) -> None:
+    """Show the run in STORE, list those in a FOLDER of stores (runs/ if none is given), or those on a scheduler."""
+    from psplatform.runtime.run import Run  # noqa: PLC0415  brings Dask
+
+    if scheduler is not None:
+        _show_table(_on(scheduler), as_json=as_json)
+    elif store is not None and not _is_folder_of_stores(Path(store)):
+        from psplatform.replication.store import describe_run  # noqa: PLC0415  brings Zarr
+
+        run = Run(describe_run(store)["run"], store)
+        show(run.metrics(), as_json=as_json)
+    else:
+        _show_table(_below(Path(store or "runs")), as_json=as_json)
+
+
+def _is_folder_of_stores(path: Path) -> bool:
+    return path.is_dir() and not (path / "zarr.json").exists()
+
+
+def _below(folder: Path) -> list[dict[str, str]]:
+    from psplatform.replication.store import describe_run  # noqa: PLC0415  brings Zarr
+
+    stores = sorted(path.parent for path in folder.glob("*/zarr.json"))
+    described = [(store, describe_run(str(store))) for store in stores]
+    return [{"run": one["run"], "outcome": one.get("outcome", "open"), "store": str(store)} for store, one in described]
+
+
+def _on(scheduler: str) -> list[dict[str, str]]:
+    from psplatform.runtime.launch import connect  # noqa: PLC0415  brings Dask
+    from psplatform.runtime.run import runs_on  # noqa: PLC0415
+
+    with connect(scheduler) as client:
+        return [{"run": run, "outcome": "running", "store": ""} for run in runs_on(client)]
+
+
+def _show_table(rows: list[dict[str, str]], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"runs": rows}))
+        return
+    for row in rows:
+        click.echo(f"{row['run']:32} {row['outcome']:16} {row['store']}")
+    if not rows:
+        click.echo("no runs")

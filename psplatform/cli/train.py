@@ -1,0 +1,189 @@
+"""``psplatform train``: a bundled workload, or the job in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from psplatform.cli.progress import ProgressLine
+from psplatform.errors import ConfigurationError
+
+_STOPS = ("updates", "epochs", "seconds", "target_loss", "target_accuracy")
+_PLAIN = (
+    "workers",
+    "max_workers",
+    "shards",
+    "batch_size",
+    "sampling",
+    "seed",
+    "store",
+    "device",
+    "transport",
+    "evaluate_every",
+    "clip_norm",
+    "schedule",
+    "stragglers",
+    "slow_servers",
+)
+
+
+def job_options(command: Any) -> Any:
+    """Add the options that describe a job to a click command."""
+    options = [
+        click.option("--policy", metavar="NAME", help="Synchronisation policy; see `psplatform policies`. [bsp]"),
+        click.option("-o", "policy_options", multiple=True, metavar="KEY=VALUE", help="Parameter of the policy."),
+        click.option("-w", "workload_options", multiple=True, metavar="KEY=VALUE", help="Option of the workload."),
+        click.option("--workers", metavar="N", help="Gradient workers; all that are there if not given."),
+        click.option("--max-workers", metavar="N", help="Most gradient workers, those that join later included."),
+        click.option("--shards", metavar="S", help="Parts the parameters are divided into. [1]"),
+        click.option("--optimizer", metavar="NAME", help="sgd, adam, adagrad, rmsprop or additive. [sgd]"),
+        click.option("--lr", type=float, help="Learning rate."),
+        click.option("--momentum", type=float, help="Momentum of sgd or rmsprop."),
+        click.option("--schedule", metavar="NAME", help="constant, step or cosine (parameters in a job file)."),
+        click.option("--clip-norm", metavar="X", help="Largest norm of a commit's mean gradient."),
+        click.option("--batch-size", metavar="N", help="Samples of one gradient."),
+        click.option("--sampling", metavar="RULE", help="epoch or replacement. [epoch]"),
+        click.option("--updates", type=int, help="Stop at this version."),
+        click.option("--epochs", type=float, help="Stop after so many passes over the data."),
+        click.option("--seconds", type=float, help="Stop after so many seconds."),
+        click.option("--target-loss", type=float, help="Stop when the held-out loss is at most this."),
+        click.option("--target-accuracy", type=float, help="Stop when the held-out accuracy is at least this."),
+        click.option("--evaluate-every", metavar="N", help="Updates between evaluations. [50]"),
+        click.option("--stragglers", metavar="SPEC", help="Slowness of workers, such as 'slow:chance=0.1,factor=4'."),
+        click.option("--slow-servers", metavar="SPEC", help="Slowness of servers: 'shards=0,seconds=1,chance=0.05'."),
+        click.option("--device", metavar="NAME", help="auto, cpu, cuda ... [auto]"),
+        click.option("--transport", metavar="NAME", help="auto, shared-memory or comms. [auto]"),
+        click.option("--seed", metavar="N", help="Seed of everything random. [0]"),
+        click.option("--store", metavar="PATH", help="Path or URL where the run persists. [a new one below runs/]"),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("what", metavar="WORKLOAD|JOB.YAML")
+@click.option("--scheduler", metavar="ADDRESS", help="Scheduler to run on; a cluster on this machine if not given.")
+@job_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
+def train(what: str, *, scheduler: str | None, as_json: bool, **given: Any) -> None:
+    """Train WORKLOAD (digits, mlp, mnist, cifar10), or the job described in a YAML file, and watch it."""
+    fields = job_fields(what, given)
+    scheduler = scheduler or fields.pop("scheduler", None)
+    run_job(fields, scheduler, as_json=as_json)
+
+
+def run_job(fields: Mapping[str, Any], scheduler: str | None, *, as_json: bool) -> None:
+    """Start the job and follow it to its end."""
+    # Loaded here, when it is known that the arguments make sense, because it takes seconds.
+    from psplatform.cli.follow import follow  # noqa: PLC0415
+    from psplatform.jobs.job import Job  # noqa: PLC0415
+
+    job = Job(**_checked_policy(fields))
+    with ProgressLine() as line:
+        line.say("loading")
+        from psplatform.runtime.launch import connect, train  # noqa: PLC0415
+
+        client = connect(scheduler) if scheduler else None
+        run = train(job, client, report=line.say)
+        try:
+            follow(run, line, as_json=as_json)
+        finally:
+            run.close()
+            if client is not None:
+                client.close()
+
+
+def job_fields(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the job's fields: the file's or the workload's own, overridden by the command line's.
+
+    Raises
+    ------
+    ConfigurationError
+        If the file or an option cannot be understood.
+    """
+    fields = _from_file(Path(what)) if what.endswith((".yaml", ".yml")) else {"workload": what}
+    fields |= {name: given[name] for name in _PLAIN if given.get(name) is not None}
+    if given.get("policy"):
+        fields["policy"] = given["policy"]
+        fields.pop("policy_options", None)
+    for field, option in (("policy_options", "policy_options"), ("options", "workload_options")):
+        fields[field] = {**fields.get(field, {}), **_pairs(given.get(option, ()), field)}
+    defaults = _workload_defaults(fields)
+    fields.setdefault("batch_size", int(defaults["batch_size"]) if "batch_size" in defaults else 32)
+    fields["optimizer"] = _optimizer(fields.get("optimizer"), given, defaults)
+    fields["stop"] = _stop(fields.get("stop", {}), given, defaults)
+    fields["stragglers"] = _stragglers(fields.get("stragglers"))
+    return fields
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    import yaml  # noqa: PLC0415  only job files need it
+
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"cannot read the job file {path}: {error}", field="job") from error
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"the job file {path} must be a mapping of a job's fields", field="job")
+    return content
+
+
+def _workload_defaults(fields: Mapping[str, Any]) -> Mapping[str, float]:
+    from psplatform.workloads.registry import find_workload  # noqa: PLC0415  brings numpy
+
+    return find_workload(str(fields["workload"])).defaults if "workload" in fields else {}
+
+
+def _optimizer(described: Any, given: Mapping[str, Any], defaults: Mapping[str, float]) -> dict[str, Any]:
+    spec = {"name": described} if isinstance(described, str) else dict(described or {})
+    spec["name"] = given.get("optimizer") or spec.get("name", "sgd")
+    if spec == {"name": "sgd"}:
+        spec |= {name: defaults[name] for name in ("lr", "momentum") if name in defaults}
+    return spec | {name: given[name] for name in ("lr", "momentum") if given.get(name) is not None}
+
+
+def _stop(described: Any, given: Mapping[str, Any], defaults: Mapping[str, float]) -> dict[str, Any]:
+    asked = {name: given[name] for name in _STOPS if given.get(name) is not None}
+    if asked or described:
+        return {**(described or {}), **asked}
+    # Three times the passes that the workload needs by itself: slower policies get there too, and every run ends.
+    stop = {name: defaults[name] for name in ("target_accuracy",) if name in defaults}
+    return {**stop, **({"epochs": 3 * defaults["epochs"]} if "epochs" in defaults else {"updates": 1000})}
+
+
+def _stragglers(described: Any) -> Any:
+    if not isinstance(described, str):
+        return described
+    from psplatform.jobs.stragglers import Stragglers  # noqa: PLC0415  brings numpy
+
+    return Stragglers.parse(described, read=_read_trace)
+
+
+def _read_trace(name: str) -> str:
+    try:
+        return Path(name).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read the trace {name}: {error}", field="stragglers") from error
+
+
+def _checked_policy(fields: Mapping[str, Any]) -> dict[str, Any]:
+    # Before torch and Dask are loaded, so that a wrong name is refused at once.
+    from psplatform.policies.registry import make_policy  # noqa: PLC0415
+
+    if isinstance(fields.get("policy", "bsp"), str):
+        make_policy(fields.get("policy", "bsp"), fields.get("policy_options"))
+    return dict(fields)
+
+
+def _pairs(texts: tuple[str, ...], field: str) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise ConfigurationError(f"write options as KEY=VALUE, not {text!r}", field=field)
+        pairs[name.strip()] = value.strip()
+    return pairs

@@ -1,0 +1,24 @@
+"""The coordinator, the one place where order is decided, as five small desks over one state.
+
+=============  =====================================================================
+``state``      what the coordinator knows; also the `View` that policies read
+``membership`` who joins and leaves
+``admission``  what becomes of an announced gradient
+``commits``    order: deciding commits, clipping, noting when they are visible
+``releases``   who goes on, and when the pool is committed
+``ending``     stop conditions, the last evaluation, saving the model
+=============  =====================================================================
+
+Rules that hold whatever the policy says:
+
+* A gradient is named (slot, sequence); the second announcement of one is ignored, one from a dismissed process is void.
+* A gradient that is not finite is never applied.  When every live worker's latest gradient since the last commit was
+  not finite, the run stops.
+* Gradients enter a commit in the order of their slots, so sums do not depend on the order of arrival.
+* A worker is released as soon as a commit is decided; its pull waits until the version is visible.
+* A pooled gradient stays valid when its worker dies: every shard could reach it before it was announced.
+"""
+
+from psplatform.core.coordination.coordinator import Coordinator
+
+__all__ = ["Coordinator"]

@@ -1,0 +1,180 @@
+"""Stop conditions, and the orderly end of a run.
+
+An ending run goes through: *draining* (no new commit; the decided ones become visible) -> *evaluating* the last
+version, unless the run ended because an evaluation reached the target -> *saving* the model -> *over*.  The whole takes
+at most `Plan.finish_limit_s`; what is missing then is named.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from psplatform.core import reasons
+from psplatform.core.coordination.state import State
+from psplatform.core.effects import CancelTimer, Evaluate, Finish, Role, SaveModel, Send, SetTimer
+from psplatform.core.events import Evaluated, EvaluationLost, ModelSaved
+from psplatform.core.messages import Stop
+from psplatform.core.reasons import Reason
+from psplatform.errors import ClusterError, PsplatformError
+
+
+class Phase(Enum):
+    """How far a run has come; ordered."""
+
+    RUNNING = "running"
+    DRAINING = "draining"
+    EVALUATING = "evaluating"
+    SAVING = "saving"
+    OVER = "over"
+
+
+class Ending:
+    """Decides that a run ends, and brings it to its end."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.phase = Phase.RUNNING
+        self._evaluates = state.plan.evaluates
+        self._in_flight = False
+        self._next_evaluation = state.plan.evaluate_every
+        self._last = Evaluated(-1, None, None)
+        self._outcome = ""
+        self._detail = ""
+        self._failure: PsplatformError | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether no further commit will be decided."""
+        return self.phase is not Phase.RUNNING
+
+    # --- while the run goes on ---
+
+    def on_commit(self) -> None:
+        """Check the conditions that count commits, and evaluate at the interval."""
+        state, stop = self._state, self._state.plan.stop
+        if stop.updates is not None and state.version >= stop.updates:
+            self.begin("updates", f"{state.version} updates")
+        elif stop.epochs is not None and state.epochs_done >= stop.epochs:
+            self.begin("epochs", f"{state.epochs_done:.2f} epochs")
+        else:
+            self._evaluate_if_due()
+
+    def _evaluate_if_due(self) -> None:
+        every = self._state.plan.evaluate_every
+        if not self._evaluates or every is None or self._next_evaluation is None or self._in_flight:
+            return
+        if self._state.version >= self._next_evaluation:
+            self._next_evaluation = self._state.version + every
+            self._evaluate()
+
+    def _evaluate(self) -> None:
+        self._in_flight = True
+        self._state.emit(Evaluate(self._state.version, self._evaluates))
+
+    def on_evaluated(self, event: Evaluated) -> None:
+        """Note an evaluation; end the run if it reached the target."""
+        self._in_flight = False
+        self._last = event
+        self._state.log("evaluated", version=event.version, loss=event.loss, accuracy=event.accuracy)
+        reached = self._state.plan.stop.reached(event.loss, event.accuracy)
+        if reached and self._failure is None and self.phase in (Phase.RUNNING, Phase.DRAINING):
+            # The target may be met by an evaluation that was under way when another condition ended the run.
+            self._outcome, self._detail = "reached target", reached
+            self.begin(self._outcome, self._detail)
+        self._evaluate_if_due() if not self.begun else self.advance()
+
+    def on_evaluation_lost(self, event: EvaluationLost) -> None:
+        """Ask again where the end of the run depends on it; else the next interval will."""
+        self._in_flight = False
+        self._state.log("note", text=f"evaluation lost: {event.reason}")
+        if self.phase in (Phase.EVALUATING, Phase.SAVING):
+            self.phase = Phase.EVALUATING
+            self._evaluate()
+
+    def on_evaluation_failed(self, failure: PsplatformError) -> None:
+        """End the run because the user's evaluation raises; the model is saved without another try."""
+        self._in_flight = False
+        self._evaluates = False
+        if self.begun and self._failure is None:
+            self._outcome, self._detail, self._failure = "failed", str(failure.args[0]), failure
+        if self.phase is Phase.EVALUATING:
+            self._evaluate()
+        elif self.begun:
+            self.advance()
+        else:
+            self.fail(failure)
+
+    # --- the end ---
+
+    def fail(self, failure: PsplatformError) -> None:
+        """End the run because of `failure`; the model reached so far is still saved."""
+        self.begin("failed", str(failure.args[0]), failure)
+
+    def give_up(self, failure: PsplatformError) -> None:
+        """End the run at once: the model cannot be saved any more."""
+        if self.phase is Phase.OVER:
+            return
+        self.begin("failed", str(failure.args[0]), failure)
+        self._outcome, self._detail, self._failure = "failed", str(failure.args[0]), self._failure or failure
+        self._finish()
+
+    def begin(self, outcome: str, detail: str, failure: PsplatformError | None = None) -> None:
+        """End the run in good order: drain, evaluate, save.  The first reason given stands."""
+        if self.begun:
+            return
+        state = self._state
+        self.phase = Phase.DRAINING
+        self._outcome, self._detail, self._failure = outcome, detail, failure
+        for gradient in state.pool.drain():
+            state.drop(gradient, Reason(reasons.STOPPED, "the run ended before its round"))
+        for member in state.roster.members():
+            state.emit(Send(Role.member(member.name), Stop(state.term, detail)))
+        state.emit(SetTimer("finish", state.now + state.plan.finish_limit_s), CancelTimer("absence"))
+        self.advance()
+
+    def advance(self) -> None:
+        """Go on to the next phase if what this one waits for has come."""
+        if self.phase is Phase.DRAINING and not self._state.ledger and not self._in_flight:
+            reached = self._outcome == "reached target"
+            self.phase = Phase.SAVING if reached else Phase.EVALUATING
+            if reached:
+                self._save()
+            else:
+                self._evaluate()
+        elif self.phase is Phase.EVALUATING and not self._in_flight:
+            self.phase = Phase.SAVING
+            self._save()
+
+    def _save(self) -> None:
+        self._state.emit(SaveModel(self._last.version))
+
+    def on_saved(self, event: ModelSaved) -> None:
+        """Finish: nothing is left to do."""
+        if self.phase is Phase.SAVING:
+            self._finish()
+
+    def on_overdue(self) -> None:
+        """Finish without what did not come in time, and say what that was."""
+        waited_for = {
+            Phase.DRAINING: f"{len(self._state.ledger)} commits to become visible",
+            Phase.EVALUATING: "the last evaluation",
+            Phase.SAVING: "the model to be saved",
+        }.get(self.phase)
+        if waited_for is not None:
+            limit = self._state.plan.finish_limit_s
+            self.give_up(ClusterError(f"waited {limit:g} s for {waited_for}; the event log is complete up to here"))
+
+    def _finish(self) -> None:
+        self.phase = Phase.OVER
+        last, state = self._last, self._state
+        state.emit(CancelTimer("finish"), CancelTimer("seconds"), CancelTimer("pool"))
+        state.log(
+            "finished",
+            outcome=self._outcome,
+            detail=self._detail,
+            version=last.version if last.version >= 0 else state.version,
+            loss=last.loss,
+            accuracy=last.accuracy,
+            seconds=state.now - (state.started_at if state.started_at is not None else state.now),
+        )
+        state.emit(Finish(self._outcome, self._detail, self._failure))

@@ -1,0 +1,79 @@
+"""Who goes on, and when the pool is committed: the policy is asked until nothing changes any more."""
+
+from __future__ import annotations
+
+from psplatform.core.coordination.commits import Commits
+from psplatform.core.coordination.ending import Ending
+from psplatform.core.coordination.state import State
+from psplatform.core.effects import CancelTimer, Role, Send, SetTimer
+from psplatform.core.messages import Release
+from psplatform.core.roster import Member
+
+
+class Releases:
+    """Asks `pool_ready` and `may_start`, and acts on the answers.
+
+    Waiting workers are looked at again only after a change the policy depends on (`Traits.wakes`), so that ten
+    thousand workers cost no more than their events.
+    """
+
+    def __init__(self, state: State, commits: Commits, ending: Ending) -> None:
+        self._state = state
+        self._commits = commits
+        self._ending = ending
+
+    def settle(self) -> None:
+        """Ask until nothing changes; every pass commits or releases something, or is the last."""
+        state = self._state
+        while not self._ending.begun and (state.changes or state.to_examine):
+            if state.pool:
+                self._ask_pool()
+            changes, state.changes = state.changes, set()
+            waiting, state.to_examine = state.to_examine, []
+            if changes & state.traits.wakes:
+                waiting = state.roster.waiting()
+            for member in sorted(waiting, key=lambda one: one.slot):
+                if not member.busy and state.roster.get(member.name) is member:
+                    self._ask_start(member)
+
+    def on_due(self, name: str) -> None:
+        """Look again at the member `name`, whose time to start has come."""
+        member = self._state.roster.get(name)
+        if member is not None and not member.busy:
+            self._state.to_examine.append(member)
+
+    def _ask_pool(self) -> None:
+        state = self._state
+        answer = state.policy.pool_ready(state)
+        if answer.at is None:
+            return
+        if answer.at <= state.now:
+            state.emit(CancelTimer("pool"))
+            self._commits.decide(state.pool.drain(), answer.reason)
+        else:
+            state.emit(SetTimer("pool", answer.at))
+
+    def _ask_start(self, member: Member) -> None:
+        state = self._state
+        answer = state.policy.may_start(member, state)
+        if answer.at is None:
+            return
+        if answer.at > state.now:
+            state.emit(SetTimer(f"start:{member.name}", answer.at))
+        elif not self._ending.begun:
+            self._release(member)
+
+    def _release(self, member: Member) -> None:
+        state = self._state
+        state.roster.release(member, state.version)
+        ticket = state.deck.deal(member.slot, member.sequence) if state.deck else None
+        release = Release(state.term, member.sequence, state.version, ticket)
+        state.emit(Send(Role.member(member.name), release))
+        state.log(
+            "start",
+            slot=member.slot,
+            sequence=member.sequence,
+            version=state.version,
+            clock=member.clock,
+            min_clock=state.roster.minimum_clock,
+        )

@@ -1,0 +1,66 @@
+"""Commits that were decided and are not yet visible on every shard."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from psplatform.core.messages import Applied, Gathered
+from psplatform.core.policy import Committed
+
+
+@dataclass(slots=True)
+class Entry:
+    """One decided commit and what the shards have reported of it."""
+
+    commit: Committed
+    decided_at: float
+    gathered: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    applied: dict[int, tuple[float, ...]] = field(default_factory=dict)
+
+
+@dataclass
+class Ledger:
+    """The open commits by position.
+
+    Norms are added with `math.fsum` over fixed blocks: the sum is correctly rounded whatever the order, so it does not
+    depend on how many shards the blocks lie on.
+    """
+
+    shards: int
+    _open: dict[int, Entry] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, commit: Committed, now: float) -> None:
+        """Enter a commit that was just decided."""
+        self._open[commit.position] = Entry(commit, now)
+
+    def gathered(self, message: Gathered) -> float | None:
+        """Note a shard's norms; return the squared norm of the whole mean gradient once all shards are in."""
+        entry = self._open.get(message.position)
+        if entry is None:
+            return None
+        entry.gathered[message.shard] = message.squared_norms
+        return _total(entry.gathered) if len(entry.gathered) == self.shards else None
+
+    def applied(self, message: Applied) -> tuple[Entry, float] | None:
+        """Note that a shard shows the commit; return entry and squared norm once all do, and close it."""
+        entry = self._open.get(message.position)
+        if entry is None:
+            return None
+        entry.applied[message.shard] = message.squared_norms
+        if len(entry.applied) < self.shards:
+            return None
+        del self._open[message.position]
+        return entry, _total(entry.applied)
+
+
+def clipping_factor(squared_norm: float, limit: float) -> float:
+    """Return the factor that brings a gradient down to norm `limit`, as `torch.nn.utils.clip_grad_norm_` does."""
+    return min(1.0, limit / (math.sqrt(squared_norm) + 1e-6))
+
+
+def _total(parts: dict[int, tuple[float, ...]]) -> float:
+    return math.fsum(norm for shard in sorted(parts) for norm in parts[shard])

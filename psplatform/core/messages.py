@@ -1,0 +1,238 @@
+"""What the roles say to each other.
+
+Every message carries what fences it: the coordinator's are stamped with its *term*, the servers' with their *epoch*,
+the workers' with their *incarnation* (the process in a slot).  A receiver ignores lower stamps than it has seen.
+
+All messages are immutable and hold plain values only; arrays never travel inside a message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The versions a gradient was computed on.
+
+    Attributes
+    ----------
+    versions, epochs
+        One entry per shard: the version pulled from it and the epoch of the server that answered.
+    """
+
+    versions: tuple[int, ...]
+    epochs: tuple[int, ...]
+
+    @property
+    def version(self) -> int:
+        """The oldest version among the shards: what staleness is counted from."""
+        return min(self.versions)
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """One batch of one pass over the data, dealt by the coordinator under epoch sampling."""
+
+    epoch: int
+    number: int
+
+
+# --- worker and coordinator ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A process offers itself as a gradient worker under a name of its own that is never used again."""
+
+    member: str
+    process: str
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The joiner's slot, and the incarnation number of the process in that slot."""
+
+    term: int
+    slot: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Compute gradient `sequence` of your slot on `version` or newer."""
+
+    term: int
+    sequence: int
+    version: int
+    ticket: Ticket | None
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Interrupt gradient `sequence`: the model has moved on."""
+
+    term: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The run ends: leave.  `reason` says why."""
+
+    term: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """A gradient is ready and every shard can reach it.
+
+    Attributes
+    ----------
+    squared_norm
+        Squared Euclidean norm of the whole gradient; not finite where the gradient is not.
+    loss
+        Mean loss over the batch.
+    compute_s, pull_s, push_s, wait_s
+        Seconds spent computing, fetching parameters, sending, and waiting for the release before that.
+    """
+
+    member: str
+    sequence: int
+    label: Label
+    samples: int
+    loss: float
+    squared_norm: float
+    compute_s: float
+    pull_s: float
+    push_s: float
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """The computation of `sequence` really stopped, `latency_s` seconds after the abort reached the worker."""
+
+    member: str
+    sequence: int
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The user's code raised on this worker."""
+
+    member: str
+    sequence: int
+    kind: str
+    text: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The member goes away in good order."""
+
+    member: str
+    reason: str
+
+
+# --- coordinator and server ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """One gradient of a commit: which member holds or held it, and its identity (slot, sequence)."""
+
+    member: str
+    slot: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Apply the mean of these gradients, in this order, as the `position`-th commit.
+
+    Attributes
+    ----------
+    version
+        The version that exists once this commit is applied.
+    rate
+        Factor on the optimiser's learning rate.
+    norms
+        Whether the server reports squared norms of the mean gradient.
+    clip
+        Whether the server must wait for `Proceed` with a clipping factor between gathering and stepping.
+    """
+
+    term: int
+    epoch: int
+    position: int
+    version: int
+    contributions: tuple[Contribution, ...]
+    rate: float
+    norms: bool = False
+    clip: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """Multiply the gathered gradient of `position` by `factor`, then step."""
+
+    term: int
+    position: int
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A shard has the mean gradient of `position`; its squared norms, block by block."""
+
+    shard: int
+    epoch: int
+    position: int
+    squared_norms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A shard has made `version` visible by applying `position`."""
+
+    shard: int
+    epoch: int
+    position: int
+    version: int
+    squared_norms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A shard refused a message of a lower term than it has seen: its sender has been replaced."""
+
+    shard: int
+    epoch: int
+    term: int
+
+
+# --- worker and server --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Send shard content of `version` or newer, as soon as it is visible."""
+
+    member: str
+    shard: int
+    request: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """The answer to a pull: the shard's content stood at `version` under `epoch`."""
+
+    shard: int
+    request: int
+    version: int
+    epoch: int

@@ -1,0 +1,119 @@
+"""What the coordinator must know of a job."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from psplatform.core.rates import Schedule
+from psplatform.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """When a run ends: at the first of the given conditions.
+
+    Attributes
+    ----------
+    updates
+        Version at which no further commit is made.
+    epochs
+        Passes over the data, counted in samples of applied gradients.
+    seconds
+        Time since the first worker joined.
+    target_loss, target_accuracy
+        Held-out loss at most, or accuracy at least this; the version that reached it is the one that is kept.
+    """
+
+    updates: int | None = None
+    epochs: float | None = None
+    seconds: float | None = None
+    target_loss: float | None = None
+    target_accuracy: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that could never end a run, or end it before it began."""
+        for name in ("updates", "epochs", "seconds"):
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and 0 < value < math.inf):
+                raise ConfigurationError(f"stop.{name} must be a positive number, not {value!r}", field=f"stop.{name}")
+        if self.updates is not None and int(self.updates) != self.updates:
+            raise ConfigurationError(f"stop.updates must be whole, not {self.updates!r}", field="stop.updates")
+        if self.target_loss is not None and not (_is_number(self.target_loss) and math.isfinite(self.target_loss)):
+            raise ConfigurationError(
+                f"stop.target_loss must be a finite number, not {self.target_loss!r}", field="stop.target_loss"
+            )
+        accuracy = self.target_accuracy
+        if accuracy is not None and not (_is_number(accuracy) and 0 < accuracy <= 1):
+            raise ConfigurationError(
+                f"stop.target_accuracy must be in (0, 1], not {accuracy!r}", field="stop.target_accuracy"
+            )
+
+    @property
+    def needs_evaluation(self) -> bool:
+        """Whether a condition speaks of held-out data."""
+        return self.target_loss is not None or self.target_accuracy is not None
+
+    @property
+    def ends(self) -> bool:
+        """Whether any condition is given."""
+        return self.needs_evaluation or any(one is not None for one in (self.updates, self.epochs, self.seconds))
+
+    def reached(self, loss: float | None, accuracy: float | None) -> str | None:
+        """Return in words which target this evaluation reached, or ``None``."""
+        if self.target_accuracy is not None and accuracy is not None and accuracy >= self.target_accuracy:
+            return f"held-out accuracy {accuracy:.4f} >= {self.target_accuracy:g}"
+        if self.target_loss is not None and loss is not None and loss <= self.target_loss:
+            return f"held-out loss {loss:.4f} <= {self.target_loss:g}"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The part of a job that the coordinator acts on.
+
+    Attributes
+    ----------
+    workers, max_workers
+        The n of every rule, and the most slots there may be (``None``: no limit).
+    shards
+        Number of shards.
+    samples, batch_size
+        Size of the training data and of a worker's batch.
+    deal_epochs
+        Whether batches are dealt epoch by epoch (`psplatform.core.epochs`); else drawn with replacement.
+    clip_norm
+        Largest Euclidean norm of a commit's mean gradient, or ``None``.
+    evaluate_every
+        Updates between evaluations, or ``None`` for the last version only.
+    evaluates
+        Whether the task has held-out data.
+    absence_limit_s
+        Seconds without any live worker after which the run gives up.
+    finish_limit_s
+        Seconds that the last commits, the last evaluation and saving the model may take.
+    """
+
+    run: str
+    workers: int
+    shards: int
+    samples: int
+    batch_size: int
+    stop: Stop
+    schedule: Schedule
+    max_workers: int | None = None
+    deal_epochs: bool = False
+    clip_norm: float | None = None
+    evaluate_every: int | None = None
+    evaluates: bool = False
+    absence_limit_s: float = 60.0
+    finish_limit_s: float = 120.0
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Tickets per epoch; the last batch of an epoch may be smaller."""
+        return math.ceil(self.samples / self.batch_size)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)

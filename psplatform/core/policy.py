@@ -1,0 +1,273 @@
+"""The interface of a synchronisation policy: four questions, and one hook to learn from commits.
+
+A policy decides when gradients are applied and when workers go on.  It sees ids, versions, times, norms and losses,
+never arrays; it has no clock, no randomness of its own and does no I/O, so the same object runs on a cluster, in
+memory and in a simulator.  The coordinator does all bookkeeping and asks:
+
+``admit(gradient, view)``
+    Apply this gradient at once, pool it for the round, or drop it, and why?
+``pool_ready(view)``
+    Commit the pool now, not yet, or at a given time?  Asked only while the pool holds something.
+``may_start(worker, view)``
+    May this waiting worker go on with the newest version?
+``step_scale(commit, view)``
+    Factor on the learning rate of this commit.
+``on_commit(commit, view)``
+    Learn from what was committed and plan the next round.
+
+Policies are found by the entry-point group ``psplatform.policies`` and declare their parameters as dataclass fields
+(`psplatform.core.parameters`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Protocol
+
+from psplatform.core.messages import Label
+from psplatform.core.parameters import parameters_of
+from psplatform.core.reasons import Reason
+from psplatform.errors import ConfigurationError
+
+
+class Fate(Enum):
+    """What becomes of an admitted gradient."""
+
+    APPLY = "apply"
+    POOL = "pool"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer to `Policy.admit`."""
+
+    fate: Fate
+    reason: Reason | None = None
+
+
+APPLY = Verdict(Fate.APPLY)
+POOL = Verdict(Fate.POOL)
+
+
+def drop(reason: Reason) -> Verdict:
+    """Return the verdict to drop a gradient because of `reason`."""
+    return Verdict(Fate.DROP, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Yes, not yet, or at a given time, with the reason in words.
+
+    Attributes
+    ----------
+    at
+        Time from which the answer is yes; minus infinity is now, ``None`` is not before something changes.
+    """
+
+    at: float | None
+    reason: str
+
+
+def yes(reason: str) -> Answer:
+    """Return the answer "now"."""
+    return Answer(float("-inf"), reason)
+
+
+def not_yet(reason: str) -> Answer:
+    """Return the answer "not before something changes"."""
+    return Answer(None, reason)
+
+
+def at(time: float, reason: str) -> Answer:
+    """Return the answer "at `time`, unless something changes before"."""
+    return Answer(time, reason)
+
+
+class Change(Enum):
+    """What can change the answer to `Policy.may_start`."""
+
+    COMMIT = "commit"
+    MINIMUM_CLOCK = "minimum clock"
+    ROSTER = "roster"
+    TIMER = "timer"
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What the engine must know of a policy before the first event.
+
+    Attributes
+    ----------
+    exact
+        Workers pull exactly one version from all shards (synchronous policies); else each shard's newest.
+    interrupt
+        A busy worker aborts when the model moves on; else it finishes what it began.
+    wakes
+        The changes after which waiting workers are looked at again.
+    mean_norm
+        `on_commit` needs the squared norm of the mean gradient, and is called when the servers have reported it.
+    """
+
+    exact: bool
+    interrupt: bool = False
+    wakes: frozenset[Change] = frozenset({Change.COMMIT, Change.ROSTER})
+    mean_norm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """What a policy sees of a gradient that all shards can reach.
+
+    Attributes
+    ----------
+    slot, sequence
+        Its identity; all randomness in it comes from these and the run's seed.
+    label
+        Versions and epochs it was computed on.
+    squared_norm, loss, compute_s
+        Squared Euclidean norm, mean loss over its batch, seconds of computing.
+    arrived_at
+        Time at which the coordinator heard of it.
+    """
+
+    member: str
+    slot: int
+    sequence: int
+    label: Label
+    samples: int
+    loss: float
+    squared_norm: float
+    compute_s: float
+    arrived_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a policy sees of a commit.
+
+    Attributes
+    ----------
+    position
+        Index in the total order of commits, from 1.
+    version
+        Version that exists since.
+    gradients
+        The accepted gradients in the order of their slots.
+    staleness
+        For each gradient, the version before the commit minus its label.
+    mean_squared_norm
+        Squared norm of the mean gradient, or ``None`` where `Traits.mean_norm` did not ask for it.
+    """
+
+    position: int
+    version: int
+    gradients: tuple[Gradient, ...]
+    staleness: tuple[int, ...]
+    mean_squared_norm: float | None = None
+
+    @property
+    def loss(self) -> float:
+        """Mean loss over the accepted gradients."""
+        return sum(one.loss for one in self.gradients) / len(self.gradients)
+
+
+class Worker(Protocol):
+    """What a policy sees of a worker."""
+
+    @property
+    def slot(self) -> int:
+        """The worker's slot."""
+
+    @property
+    def version(self) -> int:
+        """Version the worker was last released on; -1 before its first release."""
+
+    @property
+    def clock(self) -> int:
+        """Gradients of this slot that were applied, never below the minimum at the time of joining."""
+
+
+class View(Protocol):
+    """What a policy sees of the run; every answer costs O(1)."""
+
+    @property
+    def now(self) -> float:
+        """Time of the event at hand, seconds."""
+
+    @property
+    def version(self) -> int:
+        """Version after the last decided commit."""
+
+    @property
+    def round_started_at(self) -> float:
+        """Time of the last decided commit."""
+
+    @property
+    def workers(self) -> int:
+        """Number of workers the job was given: the n of every rule that names one."""
+
+    @property
+    def live(self) -> int:
+        """Number of live workers."""
+
+    @property
+    def busy(self) -> int:
+        """Number of live workers that are computing or fetching, on whatever version."""
+
+    @property
+    def pooled(self) -> int:
+        """Number of gradients in the pool."""
+
+    @property
+    def minimum_clock(self) -> int:
+        """Smallest clock among the live workers."""
+
+
+@dataclass
+class Policy(ABC):
+    """A synchronisation policy.  Subclasses are dataclasses whose fields are their parameters."""
+
+    source: ClassVar[str] = ""
+    """Authors, title and year of the work it implements."""
+
+    def __post_init__(self) -> None:
+        """Check the parameters, however the policy was made."""
+        for one in parameters_of(type(self)):
+            setattr(self, one.name, one.accept(getattr(self, one.name)))
+
+    @property
+    @abstractmethod
+    def traits(self) -> Traits:
+        """What the engine must know beforehand; constant over a run."""
+
+    def check(self, workers: int) -> None:
+        """Raise `ConfigurationError` if the parameters do not fit a job of `workers` workers."""
+
+    @abstractmethod
+    def admit(self, gradient: Gradient, view: View) -> Verdict:
+        """Say whether `gradient` is applied at once, pooled or dropped."""
+
+    def pool_ready(self, view: View) -> Answer:
+        """Say whether the pool is committed now."""
+        raise ConfigurationError(f"{type(self).__name__} pools gradients but never says when the pool is ready")
+
+    @abstractmethod
+    def may_start(self, worker: Worker, view: View) -> Answer:
+        """Say whether `worker`, which waits, may go on."""
+
+    def step_scale(self, commit: Committed, view: View) -> float:
+        """Return the factor on the learning rate of `commit`."""
+        return 1.0
+
+    def on_commit(self, commit: Committed, view: View) -> None:
+        """Learn from `commit`."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what the policy has learned as plain values; part of every checkpoint."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `state` returned."""

@@ -1,0 +1,34 @@
+"""Why a gradient was not applied.  The kinds are counted, the details are read by people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+STALE: Final = "stale"
+NON_FINITE: Final = "non-finite"
+ABORTED: Final = "aborted"
+STOPPED: Final = "stopped"
+LOST: Final = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A countable kind and one clause in words.
+
+    Attributes
+    ----------
+    kind
+        ``stale`` (computed on an old version), ``non-finite``, ``aborted`` (interrupted because the model moved on),
+        ``stopped`` (arrived after the last commit), ``lost`` (its worker died first), or a kind of a policy's own.
+    detail
+        What happened, with the figures that decided.
+    """
+
+    kind: str
+    detail: str
+
+
+def stale(label: int, version: int) -> Reason:
+    """Return the reason for a gradient of version `label` that meets a model at `version`."""
+    return Reason(STALE, f"computed on version {label}, the model is at {version}")

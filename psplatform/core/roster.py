@@ -1,0 +1,142 @@
+"""Slots, the members in them, and their clocks.
+
+A slot is a worker's logical place and outlives the process in it: its sequence numbers continue when another process
+takes it, so that no randomness repeats.  Every count that a policy may ask for is kept, never recomputed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Member:
+    """The process in a slot.
+
+    Attributes
+    ----------
+    incarnation
+        How many processes the slot has had, this one included.
+    sequence
+        Number of the gradient the slot was last released for.
+    version
+        Version it was last released on, -1 before the first release of this incarnation.
+    clock
+        Gradients applied, never below the minimum among the live when the member joined.
+    busy
+        Whether it fetches or computes; otherwise it waits for a release.
+    interrupted
+        The gradient it was told to abort and has not yet spoken of.
+    """
+
+    name: str
+    process: str
+    slot: int
+    incarnation: int
+    sequence: int
+    clock: int
+    version: int = -1
+    busy: bool = False
+    interrupted: int | None = None
+
+
+@dataclass
+class Roster:
+    """Who is in which slot.
+
+    Parameters
+    ----------
+    limit
+        Most slots there may be, or ``None``.
+    """
+
+    limit: int | None
+    busy: int = 0
+    _members: dict[int, Member] = field(default_factory=dict)
+    _by_name: dict[str, Member] = field(default_factory=dict)
+    _waiting: set[int] = field(default_factory=set)
+    _sequences: dict[int, int] = field(default_factory=dict)
+    _incarnations: Counter[int] = field(default_factory=Counter)
+    _clocks: Counter[int] = field(default_factory=Counter)
+    minimum_clock: int = 0
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def get(self, name: str) -> Member | None:
+        """Return the live member of that name."""
+        return self._by_name.get(name)
+
+    def members(self) -> list[Member]:
+        """Return the live members in the order of their slots."""
+        return [self._members[slot] for slot in sorted(self._members)]
+
+    def waiting(self) -> list[Member]:
+        """Return the live members that wait for a release, in the order of their slots."""
+        return [self._members[slot] for slot in sorted(self._waiting)]
+
+    @property
+    def full(self) -> bool:
+        """Whether every slot there may be is taken."""
+        return self.limit is not None and len(self._members) >= self.limit
+
+    def join(self, name: str, process: str) -> Member:
+        """Put a new member into the lowest free slot; its clock starts at the minimum of the live."""
+        slot = next(number for number in range(len(self._members) + 1) if number not in self._members)
+        self._incarnations[slot] += 1
+        member = Member(
+            name=name,
+            process=process,
+            slot=slot,
+            incarnation=self._incarnations[slot],
+            sequence=self._sequences.get(slot, 0),
+            clock=self.minimum_clock,
+        )
+        self._members[slot] = self._by_name[name] = member
+        self._waiting.add(slot)
+        self._clocks[member.clock] += 1
+        return member
+
+    def leave(self, member: Member) -> None:
+        """Take a member out; the slot keeps its sequence number."""
+        self.rest(member)
+        self._waiting.discard(member.slot)
+        del self._members[member.slot], self._by_name[member.name]
+        self._drop_clock(member.clock)
+        self._raise_minimum()
+
+    def release(self, member: Member, version: int) -> None:
+        """Note that `member` begins its next gradient on `version`."""
+        member.sequence += 1
+        self._sequences[member.slot] = member.sequence
+        member.version = version
+        self.busy += not member.busy
+        member.busy = True
+        self._waiting.discard(member.slot)
+
+    def rest(self, member: Member) -> None:
+        """Note that `member` no longer computes."""
+        self.busy -= member.busy
+        member.busy = False
+        self._waiting.add(member.slot)
+
+    def tick(self, member: Member) -> bool:
+        """Advance the member's clock by one; return whether the minimum clock moved."""
+        self._drop_clock(member.clock)
+        member.clock += 1
+        self._clocks[member.clock] += 1
+        return self._raise_minimum()
+
+    def _drop_clock(self, clock: int) -> None:
+        self._clocks[clock] -= 1
+        if not self._clocks[clock]:
+            del self._clocks[clock]
+
+    def _raise_minimum(self) -> bool:
+        # The common case moves by one; only departures can make it jump, and an empty roster keeps the last minimum.
+        if not self._clocks or self.minimum_clock in self._clocks:
+            return False
+        following = self.minimum_clock + 1
+        self.minimum_clock = following if following in self._clocks else min(self._clocks)
+        return True

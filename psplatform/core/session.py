@@ -1,0 +1,210 @@
+"""A worker's side of the protocol.
+
+States: *joining* -> *waiting* for a release -> *pulling* -> *computing* -> *exposing* (every shard is given a way to
+reach the gradient) -> announced, *waiting* again.  An abort in *pulling*, *computing* or *exposing* leads back to
+*waiting* once the computation has really stopped; a release that comes meanwhile is kept.  A stop ends the session
+from any state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from psplatform.core import messages as msg
+from psplatform.core.effects import COORDINATOR, CancelCompute, Compute, Depart, Effect, Expose, Role, Send
+from psplatform.core.events import Begin, ComputeAborted, Computed, ComputeFailed, Reachable
+from psplatform.core.pulling import Pulling
+
+
+class Activity(Enum):
+    """What a session is doing."""
+
+    JOINING = "joining"
+    WAITING = "waiting"
+    PULLING = "pulling"
+    COMPUTING = "computing"
+    EXPOSING = "exposing"
+    ABORTING = "aborting"
+    GONE = "gone"
+
+
+class WorkerSession:
+    """The protocol of one worker process.
+
+    Parameters
+    ----------
+    member
+        A name that was never used before in this run.
+    process
+        Where it runs, for people.
+    shards
+        Number of shards.
+    exact
+        Whether the policy wants exactly one version (`psplatform.core.policy.Traits.exact`).
+    """
+
+    def __init__(self, member: str, process: str, shards: int, *, exact: bool) -> None:
+        self.member = member
+        self.process = process
+        self.activity = Activity.JOINING
+        self.slot = -1
+        self._pulling = Pulling(member, shards, exact)
+        self._term = 0
+        self._release: msg.Release | None = None
+        self._next: msg.Release | None = None
+        self._computed: Computed | None = None
+        self._since = 0.0
+        self._wait_s = self._pull_s = 0.0
+        self._abort_at: float | None = None
+        self._now = 0.0
+        self._handlers: dict[type, Callable[[Any], list[Effect]]] = {
+            Begin: self._on_begin,
+            Computed: self._on_computed,
+            ComputeAborted: self._on_compute_aborted,
+            ComputeFailed: self._on_compute_failed,
+            Reachable: self._on_reachable,
+            msg.Welcome: self._on_welcome,
+            msg.Release: self._on_release,
+            msg.Abort: self._on_abort,
+            msg.Stop: self._on_stop,
+            msg.Pulled: self._on_pulled,
+        }
+
+    @property
+    def waiting_for(self) -> str:
+        """What this session waits for, in words."""
+        if self.activity is Activity.PULLING:
+            return f"shards {self._pulling.waiting_for}"
+        return "the coordinator" if self.activity in (Activity.JOINING, Activity.WAITING) else self.activity.value
+
+    def expects(self, answer: msg.Pulled) -> bool:
+        """Whether the content that comes with `answer` belongs into the parameters now."""
+        return self.activity is Activity.PULLING and self._pulling.expects(answer)
+
+    def handle(self, event: Any, now: float) -> list[Effect]:
+        """Return what to do about `event`; a message of a lower term than heard before changes nothing."""
+        self._now = now
+        term = getattr(event, "term", None)
+        if self.activity is Activity.GONE or (term is not None and term < self._term):
+            return []
+        self._term = self._term if term is None else term
+        return self._handlers[type(event)](event)
+
+    def _on_begin(self, event: Begin) -> list[Effect]:
+        self._since = self._now
+        return [Send(COORDINATOR, msg.Join(self.member, self.process))]
+
+    def _on_welcome(self, message: msg.Welcome) -> list[Effect]:
+        if self.activity is Activity.JOINING:
+            self.slot = message.slot
+            return self._rest()
+        return []
+
+    def _on_release(self, release: msg.Release) -> list[Effect]:
+        if self._release is not None and release.sequence <= self._release.sequence:
+            return []
+        if self.activity is not Activity.WAITING:
+            self._next = release
+            return []
+        return self._start(release)
+
+    def _start(self, release: msg.Release) -> list[Effect]:
+        self._release, self._next = release, None
+        self._wait_s = self._now - self._since
+        self._since = self._now
+        self.activity = Activity.PULLING
+        return self._send_pulls(self._pulling.begin(release.version))
+
+    def _send_pulls(self, pulls: list[msg.Pull]) -> list[Effect]:
+        return [Send(Role.server(pull.shard), pull) for pull in pulls]
+
+    def _on_pulled(self, answer: msg.Pulled) -> list[Effect]:
+        if self.activity is not Activity.PULLING:
+            return []
+        again = self._send_pulls(self._pulling.on_pulled(answer))
+        if again or self._pulling.label is None or self._release is None:
+            return again
+        self._pull_s = self._now - self._since
+        self._since = self._now
+        self.activity = Activity.COMPUTING
+        return [Compute(self.slot, self._release.sequence, self._release.ticket)]
+
+    def _on_computed(self, event: Computed) -> list[Effect]:
+        if not self._is_current(event.sequence):
+            return []
+        if self.activity is Activity.ABORTING:
+            return self._confirm_abort(event.sequence)
+        self._computed = event
+        self._since = self._now
+        self.activity = Activity.EXPOSING
+        return [Expose(self.slot, event.sequence)]
+
+    def _on_reachable(self, event: Reachable) -> list[Effect]:
+        if not self._is_current(event.sequence) or self._computed is None:
+            return []
+        if self.activity is Activity.ABORTING:
+            return self._confirm_abort(event.sequence)
+        label = self._pulling.label
+        if self.activity is not Activity.EXPOSING or label is None:
+            return []
+        computed, self._computed = self._computed, None
+        push_s = self._now - self._since
+        announce = msg.Announce(
+            member=self.member,
+            sequence=computed.sequence,
+            label=label,
+            samples=computed.samples,
+            loss=computed.loss,
+            squared_norm=computed.squared_norm,
+            compute_s=computed.seconds,
+            pull_s=self._pull_s,
+            push_s=push_s,
+            wait_s=self._wait_s,
+        )
+        return [Send(COORDINATOR, announce), *self._rest()]
+
+    def _on_abort(self, message: msg.Abort) -> list[Effect]:
+        if not self._is_current(message.sequence):
+            return []
+        self._abort_at = self._now
+        if self.activity is Activity.PULLING:
+            self._pulling.cancel()
+            return self._confirm_abort(message.sequence)
+        if self.activity not in (Activity.COMPUTING, Activity.EXPOSING):
+            return []
+        computing = self.activity is Activity.COMPUTING
+        self.activity = Activity.ABORTING
+        return [CancelCompute(message.sequence)] if computing else []
+
+    def _on_compute_aborted(self, event: ComputeAborted) -> list[Effect]:
+        if self.activity is not Activity.ABORTING or not self._is_current(event.sequence):
+            return []
+        return self._confirm_abort(event.sequence)
+
+    def _confirm_abort(self, sequence: int) -> list[Effect]:
+        self._computed = None
+        latency_s = self._now - (self._abort_at if self._abort_at is not None else self._now)
+        return [Send(COORDINATOR, msg.Aborted(self.member, sequence, latency_s)), *self._rest()]
+
+    def _rest(self) -> list[Effect]:
+        self.activity = Activity.WAITING
+        self._since = self._now
+        return self._start(self._next) if self._next is not None else []
+
+    def _on_compute_failed(self, event: ComputeFailed) -> list[Effect]:
+        failed = msg.Failed(self.member, event.sequence, event.kind, event.text, event.traceback)
+        return [Send(COORDINATOR, failed), *self._depart("the user's code raised")]
+
+    def _on_stop(self, message: msg.Stop) -> list[Effect]:
+        computing = self.activity in (Activity.COMPUTING, Activity.ABORTING) and self._release is not None
+        sequence = self._release.sequence if self._release else 0
+        return ([CancelCompute(sequence)] if computing else []) + self._depart(message.reason)
+
+    def _depart(self, reason: str) -> list[Effect]:
+        self.activity = Activity.GONE
+        return [Depart(reason)]
+
+    def _is_current(self, sequence: int) -> bool:
+        return self._release is not None and self._release.sequence == sequence

@@ -1,0 +1,76 @@
+"""Messages to and from msgpack: each message type has a fixed code, nested messages included.
+
+A code is part of the wire format: never reuse or reorder, only append.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Final
+
+import msgpack
+
+from psplatform.core import effects, events, messages
+from psplatform.errors import ProtocolError
+
+_TYPES: Final[tuple[type, ...]] = (
+    messages.Label,
+    messages.Ticket,
+    messages.Join,
+    messages.Welcome,
+    messages.Release,
+    messages.Abort,
+    messages.Stop,
+    messages.Announce,
+    messages.Aborted,
+    messages.Failed,
+    messages.Leave,
+    messages.Contribution,
+    messages.Commit,
+    messages.Proceed,
+    messages.Gathered,
+    messages.Applied,
+    messages.Refused,
+    messages.Pull,
+    messages.Pulled,
+    effects.Evaluate,
+    effects.SaveModel,
+    events.Evaluated,
+    events.EvaluationFailed,
+    events.ModelSaved,
+    events.SaveFailed,
+)
+_CODES: Final = {kind: code for code, kind in enumerate(_TYPES)}
+_FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in _TYPES}
+
+
+def encode(message: Any) -> bytes:
+    """Return `message`, or a list of messages, as msgpack bytes."""
+    packed: bytes = msgpack.packb(message, default=_to_extension)
+    return packed
+
+
+def decode(data: bytes) -> Any:
+    """Return what `encode` was given, lists as tuples.
+
+    Raises
+    ------
+    ProtocolError
+        If the bytes are not a message of this version of psplatform.
+    """
+    try:
+        return msgpack.unpackb(data, ext_hook=_from_extension, use_list=False)
+    except (ValueError, TypeError, IndexError) as error:
+        raise ProtocolError(f"undecodable message ({error}); all processes must run the same psplatform") from error
+
+
+def _to_extension(message: Any) -> msgpack.ExtType:
+    kind = type(message)
+    if kind not in _CODES:
+        raise ProtocolError(f"{kind.__name__} is not a message; only plain values and messages travel")
+    values = [getattr(message, name) for name in _FIELDS[kind]]
+    return msgpack.ExtType(_CODES[kind], msgpack.packb(values, default=_to_extension))
+
+
+def _from_extension(code: int, data: bytes) -> Any:
+    return _TYPES[code](*msgpack.unpackb(data, ext_hook=_from_extension, use_list=False))

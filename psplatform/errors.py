@@ -1,0 +1,119 @@
+"""The errors psplatform raises, branching by what the catcher can do.
+
+::
+
+    PsplatformError
+    ├── ConfigurationError     mend the job, the call or the environment, then start again
+    │   └── StoreError         mend or change the place where the run persists
+    ├── ClusterError           processes were lost or stayed silent; the store keeps what was reached
+    ├── UserCodeError          the model, loss, data or task raised; carries its traceback
+    ├── DivergedError          training produced no finite gradient any more
+    └── ProtocolError          a peer sent what the protocol does not allow
+
+    InvariantViolation         our bug: a promise of the platform does not hold
+
+Every message is one sentence that ends with the remedy.  The data behind it are attributes, and every error survives
+pickling, because errors travel between Dask processes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def _rebuild(kind: type[Exception], args: tuple[Any, ...], state: dict[str, Any]) -> Exception:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class _Portable(Exception):
+    """An exception whose keyword attributes survive pickling."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+class PsplatformError(_Portable):
+    """Base of all errors that psplatform raises on purpose."""
+
+
+class ConfigurationError(PsplatformError):
+    """The job, the call or the environment must change before a run can start.
+
+    Attributes
+    ----------
+    field
+        Name of the offending field or option, or ``None`` where no single one is to blame.
+    """
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class StoreError(ConfigurationError):
+    """The store cannot be used as asked: it is foreign, occupied, read-only, damaged or out of a worker's sight."""
+
+    def __init__(self, message: str, *, store: str) -> None:
+        super().__init__(message, field="store")
+        self.store = store
+
+
+class ClusterError(PsplatformError):
+    """Processes the run needs are gone, silent or out of reach.
+
+    Attributes
+    ----------
+    peer
+        Address of the process that was waited for, or ``None`` where several are missing.
+    """
+
+    def __init__(self, message: str, *, peer: str | None = None) -> None:
+        super().__init__(message)
+        self.peer = peer
+
+
+class UserCodeError(PsplatformError):
+    """The user's model, loss, data or task raised; the run stopped with the user's own traceback.
+
+    Attributes
+    ----------
+    kind
+        Class name of the user's exception.
+    user_traceback
+        Its traceback as text, as the raising process saw it.
+    """
+
+    def __init__(self, message: str, *, kind: str, user_traceback: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.user_traceback = user_traceback
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}\n{self.user_traceback}"
+
+
+class DivergedError(PsplatformError):
+    """A whole round of gradients was not finite; the store keeps everything up to there.
+
+    Attributes
+    ----------
+    slot, version, loss
+        The worker whose gradient came last, the version it was computed on and the loss it reported.
+    """
+
+    def __init__(self, message: str, *, slot: int, version: int, loss: float) -> None:
+        super().__init__(message)
+        self.slot = slot
+        self.version = version
+        self.loss = loss
+
+
+class ProtocolError(PsplatformError):
+    """A peer sent what the protocol does not allow."""
+
+
+class InvariantViolation(AssertionError):
+    """A promise of psplatform does not hold: a bug in psplatform, please report it."""

@@ -1,0 +1,208 @@
+"""Run-time distributions: how long an iteration, a request or a round trip takes, in seconds.
+
+Each is its parameters, and the same in words: ``str(d)`` is what `parse` reads, as in
+``shifted-exponential:shift=0.02,mean=0.05``.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from psplatform.errors import ConfigurationError
+from psplatform.jobs.clauses import naming, nearest, parse_numbers, require_not_negative, require_positive
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+
+MOST_SIGMA: Final = 10.0  # a log-normal time of mean exp(50) medians: far past use, far from overflow
+
+
+class Distribution(ABC):
+    """Seconds drawn at random; never negative."""
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    """What it is called in words."""
+    keys: ClassVar[tuple[str, ...]]
+    """What its fields are called in words, in the order of the fields."""
+
+    @abstractmethod
+    def sample(self, rng: Generator) -> float:
+        """Draw one value from `rng`."""
+
+    @abstractmethod
+    def mean(self) -> float:
+        """Return the expected value."""
+
+    def __str__(self) -> str:
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]  # all are dataclasses
+        return f"{self.name}:" + ",".join(f"{key}={value!r}" for key, value in zip(self.keys, values, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Distribution):
+    """Always the same."""
+
+    name: ClassVar[str] = "constant"
+    keys: ClassVar[tuple[str, ...]] = ("seconds",)
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        require_not_negative(self.name, "seconds", self.seconds)
+
+    def sample(self, rng: Generator) -> float:
+        """Return the value; nothing is drawn."""
+        return self.seconds
+
+    def mean(self) -> float:
+        """Return the value."""
+        return self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform(Distribution):
+    """Evenly spread between `low` and `high`."""
+
+    name: ClassVar[str] = "uniform"
+    keys: ClassVar[tuple[str, ...]] = ("low", "high")
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        require_not_negative(self.name, "low", self.low)
+        require_not_negative(self.name, "high", self.high)
+        if self.low > self.high:
+            raise ConfigurationError(f"{self.name}: low={self.low} is above high={self.high}; exchange them")
+
+    def sample(self, rng: Generator) -> float:
+        """Draw one value."""
+        return float(rng.uniform(self.low, self.high))
+
+    def mean(self) -> float:
+        """Return the middle."""
+        return self.low + (self.high - self.low) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftedExponential(Distribution):
+    """A fixed part and an exponential one: ``shift + (average - shift) * Exp(1)``.
+
+    Attributes
+    ----------
+    shift
+        The fixed part, the least value.
+    average
+        Mean of the whole, ``mean`` in words.
+    """
+
+    name: ClassVar[str] = "shifted-exponential"
+    keys: ClassVar[tuple[str, ...]] = ("shift", "mean")
+
+    shift: float
+    average: float
+
+    def __post_init__(self) -> None:
+        require_not_negative(self.name, "shift", self.shift)
+        require_not_negative(self.name, "mean", self.average)
+        if self.average < self.shift:
+            message = f"{self.name}: mean={self.average} is below shift={self.shift}; the mean includes the shift"
+            raise ConfigurationError(message)
+
+    @classmethod
+    def unit(cls, alpha: float) -> ShiftedExponential:
+        """Return ``1 - alpha + alpha * Exp(1)``: mean 1, from constant (0) to exponential (1)."""
+        if not 0 <= alpha <= 1:
+            raise ConfigurationError(f"{cls.name}: alpha={alpha} must lie between 0 (constant) and 1 (exponential)")
+        return cls(1 - alpha, 1.0)
+
+    def sample(self, rng: Generator) -> float:
+        """Draw one value."""
+        return self.shift + (self.average - self.shift) * float(rng.exponential())
+
+    def mean(self) -> float:
+        """Return the mean of the whole."""
+        return self.average
+
+
+@dataclass(frozen=True, slots=True)
+class Pareto(Distribution):
+    """Heavy-tailed from `scale` upwards: ``P(X > x) = (scale / x) ** shape``; the mean is finite for `shape` > 1."""
+
+    name: ClassVar[str] = "pareto"
+    keys: ClassVar[tuple[str, ...]] = ("scale", "shape")
+
+    scale: float
+    shape: float
+
+    def __post_init__(self) -> None:
+        require_positive(self.name, "scale", self.scale)
+        require_positive(self.name, "shape", self.shape)
+
+    def sample(self, rng: Generator) -> float:
+        """Draw one value."""
+        return self.scale * (1.0 + float(rng.pareto(self.shape)))
+
+    def mean(self) -> float:
+        """Return the expected value, infinite where the tail is too heavy."""
+        return self.scale * self.shape / (self.shape - 1) if self.shape > 1 else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class LogNormal(Distribution):
+    """``median * exp(sigma * Normal(0, 1))``."""
+
+    name: ClassVar[str] = "log-normal"
+    keys: ClassVar[tuple[str, ...]] = ("median", "sigma")
+
+    median: float
+    sigma: float
+
+    def __post_init__(self) -> None:
+        require_positive(self.name, "median", self.median)
+        require_not_negative(self.name, "sigma", self.sigma)
+        if self.sigma > MOST_SIGMA:
+            message = f"{self.name}: sigma={self.sigma} spreads beyond all clocks; take {MOST_SIGMA} or less"
+            raise ConfigurationError(message)
+
+    def sample(self, rng: Generator) -> float:
+        """Draw one value."""
+        return self.median * math.exp(self.sigma * float(rng.standard_normal()))
+
+    def mean(self) -> float:
+        """Return the expected value."""
+        return self.median * math.exp(self.sigma**2 / 2)
+
+
+DISTRIBUTIONS: Final[dict[str, type[Distribution]]] = {
+    kind.name: kind for kind in (Constant, Uniform, ShiftedExponential, Pareto, LogNormal)
+}
+
+
+def parse(text: str, *, field: str) -> Distribution:
+    """Return the distribution that `text` describes, as in ``uniform:low=0.1,high=0.2``.
+
+    Parameters
+    ----------
+    field
+        The option the text comes from; errors name it.
+
+    Raises
+    ------
+    ConfigurationError
+        If the name or a key is unknown or missing, or a value is not a number the distribution can take.
+    """
+    name, _, rest = text.strip().partition(":")
+    with naming(field):
+        kind = DISTRIBUTIONS.get(name)
+        if kind is None:
+            raise ConfigurationError(f'"{name}" is no distribution; {nearest(name, DISTRIBUTIONS)}')
+        if kind is ShiftedExponential and rest.startswith("alpha="):
+            return ShiftedExponential.unit(**parse_numbers(rest, name, ("alpha",)))
+        return kind(*parse_numbers(rest, name, kind.keys).values())

@@ -1,0 +1,250 @@
+"""Which optimiser the servers run, with which hyper-parameters, for which parameters.
+
+A specification is light: it neither loads torch nor computes; the equations are in `psplatform.tensors.optimizers`.
+Names, meanings and defaults follow `torch.optim`; each field's metadata carry its range and help for forms and CLI.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
+from numbers import Real
+from typing import Any, ClassVar
+
+from psplatform.errors import ConfigurationError
+from psplatform.jobs.clauses import nearest
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Group:
+    """Hyper-parameters that differ for some parameters.
+
+    Parameters
+    ----------
+    match
+        Pattern on parameter names as in `fnmatch`, such as `"*.bias"` or `"encoder.*"`; case matters.
+    **options
+        Hyper-parameters of the optimiser, such as `weight_decay=0`.
+    """
+
+    match: str
+    options: Mapping[str, Any] = field(hash=False)
+
+    def __init__(self, match: str, **options: float | tuple[float, float]) -> None:
+        if not isinstance(match, str) or not match:
+            remedy = "give a pattern such as '*.bias'"
+            raise ConfigurationError(f"A group's match must be a text, not {match!r}; {remedy}.", field="match")
+        object.__setattr__(self, "match", match)
+        tuples = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+        object.__setattr__(self, "options", tuples)
+
+
+def _number(default: float, meaning: str, *, below: float = math.inf, up_to: float = math.inf) -> float:
+    return field(default=default, metadata={"help": meaning, "low": 0.0, "below": below, "up_to": up_to})
+
+
+def _switch(meaning: str) -> bool:
+    return field(default=False, metadata={"help": meaning})
+
+
+def _weight_decay() -> float:
+    return _number(0.0, "how much of the parameters is added to their gradient")
+
+
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """Base of the specifications.
+
+    Parameters
+    ----------
+    groups
+        Exceptions for parameters by name; the first whose pattern matches decides.
+
+    Raises
+    ------
+    ConfigurationError
+        If a hyper-parameter is unknown, of the wrong type or out of range.
+    """
+
+    name: ClassVar[str]
+
+    groups: tuple[Group, ...] = field(default=(), kw_only=True, metadata={"help": "exceptions by parameter name"})
+
+    def __post_init__(self) -> None:
+        for hyper in fields(self):
+            if hyper.name != "groups":
+                value = _checked(hyper.name, getattr(self, hyper.name), hyper.default, hyper.metadata)
+                object.__setattr__(self, hyper.name, value)
+        self._check_together()
+        object.__setattr__(self, "groups", tuple(self.groups))
+        if self.groups:
+            self.members()
+
+    def _check_together(self) -> None:
+        """Raise if hyper-parameters, each in its range, do not fit together."""
+
+    def members(self) -> tuple[Optimizer, ...]:
+        """Return the hyper-parameters of each group as specifications without groups; group 0 is what none matches."""
+        base = replace(self, groups=())
+        return (base, *(_overridden(base, number, group) for number, group in enumerate(self.groups)))
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return name, hyper-parameters and groups as numbers, strings, lists and dicts."""
+        plain = {hyper.name: getattr(self, hyper.name) for hyper in fields(self) if hyper.name != "groups"}
+        groups = [{"match": group.match, **group.options} for group in self.groups]
+        return {"name": self.name, **_listed(plain), "groups": [_listed(group) for group in groups]}
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> Optimizer:
+        """Return the optimiser that `to_plain`, or a job file, describes."""
+        options = dict(plain)
+        name = options.pop("name", None)
+        if name not in OPTIMIZERS:
+            raise ConfigurationError(
+                f'There is no optimizer "{name}"; {nearest(str(name), OPTIMIZERS)}', field="optimizer"
+            )
+        kind = OPTIMIZERS[name]
+        groups = tuple(_group(number, group) for number, group in enumerate(options.pop("groups", ())))
+        _check_known(kind, options)
+        return kind(**options, groups=groups)
+
+
+@dataclass(frozen=True, slots=True)
+class SGD(Optimizer):
+    """Stochastic gradient descent, with momentum if asked for."""
+
+    name: ClassVar[str] = "sgd"
+
+    lr: float = _number(0.05, "learning rate")
+    momentum: float = _number(0.0, "how much of the last step is kept", below=1.0)
+    dampening: float = _number(0.0, "how much of the gradient momentum leaves out", up_to=1.0)
+    nesterov: bool = _switch("look ahead along the momentum")
+    weight_decay: float = _weight_decay()
+
+    def _check_together(self) -> None:
+        if self.nesterov and (not self.momentum or self.dampening):
+            message = "nesterov needs momentum above 0 and dampening 0; set momentum=0.9, or nesterov=False."
+            raise ConfigurationError(message, field="nesterov")
+
+
+@dataclass(frozen=True, slots=True)
+class Adam(Optimizer):
+    """Steps scaled by running means of the gradient and of its square."""
+
+    name: ClassVar[str] = "adam"
+
+    lr: float = _number(1e-3, "learning rate")
+    betas: tuple[float, float] = field(
+        default=(0.9, 0.999), metadata={"help": "how much the running means keep", "low": 0.0, "below": 1.0}
+    )
+    eps: float = _number(1e-8, "keeps the divisor above zero")
+    weight_decay: float = _weight_decay()
+
+
+@dataclass(frozen=True, slots=True)
+class AdaGrad(Optimizer):
+    """Steps scaled by the sum of all squared gradients."""
+
+    name: ClassVar[str] = "adagrad"
+
+    lr: float = _number(1e-2, "learning rate")
+    lr_decay: float = _number(0.0, "how fast the learning rate falls with the number of commits")
+    eps: float = _number(1e-10, "keeps the divisor above zero")
+    initial_accumulator_value: float = _number(0.0, "where the sum of squares begins")
+    weight_decay: float = _weight_decay()
+
+
+@dataclass(frozen=True, slots=True)
+class RMSProp(Optimizer):
+    """Steps scaled by a running mean of the squared gradient."""
+
+    name: ClassVar[str] = "rmsprop"
+
+    lr: float = _number(1e-2, "learning rate")
+    alpha: float = _number(0.99, "how much the running mean keeps", below=1.0)
+    eps: float = _number(1e-8, "keeps the divisor above zero")
+    momentum: float = _number(0.0, "how much of the last step is kept", below=1.0)
+    centered: bool = _switch("scale by the variance instead of the mean square")
+    weight_decay: float = _weight_decay()
+
+
+@dataclass(frozen=True, slots=True)
+class Additive(Optimizer):
+    """What tasks push is added as it is, times the commit's rate."""
+
+    name: ClassVar[str] = "additive"
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {kind.name: kind for kind in (SGD, Adam, AdaGrad, RMSProp, Additive)}
+
+
+def assign_groups(spec: Optimizer, names: Sequence[str]) -> list[int]:
+    """Return each parameter's group: 1 + the number of the first pattern that matches its name, or 0.
+
+    Raises
+    ------
+    ConfigurationError
+        If a pattern matches no parameter at all.
+    """
+    for number, group in enumerate(spec.groups):
+        if not any(fnmatchcase(name, group.match) for name in names):
+            known = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+            message = f"No parameter matches the group {group.match!r}; choose from {known or 'none'}."
+            raise ConfigurationError(message, field=f"groups[{number}].match")
+    patterns = [group.match for group in spec.groups]
+    return [next((1 + i for i, match in enumerate(patterns) if fnmatchcase(name, match)), 0) for name in names]
+
+
+def _checked(name: str, value: object, default: object, metadata: Mapping[str, Any]) -> object:
+    if isinstance(default, bool):
+        if isinstance(value, bool):
+            return value
+        raise ConfigurationError(
+            f"{name} must be true or false, not {value!r}; leave it out for {default}.", field=name
+        )
+    if not isinstance(default, tuple):
+        return _in_range(name, value, default, metadata)
+    if not isinstance(value, (tuple, list)) or len(value) != len(default):
+        raise ConfigurationError(f"{name} must be {len(default)} numbers, not {value!r}; try {default}.", field=name)
+    return tuple(_in_range(name, part, usual, metadata) for part, usual in zip(value, default, strict=True))
+
+
+def _in_range(name: str, value: object, default: object, metadata: Mapping[str, Any]) -> float:
+    low, below, up_to = metadata["low"], metadata.get("below", math.inf), metadata.get("up_to", math.inf)
+    if isinstance(value, Real) and not isinstance(value, bool) and low <= value < below and value <= up_to:
+        return float(value)
+    limit = f" and below {below:g}" if below < math.inf else f" and at most {up_to:g}" if up_to < math.inf else ""
+    message = f"{name} must be a finite number of at least {low:g}{limit}, not {value!r}; try {default}."
+    raise ConfigurationError(message, field=name)
+
+
+def _check_known(kind: type[Optimizer], options: Mapping[str, Any]) -> None:
+    known = [hyper.name for hyper in fields(kind) if hyper.name != "groups"]
+    for name in options:
+        if name not in known:
+            remedy = nearest(name, known) if known else "it has none"
+            raise ConfigurationError(f'{kind.name} has no hyper-parameter "{name}"; {remedy}', field=name)
+
+
+def _overridden(base: Optimizer, number: int, group: Group) -> Optimizer:
+    try:
+        _check_known(type(base), group.options)
+        return replace(base, **group.options)
+    except ConfigurationError as error:
+        message = f"In the group {group.match!r}: {error}"
+        raise ConfigurationError(message, field=f"groups[{number}].{error.field}") from None
+
+
+def _group(number: int, plain: Mapping[str, Any]) -> Group:
+    options = dict(plain)
+    match = options.pop("match", None)
+    try:
+        return Group(match, **options)
+    except ConfigurationError as error:
+        raise ConfigurationError(str(error), field=f"groups[{number}].match") from None
+
+
+def _listed(plain: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}

@@ -1,0 +1,16 @@
+"""The in-memory driver: a whole run in one thread, on a clock that jumps.
+
+It executes the effects of the same coordinator, servers and worker sessions that run on a Dask cluster.  Two runs with
+the same inputs give the same history, event for event.  It serves tests, examples and anybody who wants to watch the
+protocol; modelled networks, faults and run-time distributions are the simulator's.
+
+===============  ===================================================================
+``agenda``       events in the order of their time
+``driver``       executes effects, delivers messages
+``arithmetic``   what servers and workers compute: nothing at all, or real tensors
+===============  ===================================================================
+"""
+
+from psplatform.memory.driver import MemoryRun
+
+__all__ = ["MemoryRun"]

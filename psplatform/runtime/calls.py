@@ -1,0 +1,57 @@
+"""Calls from one process to another's actor, each with a deadline.
+
+A handle of a Dask actor must not be passed on: the scheduler then fails whoever holds it when the actor's host dies,
+and a handle unpickled elsewhere waits for ever.  So a peer is named by address and key, and called directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from distributed.protocol import to_serialize
+
+from psplatform.errors import ClusterError
+
+Connect = Callable[[str], Any]
+"""``worker.rpc`` or ``client.rpc``: gives the remote calls of a Dask worker's address."""
+
+
+class PeerLost(ClusterError):
+    """A peer's process or actor is gone, or did not answer within the deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One actor: the address of its Dask worker, and its key there."""
+
+    address: str
+    key: str
+
+
+async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadline_s: float) -> Any:
+    """Return what `method` of the peer's actor returns.
+
+    Raises
+    ------
+    PeerLost
+        If the peer is gone, or silent for `deadline_s`; whether the call was executed is then not known.
+    Exception
+        Whatever the method raised.
+    """
+    try:
+        async with asyncio.timeout(deadline_s):
+            reply = await connect(peer.address).actor_execute(
+                actor=peer.key, function=method, args=[to_serialize(one) for one in arguments], kwargs={}
+            )
+    except TimeoutError:
+        raise PeerLost(f"{peer.address} did not answer {method} within {deadline_s:g} s", peer=peer.address) from None
+    except OSError as error:
+        raise PeerLost(f"{peer.address} is gone ({error})", peer=peer.address) from error
+    except KeyError as error:
+        raise PeerLost(f"{peer.address} no longer has {error}", peer=peer.address) from error
+    if reply["status"] == "error":
+        raise reply["exception"]
+    return reply["result"]

@@ -1,0 +1,132 @@
+"""A worker's computing thread: gradients one after the other, interruptible, with the slowness the job asks for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from psplatform.core.effects import Compute
+from psplatform.core.events import ComputeAborted, Computed, ComputeFailed
+from psplatform.core.messages import Ticket
+from psplatform.runtime.content import Vectors
+from psplatform.runtime.program import Program, describe
+from psplatform.tasks.cancellation import Cancellation, Cancelled
+from psplatform.tasks.sampling import epoch_batch, gradient_seed, replacement
+from psplatform.tasks.seam import BatchRef, Workspace
+from psplatform.tensors.layout import Layout
+from psplatform.tensors.norms import norm, squared_norms
+from psplatform.tensors.vectors import allocate
+
+Outcome = Computed | ComputeAborted | ComputeFailed
+
+
+class Computing:
+    """Computes gradients of `values` into `updates`, both on the CPU.
+
+    On another device the model has vectors of its own there, filled before and read after each gradient.
+
+    Parameters
+    ----------
+    deliver
+        Takes the outcome, in the computing thread.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        workspace: Workspace,
+        layout: Layout,
+        device: torch.device,
+        values: Vectors,
+        updates: Vectors,
+        deliver: Callable[[Outcome], None],
+    ) -> None:
+        self._program = program
+        self._workspace = workspace
+        self._layout = layout
+        self._values, self._updates = values, updates
+        self._deliver = deliver
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="psplatform-compute")
+        self._cancellation = Cancellation()
+        self._sequence = -1
+        on_cpu = device.type == "cpu"
+        self._near: tuple[Vectors, Vectors] | None = None
+        if not on_cpu:
+            self._near = allocate(layout, device=device), allocate(layout, device=device)
+        near_values, near_updates = self._near or (values, updates)
+        workspace.bind(layout, near_values, near_updates)
+
+    def start(self, effect: Compute) -> None:
+        """Compute a gradient; the outcome is delivered."""
+        self._sequence, self._cancellation = effect.sequence, Cancellation()
+        self._thread.submit(self._run, effect, self._cancellation)
+
+    def cancel(self, sequence: int) -> None:
+        """Interrupt gradient `sequence` if it is the one at hand."""
+        if sequence == self._sequence:
+            self._cancellation.cancel()
+
+    def close(self) -> None:
+        """Interrupt what is at hand and compute nothing more."""
+        self._cancellation.cancel()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self, effect: Compute, cancellation: Cancellation) -> None:
+        try:
+            outcome: Outcome = self._compute(effect, cancellation)
+        except Cancelled:
+            outcome = ComputeAborted(effect.sequence)
+        except Exception as error:  # noqa: BLE001  the seam where whatever the user's code raises becomes an event
+            outcome = ComputeFailed(effect.sequence, *describe(error))
+        self._deliver(outcome)
+
+    def _compute(self, effect: Compute, cancellation: Cancellation) -> Computed:
+        started = time.perf_counter()
+        batch = self._batch(effect.slot, effect.sequence, effect.ticket)
+        self._bring_near()
+        computed = self._workspace.compute(batch, cancellation, self._program.micro_batches)
+        self._take_back()
+        squared = self._squared_norm()
+        self._be_slow(effect, time.perf_counter() - started, cancellation)
+        seconds = time.perf_counter() - started
+        return Computed(effect.sequence, computed.samples, computed.loss, squared, seconds)
+
+    def _batch(self, slot: int, sequence: int, ticket: Ticket | None) -> BatchRef:
+        seed, plan = self._program.seed, self._program.plan
+        if ticket is None:
+            indices = replacement(seed, slot, sequence, plan.samples, plan.batch_size)
+        else:
+            indices = epoch_batch(seed, ticket.epoch, ticket.number, plan.samples, plan.batch_size)
+        return BatchRef(indices, gradient_seed(seed, slot, sequence))
+
+    def _bring_near(self) -> None:
+        if self._near is not None:
+            for key, vector in self._values.items():
+                self._near[0][key].copy_(vector)
+
+    def _take_back(self) -> None:
+        if self._near is not None:
+            for key, vector in self._near[1].items():
+                self._updates[key].copy_(vector)
+
+    def _squared_norm(self) -> float:
+        regions = [region for region in self._layout.regions if region.kind == "parameter"]
+        sums = (
+            square
+            for region in regions
+            for square in squared_norms(self._updates[region.key], self._layout.block_size(region.key))
+        )
+        return norm(sums) ** 2
+
+    def _be_slow(self, effect: Compute, own_s: float, cancellation: Cancellation) -> None:
+        stragglers = self._program.stragglers
+        if stragglers is None:
+            return
+        key = self._program.seed, effect.slot, effect.sequence - 1  # sequences count from 1, traces from 0
+        target_s = stragglers.iteration_seconds(*key)
+        wanted_s = stragglers.slow_down(*key) * (own_s if target_s is None else target_s)
+        if wanted_s > own_s and cancellation.wait(wanted_s - own_s):
+            raise Cancelled

@@ -1,0 +1,85 @@
+"""A shard's published content: two copies side by side, one shown while the next is written.
+
+On one host both lie in a segment.  Each copy carries a tag, the version it holds, or -1 while it is written.  A reader
+copies and then looks at the tag again: if it changed, what was read is no version at all and is read again.  The epoch
+of the server is in the header, so that a server that wakes up after its replica was promoted misleads nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from psplatform.runtime.segments import Segment, SegmentName
+from psplatform.tensors.layout import Layout
+from psplatform.tensors.vectors import carve, size_bytes, sizes
+
+_WRITING: Final = -1
+_EPOCH: Final = 0
+_TAGS: Final = 1
+
+Vectors = Mapping[str, Tensor]
+
+
+class Content:
+    """The two copies of a shard, as its server writes them or as a reader on the same host sees them."""
+
+    def __init__(self, layout: Layout, shard: int, segment: Segment) -> None:
+        self._segment = segment
+        size, wanted = size_bytes(layout, shard), sizes(layout, shard)
+        self.copies: tuple[Vectors, Vectors] = (
+            carve(segment.content[:size], wanted),
+            carve(segment.content[size : 2 * size], wanted),
+        )
+
+    @classmethod
+    def create(cls, layout: Layout, shard: int, run: str, epoch: int) -> Content:
+        """Make the segment of a server, showing nothing yet."""
+        content = cls(layout, shard, Segment.create(run, f"shard{shard}", 2 * size_bytes(layout, shard)))
+        content._segment.header[_EPOCH] = epoch
+        content._segment.header[_TAGS : _TAGS + 2] = _WRITING
+        return content
+
+    @classmethod
+    def open(cls, layout: Layout, shard: int, name: SegmentName) -> Content | None:
+        """Map a server's segment, or return ``None`` if this process cannot see it."""
+        segment = Segment.open(name)
+        return cls(layout, shard, segment) if segment is not None else None
+
+    @property
+    def name(self) -> SegmentName:
+        """What another process needs to open it."""
+        return self._segment.name
+
+    def show(self, copy: int, version: int) -> None:
+        """Note that `copy` holds `version`."""
+        self._segment.header[_TAGS + copy] = version
+
+    def begin_writing(self, copy: int) -> None:
+        """Note that `copy` holds no version for now."""
+        self._segment.header[_TAGS + copy] = _WRITING
+
+    def read(self, copy: int, version: int, epoch: int, into: Vectors) -> bool:
+        """Copy `version` into `into`; return whether it was there, undisturbed, under `epoch`."""
+        if not self.holds(copy, version, epoch):
+            return False
+        for key, vector in self.copies[copy].items():
+            into[key].copy_(vector)
+        return self.holds(copy, version, epoch)
+
+    def remove(self) -> None:
+        """Remove the segment's name, if this process owns it."""
+        self._segment.remove()
+
+    def holds(self, copy: int, version: int, epoch: int) -> bool:
+        """Whether `copy` is `version` under `epoch`, whole."""
+        header = self._segment.header
+        return int(header[_TAGS + copy]) == version and int(header[_EPOCH]) == epoch
+
+
+def private_copy(vectors: Vectors) -> dict[str, Tensor]:
+    """Return the same content in memory of its own."""
+    return {key: vector.clone(memory_format=torch.contiguous_format) for key, vector in vectors.items()}

@@ -1,0 +1,283 @@
+"""The coordinator as a Dask actor: executes effects, keeps the log, and sees to the run's actors.
+
+It holds everything the run needs to go on without the program that started it: a client of its own, the program, the
+log.  It is kept alive by its published future until the run is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from distributed import Client, get_worker
+
+from psplatform.core.coordination import Coordinator
+from psplatform.core.effects import (
+    CancelTimer,
+    Dismiss,
+    Effect,
+    Evaluate,
+    Finish,
+    Log,
+    SaveModel,
+    Send,
+    SetTimer,
+)
+from psplatform.core.events import Begin, RunFailed, ServerLost, StopRequested, TimerFired
+from psplatform.core.wire import decode
+from psplatform.errors import ClusterError, PsplatformError
+from psplatform.replication.store import update_run
+from psplatform.runtime.calls import Peer, call
+from psplatform.runtime.fleet import Fleet
+from psplatform.runtime.journal import Journal
+from psplatform.runtime.lines import Line
+from psplatform.runtime.placement import Placement
+from psplatform.runtime.program import Program, describe
+from psplatform.runtime.segments import sweep
+from psplatform.runtime.server_host import ServerHost
+from psplatform.runtime.staff import Staff
+
+_LEAVING_S: Final = 5.0
+"""How long the end of a run waits for its workers to say good-bye."""
+
+TERM: Final = 1
+
+
+def dataset_name(run: str) -> str:
+    """Return the name under which a run's coordinator is published on its scheduler."""
+    return f"psplatform-{run}"
+
+
+class CoordinatorHost:
+    """Hosts `psplatform.core.coordination.Coordinator` and the run's other actors.
+
+    Parameters
+    ----------
+    run
+        The run's id; all its actors, segments and datasets carry it.
+    """
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.phase = "starting"
+        self.failure: PsplatformError | None = None
+        self._begun = asyncio.Event()
+        self._over = asyncio.Event()
+        self._coordinator: Coordinator | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._servers: list[Line] = []
+
+    # --- what programs call ---
+
+    async def open(self, program: Program, placement: Placement, key: str) -> None:
+        """Start the run in the background."""
+        worker = get_worker()
+        self.program = program
+        self.peer = Peer(worker.address, key)
+        self.connect = worker.rpc
+        self._loop = asyncio.get_running_loop()
+        self._scheduler = worker.scheduler.address
+        self._security = worker.security
+        self.journal = Journal(program.store, TERM)
+        self._starting = self._loop.create_task(self._start(placement))
+
+    async def status(self, wait_s: float) -> dict[str, Any]:
+        """Return how the run stands; answers at once if it is over, else after `wait_s`."""
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._over.wait()
+        except TimeoutError:
+            pass
+        summary = self.journal.view.to_summary()
+        return {"phase": self.phase, "summary": summary, "failure": self.failure, "trouble": self.journal.trouble}
+
+    async def stop(self, reason: str) -> None:
+        """End the run in good order."""
+        if self._coordinator is not None:
+            self.feed(StopRequested(reason))
+        else:
+            self.feed(RunFailed(ClusterError(f"stopped while it was starting: {reason}")))
+
+    # --- what the run's actors call ---
+
+    async def deliver(self, sender: str, data: bytes) -> bool:
+        """Take messages; return whether the sender is one of this run's actors, as far as is known."""
+        await self._begun.wait()  # the caller has a deadline, and tries again
+        known = self.staff.heard(sender)
+        if known:
+            for message in decode(data):
+                self.feed(message)
+        return known
+
+    async def on_server_failed(self, shard: int, text: str) -> None:
+        """Take a server's word that it cannot go on."""
+        self.feed(ServerLost(shard, self._servers[shard].peer.address, text))
+
+    # --- starting ---
+
+    async def _start(self, placement: Placement) -> None:
+        try:
+            await self._hire(placement)
+        except PsplatformError as error:
+            await self._end(error)
+        except Exception as error:  # noqa: BLE001  the seam where a failed start becomes the run's outcome
+            kind, text, trace = describe(error)
+            await self._end(ClusterError(f"the run could not start ({kind}: {text})\n{trace}"))
+
+    async def _hire(self, placement: Placement) -> None:
+        self._client = await Client(
+            self._scheduler,
+            asynchronous=True,
+            set_as_default=False,
+            security=self._security,
+            direct_to_workers=True,
+            name=f"psplatform-{self.run}",
+        )
+        fleet = self.fleet = Fleet(self._client, self.connect, self.program)
+        self.staff = Staff(self, fleet)
+        servers = tuple(
+            fleet.peer(f"server-{shard}", address) for shard, address in enumerate(placement.servers)
+        )
+        self.staff.begin(placement, servers)
+        for shard, address in enumerate(placement.servers):
+            await fleet.create(ServerHost, f"server-{shard}", address, shard, 1, self.peer)
+        await asyncio.gather(*(fleet.open(peer) for peer in servers))
+        self._begin(servers)
+
+    def _begin(self, servers: tuple[Peer, ...]) -> None:
+        self._servers = [
+            Line(
+                self.connect,
+                peer,
+                "coordinator",
+                patience_s=self.program.server_lease_s,
+                on_lost=self._when_server_lost(shard, peer),
+                beat_s=self.program.server_lease_s / 4,
+            )
+            for shard, peer in enumerate(servers)
+        ]
+        self._epoch_s = self._loop.time()
+        self._coordinator = Coordinator(self.program.plan, self.program.policy, term=TERM)
+        self.phase = "running"
+        self.journal.append({"kind": "run", "at": 0.0, **self.program.description})
+        self.feed(Begin())
+        self._begun.set()
+
+    def _when_server_lost(self, shard: int, peer: Peer) -> Any:
+        return lambda reason: self.feed(ServerLost(shard, peer.address, reason))
+
+    # --- events and effects ---
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the servers were ready."""
+        return self._loop.time() - self._epoch_s if self._begun.is_set() else 0.0
+
+    @property
+    def live(self) -> int:
+        """Number of live workers."""
+        return self._coordinator.state.live if self._coordinator is not None else 0
+
+    def feed(self, event: Any) -> None:
+        """Hand an event to the coordinator, and execute what it answers."""
+        if self._coordinator is None:
+            self._end_start(event)
+            return
+        if self.phase == "over":
+            return
+        try:
+            effects = self._coordinator.handle(event, self.elapsed_s)
+        except Exception as error:  # noqa: BLE001  a policy may be anybody's code; its errors end the run, not the process
+            kind, text, trace = describe(error)
+            name = self.program.description["policy"]
+            where = f"handling {type(event).__name__} under policy {name!r}"
+            self._finish(ClusterError(f"{kind} while {where}: {text}\n{trace}"))
+            return
+        for effect in effects:
+            self._execute(effect)
+
+    def _end_start(self, event: Any) -> None:
+        # Of what can happen before the run has begun, only a failure matters: nobody has joined yet.
+        error = event.error if isinstance(event, RunFailed) else None
+        if isinstance(event, ServerLost):
+            error = ClusterError(f"{event.peer} was lost while shard {event.shard} started: {event.reason}")
+        if error is not None and self.phase == "starting":
+            self._starting.cancel()
+            self._finish(error)
+
+    def _execute(self, effect: Effect) -> None:
+        if isinstance(effect, Send):
+            self._send(effect)
+        elif isinstance(effect, Log):
+            self.journal.append(effect.record)
+        elif isinstance(effect, SetTimer):
+            self._cancel_timer(effect.tag)
+            at = self._epoch_s + effect.at
+            self._timers[effect.tag] = self._loop.call_at(at, self.feed, TimerFired(effect.tag))
+        elif isinstance(effect, CancelTimer):
+            self._cancel_timer(effect.tag)
+        elif isinstance(effect, Evaluate | SaveModel):
+            self.staff.order(effect)
+        elif isinstance(effect, Dismiss):
+            self._dismiss(effect)
+        elif isinstance(effect, Finish):
+            self._finish(effect.failure)
+
+    def _send(self, effect: Send) -> None:
+        if effect.to.kind == "server":
+            self._servers[int(effect.to.name)].send(effect.message)
+        else:
+            self.staff.send(effect.to.name, effect.message)
+
+    def _cancel_timer(self, tag: str) -> None:
+        timer = self._timers.pop(tag, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _dismiss(self, effect: Dismiss) -> None:
+        position = self._coordinator.state.position + 1 if self._coordinator is not None else 0
+        for line in self._servers:
+            self._loop.create_task(self._forget(line.peer, effect.member, position))
+        self.staff.dismiss(effect.member, effect.reason)
+
+    async def _forget(self, server: Peer, member: str, position: int) -> None:
+        try:
+            await call(self.connect, server, "forget", member, position, deadline_s=10.0)
+        except PsplatformError:
+            return  # a server that is gone has forgotten everything
+
+    # --- the end ---
+
+    def _finish(self, failure: PsplatformError | None) -> None:
+        self.phase = "over"
+        self._ending = self._loop.create_task(self._end(failure))
+
+    async def _end(self, failure: PsplatformError | None) -> None:
+        self.failure = failure
+        for tag in list(self._timers):
+            self._cancel_timer(tag)
+        if hasattr(self, "staff"):
+            await self.staff.disband(_LEAVING_S)
+        for line in self._servers:
+            line.close()
+        await self._note_end()
+        self.phase = "over"
+        self._over.set()
+        if hasattr(self, "_client"):
+            await self._let_go()
+
+    async def _note_end(self) -> None:
+        await self.journal.close()
+        outcome = "failed" if self.failure is not None else str(self.journal.view.to_summary().get("outcome"))
+        try:
+            await asyncio.to_thread(update_run, self.program.store, outcome=outcome, error=str(self.failure or ""))
+        except PsplatformError as error:
+            self.journal.trouble = str(error)
+        await asyncio.to_thread(sweep, self.run)
+
+    async def _let_go(self) -> None:
+        try:
+            await self._client.unpublish_dataset(dataset_name(self.run))
+        except (KeyError, OSError):
+            pass  # it was never published: an embedded cluster, or a start that failed
+        await self._client.close()

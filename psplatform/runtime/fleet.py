@@ -1,0 +1,103 @@
+"""The run's actors on the cluster: made, known, and let go of."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from distributed import Client, Future
+
+from psplatform.errors import ClusterError, ConfigurationError
+from psplatform.runtime.calls import Peer, PeerLost, call
+from psplatform.runtime.placement import Process
+from psplatform.runtime.preflight import foreign_workers, processes_of
+from psplatform.runtime.program import Program
+
+CREATE_LIMIT_S: Final = 60.0
+"""For Dask to make an actor; a busy worker may have to end a task first."""
+
+OPEN_LIMIT_S: Final = 600.0
+"""For an actor to import what the task needs and to read its data."""
+
+
+class Fleet:
+    """The actors of one run.
+
+    Parameters
+    ----------
+    client
+        An asynchronous client of the coordinator's own: the actors live as long as it holds them.
+    """
+
+    def __init__(self, client: Client, connect: Any, program: Program) -> None:
+        self._client = client
+        self._connect = connect
+        self._program = program
+        self._futures: dict[str, Future] = {}
+        self._numbers = 0
+
+    def next_name(self, role: str) -> str:
+        """Return a name that no actor of this run has had."""
+        self._numbers += 1
+        return f"{role}-{self._numbers}"
+
+    def peer(self, name: str, address: str) -> Peer:
+        """Return how the actor `name` on the Dask worker at `address` is reached, once it is there."""
+        return Peer(address, f"psplatform-{self._program.run}-{name}")
+
+    async def create(self, host: type, name: str, address: str, *arguments: Any) -> Peer:
+        """Make an actor of class `host` on the Dask worker at `address`.
+
+        Raises
+        ------
+        PeerLost
+            If that worker is gone or does not get round to it.
+        """
+        peer = self.peer(name, address)
+        future = self._client.submit(
+            host, self._program.run, *arguments, actor=True, key=peer.key, workers=[address], pure=False
+        )
+        try:
+            async with asyncio.timeout(CREATE_LIMIT_S):
+                await future
+        except (TimeoutError, OSError) as error:
+            raise PeerLost(f"{address} made no {name} within {CREATE_LIMIT_S:g} s", peer=address) from error
+        self._futures[peer.key] = future
+        return peer
+
+    async def open(self, peer: Peer) -> None:
+        """Let an actor build what it needs.
+
+        Raises
+        ------
+        PeerLost
+            If its process dies meanwhile.
+        """
+        await call(self._connect, peer, "open", self._program, deadline_s=OPEN_LIMIT_S)
+
+    async def close(self, peer: Peer) -> None:
+        """Let an actor clean up, if it still can, and let go of it."""
+        try:
+            await call(self._connect, peer, "close", deadline_s=5.0)
+        except (PeerLost, ClusterError):
+            pass
+        self.release(peer)
+
+    def release(self, peer: Peer) -> None:
+        """Let go of an actor."""
+        future = self._futures.pop(peer.key, None)
+        if future is not None:
+            future.release()
+
+    async def processes(self) -> list[Process]:
+        """Return the cluster's Dask workers as they are now."""
+        return processes_of(await self._client.scheduler.identity(n_workers=-1))
+
+    async def fits(self, process: Process) -> bool:
+        """Whether a Dask worker that came later can take a gradient worker."""
+        if not process.offers(self._program.resources.get("worker", {})):
+            return False
+        try:
+            return not await foreign_workers(self._client, [process.address])
+        except ConfigurationError:
+            return False

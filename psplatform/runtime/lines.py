@@ -1,0 +1,118 @@
+"""Ordered one-way delivery of messages to one peer, retried until the peer is given up.
+
+Everything waiting goes out in one call, and the next call begins when that one is acknowledged.  A call that fails is
+repeated with the same messages: receivers recognise repeats (`psplatform.core`).  An idle line sends an empty batch
+every `beat_s`, which is the peer's sign that this side lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from psplatform.core.wire import encode
+from psplatform.runtime.calls import Connect, Peer, PeerLost, call
+
+_DEADLINE_S: Final = 10.0
+"""For one delivery: it only hands over, so even a process busy with something else answers within this."""
+
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 1.0
+
+
+class Line:
+    """The way to one peer.
+
+    Parameters
+    ----------
+    sender
+        Name the peer knows this side by.
+    patience_s
+        Failing for so long gives the peer up.
+    on_lost
+        Called once, with the reason, when the peer is given up.
+    on_refused
+        Called when the peer says that it does not know this side (any more).
+    beat_s
+        Longest pause between two deliveries; ``None`` for no beat.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        peer: Peer,
+        sender: str,
+        *,
+        patience_s: float,
+        on_lost: Callable[[str], None],
+        on_refused: Callable[[], None] = lambda: None,
+        beat_s: float | None = None,
+    ) -> None:
+        self.peer = peer
+        self._connect = connect
+        self._sender = sender
+        self._patience_s = patience_s
+        self._on_lost = on_lost
+        self._on_refused = on_refused
+        self._beat_s = beat_s
+        self._waiting: list[Any] = []
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._task = asyncio.create_task(self._run())
+
+    def send(self, message: Any) -> None:
+        """Deliver `message` after everything sent before."""
+        self._waiting.append(message)
+        self._idle.clear()
+        self._wake.set()
+
+    async def flush(self, limit_s: float) -> None:
+        """Wait until everything sent is delivered, for at most `limit_s`."""
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return
+
+    def close(self) -> None:
+        """Send nothing any more."""
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            await self._pause()
+            batch, self._waiting = self._waiting, []
+            if not await self._deliver(encode(batch)):
+                self._idle.set()
+                return
+            if not self._waiting:
+                self._idle.set()
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(self._beat_s):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    async def _deliver(self, data: bytes) -> bool:
+        clock = asyncio.get_running_loop().time
+        first_try = clock()
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                deadline_s = min(_DEADLINE_S, self._patience_s)
+                known = await call(self._connect, self.peer, "deliver", self._sender, data, deadline_s=deadline_s)
+            except PeerLost as error:
+                if clock() - first_try >= self._patience_s:
+                    self._on_lost(str(error))
+                    return False
+            else:
+                if not known:
+                    self._on_refused()
+                return True
+            await asyncio.sleep(pause_s)
+            pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)

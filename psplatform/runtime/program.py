@@ -1,0 +1,140 @@
+"""What every process needs to know of a job, and what it makes of it.
+
+The program reaches the coordinator's process once and is fetched from there by everybody else, worker to worker: the
+scheduler never sees the user's objects.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cloudpickle
+import torch
+
+from psplatform.core.plan import Plan
+from psplatform.core.policy import Policy
+from psplatform.errors import ConfigurationError, PsplatformError, UserCodeError
+from psplatform.jobs.optimizers import Optimizer, assign_groups
+from psplatform.jobs.stragglers import SlowServers, Stragglers
+from psplatform.tasks.seam import Workspace, open_workspace
+from psplatform.tensors.layout import Layout
+
+
+@dataclass(frozen=True)
+class Program:
+    """A job as the processes run it.
+
+    Attributes
+    ----------
+    task
+        The user's task, pickled by cloudpickle.
+    description
+        What the event log's first record says of the run.
+    """
+
+    run: str
+    task: bytes
+    plan: Plan
+    policy: Policy
+    optimizer: Optimizer
+    seed: int
+    block_elements: int
+    micro_batches: int
+    store: str
+    device: str
+    transport: str
+    torch_threads: int | None
+    stragglers: Stragglers | None
+    slow_servers: SlowServers | None
+    worker_lease_s: float
+    server_lease_s: float
+    resources: dict[str, dict[str, float]]
+    description: dict[str, Any]
+
+    def open(self, device: torch.device) -> tuple[Workspace, Layout]:
+        """Build the task in this process; return its workspace and the layout of its tensors.
+
+        Raises
+        ------
+        ConfigurationError
+            If the task cannot be trained.
+        UserCodeError
+            If the user's code raises, or cannot be imported here.
+        """
+        with user_code("opening the task"):
+            workspace = open_workspace(cloudpickle.loads(self.task), self.seed, device)
+        return workspace, layout_of(workspace, self.optimizer, self.plan.shards, self.block_elements)
+
+
+def layout_of(workspace: Workspace, optimizer: Optimizer, shards: int, block_elements: int) -> Layout:
+    """Return the layout of a workspace's tensors, its parameters in the optimiser's groups."""
+    names = [spec.name for spec in workspace.specs if spec.kind == "parameter"]
+    groups = dict(zip(names, assign_groups(optimizer, names), strict=True))
+    specs = [replace(spec, group=groups.get(spec.name, 0)) for spec in workspace.specs]
+    return Layout.of(specs, shards=shards, block_elements=block_elements)
+
+
+def choose_device(wanted: str) -> torch.device:
+    """Return the device of that name; for ``auto`` the GPU where there is one, else the CPU.
+
+    Raises
+    ------
+    ConfigurationError
+        If this process has no such device.
+    """
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigurationError(f"device {wanted!r} is not to be had ({reason}); try auto", field="device") from error
+    return device
+
+
+def pickle_task(task: object, parts: dict[str, object]) -> bytes:
+    """Return `task` pickled.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming the one of its `parts` that cannot be pickled.
+    """
+    for name, part in parts.items():
+        _pickle(part, name)
+    return _pickle(task, "task")
+
+
+def _pickle(value: object, name: str) -> bytes:
+    try:
+        return cloudpickle.dumps(value)
+    except Exception as error:  # noqa: BLE001  pickling runs the user's code, which may raise anything
+        what = getattr(value, "__qualname__", type(value).__qualname__)
+        raise ConfigurationError(
+            f"{name} ({what}) cannot be pickled to be sent to workers: {error}; "
+            "make it from plain data, or create what cannot travel inside the callable",
+            field=name,
+        ) from error
+
+
+@contextmanager
+def user_code(doing: str) -> Iterator[None]:
+    """Turn what the user's code raises into `UserCodeError`; our own errors pass."""
+    try:
+        yield
+    except PsplatformError:
+        raise
+    except Exception as error:
+        kind, text, trace = describe(error)
+        raise UserCodeError(f"{kind} in the user's code while {doing}: {text}", kind=kind, user_traceback=trace) from None
+
+
+def describe(error: BaseException) -> tuple[str, str, str]:
+    """Return class name, text and traceback of an exception."""
+    return type(error).__name__, str(error), "".join(traceback.format_exception(error))
+

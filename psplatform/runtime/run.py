@@ -1,0 +1,250 @@
+"""A run as a program holds it: wait for it, look at it, stop it, take its model."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import fsspec
+from distributed import Client
+
+from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
+from psplatform.replication.store import describe_run, load_model
+from psplatform.runtime.calls import Peer, PeerLost, call
+from psplatform.runtime.coordinator_host import dataset_name
+from psplatform.telemetry.follow import LiveRun
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import nn
+
+_POLL_S: Final = 0.25
+_DEADLINE_S: Final = 10.0
+_GONE_AFTER: Final = 3
+"""Failed calls in a row after which the coordinator counts as gone."""
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+class Run:
+    """One training, under way or over.
+
+    Parameters
+    ----------
+    run, store
+        Its id, and the place where it persists.
+    client, coordinator
+        The way to it while it goes on; without them only the store is read.
+    module
+        Builds the user's module for `model`; ``None`` where this program does not have it.
+    keep
+        The future of the coordinator's actor, which Dask keeps as long as somebody holds it.
+    on_close
+        Called by `close`; ends an embedded cluster.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        store: str,
+        *,
+        client: Client | None = None,
+        coordinator: Peer | None = None,
+        module: Callable[[], nn.Module] | None = None,
+        keep: Any = None,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.run = run
+        self.store = store
+        self._client = client
+        self._coordinator = coordinator
+        self._module = module
+        self._keep = keep
+        self._on_close = on_close
+        self._live = LiveRun(store)
+        self._last: dict[str, Any] | None = None
+
+    def status(self, wait_s: float = 0.0) -> dict[str, Any]:
+        """Return phase, summary, failure and trouble with the store, as the coordinator knows them.
+
+        Raises
+        ------
+        ClusterError
+            If the coordinator is gone.
+        """
+        if self._last is not None:
+            return self._last
+        if self._client is None or self._coordinator is None:
+            return self._from_store()
+        try:
+            status: dict[str, Any] = self._client.sync(
+                call, self._client.rpc, self._coordinator, "status", wait_s, deadline_s=_DEADLINE_S + wait_s
+            )
+        except PeerLost:
+            return self._from_store()
+        if status["phase"] == "over":
+            self._last = status
+        return status
+
+    def wait(self, timeout_s: float | None = None, progress: Progress = lambda summary: None) -> dict[str, Any]:
+        """Wait until the run is over; return its summary.
+
+        Parameters
+        ----------
+        timeout_s
+            Longest time to wait; ``None`` for as long as it takes.
+        progress
+            Called with the summary so far, a few times per second.
+
+        Raises
+        ------
+        TimeoutError
+            If the run still goes on after `timeout_s`.
+        PsplatformError
+            Why the run failed, if it did.
+        """
+        deadline = time.monotonic() + timeout_s if timeout_s is not None else None
+        while True:
+            status = self.status(_POLL_S)
+            if status["phase"] == "over":
+                break
+            progress(status["summary"])
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"run {self.run} is not over after {timeout_s:g} s")
+        if status["failure"] is not None:
+            raise status["failure"]
+        summary: dict[str, Any] = status["summary"]
+        return summary
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the summary so far: the object that ``psplatform train --json`` ends with."""
+        summary: dict[str, Any] = self.status()["summary"]
+        return summary
+
+    def stop(self, reason: str = "asked to stop") -> None:
+        """End the run in good order; `wait` tells when that is done.  A run that is over stays as it is."""
+        if self._client is None or self._coordinator is None or self._last is not None:
+            return
+        with contextlib.suppress(PeerLost):
+            self._client.sync(
+                call, self._client.rpc, self._coordinator, "stop", reason, deadline_s=_DEADLINE_S
+            )
+
+    def parameters(self) -> tuple[dict[str, NDArray[Any]], int]:
+        """Return the saved model's tensors by name, and its version.
+
+        Raises
+        ------
+        StoreError
+            If the run has not saved a model (yet).
+        """
+        return load_model(self.store)
+
+    def model(self) -> nn.Module:
+        """Return the user's module with the saved parameters and buffers.
+
+        Raises
+        ------
+        ConfigurationError
+            If this program does not have the module: a run attached to, or a task without one.
+        StoreError
+            If the run has not saved a model (yet).
+        """
+        if self._module is None:
+            raise ConfigurationError(
+                "this program does not have the run's module; load run.parameters() into your own", field="model"
+            )
+        import torch  # noqa: PLC0415  whoever only watches a run needs no torch
+
+        module = self._module()
+        arrays, _ = self.parameters()
+        state = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        module.load_state_dict(state, strict=False)
+        return module
+
+    def close(self) -> None:
+        """Let go of the run; an embedded cluster ends, a run on another goes on."""
+        self._keep = None
+        self._on_close()
+        self._on_close = lambda: None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _from_store(self) -> dict[str, Any]:
+        self._live.refresh()
+        view = self._live.view
+        summary = view.to_summary()
+        if view.outcome is None:
+            if self._client is None:
+                return {"phase": "unknown", "summary": summary, "failure": None, "trouble": ""}
+            raise ClusterError(f"the coordinator of run {self.run} is gone; its log ends at version {view.updates}")
+        failure = ClusterError(view.outcome.detail) if view.outcome.outcome == "failed" else None
+        return {"phase": "over", "summary": summary, "failure": failure, "trouble": ""}
+
+
+def attach(store_or_id: str, client: Client | None = None) -> Run:
+    """Return a run that another program started, by its store or, on the client's cluster, by its id.
+
+    Without a client, the scheduler that the store names is asked.  A run that is over, or whose cluster is gone, is
+    read from its store.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such run; on a cluster, the ids of those there are named.
+    """
+    if client is not None and not _is_store(store_or_id):
+        return _attach_by_id(store_or_id, client)
+    description = describe_run(store_or_id)
+    run, scheduler = description["run"], description.get("scheduler")
+    if "outcome" in description or (client is None and not scheduler):
+        return Run(run, store_or_id)
+    own = client is None
+    client = client or _connect_or_none(scheduler)
+    if client is None:
+        return Run(run, store_or_id)
+    try:
+        found = _attach_by_id(run, client)
+    except ConfigurationError:
+        return Run(run, store_or_id)
+    found._on_close = client.close if own else (lambda: None)  # noqa: SLF001  the run owns the client made for it
+    return found
+
+
+def runs_on(client: Client) -> list[str]:
+    """Return the ids of the runs that go on on the client's cluster."""
+    beginning = dataset_name("")
+    return sorted(name.removeprefix(beginning) for name in client.list_datasets() if str(name).startswith(beginning))
+
+
+def _attach_by_id(run: str, client: Client) -> Run:
+    details = client.get_metadata([dataset_name(run)], default=None)
+    if run not in runs_on(client) or details is None:
+        known = ", ".join(runs_on(client)) or "none"
+        raise ConfigurationError(f"no run {run!r} on this cluster (there are: {known})", field="run")
+    coordinator = Peer(details["address"], details["key"])
+    return Run(run, details["store"], client=client, coordinator=coordinator)
+
+
+def _connect_or_none(scheduler: str | None) -> Client | None:
+    try:
+        return Client(scheduler, timeout=5, set_as_default=False, direct_to_workers=True)
+    except (OSError, PsplatformError):
+        return None
+
+
+def _is_store(text: str) -> bool:
+    files, root = fsspec.url_to_fs(text)
+    try:
+        return bool(files.exists(root))
+    except OSError:
+        return False

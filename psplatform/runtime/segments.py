@@ -1,0 +1,143 @@
+"""Memory shared by the processes of one host, and left behind by nobody.
+
+A segment is a file in memory (``/dev/shm``; in the temporary folder where that is missing or too small) mapped by
+everybody who knows its path.  Its space is reserved when it is made, so that a full file system is an error there and
+then and not a crash at the first write.  Its owner holds a lock on it that the kernel drops when the owner dies:
+`sweep` removes segments without an owner, and never one that is in use.  A random mark in the header tells whether
+two processes see the same file under the same path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from psplatform.errors import ClusterError
+
+HEADER_BYTES: Final = 4096
+_PREFIX: Final = "psplatform-"
+_MARK: Final = 0
+_FIELDS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentName:
+    """What another process needs to open a segment."""
+
+    path: str
+    mark: int
+
+
+class Segment:
+    """A mapped segment: a header of 64-bit integers, and bytes.
+
+    Attributes
+    ----------
+    header
+        ``int64[15]`` for the owner to use, shared.
+    content
+        ``uint8[n]`` torch tensor on the shared bytes, aligned to 64.
+    """
+
+    def __init__(self, path: Path, file: int, *, owner: bool) -> None:
+        self._path = path
+        self._owner = owner
+        self._map = mmap.mmap(file, 0)
+        fields = np.frombuffer(self._map, np.int64, _FIELDS)
+        self._mark = fields[:1]
+        self.header: NDArray[np.int64] = fields[1:]
+        self.content = torch.frombuffer(self._map, dtype=torch.uint8, offset=HEADER_BYTES)
+
+    @property
+    def name(self) -> SegmentName:
+        """What another process needs to open it."""
+        return SegmentName(str(self._path), int(self._mark[0]))
+
+    @classmethod
+    def create(cls, run: str, role: str, size: int) -> Segment:
+        """Make a segment of `size` bytes, all zero, owned by this process.
+
+        Raises
+        ------
+        ClusterError
+            If there is no room for it.
+        """
+        file_name = f"{_PREFIX}{run}-{role}-{uuid.uuid4().hex[:8]}"
+        for folder in _folders():
+            # Hidden under another name until it is locked, so that no sweep can find it without its owner.
+            hidden, path = folder / f".{file_name}", folder / file_name
+            file = os.open(hidden, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+            try:
+                os.posix_fallocate(file, 0, HEADER_BYTES + max(size, 1))
+                fcntl.flock(file, fcntl.LOCK_EX)
+                hidden.rename(path)
+                segment = cls(path, file, owner=True)
+            except OSError as error:
+                hidden.unlink(missing_ok=True)
+                if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
+                    raise
+            else:
+                segment._mark[0] = uuid.uuid4().int & (2**62 - 1)
+                return segment
+            finally:
+                os.close(file)  # the mapping keeps its own descriptor, and with it the lock
+        places = " and ".join(str(folder) for folder in _folders())
+        raise ClusterError(f"no room for {size / 1e6:.0f} MB of shared memory in {places}; free some there")
+
+    @classmethod
+    def open(cls, name: SegmentName) -> Segment | None:
+        """Map the segment of that name, or return ``None`` if this process cannot see it."""
+        try:
+            file = os.open(name.path, os.O_RDWR)
+        except OSError:
+            return None
+        try:
+            segment = cls(Path(name.path), file, owner=False)
+        except (OSError, ValueError):
+            return None
+        finally:
+            os.close(file)
+        return segment if segment.name.mark == name.mark else None
+
+    def remove(self) -> None:
+        """Remove the name, if this process owns it; whoever has it mapped keeps it until the last one is gone."""
+        if self._owner:
+            self._path.unlink(missing_ok=True)
+
+
+def sweep(run: str = "", role: str = "") -> None:
+    """Remove this host's segments whose owner is dead; of one run, or of one role in it, if named."""
+    beginning = f"{_PREFIX}{run}-{role}" if run else _PREFIX
+    for folder in _folders():
+        for path in sorted(folder.glob(f"{beginning}*")):
+            with contextlib.suppress(OSError), _locked(path):
+                path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    file = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(file)
+
+
+def _folders() -> list[Path]:
+    memory = Path("/dev/shm")  # noqa: S108  where Linux keeps shared memory
+    temporary = Path(tempfile.gettempdir())
+    return [memory, temporary] if memory.is_dir() and os.access(memory, os.W_OK) else [temporary]

@@ -1,0 +1,257 @@
+"""The gradient workers and the evaluator of a run: who is asked where, who is silent, and who replaces whom.
+
+A gradient worker that is lost is replaced by an idle Dask worker if there is one; a Dask worker that comes later takes
+part, up to the job's `max_workers`.  The evaluator is replaced wherever there is a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from psplatform.core.effects import Evaluate, SaveModel
+from psplatform.core.events import EvaluationLost, MemberLost, RunFailed, ServerLost
+from psplatform.core.leases import Leases
+from psplatform.errors import PsplatformError
+from psplatform.runtime.calls import Peer, PeerLost
+from psplatform.runtime.evaluator_host import EvaluatorHost
+from psplatform.runtime.fleet import Fleet
+from psplatform.runtime.lines import Line
+from psplatform.runtime.placement import Placement, Process
+from psplatform.runtime.worker_host import WorkerHost
+
+if TYPE_CHECKING:
+    from psplatform.runtime.coordinator_host import CoordinatorHost
+
+_LOOK_S: Final = 0.5
+_TRIES_PER_PROCESS: Final = 3
+"""A Dask worker on which starting failed so often is left alone."""
+
+
+@dataclass(slots=True)
+class Hire:
+    """One actor, and the way to it once it is open."""
+
+    name: str
+    address: str
+    peer: Peer | None = None
+    line: Line | None = None
+
+
+class Staff:
+    """Starts, watches and replaces gradient workers and the evaluator."""
+
+    def __init__(self, host: CoordinatorHost, fleet: Fleet) -> None:
+        self._host = host
+        self._fleet = fleet
+        self._workers: dict[str, Hire] = {}
+        self._evaluator: Hire | None = None
+        self._orders: list[Evaluate | SaveModel] = []
+        self._servers: list[Peer] = []
+        self._known: dict[str, Process] = {}
+        self._silent: dict[str, str] = {}
+        self._failed_starts: dict[str, int] = {}
+        self._leases = Leases(host.program.worker_lease_s)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._initial = host.program.plan.workers
+
+    # --- at the start ---
+
+    def begin(self, placement: Placement, servers: tuple[Peer, ...]) -> None:
+        """Start the evaluator and the gradient workers, and watch the cluster from now on.
+
+        They load what they need while the servers do; they join when the servers are ready.
+        """
+        self._servers = list(servers)
+        for address in placement.workers:
+            self._start_worker(address)
+        self._start_evaluator(placement.evaluator)
+        self._do(self._watch_cluster())
+
+    # --- what the coordinator's host asks ---
+
+    def heard(self, sender: str) -> bool:
+        """Note a sign of life; return whether the sender belongs to the run."""
+        if sender in self._workers or (self._evaluator is not None and sender == self._evaluator.name):
+            self._leases.renew(sender, self._now())
+            return True
+        # A worker that was silent too long and speaks again: its process can be asked anew.
+        address = self._silent.pop(sender, None)
+        if address is not None:
+            self._do(self._fill())
+        return sender.startswith("server-")
+
+    def send(self, name: str, message: Any) -> None:
+        """Send to a gradient worker; to one that is gone, nothing."""
+        hire = self._workers.get(name)
+        if hire is not None and hire.line is not None:
+            hire.line.send(message)
+
+    def order(self, order: Evaluate | SaveModel) -> None:
+        """Ask the evaluator, as soon as there is one."""
+        if self._evaluator is not None and self._evaluator.line is not None:
+            self._evaluator.line.send(order)
+        else:
+            self._orders.append(order)
+
+    def dismiss(self, name: str, reason: str) -> None:
+        """Let go of a gradient worker, and look for another."""
+        hire = self._workers.pop(name, None)
+        if hire is None:
+            return
+        self._leases.forget(name)
+        if "silent" in reason:
+            self._silent[name] = hire.address
+        self._do(self._retire(hire))
+        if self._host.phase == "running":
+            self._do(self._fill())
+
+    async def disband(self, limit_s: float) -> None:
+        """Wait for the workers to leave, for at most `limit_s`, then close whoever is left."""
+        deadline = self._now() + limit_s
+        while self._workers and self._now() < deadline:
+            await asyncio.sleep(0.05)
+            self._workers = {name: hire for name, hire in self._workers.items() if hire.peer is not None}
+            if not self._host.live:
+                break
+        for task in self._tasks - {asyncio.current_task()}:  # type: ignore[operator]  the current task may be None
+            task.cancel()
+        hires = [*self._workers.values(), *([self._evaluator] if self._evaluator else [])]
+        peers = [hire.peer for hire in hires if hire.peer is not None]
+        await asyncio.gather(*(self._fleet.close(peer) for peer in [*peers, *self._servers]))
+        for hire in hires:
+            if hire.line is not None:
+                hire.line.close()
+
+    # --- hiring ---
+
+    def _start_worker(self, address: str) -> None:
+        hire = Hire(self._fleet.next_name("worker"), address)
+        self._workers[hire.name] = hire
+        self._do(self._open_worker(hire))
+
+    async def _open_worker(self, hire: Hire) -> None:
+        try:
+            arguments = hire.name, self._host.peer, tuple(self._servers)
+            hire.peer = await self._fleet.create(WorkerHost, hire.name, hire.address, *arguments)
+            hire.line = self._line_to(hire, lambda reason: self._lose(hire.name, reason))
+            await self._fleet.open(hire.peer)
+        except PeerLost as error:
+            self._failed_starts[hire.address] = self._failed_starts.get(hire.address, 0) + 1
+            self._workers.pop(hire.name, None)
+            self._host.journal.append(self._note(f"no worker could be started at {hire.address}: {error}"))
+            self._host.feed(MemberLost(hire.name, str(error)))
+        except PsplatformError as error:
+            self._host.feed(RunFailed(error))
+
+    def _start_evaluator(self, address: str) -> None:
+        self._evaluator = Hire(self._fleet.next_name("evaluator"), address)
+        self._do(self._open_evaluator(self._evaluator))
+
+    async def _open_evaluator(self, hire: Hire) -> None:
+        try:
+            arguments = hire.name, self._host.peer, tuple(self._servers)
+            hire.peer = await self._fleet.create(EvaluatorHost, hire.name, hire.address, *arguments)
+            await self._fleet.open(hire.peer)
+        except PeerLost as error:
+            await asyncio.sleep(_LOOK_S)
+            self._replace_evaluator(hire, str(error))
+            return
+        except PsplatformError as error:
+            self._host.feed(RunFailed(error))
+            return
+        hire.line = self._line_to(hire, lambda reason: self._replace_evaluator(hire, reason))
+        for order in self._orders:
+            hire.line.send(order)
+        self._orders = []
+
+    def _line_to(self, hire: Hire, on_lost: Any) -> Line:
+        if hire.peer is None:
+            raise PeerLost(f"{hire.name} was not created", peer=hire.address)
+        return Line(
+            self._host.connect, hire.peer, "coordinator", patience_s=self._host.program.worker_lease_s, on_lost=on_lost
+        )
+
+    # --- losing ---
+
+    def _lose(self, name: str, reason: str) -> None:
+        # Before it has joined, the coordinator does not know it and dismisses nobody.
+        self._host.feed(MemberLost(name, reason))
+        self.dismiss(name, reason)
+
+    def _replace_evaluator(self, hire: Hire, reason: str) -> None:
+        if self._evaluator is not hire:
+            return
+        self._orders = []
+        address = next(iter(sorted(self._known, key=lambda one: (one == hire.address, one))), hire.address)
+        self._do(self._retire(hire))
+        self._start_evaluator(address)
+        self._host.feed(EvaluationLost(reason))
+
+    async def _retire(self, hire: Hire) -> None:
+        if hire.line is not None:
+            await hire.line.flush(1.0)
+            hire.line.close()
+        if hire.peer is not None:
+            self._fleet.release(hire.peer)
+
+    # --- watching ---
+
+    async def _watch_cluster(self) -> None:
+        while True:
+            now = {one.address: one for one in await self._fleet.processes()}
+            before, self._known = self._known, now
+            for address in sorted(set(before) - set(now)):
+                self._lose_process(address)
+            if before:
+                for address in sorted(set(now) - set(before)):
+                    await self._welcome(now[address])
+            for name in self._leases.expire(self._now()):
+                self._on_silence(name)
+            await asyncio.sleep(_LOOK_S)
+
+    def _on_silence(self, name: str) -> None:
+        reason = f"silent for {self._host.program.worker_lease_s:g} s"
+        if self._evaluator is not None and name == self._evaluator.name:
+            self._replace_evaluator(self._evaluator, reason)
+        else:
+            self._lose(name, reason)
+
+    def _lose_process(self, address: str) -> None:
+        reason = "its Dask worker left the cluster"
+        for name in [name for name, hire in self._workers.items() if hire.address == address]:
+            self._lose(name, reason)
+        if self._evaluator is not None and self._evaluator.address == address:
+            self._replace_evaluator(self._evaluator, reason)
+        for shard, peer in enumerate(self._servers):
+            if peer.address == address:
+                self._host.feed(ServerLost(shard, address, reason))
+
+    async def _welcome(self, process: Process) -> None:
+        limit = self._host.program.plan.max_workers
+        if (limit is None or len(self._workers) < limit) and await self._fleet.fits(process):
+            self._start_worker(process.address)
+
+    async def _fill(self) -> None:
+        taken = {hire.address for hire in self._workers.values()} | set(self._silent.values())
+        for address, process in self._known.items():
+            if len(self._workers) >= self._initial:
+                return
+            tried = self._failed_starts.get(address, 0)
+            if address not in taken and tried < _TRIES_PER_PROCESS and await self._fleet.fits(process):
+                self._start_worker(address)
+
+    # --- small things ---
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _note(self, text: str) -> dict[str, Any]:
+        return {"kind": "note", "at": self._host.elapsed_s, "text": text}

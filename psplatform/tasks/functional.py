@@ -1,0 +1,114 @@
+"""The workspace of a task that is written as functions of plain tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from psplatform.errors import ConfigurationError, InvariantViolation
+from psplatform.tasks.cancellation import Cancellation
+from psplatform.tasks.randomness import seeded
+from psplatform.tasks.seam import BatchRef, Computed, Evaluation, Task, Update
+from psplatform.tensors.layout import TRAINABLE, Layout, TensorSpec
+from psplatform.tensors.vectors import named_views, spec_of
+
+
+class FunctionalWorkspace:
+    """A user's `Task` in one process (see `psplatform.tasks.seam.Workspace`).
+
+    The platform cannot see into the task's computation: a batch is never split, and a cancellation is noticed only
+    before and after loading and computing.
+    """
+
+    def __init__(self, task: Task, seed: int, device: torch.device) -> None:
+        self._task, self._seed, self._device = task, seed, device
+        self._parameters: dict[str, Tensor] | None = None
+        self._updates: dict[str, Tensor] = {}
+        self.samples = _sample_count(task)
+        self.evaluates = type(task).evaluate is not Task.evaluate
+        self.specs = [_spec(name, tensor) for name, tensor in self.initial().items()]
+
+    def initial(self) -> dict[str, Tensor]:
+        """Return the parameters to start from, by name."""
+        with seeded(self._seed, self._device):
+            initial = {name: tensor.detach().cpu().clone() for name, tensor in self._task.initial().items()}
+        if not initial:
+            raise _unusable("has no parameters; return at least one from initial()")
+        return initial
+
+    def bind(self, layout: Layout, values: Mapping[str, Tensor], updates: Mapping[str, Tensor]) -> None:
+        """Hand views of `values` to the task from now on, and copy what it returns into `updates`."""
+        self._parameters = named_views(layout, values)
+        self._updates = named_views(layout, updates)
+
+    def compute(self, batch: BatchRef, cancel: Cancellation, micro_batches: int = 1) -> Computed:
+        """Write the task's update into the bound updates; `micro_batches` is ignored.
+
+        Raises
+        ------
+        Cancelled
+            If `cancel` is raised: noticed around loading and computing.
+        ConfigurationError
+            If the update does not fit the parameters.
+        """
+        parameters = self._bound()
+        with seeded(batch.seed, self._device, cancel):
+            cancel.check()
+            samples = self._task.load(batch.indices)
+            cancel.check()
+            update = self._task.compute(parameters, samples, np.random.default_rng(batch.seed))
+            cancel.check()
+            self._write(update)
+        return Computed(loss=float(update.loss), samples=len(batch.indices))
+
+    def evaluate(self, cancel: Cancellation) -> Evaluation | None:
+        """Return what the task says about the bound values."""
+        parameters = self._bound()
+        cancel.check()
+        with seeded(self._seed, self._device, cancel):
+            return self._task.evaluate(parameters)
+
+    def module(self) -> None:
+        """Return None: a functional task has no module."""
+        return
+
+    def _bound(self) -> dict[str, Tensor]:
+        if self._parameters is None:
+            raise InvariantViolation("a workspace computes only after bind()")
+        return self._parameters
+
+    def _write(self, update: Update) -> None:
+        unknown = sorted(update.tensors.keys() - self._updates.keys())
+        if unknown:
+            raise _unusable(f"returned an update for {unknown[0]!r}; update only names that initial() returned")
+        for name, target in self._updates.items():
+            change = update.tensors.get(name)
+            if change is None:
+                target.zero_()
+                continue
+            if change.shape != target.shape:
+                shapes = f"{tuple(change.shape)}, but the parameter has {tuple(target.shape)}"
+                raise _unusable(f"returned an update for {name!r} of shape {shapes}; return equal shapes")
+            target.copy_(change.detach())
+
+
+def _spec(name: str, tensor: Tensor) -> TensorSpec:
+    spec = spec_of(name, tensor)
+    if spec.dtype not in TRAINABLE:
+        remedy = f"use {' or '.join(TRAINABLE)}, for counts too"
+        raise _unusable(f"has the parameter {name!r} of dtype {spec.dtype}; {remedy}")
+    return spec
+
+
+def _sample_count(task: Task) -> int:
+    samples = getattr(task, "samples", 0)
+    if samples < 1:
+        raise _unusable("counts no samples; set `samples` to at least 1")
+    return int(samples)
+
+
+def _unusable(reason: str) -> ConfigurationError:
+    return ConfigurationError(f"The task {reason}.", field="task")

@@ -1,0 +1,155 @@
+"""Model + loss + data: the common task, and its workspace."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from psplatform.errors import ConfigurationError, InvariantViolation
+from psplatform.tasks.cancellation import Cancellation
+from psplatform.tasks.evaluation import Evaluator
+from psplatform.tasks.loss import Loss, checked
+from psplatform.tasks.randomness import seeded
+from psplatform.tasks.seam import BatchRef, Computed, Evaluation
+from psplatform.tasks.sources import Data, as_source
+from psplatform.tensors.flat import FlatModel, specs_of, tensors_of
+from psplatform.tensors.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisedTask:
+    """A module trained by the gradient of a loss on pairs (input, target).
+
+    Attributes
+    ----------
+    model
+        A callable that builds the module, or a module, whose parameters are then where training starts.
+    loss
+        Takes the model's output and the targets and returns their mean over the samples, as a scalar tensor.
+    data, test
+        What `psplatform.tasks.sources.as_source` accepts; without `test` there are no evaluations.
+    """
+
+    model: nn.Module | Callable[[], nn.Module]
+    loss: Loss
+    data: Data
+    test: Data = None
+
+
+class SupervisedWorkspace:
+    """A supervised task in one process (see `psplatform.tasks.seam.Workspace`).
+
+    The gradient is a function of the bound values and the batch: torch's generator is seeded per batch, and nothing
+    of an abandoned computation remains.  With `micro_batches` above one, batch norm sees the parts, not the batch.
+    """
+
+    def __init__(self, task: SupervisedTask, seed: int, device: torch.device) -> None:
+        self._task, self._seed, self._device = task, seed, device
+        self._module = build_module(task, seed).to(device).train()
+        self._loss = checked(task.loss, device)
+        self._data = as_source(task.data)
+        self._evaluator: Evaluator | None = None
+        self._flat: FlatModel | None = None
+        self._buffers: list[Tensor] = []
+        self._cancel = Cancellation()
+        self.samples = len(self._data)
+        self.evaluates = task.test is not None
+        self.specs = specs_of(self._module)
+        for parameter in self._module.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(lambda _: self._cancel.check())
+
+    def initial(self) -> dict[str, Tensor]:
+        """Return the tensors to start from, by name; the module is built anew because training changes the other."""
+        tensors = tensors_of(build_module(self._task, self._seed))
+        return {name: tensor.detach() for name, tensor in tensors.items()}
+
+    def bind(self, layout: Layout, values: Mapping[str, Tensor], updates: Mapping[str, Tensor]) -> None:
+        """Make parameters and buffers of the module views of `values`, and gradients views of `updates`."""
+        self._flat = FlatModel(self._module, layout, values, updates)
+        self._buffers = [values[region.key] for region in layout.regions if region.kind == "buffer"]
+
+    def compute(self, batch: BatchRef, cancel: Cancellation, micro_batches: int = 1) -> Computed:
+        """Write the gradient of the batch's mean loss into the bound updates, accumulated over `micro_batches` parts.
+
+        Raises
+        ------
+        Cancelled
+            If `cancel` is raised: noticed before each part and whenever a parameter's gradient is ready.
+        ConfigurationError
+            If the loss is not a scalar that depends on the parameters.
+        """
+        flat, samples = self._bound(), len(batch.indices)
+        self._cancel = cancel
+        total = torch.zeros((), device=self._device)
+        with seeded(batch.seed, self._device, cancel), self._buffers_kept_unless_finished(flat):
+            flat.zero_gradients()
+            for part in np.array_split(batch.indices, min(micro_batches, samples)):
+                cancel.check()
+                inputs, targets = self._fetch(part)
+                loss = self._loss(self._module(inputs), targets) * (len(part) / samples)
+                loss.backward()
+                total += loss.detach()
+            flat.collect()
+        return Computed(loss=float(total), samples=samples)
+
+    def evaluate(self, cancel: Cancellation) -> Evaluation | None:
+        """Return loss and accuracy of the bound values on the held-out data, or None where there is none."""
+        self._bound()
+        if self._task.test is None:
+            return None
+        if self._evaluator is None:  # held-out data are read only by the process that evaluates
+            source = as_source(self._task.test)
+            self._evaluator = Evaluator(self._module, self._loss, source, self._seed, self._device)
+        return self._evaluator.evaluate(cancel)
+
+    def module(self) -> nn.Module:
+        """Return the module that computes; it is bound to the platform's vectors, so copy it before changing it."""
+        return self._module
+
+    def _bound(self) -> FlatModel:
+        if self._flat is None:
+            raise InvariantViolation("a workspace computes only after bind()")
+        return self._flat
+
+    def _fetch(self, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        inputs, targets = self._data.fetch(indices)
+        return inputs.to(self._device), targets.to(self._device)
+
+    @contextmanager
+    def _buffers_kept_unless_finished(self, flat: FlatModel) -> Iterator[None]:
+        # The forward pass writes buffers (running statistics) in place, before it is known that it counts.
+        saved = [buffer.clone() for buffer in self._buffers]
+        try:
+            yield
+        except BaseException:
+            flat.collect()  # binds buffers again that the module replaced instead of writing into them
+            for buffer, value in zip(self._buffers, saved, strict=True):
+                buffer.copy_(value)
+            raise
+
+
+def build_module(task: SupervisedTask, seed: int) -> nn.Module:
+    """Build the module on the CPU, whatever the device, so that every device starts from the same numbers.
+
+    It is a copy: a module of the user's, also one that a callable returns again and again, must not be bound.
+    """
+    with seeded(seed, torch.device("cpu")):
+        module = copy.deepcopy(task.model if isinstance(task.model, nn.Module) else task.model())
+    if not isinstance(module, nn.Module):
+        raise ConfigurationError(
+            f"The model is a {type(module).__name__}; hand in an nn.Module or a callable that builds one.",
+            field="model",
+        )
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise ConfigurationError(
+            "The model has no trainable parameters; leave requires_grad on for at least one of them.", field="model"
+        )
+    return module

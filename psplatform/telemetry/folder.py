@@ -1,0 +1,93 @@
+"""The folder of a store that holds the log's segments: the one place of telemetry that touches storage.
+
+A segment appears whole or not at all.  On local file systems it is written under a hidden name and renamed; elsewhere
+it is one put, which object stores and fsspec's memory file system make visible in one piece.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from psplatform.errors import StoreError
+from psplatform.telemetry.segments import Position
+
+
+class SegmentFolder:
+    """The segments under ``log/`` of a store.
+
+    Parameters
+    ----------
+    store
+        A local path or any URL that fsspec knows.
+
+    Raises
+    ------
+    StoreError
+        By every method, naming the store, when its storage fails.
+    """
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+        try:
+            self._files, root = url_to_fs(store)
+        except (ValueError, ImportError) as error:
+            message = f"nothing here can open the store {store} ({error}); give a local path or install its driver"
+            raise StoreError(message, store=store) from error
+        self._folder = f"{root.rstrip('/')}/log"
+
+    def positions(self) -> list[Position]:
+        """Return the positions of the visible segments, in order; none where the log does not exist yet.
+
+        A segment that appears meanwhile may be missing although a later one is listed.
+        """
+        self._files.invalidate_cache(self._folder)
+        with self._named_failure("list the log of"):
+            try:
+                names = self._files.ls(self._folder, detail=False)
+            except FileNotFoundError:
+                return []
+        found = (Position.of(name.rpartition("/")[2]) for name in names)
+        return sorted(position for position in found if position)
+
+    def read(self, position: Position) -> bytes:
+        """Return the bytes of a segment."""
+        with self._named_failure(f"read log/{position.name} of"):
+            data: bytes = self._files.cat_file(f"{self._folder}/{position.name}")
+        return data
+
+    def write(self, position: Position, data: bytes) -> None:
+        """Make a segment visible; after a failure it may or may not be, so try again with the same bytes."""
+        path = f"{self._folder}/{position.name}"
+        with self._named_failure(f"write log/{position.name} to"):
+            if isinstance(self._files, LocalFileSystem):
+                _rename_into_place(Path(path), data)
+            else:
+                self._files.pipe_file(path, data)
+
+    @contextmanager
+    def _named_failure(self, action: str) -> Iterator[None]:
+        # Every fsspec driver has exceptions of its own, so this seam cannot list them.
+        try:
+            yield
+        except Exception as error:
+            message = f"cannot {action} the store {self._store} ({error}); free or mend it, or choose another store"
+            raise StoreError(message, store=self._store) from error
+
+
+def _rename_into_place(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # With the process in its name not even two writers that wrongly share a term can tear each other's files.
+    hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        hidden.write_bytes(data)
+        hidden.replace(path)
+    except OSError:
+        with suppress(OSError):
+            hidden.unlink()
+        raise

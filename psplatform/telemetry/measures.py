@@ -1,0 +1,166 @@
+"""What a run's picture is made of: each takes values one by one, in constant time, and stays bounded for ever."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+SERIES_POINTS: Final = 1024  # more than a screen has columns
+EXACT_DELAYS: Final = 1024  # staleness above this many versions is counted in bins that double
+DROP_REASONS: Final = 64  # reasons come from policies; one that puts figures into them must not fill the memory
+OTHER: Final = "other"
+
+
+class Point(NamedTuple):
+    """A value of a series: when (seconds since the run's start), at which version, and what."""
+
+    at: float
+    version: int
+    value: float
+
+
+@dataclass(slots=True)
+class Series(Generic[T]):
+    """An evenly thinned sequence: the first item, every n-th after it, and the newest.
+
+    When `limit` items are kept, every second one is dropped and the distance between those to come doubles.  What is
+    kept depends on nothing but the items and their order.
+
+    Attributes
+    ----------
+    limit
+        Even, so that after halving the next item falls on the new stride.
+    """
+
+    limit: int = SERIES_POINTS
+    _stride: int = 1
+    _seen: int = 0
+    _kept: list[T] = field(default_factory=list)
+    _newest: tuple[T, ...] = ()
+
+    def append(self, item: T) -> None:
+        """Add the next item."""
+        if self._seen % self._stride:
+            self._newest = (item,)
+        else:
+            if len(self._kept) == self.limit:
+                del self._kept[1::2]
+                self._stride *= 2
+            self._kept.append(item)
+            self._newest = ()
+        self._seen += 1
+
+    @property
+    def items(self) -> tuple[T, ...]:
+        """The items kept, in order; the newest is always among them."""
+        return (*self._kept, *self._newest)
+
+    def __len__(self) -> int:
+        """Return how many items were added."""
+        return self._seen
+
+
+@dataclass(slots=True)
+class Tally:
+    """Count, sum and largest of some values."""
+
+    count: int = 0
+    total: float = 0.0
+    max: float = 0.0
+
+    def add(self, value: float) -> None:
+        """Take one more value, not negative."""
+        self.count += 1
+        self.total += value
+        self.max = max(self.max, value)
+
+    @property
+    def mean(self) -> float:
+        """Mean of the values, 0 before the first."""
+        return self.total / self.count if self.count else 0.0
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return mean and largest value."""
+        return {"mean": self.mean, "max": self.max}
+
+
+@dataclass(slots=True)
+class Delays:
+    """Staleness of the gradients applied, in versions.
+
+    Attributes
+    ----------
+    histogram
+        Gradients by staleness; from `EXACT_DELAYS` on by the power of two below it.
+    """
+
+    tally: Tally = field(default_factory=Tally)
+    histogram: Counter[int] = field(default_factory=Counter)
+
+    def add(self, delays: Iterable[int]) -> None:
+        """Take the staleness of the gradients of one commit."""
+        for delay in delays:
+            self.tally.add(delay)
+            self.histogram[delay if delay < EXACT_DELAYS else 1 << delay.bit_length() - 1] += 1
+
+    @property
+    def mean(self) -> float:
+        """Mean staleness."""
+        return self.tally.mean
+
+    @property
+    def max(self) -> int:
+        """Largest staleness."""
+        return int(self.tally.max)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return mean, largest value, and the histogram in order of staleness."""
+        return {"mean": self.mean, "max": self.max, "histogram": dict(sorted(self.histogram.items()))}
+
+
+@dataclass(slots=True)
+class Drops:
+    """Gradients that were not applied, counted by the reason's kind and by slot."""
+
+    total: int = 0
+    by_reason: Counter[str] = field(default_factory=Counter)
+    by_slot: Counter[int] = field(default_factory=Counter)
+
+    def add(self, reason: str, slot: int) -> None:
+        """Count one gradient of `slot`."""
+        self.total += 1
+        known = reason in self.by_reason or len(self.by_reason) < DROP_REASONS
+        self.by_reason[reason if known else OTHER] += 1
+        self.by_slot[slot] += 1
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the counts, the most frequent reason first."""
+        by_reason = sorted(self.by_reason.items(), key=lambda item: (-item[1], item[0]))
+        return {"total": self.total, "by_reason": dict(by_reason), "by_slot": dict(sorted(self.by_slot.items()))}
+
+
+@dataclass(slots=True)
+class TimeSpent:
+    """Where workers' seconds went."""
+
+    compute_s: float = 0.0
+    pull_s: float = 0.0
+    push_s: float = 0.0
+    wait_s: float = 0.0
+
+    def add(self, compute_s: float, pull_s: float, push_s: float, wait_s: float) -> None:
+        """Take one iteration."""
+        self.compute_s += compute_s
+        self.pull_s += pull_s
+        self.push_s += push_s
+        self.wait_s += wait_s
+
+    @property
+    def waiting_fraction(self) -> float:
+        """Share of the time spent waiting for a release, 0 before the first iteration."""
+        total = self.compute_s + self.pull_s + self.push_s + self.wait_s
+        return self.wait_s / total if total > 0 else 0.0

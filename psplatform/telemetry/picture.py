@@ -1,0 +1,157 @@
+"""All that is known about a run: what dashboard, command line and summary show."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from psplatform.telemetry.measures import Delays, Drops, Point, Series, Tally, TimeSpent
+from psplatform.telemetry.workers import WorkerView
+
+INCIDENTS: Final = 256  # the newest ones; the log has them all
+
+
+class Evaluation(NamedTuple):
+    """Held-out loss and accuracy of a version, measured `at` seconds after the run's start."""
+
+    at: float
+    version: int
+    loss: float | None
+    accuracy: float | None
+
+
+class Incident(NamedTuple):
+    """Something a person may want to know: a process ``lost`` or ``joined`` again, or a ``note``."""
+
+    at: float
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended; the fields are those of the ``finished`` record."""
+
+    outcome: str
+    detail: str
+    version: int
+    loss: float | None
+    accuracy: float | None
+    seconds: float
+
+
+@dataclass(slots=True)
+class Picture:
+    """What is known so far; only `RunView.apply` changes it.
+
+    Attributes
+    ----------
+    run
+        Fields of the newest ``run`` record: run, workload, policy, workers, shards and so on.
+    seconds
+        Time of the newest record, in seconds since the run's start.
+    updates, visible
+        The version decided by the newest commit, and the newest one that workers may pull.
+    commits, gradients, applied
+        Commits decided, gradients computed, gradients that entered a commit.
+    min_clock
+        The slowest live worker's clock.
+    loss
+        Mean loss of the gradients in the newest commit.
+    evaluation_loss, accuracy, best_accuracy
+        Newest held-out loss and accuracy, and the best accuracy so far.
+    losses, staleness_series, rates
+        Per commit: mean loss, mean staleness, factor on the learning rate.
+    evaluations
+        Held-out losses and accuracies.
+    staleness, dropped, time, workers, incidents
+        Delays applied, gradients not applied, where time went, the slots by number, and the newest incidents.
+    commit_s, visible_s, abort_s
+        Seconds a commit took to gather, to become visible, and an abort to take effect.
+    outcome
+        How the run ended, ``None`` while it is on.
+    """
+
+    run: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    updates: int = 0
+    visible: int = 0
+    commits: int = 0
+    gradients: int = 0
+    applied: int = 0
+    min_clock: int = 0
+    loss: float | None = None
+    evaluation_loss: float | None = None
+    accuracy: float | None = None
+    best_accuracy: float | None = None
+    losses: Series[Point] = field(default_factory=Series)
+    staleness_series: Series[Point] = field(default_factory=Series)
+    rates: Series[Point] = field(default_factory=Series)
+    evaluations: Series[Evaluation] = field(default_factory=Series)
+    staleness: Delays = field(default_factory=Delays)
+    dropped: Drops = field(default_factory=Drops)
+    time: TimeSpent = field(default_factory=TimeSpent)
+    workers: dict[int, WorkerView] = field(default_factory=dict)
+    incidents: deque[Incident] = field(default_factory=lambda: deque(maxlen=INCIDENTS))
+    commit_s: Tally = field(default_factory=Tally)
+    visible_s: Tally = field(default_factory=Tally)
+    abort_s: Tally = field(default_factory=Tally)
+    outcome: Outcome | None = None
+
+    @property
+    def shards(self) -> int:
+        """Number of shards, 0 before the run is described."""
+        return int(self.run.get("shards", 0))
+
+    @property
+    def waiting_fraction(self) -> float:
+        """Share of the workers' time spent waiting for a release."""
+        return self.time.waiting_fraction
+
+    @property
+    def updates_per_second(self) -> float:
+        """Updates per second since the first worker joined."""
+        joined = min((worker.joined_at or 0.0 for worker in self.workers.values()), default=0.0)
+        seconds = self.outcome.seconds if self.outcome else self.seconds - joined
+        return self.updates / seconds if seconds > 0 else 0.0
+
+    def to_summary(self) -> dict[str, Any]:
+        """Return the object that ``train --json`` prints: plain values, numbers finite, ``None`` for unknown."""
+        summary = {
+            **self.run,
+            **self._progress(),
+            "staleness": self.staleness.to_plain(),
+            "dropped": self.dropped.to_plain(),
+            "waiting_fraction": self.waiting_fraction,
+            "abort_latency_s": self.abort_s.to_plain(),
+            "slots": {slot: worker.to_plain() for slot, worker in sorted(self.workers.items())},
+            "incidents": [incident._asdict() for incident in self.incidents],
+        }
+        return {name: _jsonable(value) for name, value in summary.items()}
+
+    def _progress(self) -> dict[str, Any]:
+        return {
+            "outcome": self.outcome.outcome if self.outcome else None,
+            "detail": self.outcome.detail if self.outcome else "",
+            "seconds": self.outcome.seconds if self.outcome else self.seconds,
+            "updates": self.updates,
+            "updates_per_second": self.updates_per_second,
+            "commits": self.commits,
+            "gradients": self.gradients,
+            "applied": self.applied,
+            "loss": self.loss,
+            "evaluation_loss": self.evaluation_loss,
+            "accuracy": self.accuracy,
+            "best_accuracy": self.best_accuracy,
+        }
+
+
+def _jsonable(value: object) -> object:
+    # JSON has no NaN, no infinity, no numbers as keys and no tuples.
+    if isinstance(value, dict):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

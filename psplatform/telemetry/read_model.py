@@ -1,0 +1,138 @@
+"""Folding the records of a run's log into its picture, one by one.
+
+Folding is pure and deterministic, takes constant time per record (amortised over the thinning of series) and memory
+that grows with the number of slots only, however long the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from psplatform.errors import ProtocolError
+from psplatform.telemetry.measures import Point
+from psplatform.telemetry.picture import Evaluation, Incident, Outcome, Picture
+from psplatform.telemetry.segments import Record
+from psplatform.telemetry.workers import WorkerView
+
+
+@dataclass(slots=True)
+class RunView(Picture):
+    """A run's picture that grows with its log."""
+
+    def apply(self, record: Record) -> None:
+        """Fold the next record; kinds of later versions of psplatform are ignored.
+
+        Raises
+        ------
+        ProtocolError
+            If a record of a known kind lacks a field.
+        """
+        kind = record.get("kind", "")
+        fold = _FOLDS.get(kind)
+        if fold is None:
+            return
+        try:
+            self.seconds = max(self.seconds, record["at"])
+            fold(self, record)
+        except KeyError as error:
+            message = f"a log record of kind {kind!r} has no field {error}; read the log with the psplatform it is of"
+            raise ProtocolError(message) from error
+
+    def _run(self, record: Record) -> None:
+        # A run that was recovered from its store describes itself again and is no longer over.
+        self.run = {key: value for key, value in record.items() if key not in ("kind", "at")}
+        self.outcome = None
+
+    def _joined(self, record: Record) -> None:
+        worker = self._worker(record)
+        if worker.status == "lost":
+            self._incident(record, f"slot {worker.slot} is taken by {record['process']}")
+        worker.join(record)
+
+    def _lost(self, record: Record) -> None:
+        worker = self._worker(record)
+        worker.lose(record)
+        self._incident(record, f"slot {worker.slot} lost {record['process']}: {record['reason']}")
+
+    def _start(self, record: Record) -> None:
+        self._worker(record).start(record)
+        self.min_clock = record["min_clock"]
+
+    def _gradient(self, record: Record) -> None:
+        self.gradients += 1
+        self._worker(record).finish(record)
+        self.time.add(record["compute_s"], record["pull_s"], record["push_s"], record["wait_s"])
+
+    def _dropped(self, record: Record) -> None:
+        worker = self._worker(record)
+        worker.dropped += 1
+        self.dropped.add(record["reason"], worker.slot)
+
+    def _commit(self, record: Record) -> None:
+        at, version, delays = record["at"], record["version"], record["staleness"]
+        self.commits += 1
+        self.updates = version
+        self.applied += len(record["slots"])
+        self.loss = record["loss"]
+        self.losses.append(Point(at, version, record["loss"]))
+        self.rates.append(Point(at, version, record["rate"]))
+        self.staleness.add(delays)
+        self.staleness_series.append(Point(at, version, sum(delays) / len(delays) if delays else 0.0))
+        self.commit_s.add(record["duration_s"])
+        for slot in record["slots"]:
+            self._worker({"slot": slot}).applied += 1
+
+    def _applied(self, record: Record) -> None:
+        self.visible = record["version"]
+        self.visible_s.add(record["visible_s"])
+
+    def _aborted(self, record: Record) -> None:
+        worker = self._worker(record)
+        worker.aborted += 1
+        worker.rest()
+        self.abort_s.add(record["latency_s"])
+
+    def _evaluated(self, record: Record) -> None:
+        self._reached(record["accuracy"])
+        self.evaluation_loss = record["loss"]
+        self.evaluations.append(Evaluation(record["at"], record["version"], record["loss"], record["accuracy"]))
+
+    def _note(self, record: Record) -> None:
+        self._incident(record, record["text"])
+
+    def _finished(self, record: Record) -> None:
+        self._reached(record["accuracy"])
+        self.outcome = Outcome(**{name: record[name] for name in Outcome.__dataclass_fields__})
+        self.seconds = max(self.seconds, record["seconds"])
+
+    def _reached(self, accuracy: float | None) -> None:
+        if accuracy is not None:
+            self.accuracy = accuracy
+            self.best_accuracy = max(accuracy, self.best_accuracy or 0.0)
+
+    def _worker(self, record: Record) -> WorkerView:
+        slot = record["slot"]
+        if slot not in self.workers:
+            self.workers[slot] = WorkerView(slot)
+        return self.workers[slot]
+
+    def _incident(self, record: Record, text: str) -> None:
+        self.incidents.append(Incident(record["at"], record["kind"], text))
+
+
+_FOLDS: Final[dict[str, Callable[[RunView, Record], None]]] = {
+    "run": RunView._run,
+    "joined": RunView._joined,
+    "lost": RunView._lost,
+    "start": RunView._start,
+    "gradient": RunView._gradient,
+    "dropped": RunView._dropped,
+    "commit": RunView._commit,
+    "applied": RunView._applied,
+    "aborted": RunView._aborted,
+    "evaluated": RunView._evaluated,
+    "note": RunView._note,
+    "finished": RunView._finished,
+}

@@ -1,0 +1,155 @@
+"""An `nn.Module` whose parameters, buffers and gradients are views of flat vectors: packing costs nothing.
+
+What takes part: parameters that require a gradient when the layout is made, and persistent buffers.  Tied tensors take
+part once.  Frozen parameters and non-persistent buffers stay the module's own, as its constructor made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from psplatform.errors import ConfigurationError
+from psplatform.tensors.layout import Layout, TensorSpec
+from psplatform.tensors.norms import norm, squared_norms
+from psplatform.tensors.vectors import named_views, spec_of
+
+
+def trainable_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that require a gradient, tied ones once, under their first name."""
+    found = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    for name, parameter in found.items():
+        if nn.parameter.is_lazy(parameter):
+            remedy = "run one batch through the model where it is built"
+            raise ConfigurationError(f"The parameter {name!r} has no shape yet; {remedy}.", field="model")
+    return found
+
+
+def persistent_buffers(module: nn.Module) -> dict[str, Tensor]:
+    """Return the buffers that belong to the module's state, tied ones once, under their first name."""
+    state = module.state_dict(keep_vars=True)
+    return {name: buffer for name, buffer in module.named_buffers() if name in state}
+
+
+def specs_of(module: nn.Module, groups: Sequence[int] | None = None) -> list[TensorSpec]:
+    """Return the specs of all tensors that take part.
+
+    Parameters
+    ----------
+    groups
+        Parameter group of each of `trainable_parameters(module)`, in order; 0 for all by default.
+    """
+    parameters = trainable_parameters(module)
+    chosen = [0] * len(parameters) if groups is None else groups
+    specs = [
+        spec_of(name, tensor, "parameter", group)
+        for (name, tensor), group in zip(parameters.items(), chosen, strict=True)
+    ]
+    return specs + [spec_of(name, tensor, "buffer") for name, tensor in persistent_buffers(module).items()]
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """Return all tensors that take part, by name; `vectors.fill` packs them."""
+    return {**trainable_parameters(module), **persistent_buffers(module)}
+
+
+class FlatModel:
+    """A module bound to flat vectors.
+
+    Parameters
+    ----------
+    module
+        Takes on what `values` hold; its own initial values are no longer used.
+    layout
+        Made of `specs_of(module)` or of those of an equal module.
+    values
+        Whole regions; private to this process, since batch norm writes into its buffers while it computes.
+    updates
+        Whole regions: gradients of the parameters, and the buffers' values once `collect` was called.
+
+    Raises
+    ------
+    ConfigurationError
+        If the module's tensors are not those of the layout.
+    """
+
+    def __init__(
+        self, module: nn.Module, layout: Layout, values: Mapping[str, Tensor], updates: Mapping[str, Tensor]
+    ) -> None:
+        self.module = module
+        self.layout = layout
+        self.values = dict(values)
+        self.updates = dict(updates)
+        parameters, buffers = trainable_parameters(module), persistent_buffers(module)
+        _check_same(layout, {**parameters, **buffers})
+        views = named_views(layout, values)
+        gradients = named_views(layout, updates, "parameter")
+        for name, tensor in {**parameters, **buffers}.items():
+            tensor.data = views[name]  # keeps the tensor's identity, so that whatever is tied stays tied
+        self._gradients = [(parameter, gradients[name]) for name, parameter in parameters.items()]
+        self._buffers = [(*_owner(module, name), buffer) for name, buffer in buffers.items()]
+        self.zero_gradients()
+
+    def load(self, values: Mapping[str, Tensor]) -> None:
+        """Copy parameters and buffers in, for instance a version that was pulled."""
+        for key, vector in self.values.items():
+            vector.copy_(values[key])
+
+    def zero_gradients(self) -> None:
+        """Set all gradients to zero and bind them to `updates`, whatever user code did to them."""
+        for region in self.layout.regions:
+            if region.kind == "parameter":
+                self.updates[region.key].zero_()
+        for parameter, view in self._gradients:
+            parameter.grad = view
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """Complete `updates` after a backward pass.
+
+        Gradients that were accumulated in place are there already.  One that was replaced is copied and bound again,
+        one that was removed counts as zero.  Buffers that the module replaced instead of writing into them are taken
+        over.
+        """
+        for parameter, view in self._gradients:
+            if parameter.grad is None:
+                view.zero_()
+            elif parameter.grad is not view:
+                view.copy_(parameter.grad.to_dense())
+            parameter.grad = view
+        for owner, name, buffer in self._buffers:
+            current = getattr(owner, name)
+            if current is not buffer:
+                buffer.copy_(current)
+                setattr(owner, name, buffer)
+        for region in self.layout.regions:
+            if region.kind == "buffer":
+                self.updates[region.key].copy_(self.values[region.key])
+
+    def gradient_norm(self) -> float:
+        """Return the Euclidean norm of the gradient, accumulated in float64; not finite if the gradient is not."""
+        return norm(
+            square
+            for region in self.layout.regions
+            if region.kind == "parameter"
+            for square in squared_norms(self.updates[region.key], self.layout.block_size(region.key))
+        )
+
+
+def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:
+    path, _, leaf = name.rpartition(".")
+    return module.get_submodule(path), leaf
+
+
+def _check_same(layout: Layout, tensors: Mapping[str, Tensor]) -> None:
+    expected = {(e.name, e.shape, region.dtype) for region in layout.regions for e in region.entries}
+    specs = [spec_of(name, tensor) for name, tensor in tensors.items()]
+    found = {(spec.name, spec.shape, spec.dtype) for spec in specs}
+    if found != expected:
+        name = min(found ^ expected)[0]
+        remedy = "build the same model in every process"
+        raise ConfigurationError(
+            f"The model's tensors are not those of the layout, as {name!r} shows; {remedy}.", field="model"
+        )

@@ -1,0 +1,216 @@
+"""One shard: averages what workers pushed, stages the next version beside the present one, and publishes it.
+
+A commit runs `gather`, perhaps `scale`, `stage`, `publish`.  Between `stage` and `publish` the front copy
+still is the version that workers pull, while the back copy is ready to be measured and replicated.  Optimiser state has
+one copy, which belongs to the newest version, staged or published: `state` always describes that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from psplatform.errors import InvariantViolation, ProtocolError
+from psplatform.jobs.optimizers import Optimizer
+from psplatform.tensors.layout import Layout
+from psplatform.tensors.norms import norm, squared_norms
+from psplatform.tensors.optimizers import make_rule
+from psplatform.tensors.vectors import TILE, sizes, torch_dtype
+
+
+class Shard:
+    """The arithmetic of one shard's copy.
+
+    Parameters
+    ----------
+    layout, index
+        Which pieces of which regions this shard owns.
+    spec
+        The optimiser.
+    initial
+        The pieces' values at `version`.
+    storage
+        Two sets of vectors for the pieces, perhaps in shared memory; the first becomes the front copy.
+    version
+        The version that `initial` is.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        index: int,
+        spec: Optimizer,
+        initial: Mapping[str, Tensor],
+        storage: tuple[Mapping[str, Tensor], Mapping[str, Tensor]],
+        version: int = 0,
+    ) -> None:
+        self.layout = layout
+        self.index = index
+        self.version = version
+        self.commits = 0
+        self.staged = False
+        self._sizes = sizes(layout, index)
+        self._rule = make_rule(spec)
+        self._parameters = [region.key for region in layout.regions if region.kind == "parameter"]
+        self._spans = {key: layout.spans(index, key) for key in self._parameters}
+        if any(span.group >= self._rule.groups for spans in self._spans.values() for span in spans):
+            raise InvariantViolation("the layout has parameter groups that the optimizer does not have")
+        self._front, self._back = (_checked(vectors, self._sizes, "Storage") for vectors in storage)
+        for key, vector in _checked(initial, self._sizes, "The initial state").items():
+            self._front[key].copy_(vector)
+        self._slots = {key: self._rule.slots(self._front[key]) for key in self._parameters}
+        self._scratch: dict[str, Tensor] = {}
+        self._gathered: dict[str, Tensor] = {}
+
+    @property
+    def front(self) -> Mapping[str, Tensor]:
+        """The pieces at the published version."""
+        return self._front
+
+    @property
+    def back(self) -> Mapping[str, Tensor]:
+        """The pieces at the next version once it is staged."""
+        return self._back
+
+    @property
+    def gathered(self) -> Mapping[str, Tensor]:
+        """The averaged contributions until they are published; gathering these alone repeats the commit bit for bit."""
+        return self._gathered
+
+    def gather(self, contributions: Sequence[Mapping[str, Tensor]]) -> None:
+        """Average contributions in the order given; they are only read, and must stay as they are until `publish`.
+
+        Floating-point regions get the mean, others (counters, masks) the element-wise maximum.
+
+        Raises
+        ------
+        ProtocolError
+            If a contribution does not have this shard's pieces.
+        """
+        if self.staged or not contributions:
+            raise InvariantViolation("gather needs contributions, and the step before it published")
+        checked = [_checked(contribution, self._sizes, "A contribution") for contribution in contributions]
+        self._gathered = {key: self._merge(key, [vectors[key] for vectors in checked]) for key in self._sizes}
+
+    def squared_norms(self) -> list[float]:
+        """Return the sum of squares of each block of the gathered gradient, for `norms.norm` over all shards."""
+        return [
+            square
+            for key in self._parameters
+            for square in squared_norms(self._gathered[key], self.layout.block_size(key))
+        ]
+
+    def scale(self, factor: float) -> None:
+        """Multiply the gathered gradient, for instance to clip it; buffers stay."""
+        for key in self._parameters:
+            self._gathered[key] = torch.mul(self._gathered[key], factor, out=self._private(key))
+
+    def stage(self, rate: float) -> None:
+        """Write the state after this commit into the back copy; the front copy and the contributions stay untouched."""
+        if self.staged or not self._gathered:
+            raise InvariantViolation("stage needs gathered contributions, and the step before it published")
+        self.commits += 1
+        self.staged = True
+        for key, vector in self._gathered.items():
+            if key not in self._spans:
+                self._back[key].copy_(vector)
+                continue
+            for span in self._spans[key]:
+                part = slice(span.start, span.stop)
+                self._rule.step(
+                    self._front[key][part],
+                    vector[part],
+                    {name: slot[part] for name, slot in self._slots[key].items()},
+                    self._back[key][part],
+                    rate=rate,
+                    step=self.commits,
+                    group=span.group,
+                )
+
+    def displacement_norm(self) -> float:
+        """Return the Euclidean distance between the staged and the published parameters, in float64."""
+        if not self.staged:
+            raise InvariantViolation("nothing is staged")
+        return norm(
+            square
+            for key in self._parameters
+            for square in squared_norms(self._back[key], self.layout.block_size(key), minus=self._front[key])
+        )
+
+    def publish(self, version: int) -> None:
+        """Make the staged state the front copy, under a version above the present one."""
+        if not self.staged or version <= self.version:
+            raise InvariantViolation(f"version {version} cannot follow {self.version}, or nothing is staged")
+        self._front, self._back = self._back, self._front
+        self._gathered = {}
+        self.version = version
+        self.staged = False
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the newest state by name: a region's key, or `<slot>.<key>` for optimiser state.
+
+        These are the vectors themselves: copy them before the next `stage`.
+        """
+        newest = self._back if self.staged else self._front
+        return {**newest, **self._named_slots()}
+
+    def restore(self, state: Mapping[str, Tensor], *, version: int, commits: int) -> None:
+        """Take over what `state` returned elsewhere after so many commits; a staged step is given up.
+
+        Raises
+        ------
+        ProtocolError
+            If the state is not that of such a shard.
+        """
+        slots = self._named_slots()
+        wanted = self._sizes | {name: self._sizes[name.partition(".")[2]] for name in slots}
+        if state.keys() != wanted.keys():
+            raise ProtocolError(f"A state of {sorted(state)} cannot restore one of {sorted(wanted)}.")
+        for name, vector in _checked(state, wanted, "The state").items():
+            (slots[name] if name in slots else self._back[name]).copy_(vector)
+        self._front, self._back = self._back, self._front
+        self._gathered = {}
+        self.version, self.commits, self.staged = version, commits, False
+
+    def _named_slots(self) -> dict[str, Tensor]:
+        return {f"{name}.{key}": slot for key in self._parameters for name, slot in self._slots[key].items()}
+
+    def _merge(self, key: str, parts: Sequence[Tensor]) -> Tensor:
+        if len(parts) == 1:
+            return parts[0]
+        merge = _mean if parts[0].is_floating_point() else _maximum
+        out = self._private(key)
+        for target, *tiles in zip(*(vector.split(TILE) for vector in (out, *parts)), strict=True):
+            merge(tiles, target)
+        return out
+
+    def _private(self, key: str) -> Tensor:
+        if key not in self._scratch:
+            self._scratch[key] = torch.empty_like(self._front[key])
+        return self._scratch[key]
+
+
+def _checked(vectors: Mapping[str, Tensor], wanted: Mapping[str, tuple[str, int]], what: str) -> dict[str, Tensor]:
+    for key, (dtype, size) in wanted.items():
+        vector = vectors.get(key)
+        if vector is None or vector.shape != (size,) or vector.dtype != torch_dtype(dtype):
+            found = "nothing" if vector is None else f"{vector.dtype}{list(vector.shape)}"
+            raise ProtocolError(
+                f"{what} must have {dtype}[{size}] in {key}, not {found}; send pieces of the run's layout."
+            )
+    return {key: vectors[key] for key in wanted}
+
+
+def _mean(parts: Sequence[Tensor], out: Tensor) -> None:
+    torch.add(parts[0], parts[1], out=out)
+    for part in parts[2:]:
+        out.add_(part)
+    out.div_(len(parts))
+
+
+def _maximum(parts: Sequence[Tensor], out: Tensor) -> None:
+    torch.maximum(parts[0], parts[1], out=out)
+    for part in parts[2:]:
+        torch.maximum(out, part, out=out)

@@ -1,0 +1,112 @@
+"""The flat vectors of a layout: allocated, carved out of a buffer, viewed by tensor name or by shard.
+
+A *set of vectors* is a dict from region key to a one-dimensional tensor.  With `shard=None` a function speaks of
+whole regions, otherwise of that shard's pieces.  Every vector starts at a multiple of `ALIGNMENT` bytes, so that no
+two of them share a cache line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from psplatform.errors import InvariantViolation
+from psplatform.tensors.layout import Kind, Layout, TensorSpec
+
+ALIGNMENT = 64
+"""Bytes of a cache line, and of the widest vector register."""
+
+TILE = 1 << 19
+"""Elements that chains of operations handle at a time: few enough to stay in the cache from one operation to the next,
+enough to occupy all cores and to hide the cost of a call."""
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """Return the torch dtype of that name."""
+    dtype = getattr(torch, name)
+    if not isinstance(dtype, torch.dtype):
+        raise InvariantViolation(f"{name!r} is no dtype")
+    return dtype
+
+
+def spec_of(name: str, tensor: Tensor, kind: Kind = "parameter", group: int = 0) -> TensorSpec:
+    """Return the spec that describes a tensor."""
+    return TensorSpec(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), kind, group)
+
+
+def sizes(layout: Layout, shard: int | None = None) -> dict[str, tuple[str, int]]:
+    """Return dtype and number of elements of each vector."""
+    if shard is None:
+        return {region.key: (region.dtype, region.size) for region in layout.regions}
+    pieces = {region.key: layout.piece(shard, region.key) for region in layout.regions}
+    return {region.key: (region.dtype, pieces[region.key].stop - pieces[region.key].start) for region in layout.regions}
+
+
+def _offsets(wanted: Mapping[str, tuple[str, int]]) -> tuple[dict[str, int], int]:
+    offsets, end = {}, 0
+    for key, (dtype, size) in wanted.items():
+        offsets[key] = end
+        end += math.ceil(size * torch_dtype(dtype).itemsize / ALIGNMENT) * ALIGNMENT
+    return offsets, end
+
+
+def size_bytes(layout: Layout, shard: int | None = None) -> int:
+    """Return how many bytes a buffer needs to hold one set of vectors."""
+    return _offsets(sizes(layout, shard))[1]
+
+
+def carve(buffer: Tensor, wanted: Mapping[str, tuple[str, int]]) -> dict[str, Tensor]:
+    """Return vectors that lie in a buffer one after the other.
+
+    Parameters
+    ----------
+    buffer
+        `uint8[n]` whose first byte is aligned to `ALIGNMENT`, for instance `torch.frombuffer` of shared memory.
+    wanted
+        What `sizes` returns.
+    """
+    offsets, end = _offsets(wanted)
+    if buffer.dtype != torch.uint8 or buffer.numel() < end or buffer.data_ptr() % ALIGNMENT:
+        found = f"{buffer.numel()} {buffer.dtype} at {buffer.data_ptr():#x}"
+        raise InvariantViolation(f"the vectors need {end} bytes aligned to {ALIGNMENT}, not {found}")
+    vectors = {}
+    for key, (name, size) in wanted.items():
+        dtype = torch_dtype(name)
+        vectors[key] = buffer[offsets[key] : offsets[key] + size * dtype.itemsize].view(dtype)
+    return vectors
+
+
+def allocate(layout: Layout, shard: int | None = None, *, device: str | torch.device = "cpu") -> dict[str, Tensor]:
+    """Return a set of vectors in new memory, all zero."""
+    buffer = torch.zeros(size_bytes(layout, shard), dtype=torch.uint8, device=device)
+    return carve(buffer, sizes(layout, shard))
+
+
+def shard_vectors(layout: Layout, shard: int, vectors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return views of the pieces that a shard owns of whole regions."""
+    return {region.key: vectors[region.key][layout.piece(shard, region.key)] for region in layout.regions}
+
+
+def named_views(layout: Layout, vectors: Mapping[str, Tensor], kind: Kind | None = None) -> dict[str, Tensor]:
+    """Return views of whole regions by tensor name, each in its tensor's shape.
+
+    Parameters
+    ----------
+    kind
+        Restricts the views to parameters or to buffers.
+    """
+    return {
+        entry.name: vectors[region.key][entry.start : entry.start + entry.size].view(entry.shape)
+        for region in layout.regions
+        if kind in (None, region.kind)
+        for entry in region.entries
+    }
+
+
+def fill(layout: Layout, vectors: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+    """Copy named tensors into their places in whole regions; every tensor of the layout must be given."""
+    for name, view in named_views(layout, vectors).items():
+        view.copy_(tensors[name].detach())

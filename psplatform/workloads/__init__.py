@@ -1,0 +1,1 @@
+"""Ready-made workloads: `registry` names them without loading torch; each module builds one."""

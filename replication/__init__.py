@@ -1,0 +1,1 @@
+"""Replicas, failover and checkpoints."""

@@ -1,0 +1,134 @@
+"""The store of a run: a Zarr group that says which run it holds, the event log beside it, and the model.
+
+This is the only module that knows Zarr.  A store is laid out as
+
+::
+
+    zarr.json            the root group; its attribute "psplatform" describes the run
+    log/                 the event log (psplatform.telemetry)
+    model/               a group of arrays by parameter name, with the version they are as attribute
+
+and can be read with plain Zarr.  Arrays of a model are written first and its attributes last, so that a model that
+says its version is whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import fsspec
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.errors import GroupNotFoundError
+
+from psplatform.errors import StoreError
+
+_KEY: Final = "psplatform"
+_FORMAT: Final = 1
+
+
+def create_run(store: str, description: Mapping[str, Any]) -> None:
+    """Make a new store for a run.
+
+    Raises
+    ------
+    StoreError
+        If the place holds anything already, or cannot be written to.
+    """
+    _refuse_occupied(store)
+    with _named_failure(store, "write to"):
+        root = zarr.open_group(store, mode="w-")
+        root.attrs[_KEY] = {"format": _FORMAT, **description}
+
+
+def update_run(store: str, **changes: Any) -> None:
+    """Change parts of the store's description of its run."""
+    with _named_failure(store, "write to"):
+        root = zarr.open_group(store, mode="r+")
+        root.attrs[_KEY] = {**_described(store, root), **changes}
+
+
+def describe_run(store: str) -> dict[str, Any]:
+    """Return what the store says of its run.
+
+    Raises
+    ------
+    StoreError
+        If there is no store, or it is not one of psplatform's, or of a newer format.
+    """
+    with _named_failure(store, "read"):
+        try:
+            root = zarr.open_group(store, mode="r")
+        except (GroupNotFoundError, FileNotFoundError):
+            raise StoreError(f"there is no run in {store}; check the path", store=store) from None
+        return _described(store, root)
+
+
+def save_model(store: str, arrays: Mapping[str, NDArray[Any]], *, version: int) -> None:
+    """Put named arrays into the store as the model of `version`, in place of the one before."""
+    with _named_failure(store, "write the model to"):
+        root = zarr.open_group(store, mode="r+")
+        group = root.create_group("model", overwrite=True)
+        for name, array in arrays.items():
+            group.create_array(name, data=np.ascontiguousarray(array))
+        group.attrs["version"] = version
+
+
+def load_model(store: str) -> tuple[dict[str, NDArray[Any]], int]:
+    """Return the model's arrays by name, and its version.
+
+    Raises
+    ------
+    StoreError
+        If the store holds no whole model.
+    """
+    with _named_failure(store, "read the model of"):
+        root = zarr.open_group(store, mode="r")
+        group = root.get("model")
+        if not isinstance(group, zarr.Group) or "version" not in group.attrs:
+            raise StoreError(f"{store} holds no model yet; its run has not ended well", store=store)
+        arrays = {name: np.asarray(array[...]) for name, array in sorted(group.arrays())}
+        return arrays, int(str(group.attrs["version"]))
+
+
+def _described(store: str, root: zarr.Group) -> dict[str, Any]:
+    description = root.attrs.get(_KEY)
+    if not isinstance(description, dict):
+        raise StoreError(f"{store} is a Zarr group, but holds no run of psplatform", store=store)
+    if description.get("format") != _FORMAT:
+        found = description.get("format")
+        raise StoreError(f"{store} has format {found}; this psplatform reads format {_FORMAT}, update it", store=store)
+    return description
+
+
+def _refuse_occupied(store: str) -> None:
+    with _named_failure(store, "use"):
+        files, root = fsspec.url_to_fs(store)
+        if not files.exists(root):
+            return
+        if not files.isdir(root):
+            raise StoreError(f"{store} is a file; choose another store", store=store)
+        if files.ls(root, detail=False):
+            raise StoreError(f"{store} already holds {_occupant(store)}; choose another store or remove it", store=store)
+
+
+def _occupant(store: str) -> str:
+    try:
+        return f"the run {describe_run(store)['run']}"
+    except (StoreError, KeyError):
+        return "something else"
+
+
+@contextmanager
+def _named_failure(store: str, action: str) -> Iterator[None]:
+    try:
+        yield
+    except StoreError:
+        raise
+    except (OSError, ValueError, ImportError, json.JSONDecodeError) as error:
+        text = f"cannot {action} {store} ({error}); choose a place that every process of the run can write to"
+        raise StoreError(text, store=store) from error

@@ -1,0 +1,250 @@
+"""Which package may know which: the table, and the tests that hold the source to it.
+
+Imports are read from the source, those inside functions and those for type checkers included, because a line that
+names another package knows it, whenever it runs.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2] / "psplatform"
+
+# Each package with those below it that it may import, itself aside.  A package that is missing here has no place yet.
+BASE = frozenset({"core", "jobs", "errors"})
+LOWER = BASE | {"tensors", "tasks", "workloads", "policies", "replication", "network", "telemetry"}
+LAYERS: Mapping[str, frozenset[str]] = {
+    "errors": frozenset(),
+    "core": frozenset({"errors"}),
+    # The specification of a job, optimisers and stragglers included: values that every layer above may hold.
+    "jobs": frozenset({"core", "errors"}),
+    # Turns the job's optimiser into arithmetic; events and effects mean nothing to it.
+    "tensors": frozenset({"jobs", "errors"}),
+    # Decisions, blind to each other, so that any of them runs with any other.
+    "policies": BASE,
+    "replication": BASE | {"tensors"},
+    "network": BASE,
+    "telemetry": BASE,
+    "tasks": BASE | {"tensors"},
+    "workloads": BASE | {"tensors", "tasks"},
+    # Drivers, blind to each other, so that what one proves does not hang on another.
+    "memory": LOWER,
+    "simulation": LOWER,
+    "dashboard": LOWER,
+    "runtime": LOWER,
+    "cli": LOWER | {"runtime", "simulation", "dashboard", "memory", "facade"},
+    # psplatform/__init__.py: the names users import, each fetched from its package when it is first asked for.
+    "facade": LOWER | {"runtime"},
+}
+
+PURE = frozenset({"core", "policies", "jobs", "network"})
+CLOCKS_AND_CHANCE = frozenset({"time", "datetime", "random", "secrets", "uuid", "sched"})
+CONCURRENCY = frozenset({"asyncio", "threading", "multiprocessing", "concurrent", "subprocess", "signal", "queue"})
+INPUT_OUTPUT = frozenset({"os", "pathlib", "io", "shutil", "tempfile", "logging", "fsspec", "zarr"})
+NETWORKS = frozenset({"socket", "select", "selectors", "ssl", "http", "urllib", "requests", "dask", "distributed"})
+DEVICES_AND_SCREENS = frozenset({"torch", "streamlit", "plotly", "click", "rich"})
+OUTSIDE_WORLD = CLOCKS_AND_CHANCE | CONCURRENCY | INPUT_OUTPUT | NETWORKS | DEVICES_AND_SCREENS
+EVERYWHERE = frozenset(LAYERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Ban:
+    """No module of `packages` imports any of `modules`."""
+
+    packages: frozenset[str]
+    modules: frozenset[str]
+    reason: str
+    deferred_allowed: bool = False
+
+
+BANS = (
+    Ban(PURE, OUTSIDE_WORLD, "pure packages decide the same in memory, under Dask and in the simulator"),
+    Ban(EVERYWHERE - {"runtime"}, frozenset({"dask", "distributed"}), "only the runtime knows Dask"),
+    Ban(EVERYWHERE - {"replication"}, frozenset({"zarr"}), "only replication writes checkpoints"),
+    Ban(EVERYWHERE - {"dashboard"}, frozenset({"streamlit", "plotly"}), "only the dashboard draws"),
+    Ban(EVERYWHERE - {"cli"}, frozenset({"click", "rich"}), "only the command line speaks to a terminal"),
+    Ban(
+        frozenset({"errors", "telemetry", "replication", "dashboard", "facade"}),
+        frozenset({"torch"}),
+        "arithmetic lives in tensors, and logs and errors are read without loading it",
+    ),
+    Ban(frozenset({"cli"}), frozenset({"torch"}), "`psplatform --help` answers at once", deferred_allowed=True),
+    Ban(EVERYWHERE, frozenset({"policies", "replication", "dashboard"}), "the folders are parts of psplatform"),
+    Ban(EVERYWHERE, frozenset({"tests", "pytest", "hypothesis"}), "the product does not need its tests"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One module named by an import statement, and whether the statement waits for a call or a type checker."""
+
+    module: str
+    line: int
+    deferred: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file of psplatform."""
+
+    module: str
+    text: str
+
+    @property
+    def package(self) -> str:
+        """The row of the table that the file belongs to."""
+        return package_of(self.module)
+
+    def imports(self) -> list[Import]:
+        """List every import of the file, at whatever depth."""
+        return list(_imports(ast.parse(self.text), deferred=False))
+
+
+def package_of(module: str) -> str:
+    """Name the row of the table that a module of psplatform belongs to."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] not in {"__init__", "__main__"} else "facade"
+
+
+def _imports(node: ast.AST, *, deferred: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (Import(alias.name, child.lineno, deferred) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            yield from (Import(name, child.lineno, deferred) for name in _names(child))
+        else:
+            later = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            later = later or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test))
+            yield from _imports(child, deferred=deferred or later)
+
+
+def _names(statement: ast.ImportFrom) -> list[str]:
+    if statement.level:
+        return [f"relative:{'.' * statement.level}{statement.module or ''}"]
+    module = statement.module or ""
+    return [f"{module}.{alias.name}" for alias in statement.names]
+
+
+def sources() -> list[Source]:
+    """Read every file of psplatform under the name it is imported by; the links lead to the mapped folders."""
+    found = []
+    for folder in [ROOT, *sorted(path for path in ROOT.iterdir() if path.is_dir())]:
+        files = folder.glob("*.py") if folder == ROOT else folder.rglob("*.py")
+        for file in sorted(files):
+            parts = file.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(["psplatform", *parts]).removesuffix(".__init__")
+            found.append(Source(name, file.read_text(encoding="utf-8")))
+    return found
+
+
+def broken_rules(source: Source) -> list[str]:
+    """Say, one sentence each, which imports of a file the table does not allow."""
+    if source.package not in LAYERS:
+        return [f"{source.module}: package {source.package!r} has no place in the table of layers"]
+    return [
+        f"{source.module}:{item.line} imports {item.module}: {reason}"
+        for item in source.imports()
+        for reason in _reasons(source.package, item)
+    ]
+
+
+def _reasons(package: str, item: Import) -> Iterator[str]:
+    top = item.module.split(".")[0]
+    if item.module.startswith("relative:"):
+        yield "imports are absolute"
+    elif top == "psplatform":
+        target = _target(item.module)
+        if target != package and target not in LAYERS[package]:
+            yield f"{package} may not know {target}"
+    for ban in BANS:
+        if package in ban.packages and top in ban.modules and not (ban.deferred_allowed and item.deferred):
+            yield ban.reason
+
+
+def _target(module: str) -> str:
+    """Name the package an import reaches: `psplatform.Job` is the facade's, `psplatform.jobs` is a package."""
+    package = package_of(module)
+    return package if package in LAYERS or (ROOT / package).exists() else "facade"
+
+
+@pytest.mark.parametrize("source", [pytest.param(source, id=source.module) for source in sources()])
+def test_a_file_imports_only_what_its_layer_may_know(source: Source) -> None:
+    assert broken_rules(source) == []
+
+
+def test_at_most_one_module_knows_zarr() -> None:
+    knowing = [s.module for s in sources() if any(i.module.split(".")[0] == "zarr" for i in s.imports())]
+    assert len(knowing) <= 1, knowing
+
+
+def test_pure_packages_call_nothing_that_reads_or_writes() -> None:
+    """`open`, `print` and `input` need no import, so the table of imports cannot see them."""
+    calls = [
+        f"{source.module}:{node.lineno} {node.func.id}"
+        for source in sources()
+        if source.package in PURE
+        for node in ast.walk(ast.parse(source.text))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"open", "print", "input"}
+    ]
+    assert calls == []
+
+
+def test_the_table_goes_down_only() -> None:
+    """No package may, by way of others, come to know itself."""
+    order = list(TopologicalSorter(LAYERS).static_order())
+    assert order[0] == "errors"
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Imports that run when a file is loaded form no cycle, so any module may be imported first."""
+    found = sources()
+    names = {source.module for source in found}
+    graph = {}
+    for source in found:
+        loaded = {i.module for i in source.imports() if not i.deferred}
+        graph[source.module] = {n if n in names else n.rpartition(".")[0] for n in loaded} & names
+    list(TopologicalSorter(graph).static_order())
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "reason"),
+    [
+        ("psplatform.core.coordinator", "import time", "pure packages"),
+        ("psplatform.policies.bsp", "def now():\n    from time import monotonic", "pure packages"),
+        ("psplatform.jobs.spec", "if TYPE_CHECKING:\n    import torch", "pure packages"),
+        ("psplatform.core.events", "from psplatform.runtime.client import Client", "core may not know runtime"),
+        ("psplatform.policies.ssp", "from psplatform import replication", "policies may not know replication"),
+        ("psplatform.memory.driver", "from psplatform.runtime import train", "memory may not know runtime"),
+        ("psplatform.tensors.shard", "import psplatform", "tensors may not know facade"),
+        ("psplatform.tensors.shard", "from psplatform import Job", "tensors may not know facade"),
+        ("psplatform.tasks.sources", "import dask.array as da", "only the runtime knows Dask"),
+        ("psplatform.telemetry.log", "import zarr", "only replication writes checkpoints"),
+        ("psplatform.runtime.client", "from rich import print", "only the command line"),
+        ("psplatform.cli.main", "import torch", "answers at once"),
+        ("psplatform.runtime.client", "import policies", "parts of psplatform"),
+        ("psplatform.core.events", "from . import effects", "imports are absolute"),
+        ("psplatform.extras.thing", "", "has no place"),
+    ],
+)
+def test_a_wrong_import_is_reported_with_its_reason(module: str, text: str, reason: str) -> None:
+    (sentence,) = broken_rules(Source(module, text))
+    assert reason in sentence
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("psplatform.core.events", "import math\nimport numpy as np\nfrom psplatform.errors import ProtocolError"),
+        ("psplatform.cli.train", "def command():\n    import torch\n    from psplatform.runtime import client"),
+        ("psplatform.runtime.client", "from distributed import Client\nimport torch"),
+        ("psplatform.cli.main", "import psplatform as ps"),
+    ],
+)
+def test_what_the_table_allows_is_not_reported(module: str, text: str) -> None:
+    assert broken_rules(Source(module, text)) == []

@@ -1,0 +1,85 @@
+"""Only one computation of a process draws from torch's generator at a time."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from psplatform.tasks.cancellation import Cancellation, Cancelled
+from psplatform.tasks.randomness import seeded
+
+CPU = torch.device("cpu")
+
+
+def test_the_block_draws_what_torch_draws_after_manual_seed() -> None:
+    """Seeding is exactly torch's own."""
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    with seeded(5, CPU):
+        assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_generator_is_put_back_also_after_an_error() -> None:
+    """The process's other draws go on as if nothing had happened."""
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+
+    def fail() -> None:
+        with seeded(6, CPU):
+            torch.rand(1)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_two_threads_do_not_mix_their_draws() -> None:
+    """Whoever comes second waits until the first is done."""
+    inside, release = threading.Event(), threading.Event()
+    draws: dict[str, torch.Tensor] = {}
+
+    def first() -> None:
+        with seeded(1, CPU):
+            before = torch.rand(1)
+            inside.set()
+            release.wait()
+            draws["first"] = torch.cat([before, torch.rand(1)])
+
+    def second() -> None:
+        with seeded(2, CPU):
+            draws["second"] = torch.rand(2)
+
+    threads = [threading.Thread(target=first), threading.Thread(target=second)]
+    threads[0].start()
+    inside.wait()
+    threads[1].start()
+    release.set()
+    for thread in threads:
+        thread.join()
+    for name, seed in (("first", 1), ("second", 2)):
+        with seeded(seed, CPU):
+            assert torch.equal(draws[name], torch.rand(2))
+
+
+def test_a_cancelled_computation_does_not_wait_for_its_turn() -> None:
+    """It gives up while another computation holds the generator."""
+    cancel = Cancellation()
+    cancel.cancel()
+    raised: list[BaseException] = []
+
+    def waiting() -> None:
+        try:
+            with seeded(2, CPU, cancel):
+                pass
+        except Cancelled as error:
+            raised.append(error)
+
+    with seeded(1, CPU):
+        thread = threading.Thread(target=waiting)
+        thread.start()
+        thread.join()
+    assert len(raised) == 1

@@ -1,0 +1,188 @@
+"""Folding a run's records into its picture."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from psplatform.errors import ProtocolError
+from psplatform.telemetry.measures import SERIES_POINTS, Point
+from psplatform.telemetry.picture import INCIDENTS, Evaluation, Incident
+from psplatform.telemetry.read_model import RunView
+from psplatform.telemetry.segments import Record
+
+_EXAMPLES: dict[str, Record] = {
+    "run": {"run": "r1", "workload": "digits", "policy": "bsp", "policy_parameters": {}, "workers": 2, "shards": 3,
+            "seed": 0, "store": "runs/a", "parameters": 10, "samples": 100, "batch_size": 4, "started": 1.7e9},
+    "joined": {"slot": 0, "incarnation": 1, "process": "tcp://a:1", "clock": 0},
+    "lost": {"slot": 0, "incarnation": 1, "process": "tcp://a:1", "reason": "connection closed"},
+    "start": {"slot": 0, "sequence": 0, "version": 0, "clock": 0, "min_clock": 0},
+    "gradient": {"slot": 0, "sequence": 0, "label": 0, "loss": 2.0, "norm": 1.0, "compute_s": 0.3, "pull_s": 0.1,
+                 "push_s": 0.1, "wait_s": 0.5},
+    "dropped": {"slot": 0, "sequence": 0, "label": 0, "version": 1, "reason": "stale", "detail": "label 0"},
+    "commit": {"position": 1, "version": 1, "versions": 1, "slots": [0, 1], "sequences": [0, 0], "staleness": [0, 2],
+               "loss": 1.5, "rate": 1.0, "duration_s": 0.2, "reason": "all in"},
+    "applied": {"position": 1, "version": 1, "visible_s": 0.01},
+    "aborted": {"slot": 0, "sequence": 1, "latency_s": 0.02},
+    "evaluated": {"version": 1, "loss": 1.25, "accuracy": 0.5},
+    "note": {"text": "hello"},
+    "finished": {"outcome": "updates", "detail": "1 of 1", "version": 1, "loss": 1.5, "accuracy": 0.5, "seconds": 3.5},
+}  # fmt: skip
+
+
+def _record(kind: str, at: float = 1.0, **changes: object) -> Record:
+    return {"kind": kind, "at": at, **_EXAMPLES[kind], **changes}
+
+
+def _view(*records: Record) -> RunView:
+    view = RunView()
+    for record in records:
+        view.apply(record)
+    return view
+
+
+def test_a_run_tells_what_it_is() -> None:
+    """The newest description of the run is kept whole."""
+    view = _view(_record("run"), _record("run", policy="ssp"))
+    assert view.run["policy"] == "ssp"
+    assert view.shards == 3
+    assert "kind" not in view.run
+
+
+def test_updates_commits_and_gradients_are_counted_apart() -> None:
+    """A version counts an aggregate of m gradients m times; a commit counts once."""
+    gradients = [_record("gradient", slot=slot) for slot in (0, 1, 2)]
+    view = _view(*gradients, _record("commit", version=2), _record("applied", version=1))
+    assert (view.updates, view.commits, view.gradients, view.applied, view.visible) == (2, 1, 3, 2, 1)
+    assert (view.workers[1].gradients, view.workers[1].applied) == (1, 1)
+    assert (view.workers[2].gradients, view.workers[2].applied) == (1, 0)
+
+
+def test_a_commit_adds_a_point_to_each_series() -> None:
+    """Loss, mean staleness and rate are known by time and version."""
+    view = _view(_record("commit", at=2.0, version=7, rate=0.5))
+    assert view.loss == 1.5
+    assert view.losses.items == (Point(2.0, 7, 1.5),)
+    assert view.staleness_series.items == (Point(2.0, 7, 1.0),)
+    assert view.rates.items == (Point(2.0, 7, 0.5),)
+    assert view.staleness.to_plain() == {"mean": 1.0, "max": 2, "histogram": {0: 1, 2: 1}}
+
+
+def test_evaluations_keep_the_best_accuracy() -> None:
+    """The newest accuracy is not always the best one, and a task may have none."""
+    view = _view(
+        _record("evaluated", accuracy=0.9), _record("evaluated", accuracy=0.8), _record("evaluated", accuracy=None)
+    )
+    assert (view.evaluation_loss, view.accuracy, view.best_accuracy) == (1.25, 0.8, 0.9)
+    assert view.evaluations.items[0] == Evaluation(1.0, 1, 1.25, 0.9)
+
+
+def test_dropped_gradients_are_counted_by_reason_and_slot() -> None:
+    """The worker whose gradient was dropped knows it as well."""
+    view = _view(_record("dropped"), _record("dropped", slot=1, reason="lost"))
+    assert view.dropped.to_plain() == {"total": 2, "by_reason": {"lost": 1, "stale": 1}, "by_slot": {0: 1, 1: 1}}
+    assert view.workers[1].dropped == 1
+
+
+def test_time_spent_waiting_is_a_share_of_all_time() -> None:
+    """Known for the run and for each worker."""
+    view = _view(_record("gradient"), _record("gradient", slot=1, wait_s=0.0))
+    assert view.waiting_fraction == pytest.approx(0.5 / 1.5)
+    assert view.workers[0].time.waiting_fraction == pytest.approx(0.5)
+    assert view.workers[1].time.waiting_fraction == 0.0
+
+
+def test_a_worker_computes_rests_is_lost_and_is_replaced() -> None:
+    """The status of a slot follows its records, and what people should know becomes an incident."""
+    view = _view(_record("joined"), _record("start", clock=4, min_clock=2))
+    worker = view.workers[0]
+    assert (worker.status, worker.process, worker.clock, view.min_clock) == ("computing", "tcp://a:1", 4, 2)
+    view.apply(_record("gradient"))
+    assert (worker.status, worker.loss) == ("idle", 2.0)
+    view.apply(_record("lost", at=5.0))
+    assert (worker.status, worker.lost_at) == ("lost", 5.0)
+    view.apply(_record("joined", at=6.0, incarnation=2, process="tcp://b:1"))
+    assert (worker.status, worker.process, worker.joined_at, worker.lost_at) == ("idle", "tcp://b:1", 6.0, None)
+    assert list(view.incidents) == [
+        Incident(5.0, "lost", "slot 0 lost tcp://a:1: connection closed"),
+        Incident(6.0, "joined", "slot 0 is taken by tcp://b:1"),
+    ]
+
+
+def test_news_of_a_process_that_was_replaced_changes_nothing() -> None:
+    """The loss of an earlier incarnation does not make its successor lost."""
+    view = _view(_record("joined", incarnation=2), _record("lost", incarnation=1))
+    assert view.workers[0].status == "idle"
+
+
+def test_a_late_gradient_does_not_bring_the_lost_back() -> None:
+    """Only joining makes a lost slot live again."""
+    view = _view(_record("joined"), _record("start"), _record("lost"), _record("gradient"))
+    assert view.workers[0].status == "lost"
+
+
+def test_an_abort_tells_how_long_it_took() -> None:
+    """The worker is idle again, and latencies are tallied."""
+    view = _view(_record("start"), _record("aborted"), _record("aborted", latency_s=0.04))
+    assert view.workers[0].status == "idle"
+    assert view.workers[0].aborted == 2
+    assert view.abort_s.to_plain() == {"mean": pytest.approx(0.03), "max": 0.04}
+
+
+def test_a_finished_run_has_an_outcome_until_it_is_recovered() -> None:
+    """A run that describes itself again is on again."""
+    view = _view(_record("run"), _record("finished"))
+    assert view.outcome is not None
+    assert (view.outcome.outcome, view.outcome.seconds, view.seconds) == ("updates", 3.5, 3.5)
+    view.apply(_record("run"))
+    assert view.outcome is None
+
+
+def test_kinds_of_later_versions_are_ignored() -> None:
+    """A picture can be folded from a log that tells more than it shows."""
+    assert _view({"kind": "promoted", "at": 1.0}, {"at": 2.0}) == RunView()
+
+
+@pytest.mark.parametrize("kind", sorted(set(_EXAMPLES) - {"run"}))
+def test_a_known_kind_without_its_fields_is_refused(kind: str) -> None:
+    """The error says what is missing, instead of showing a wrong picture."""
+    with pytest.raises(ProtocolError, match=f"{kind}.* has no field"):
+        _view({"kind": kind, "at": 1.0})
+
+
+def test_a_long_run_stays_small() -> None:
+    """Series and incidents are bounded, totals are exact."""
+    view, total = RunView(), 5 * SERIES_POINTS
+    for number in range(total):
+        view.apply(_record("commit", at=float(number), version=number + 1))
+        view.apply(_record("note", at=float(number)))
+    assert len(view.losses.items) <= SERIES_POINTS + 1
+    assert view.losses.items[-1].version == total
+    assert len(view.incidents) == INCIDENTS
+    assert view.commits == total
+
+
+def test_the_same_records_give_the_same_summary() -> None:
+    """Folding depends on nothing else."""
+    records = [_record(kind, at=float(at)) for at, kind in enumerate(_EXAMPLES)]
+    assert json.dumps(_view(*records).to_summary()) == json.dumps(_view(*records).to_summary())
+
+
+def test_the_summary_is_json_and_says_it_all() -> None:
+    """Every number is finite, every key a string, and the main results are at the top."""
+    view = _view(*(_record(kind) for kind in _EXAMPLES), _record("commit", version=2, loss=math.nan))
+    summary = view.to_summary()
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+    expected = {"workload": "digits", "policy": "bsp", "outcome": "updates", "updates": 2, "commits": 2, "gradients": 1}
+    assert summary.items() >= expected.items()
+    assert (summary["loss"], summary["accuracy"], summary["seconds"]) == (None, 0.5, 3.5)
+    assert summary["staleness"]["histogram"] == {"0": 2, "2": 2}
+    assert summary["workers"]["0"]["dropped"] == 1
+    assert summary["abort_latency_s"] == {"mean": 0.02, "max": 0.02}
+
+
+def test_the_summary_of_nothing_is_a_summary() -> None:
+    """A log without records can be summed up."""
+    assert RunView().to_summary()["outcome"] is None

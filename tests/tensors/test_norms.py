@@ -1,0 +1,72 @@
+"""Sums of squares that depend on the elements alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from psplatform.tensors import norms
+from psplatform.tensors.norms import norm, squared_norms
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Give the number of threads back after the test."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("block", [1, 2, 64, 1024, 4096])
+@pytest.mark.parametrize("size", [1, 2, 63, 1025, 5000])
+def test_each_block_has_the_sum_of_its_squares(size: int, block: int) -> None:
+    vector = torch.randn(size)
+    expected = [float((part.double() ** 2).sum()) for part in vector.split(block)]
+    assert squared_norms(vector, block) == pytest.approx(expected, rel=1e-14)
+
+
+def test_a_difference_is_formed_in_float64() -> None:
+    """Float32 represents neither of these differences."""
+    left, right = torch.tensor([2.0**24 + 2, 1.0]), torch.tensor([1.0, 2.0**-26])
+    assert squared_norms(left, 1, minus=right) == [(2.0**24 + 1) ** 2, (1 - 2.0**-26) ** 2]
+
+
+def test_an_empty_piece_has_no_blocks() -> None:
+    assert squared_norms(torch.empty(0), 64) == []
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("block", [1 << 10, 1 << 16, 1 << 18])
+def test_the_bits_depend_neither_on_threads_nor_tiles_nor_on_where_a_piece_begins(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vector = torch.randn(3 * (1 << 18) + 12345)
+    expected = squared_norms(vector, block)
+    for count, tile in ((1, 1 << 19), (2, 1 << 18), (3, 1 << 16), (5, 1 << 22)):
+        torch.set_num_threads(count)
+        monkeypatch.setattr(norms, "TILE", tile)
+        whole = squared_norms(vector, block)
+        alone = [square for part in vector.split(block) for square in squared_norms(part.clone(), block)]
+        assert whole == expected
+        assert alone == expected
+
+
+def test_a_norm_is_exact_in_whatever_order_blocks_arrive() -> None:
+    sums = squared_norms(torch.randn(100_000) * torch.logspace(-9, 9, 100_000), 256)
+    assert norm(sums) == norm(reversed(sums)) == norm(sorted(sums))
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_a_norm_is_finite_only_if_every_element_is(value: float) -> None:
+    vector = torch.randn(1000)
+    assert math.isfinite(norm(squared_norms(vector, 2)))
+    vector[777] = value
+    assert not math.isfinite(norm(squared_norms(vector, 2)))
+
+
+def test_float32_never_overflows_and_float64_overflows_to_infinity() -> None:
+    assert math.isfinite(norm(squared_norms(torch.full((1000,), 3e38), 2)))
+    assert norm([1e308, 1e308]) == math.inf

@@ -1,0 +1,296 @@
+"""What one shard does with contributions, and that the number of shards changes no bit."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from psplatform.errors import InvariantViolation, ProtocolError
+from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, Additive, Group, Optimizer, RMSProp, assign_groups
+from psplatform.tensors import shard as shard_module
+from psplatform.tensors.flat import FlatModel, specs_of, tensors_of, trainable_parameters
+from psplatform.tensors.layout import Layout, TensorSpec
+from psplatform.tensors.norms import norm
+from psplatform.tensors.shard import Shard
+from psplatform.tensors.vectors import allocate, fill, shard_vectors
+
+Vectors = dict[str, Tensor]
+
+SPECS = [
+    TensorSpec("a", (7, 31), "float32", "parameter"),
+    TensorSpec("b", (13,), "float32", "parameter", 1),
+    TensorSpec("c", (601,), "float32", "parameter", 1),
+    TensorSpec("d", (5,), "float64", "parameter", 1),
+    TensorSpec("mean", (17,), "float32", "buffer"),
+    TensorSpec("steps", (3,), "int64", "buffer"),
+    TensorSpec("mask", (4,), "bool", "buffer"),
+]
+GROUPS = (Group("*", lr=0.02, weight_decay=0.1),)
+OPTIMIZERS: list[Optimizer] = [
+    SGD(groups=GROUPS),
+    SGD(momentum=0.9, nesterov=True, groups=GROUPS),
+    Adam(groups=GROUPS),
+    AdaGrad(groups=GROUPS),
+    RMSProp(centered=True, momentum=0.5, groups=GROUPS),
+    Additive(groups=(Group("*"),)),
+]
+
+
+def random_vectors(layout: Layout, seed: int) -> Vectors:
+    """Return whole regions whose contents depend on the seed alone."""
+    generator = torch.Generator().manual_seed(seed)
+    vectors = allocate(layout)
+    for vector in vectors.values():
+        vector.copy_(torch.randn(vector.shape, generator=generator) * 3)
+    return vectors
+
+
+def make_shard(layout: Layout, index: int, spec: Optimizer, initial: Vectors) -> Shard:
+    storage = allocate(layout, index), allocate(layout, index)
+    return Shard(layout, index, spec, shard_vectors(layout, index, initial), storage)
+
+
+def train(spec: Optimizer, shards: int, commits: int = 4, workers: int = 3) -> tuple[Vectors, list[float]]:
+    """Return all regions after some clipped commits, and the norms that were clipped by."""
+    layout = Layout.of(SPECS, shards=shards)
+    team = [make_shard(layout, index, spec, random_vectors(layout, 99)) for index in range(shards)]
+    norms = []
+    for commit in range(commits):
+        pushed = [random_vectors(layout, commit * workers + worker) for worker in range(workers)]
+        for shard in team:
+            shard.gather([shard_vectors(layout, shard.index, vectors) for vectors in pushed])
+        norms.append(norm(square for shard in team for square in shard.squared_norms()))
+        for shard in team:
+            shard.scale(min(1.0, 10.0 / norms[-1]))
+            shard.stage(rate=0.9)
+            shard.publish(commit + 1)
+    return {key: torch.cat([shard.front[key] for shard in team]) for key in team[0].front}, norms
+
+
+@pytest.mark.parametrize("spec", OPTIMIZERS, ids=lambda spec: spec.name)
+def test_training_has_the_same_bits_for_every_number_of_shards(spec: Optimizer) -> None:
+    expected, expected_norms = train(spec, 1)
+    for shards in (2, 3, 5):
+        found, norms = train(spec, shards)
+        assert norms == expected_norms
+        assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+def test_shards_that_own_nothing_of_some_regions_change_no_bit() -> None:
+    expected, expected_norms = train(OPTIMIZERS[1], 1)
+    found, norms = train(OPTIMIZERS[1], 40)
+    assert norms == expected_norms
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize("spec", OPTIMIZERS, ids=lambda spec: spec.name)
+def test_the_bits_do_not_depend_on_tiles(spec: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, _ = train(spec, 2)
+    monkeypatch.setattr(shard_module, "TILE", 5)
+    found, _ = train(spec, 2)
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize("options", [{"foreach": False}, {}], ids=["foreach=False", "default"])
+@pytest.mark.parametrize("shards", [1, 2, 3, 5])
+def test_one_worker_has_the_bits_of_a_plain_loop_in_torch(shards: int, options: dict[str, bool]) -> None:
+    """A module with batch norm, stepped by torch tensor by tensor, with other hyper-parameters for its biases."""
+    torch.manual_seed(0)
+    free = nn.Sequential(nn.Linear(9, 17), nn.BatchNorm1d(17), nn.Tanh(), nn.Linear(17, 3))
+    module = copy.deepcopy(free)
+    weights, biases = [[p for n, p in free.named_parameters() if n.endswith("bias") == bias] for bias in (False, True)]
+    groups = [{"params": weights, "weight_decay": 0.01}, {"params": biases, "lr": 0.05, "nesterov": True}]
+    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, **options)
+
+    spec = SGD(
+        lr=0.1, momentum=0.9, weight_decay=0.01, groups=(Group("*bias", lr=0.05, nesterov=True, weight_decay=0),)
+    )
+    layout = Layout.of(specs_of(module, assign_groups(spec, list(trainable_parameters(module)))), shards=shards)
+    values = allocate(layout)
+    fill(layout, values, tensors_of(module))
+    flat = FlatModel(module, layout, values, allocate(layout))
+    team = [make_shard(layout, index, spec, values) for index in range(shards)]
+    for commit in range(100):
+        inputs = torch.randn(6, 9)
+        for model, zero in ((free, free.zero_grad), (module, flat.zero_gradients)):
+            zero()
+            model(inputs).square().mean().backward()
+        optimizer.step()
+        flat.collect()
+        for shard in team:
+            shard.gather([shard_vectors(layout, shard.index, flat.updates)])
+        assert norm(square for shard in team for square in shard.squared_norms()) == flat.gradient_norm()
+        for shard in team:
+            shard.stage(rate=1.0)
+            shard.publish(commit + 1)
+        flat.load({key: torch.cat([shard.front[key] for shard in team]) for key in values})
+    expected = free.state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in module.state_dict().items())
+
+
+LAYOUT = Layout.of(SPECS, shards=1)
+PLAIN = SGD(groups=GROUPS)
+shard_of = partial(make_shard, LAYOUT, 0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_floats_get_the_mean_and_counters_the_maximum(count: int) -> None:
+    pushed = [random_vectors(LAYOUT, seed) for seed in range(count)]
+    shard = shard_of(PLAIN, random_vectors(LAYOUT, 99))
+    shard.gather(pushed)
+    for key in ("parameter.float32", "parameter.float64", "buffer.float32"):
+        total = pushed[0][key].clone()
+        for vectors in pushed[1:]:
+            total += vectors[key]
+        assert torch.equal(shard.gathered[key], total / count)
+    for key in ("buffer.int64", "buffer.bool"):
+        assert torch.equal(shard.gathered[key], torch.stack([vectors[key] for vectors in pushed]).amax(0))
+
+
+def test_buffers_become_what_was_gathered_whatever_rate_and_scale() -> None:
+    shard, pushed = shard_of(PLAIN, random_vectors(LAYOUT, 99)), random_vectors(LAYOUT, 1)
+    shard.gather([pushed])
+    shard.scale(0.5)
+    shard.stage(rate=0.1)
+    shard.publish(1)
+    assert all(torch.equal(shard.front[key], pushed[key]) for key in pushed if key.startswith("buffer"))
+
+
+@pytest.mark.parametrize("spec", OPTIMIZERS, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("count", [1, 3])
+def test_neither_the_front_copy_nor_contributions_change_before_publication(spec: Optimizer, count: int) -> None:
+    initial = random_vectors(LAYOUT, 99)
+    pushed = [random_vectors(LAYOUT, seed) for seed in range(count)]
+    before = copy.deepcopy(pushed)
+    shard = shard_of(spec, initial)
+    front = shard.front
+    shard.gather(pushed)
+    shard.scale(0.3)
+    shard.stage(rate=1.0)
+    shard.displacement_norm()
+    assert shard.front is front
+    assert all(torch.equal(front[key], initial[key]) for key in initial)
+    assert all(torch.equal(was[key], now[key]) for was, now in zip(before, pushed, strict=True) for key in was)
+    shard.publish(1)
+    assert not torch.equal(shard.front["parameter.float32"], initial["parameter.float32"])
+
+
+def test_a_single_contribution_is_read_where_it_lies() -> None:
+    shard, pushed = shard_of(Adam(groups=GROUPS), random_vectors(LAYOUT, 99)), random_vectors(LAYOUT, 1)
+    shard.gather([pushed])
+    assert all(shard.gathered[key] is pushed[key] for key in pushed)
+
+
+def test_scaling_multiplies_the_gradient_and_its_norm() -> None:
+    shard, pushed = shard_of(OPTIMIZERS[-1], allocate(LAYOUT)), random_vectors(LAYOUT, 1)
+    shard.gather([pushed])
+    before = norm(shard.squared_norms())
+    shard.scale(0.5)
+    shard.scale(0.5)
+    assert norm(shard.squared_norms()) == before / 4
+    shard.stage(rate=1.0)
+    assert torch.equal(shard.back["parameter.float32"], pushed["parameter.float32"] / 4)
+
+
+def test_the_displacement_is_the_distance_of_the_staged_parameters() -> None:
+    shard = shard_of(PLAIN, random_vectors(LAYOUT, 99))
+    shard.gather([random_vectors(LAYOUT, 1)])
+    shard.stage(rate=1.0)
+    keys = ("parameter.float32", "parameter.float64")
+    difference = torch.cat([shard.back[key].double() - shard.front[key].double() for key in keys])
+    assert shard.displacement_norm() == pytest.approx(float(difference.norm()), rel=1e-14)
+
+
+def test_gathering_what_was_gathered_repeats_the_commit_bit_for_bit() -> None:
+    """So a replica replays an update without the contributions it was made of."""
+    initial = random_vectors(LAYOUT, 99)
+    server, replica = shard_of(OPTIMIZERS[1], initial), shard_of(OPTIMIZERS[1], initial)
+    for version in (1, 2, 3):
+        server.gather([random_vectors(LAYOUT, 10 * version + seed) for seed in range(3)])
+        server.scale(0.7)
+        replica.gather([server.gathered])
+        for shard in (server, replica):
+            shard.stage(rate=0.9)
+            shard.publish(version)
+    assert all(torch.equal(tensor, replica.state()[name]) for name, tensor in server.state().items())
+
+
+@pytest.mark.parametrize("published", [True, False])
+@pytest.mark.parametrize("spec", OPTIMIZERS, ids=lambda spec: spec.name)
+def test_a_restored_shard_goes_on_with_the_same_bits(spec: Optimizer, published: bool) -> None:
+    """`state` describes the newest step, staged or published."""
+    first, second = (shard_of(spec, random_vectors(LAYOUT, seed)) for seed in (98, 99))
+    for version in (1, 2):
+        first.gather([random_vectors(LAYOUT, version)])
+        first.stage(rate=1.0)
+        if version == 1 or published:
+            first.publish(version)
+    second.restore(first.state(), version=2, commits=first.commits)
+    if not published:
+        first.publish(2)
+    for shard in (first, second):
+        shard.gather([random_vectors(LAYOUT, 3)])
+        shard.stage(rate=1.0)
+        shard.publish(3)
+    assert (second.version, second.commits) == (3, 3)
+    assert all(torch.equal(tensor, second.state()[name]) for name, tensor in first.state().items())
+
+
+def test_state_vectors_are_named_after_slot_and_region() -> None:
+    names = sorted(shard_of(SGD(momentum=0.9, groups=GROUPS), allocate(LAYOUT)).state())
+    assert names == sorted([*allocate(LAYOUT), "momentum.parameter.float32", "momentum.parameter.float64"])
+
+
+def test_a_shard_uses_the_storage_it_is_given() -> None:
+    storage = allocate(LAYOUT), allocate(LAYOUT)
+    shard = Shard(LAYOUT, 0, PLAIN, random_vectors(LAYOUT, 0), storage, version=7)
+    assert (shard.version, shard.front) == (7, storage[0])
+    shard.gather([random_vectors(LAYOUT, 1)])
+    shard.stage(rate=1.0)
+    shard.publish(8)
+    assert shard.front["parameter.float32"] is storage[1]["parameter.float32"]
+
+
+def test_contributions_of_another_layout_are_refused() -> None:
+    shard, pushed = shard_of(PLAIN, allocate(LAYOUT)), allocate(LAYOUT)
+    key = "parameter.float32"
+    for wrong in (pushed[key][1:], pushed[key].double(), pushed[key].view(1, -1)):
+        with pytest.raises(ProtocolError, match=key):
+            shard.gather([pushed, {**pushed, key: wrong}])
+    with pytest.raises(ProtocolError, match="nothing"):
+        shard.gather([{}])
+    with pytest.raises(ProtocolError, match="cannot restore"):
+        shard.restore(shard_of(Adam(groups=GROUPS), pushed).state(), version=1, commits=1)
+    shard = shard_of(OPTIMIZERS[1], pushed)
+    with pytest.raises(ProtocolError, match=f"momentum.{key}"):
+        shard.restore({**shard.state(), f"momentum.{key}": torch.zeros(1)}, version=1, commits=1)
+
+
+def test_a_layout_with_groups_that_the_optimizer_lacks_is_a_bug() -> None:
+    with pytest.raises(InvariantViolation, match="groups"):
+        shard_of(SGD(), allocate(LAYOUT))
+
+
+def test_steps_out_of_order_are_bugs() -> None:
+    shard, pushed = shard_of(PLAIN, allocate(LAYOUT)), allocate(LAYOUT)
+    for early in (
+        partial(shard.stage, 1.0),
+        partial(shard.publish, 1),
+        shard.displacement_norm,
+        partial(shard.gather, []),
+    ):
+        with pytest.raises(InvariantViolation):
+            early()
+    shard.gather([pushed])
+    shard.stage(1.0)
+    for twice in (partial(shard.stage, 1.0), partial(shard.gather, [pushed]), partial(shard.publish, 0)):
+        with pytest.raises(InvariantViolation):
+            twice()
+    shard.publish(4)
+    assert (shard.version, shard.commits) == (4, 1)
+    with pytest.raises(InvariantViolation):
+        shard.stage(1.0)
