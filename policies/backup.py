@@ -27,7 +27,9 @@ class BackupWorkers(Policy):
     busy: str = parameter("finish", choices=("finish", "abort"), help="what a late worker does with its gradient")
     rate: str = parameter("proportional", choices=("proportional", "constant"), help="learning-rate rule: k/n or 1")
 
-    source: ClassVar[str] = 'J. Chen, X. Pan, R. Monga, S. Bengio, R. Jozefowicz, "Revisiting distributed synchronous SGD", 2016'
+    source: ClassVar[str] = (
+        'J. Chen, X. Pan, R. Monga, S. Bengio, R. Jozefowicz, "Revisiting distributed synchronous SGD", 2016'
+    )
 
     def check(self, workers: int) -> None:
         """Refuse a k above the number of workers."""

@@ -113,7 +113,8 @@ def _refuse_occupied(store: str) -> None:
         if not files.isdir(root):
             raise StoreError(f"{store} is a file; choose another store", store=store)
         if files.ls(root, detail=False):
-            raise StoreError(f"{store} already holds {_occupant(store)}; choose another store or remove it", store=store)
+            text = f"{store} already holds {_occupant(store)}; choose another store or remove it"
+            raise StoreError(text, store=store)
 
 
 def _occupant(store: str) -> str:

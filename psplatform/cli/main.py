@@ -25,7 +25,7 @@ _COMMANDS = {
 class _Failure(click.ClickException):
     def __init__(self, error: PsplatformError) -> None:
         super().__init__(str(error))
-        self.exit_code = 2 if isinstance(error, ConfigurationError) else 1
+        self.exit_code = 2 if isinstance(error, ConfigurationError) else 1  # type: ignore[misc]  # click reads it from the instance
 
 
 class _LazyGroup(click.Group):
@@ -49,7 +49,9 @@ class _LazyGroup(click.Group):
 
 
 @click.group(
-    name="psplatform", cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+    name="psplatform",
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(package_name="psplatform")
 def cli() -> None:

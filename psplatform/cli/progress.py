@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -24,7 +24,7 @@ class ProgressLine:
         self._began = time.monotonic()
         self._last = 0.0
 
-    def __enter__(self) -> ProgressLine:
+    def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._live = Live(console=self._console, refresh_per_second=8, transient=True)
             self._live.__enter__()

@@ -55,7 +55,7 @@ def job_options(command: Any) -> Any:
         click.option("--stragglers", metavar="SPEC", help="Slowness of workers, such as 'slow:chance=0.1,factor=4'."),
         click.option("--slow-servers", metavar="SPEC", help="Slowness of servers: 'shards=0,seconds=1,chance=0.05'."),
         click.option("--device", metavar="NAME", help="auto, cpu, cuda ... [auto]"),
-        click.option("--transport", metavar="NAME", help="auto, shared-memory or comms. [auto]"),
+        click.option("--transport", metavar="NAME", help="auto or comms (no shared memory). [auto]"),
         click.option("--seed", metavar="N", help="Seed of everything random. [0]"),
         click.option("--store", metavar="PATH", help="Path or URL where the run persists. [a new one below runs/]"),
     ]
@@ -105,7 +105,7 @@ def job_fields(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
     ConfigurationError
         If the file or an option cannot be understood.
     """
-    fields = _from_file(Path(what)) if what.endswith((".yaml", ".yml")) else {"workload": what}
+    fields: dict[str, Any] = _from_file(Path(what)) if what.endswith((".yaml", ".yml")) else {"workload": what}
     fields |= {name: given[name] for name in _PLAIN if given.get(name) is not None}
     if given.get("policy"):
         fields["policy"] = given["policy"]

@@ -62,10 +62,10 @@ class Job(BaseModel):
 
     store: str | None = Field(None, description="path or URL where the run persists; none: a new one below runs/")
     device: str = Field("auto", description="where gradients are computed: auto, cpu, cuda, cuda:1 ...")
-    transport: Literal["auto", "shared-memory", "comms"] = Field(
+    transport: Literal["auto", "comms"] = Field(
         "auto", description="shared memory where a host is shared, or always Dask's comms"
     )
-    torch_threads: int | None = Field(None, ge=1, description="torch threads of a worker; none: as it was started, mostly 1")
+    torch_threads: int | None = Field(None, ge=1, description="torch threads of a worker; none: as it was started")
     stragglers: Stragglers | None = Field(None, description="slowness added to gradient workers")
     slow_servers: SlowServers | None = Field(None, description="slowness added to servers' answers")
 

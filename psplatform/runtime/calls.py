@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from distributed.protocol import to_serialize
+from distributed.protocol.serialize import to_serialize
 
 from psplatform.errors import ClusterError
 

@@ -7,6 +7,7 @@ log.  It is kept alive by its published future until the run is over.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any, Final
 
 from distributed import Client, get_worker
@@ -276,8 +277,6 @@ class CoordinatorHost:
         await asyncio.to_thread(sweep, self.run)
 
     async def _let_go(self) -> None:
-        try:
+        with contextlib.suppress(KeyError, OSError):  # an embedded cluster's runs are not published
             await self._client.unpublish_dataset(dataset_name(self.run))
-        except (KeyError, OSError):
-            pass  # it was never published: an embedded cluster, or a start that failed
         await self._client.close()

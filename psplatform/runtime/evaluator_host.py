@@ -20,8 +20,8 @@ from psplatform.replication.store import save_model
 from psplatform.runtime.calls import Peer, call
 from psplatform.runtime.fetching import Fetcher
 from psplatform.runtime.lines import Line
-from psplatform.runtime.worker_host import ATTACH_DEADLINE_S
 from psplatform.runtime.program import Program, choose_device, describe
+from psplatform.runtime.worker_host import ATTACH_DEADLINE_S
 from psplatform.tasks.cancellation import Cancellation
 from psplatform.tensors.vectors import allocate, named_views
 

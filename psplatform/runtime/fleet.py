@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any, Final
 
 from distributed import Client, Future
@@ -33,7 +34,7 @@ class Fleet:
         self._client = client
         self._connect = connect
         self._program = program
-        self._futures: dict[str, Future] = {}
+        self._futures: dict[str, Future[Any]] = {}
         self._numbers = 0
 
     def next_name(self, role: str) -> str:
@@ -77,10 +78,8 @@ class Fleet:
 
     async def close(self, peer: Peer) -> None:
         """Let an actor clean up, if it still can, and let go of it."""
-        try:
+        with contextlib.suppress(ClusterError):
             await call(self._connect, peer, "close", deadline_s=5.0)
-        except (PeerLost, ClusterError):
-            pass
         self.release(peer)
 
     def release(self, peer: Peer) -> None:
@@ -91,7 +90,7 @@ class Fleet:
 
     async def processes(self) -> list[Process]:
         """Return the cluster's Dask workers as they are now."""
-        return processes_of(await self._client.scheduler.identity(n_workers=-1))
+        return await processes_of(self._client)
 
     async def fits(self, process: Process) -> bool:
         """Whether a Dask worker that came later can take a gradient worker."""

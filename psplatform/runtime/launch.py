@@ -45,6 +45,7 @@ _CONNECT_S: Final = 8
 _TRIAL_LIMIT_S: Final = 600.0
 _CREATE_LIMIT_S: Final = 60.0
 _EMBEDDED_WORKERS: Final = 2
+_TRIAL_SETTINGS: Final = ("seed", "device", "batch_size", "micro_batches", "shards", "block_elements")
 
 Report = Callable[[str], None]
 
@@ -105,7 +106,7 @@ def prepare(job: Job) -> Prepared:
     """
     policy = job.policy if isinstance(job.policy, Policy) else make_policy(job.policy, job.policy_options)
     if isinstance(job.policy, Policy) and job.policy_options:
-        raise ConfigurationError("policy_options go with the name of a policy, not with a Policy", field="policy_options")
+        raise ConfigurationError("policy_options go with a policy's name, not with a Policy", field="policy_options")
     if job.workers is not None:
         policy.check(job.workers)
     task, workload = _task_of(job)
@@ -115,9 +116,7 @@ def prepare(job: Job) -> Prepared:
     pickled = pickle_task(task, parts)
     run = f"{workload}-{name_of(policy).lower()}-{uuid.uuid4().hex[:6]}"
     store = _absolute(job.store or f"runs/{run}.zarr")
-    settings = {
-        name: getattr(job, name) for name in ("seed", "device", "batch_size", "micro_batches", "shards", "block_elements")
-    }
+    settings = {name: getattr(job, name) for name in _TRIAL_SETTINGS}
     return Prepared(job, policy, task, pickled, run, store, workload, settings)
 
 
@@ -212,7 +211,7 @@ def _launch(
 
 
 async def _place(prepared: Prepared, client: Client) -> Placement:
-    processes = processes_of(await client.scheduler.identity(n_workers=-1))
+    processes = await processes_of(client)
     require_workers(processes)
     await require_same_version(client, processes)
     job = prepared.job

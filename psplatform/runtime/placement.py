@@ -76,7 +76,11 @@ def place(
     if len(able) < wanted or not able:
         raise ConfigurationError(_too_few(max(wanted, 1), len(able), len(processes), for_worker), field="workers")
     if not serving:
-        raise ConfigurationError(f"no Dask worker has the resources {dict(for_server or {})} a server needs", field="resources")
+        wanted_by_server = dict(for_server or {})
+        raise ConfigurationError(
+            f"a server needs the resources {wanted_by_server}, but no Dask worker has them; start one that does",
+            field="resources",
+        )
     chosen = _for_workers(able, serving, wanted)
     servers = _for_servers(serving, {one.address for one in chosen}, shards)
     taken = {one.address for one in chosen} | set(servers)

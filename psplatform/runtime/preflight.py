@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import cloudpickle
 import fsspec
 import numpy as np
 from distributed import Client
@@ -32,16 +33,12 @@ class Trial:
     evaluates: bool
 
 
-def processes_of(identity: Mapping[str, Any]) -> list[Process]:
-    """Return the running Dask workers in what the scheduler says of itself, in the order they came."""
-    workers = identity["workers"]
+async def processes_of(client: Client) -> list[Process]:
+    """Return the running Dask workers of the client's cluster, in the order of their addresses."""
+    scheduler: Any = client.scheduler
+    workers = (await scheduler.identity(n_workers=-1))["workers"]
     running = {address: one for address, one in workers.items() if one.get("status") == "running"}
-    in_order = sorted(running, key=lambda address: (running[address]["id"] if _is_number(running[address]["id"]) else 0))
-    return [Process(address, running[address]["host"], running[address]["resources"] or {}) for address in in_order]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int)
+    return [Process(address, one["host"], one["resources"] or {}) for address, one in sorted(running.items())]
 
 
 async def foreign_workers(client: Client, addresses: Sequence[str]) -> dict[str, str]:
@@ -53,7 +50,9 @@ async def foreign_workers(client: Client, addresses: Sequence[str]) -> dict[str,
 
 
 def _complaint(version: object, ours: str) -> str:
-    return f"has no psplatform ({version})" if isinstance(version, BaseException) else f"has psplatform {version}, not {ours}"
+    if isinstance(version, BaseException):
+        return f"has no psplatform ({version})"
+    return f"has psplatform {version}, not {ours}"
 
 
 async def require_same_version(client: Client, processes: Sequence[Process]) -> None:
@@ -66,7 +65,7 @@ async def require_same_version(client: Client, processes: Sequence[Process]) -> 
     """
     foreign = await foreign_workers(client, [one.address for one in processes])
     if foreign:
-        address, complaint = sorted(foreign.items())[0]
+        address, complaint = min(foreign.items())
         more = f" (and {len(foreign) - 1} more)" if len(foreign) > 1 else ""
         raise ConfigurationError(
             f"the Dask worker {address} {complaint}{more}; install the same psplatform in every worker's environment",
@@ -89,8 +88,6 @@ def try_task(task: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> 
     UserCodeError
         If the user's code raises.
     """
-    import cloudpickle  # noqa: PLC0415  the trial may run in a process that has loaded nothing yet
-
     device = choose_device(settings["device"])
     with user_code("opening the task"):
         workspace = open_workspace(cloudpickle.loads(task), settings["seed"], device)

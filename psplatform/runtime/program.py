@@ -112,14 +112,15 @@ def pickle_task(task: object, parts: dict[str, object]) -> bytes:
 
 def _pickle(value: object, name: str) -> bytes:
     try:
-        return cloudpickle.dumps(value)
-    except Exception as error:  # noqa: BLE001  pickling runs the user's code, which may raise anything
+        pickled: bytes = cloudpickle.dumps(value)
+    except Exception as error:
         what = getattr(value, "__qualname__", type(value).__qualname__)
         raise ConfigurationError(
             f"{name} ({what}) cannot be pickled to be sent to workers: {error}; "
             "make it from plain data, or create what cannot travel inside the callable",
             field=name,
         ) from error
+    return pickled
 
 
 @contextmanager
@@ -129,9 +130,10 @@ def user_code(doing: str) -> Iterator[None]:
         yield
     except PsplatformError:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  the seam where whatever the user's code raises gets its name
         kind, text, trace = describe(error)
-        raise UserCodeError(f"{kind} in the user's code while {doing}: {text}", kind=kind, user_traceback=trace) from None
+        said = f"{kind} in the user's code while {doing}: {text}"
+        raise UserCodeError(said, kind=kind, user_traceback=trace) from None
 
 
 def describe(error: BaseException) -> tuple[str, str, str]:

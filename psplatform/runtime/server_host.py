@@ -118,7 +118,7 @@ class ServerHost:
         """Take a gradient that cannot be read where it lies."""
         self._exposures.keep(member, sequence, arrays)
 
-    async def pull(self, data: bytes, with_content: bool) -> Answer:  # noqa: FBT001  calls have no keywords
+    async def pull(self, data: bytes, with_content: bool) -> Answer:
         """Answer with the version asked for or a newer one as soon as it is visible, or "not yet"."""
         await self._be_slow()
         pulled = await self._visible(decode(data))
@@ -134,12 +134,13 @@ class ServerHost:
         self._feed(pull)
         try:
             async with asyncio.timeout(POLL_S):
-                return await answer
+                pulled: Pulled = await answer
         except TimeoutError:
             self._feed(PullWithdrawn(pull.member, pull.request))
             return None
         finally:
             self._waiting.pop(key, None)
+        return pulled
 
     async def forget(self, member: str, position: int) -> None:
         """Drop what a dismissed member exposed once every commit up to `position` is visible."""
@@ -190,7 +191,7 @@ class ServerHost:
     def _contribution(self, one: Contribution) -> Vectors:
         vectors = self._exposures.find(one.member, one.sequence)
         if vectors is None:
-            raise ProtocolError(f"gradient {one.sequence} of slot {one.slot} was committed but never reached this shard")
+            raise ProtocolError(f"gradient {one.sequence} of slot {one.slot} is committed but never came to this shard")
         return vectors
 
     def _stage(self, effect: Stage) -> StageDone:

@@ -116,7 +116,7 @@ class Staff:
             self._workers = {name: hire for name, hire in self._workers.items() if hire.peer is not None}
             if not self._host.live:
                 break
-        for task in self._tasks - {asyncio.current_task()}:  # type: ignore[operator]  the current task may be None
+        for task in self._tasks:
             task.cancel()
         hires = [*self._workers.values(), *([self._evaluator] if self._evaluator else [])]
         peers = [hire.peer for hire in hires if hire.peer is not None]

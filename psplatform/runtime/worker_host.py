@@ -20,7 +20,7 @@ from psplatform.core.effects import (
     Send,
 )
 from psplatform.core.events import Begin, Reachable
-from psplatform.core.messages import Leave, Pull
+from psplatform.core.messages import Leave, Pull, Pulled
 from psplatform.core.session import WorkerSession
 from psplatform.core.wire import decode
 from psplatform.runtime.calls import Peer, PeerLost, call
@@ -98,7 +98,7 @@ class WorkerHost:
 
     async def _attach(self) -> None:
         self._fetcher = Fetcher(
-            self._connect, self._layout, self._servers, self._values, lambda one: self._session.expects(one), self._feed
+            self._connect, self._layout, self._servers, self._values, self._expects, self._feed
         )
         self._remote: list[int] = []
         for shard, server in enumerate(self._servers):
@@ -129,6 +129,9 @@ class WorkerHost:
 
     def _feed_from_thread(self, event: Any) -> None:
         self._loop.call_soon_threadsafe(self._feed, event)
+
+    def _expects(self, pulled: Pulled) -> bool:
+        return self._session.expects(pulled)
 
     def _feed(self, event: Any) -> None:
         for effect in self._session.handle(event, self._loop.time()):

@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 from fsspec import register_implementation
 from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -107,21 +108,17 @@ class LogMachine(RuleBasedStateMachine):
         """Draw the newest writer, or one of the two that it superseded last."""
         return len(self.writers) - data.draw(st.integers(1, min(3, len(self.writers))))
 
-    @rule(data=st.data(), texts=st.lists(st.text(max_size=3), min_size=1, max_size=3))
-    def append(self, data: st.DataObject, texts: list[str]) -> None:
-        """Let any writer, superseded or not, append."""
+    @rule(data=st.data(), texts=st.lists(st.text(max_size=3), max_size=3), flushed=st.booleans())
+    def write(self, data: st.DataObject, texts: list[str], flushed: bool) -> None:
+        """Let any writer, superseded or not, append and perhaps flush."""
         which = self.any_writer(data)
         for text in texts:
             record = {"kind": "note", "at": float(next(self.times)), "text": text}
             self.writers[which].append(record)
             self.models[which].buffer.append(record)
-
-    @rule(data=st.data())
-    def flush(self, data: st.DataObject) -> None:
-        """Let any writer flush."""
-        which = self.any_writer(data)
-        self.writers[which].flush()
-        self.models[which].flush()
+        if flushed:
+            self.writers[which].flush()
+            self.models[which].flush()
 
     @rule(data=st.data(), kept=st.booleans())
     def fail_to_flush(self, data: st.DataObject, kept: bool) -> None:
@@ -166,3 +163,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogMachine = LogMachine.TestCase
+TestLogMachine.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)

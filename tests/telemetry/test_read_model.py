@@ -179,7 +179,7 @@ def test_the_summary_is_json_and_says_it_all() -> None:
     assert summary.items() >= expected.items()
     assert (summary["loss"], summary["accuracy"], summary["seconds"]) == (None, 0.5, 3.5)
     assert summary["staleness"]["histogram"] == {"0": 2, "2": 2}
-    assert summary["workers"]["0"]["dropped"] == 1
+    assert summary["slots"]["0"]["dropped"] == 1
     assert summary["abort_latency_s"] == {"mean": 0.02, "max": 0.02}
 
 
