@@ -21,7 +21,7 @@ class Entry:
 
 @dataclass
 class Ledger:
-    """The open commits by position.
+    """The open commits by position, the first decided first.
 
     Norms are added with `math.fsum` over fixed blocks: the sum is correctly rounded whatever the order, so it does not
     depend on how many shards the blocks lie on.
@@ -45,16 +45,24 @@ class Ledger:
         entry.gathered[message.shard] = message.squared_norms
         return _total(entry.gathered) if len(entry.gathered) == self.shards else None
 
-    def applied(self, message: Applied) -> tuple[Entry, float] | None:
-        """Note that a shard shows the commit; return entry and squared norm once all do, and close it."""
+    def applied(self, message: Applied) -> list[tuple[Entry, float]]:
+        """Note that a shard shows a commit; close and return, in their order, what all shards show, with its norm.
+
+        A commit that all shards show stays open while one before it does not, because its report may have been
+        overtaken: policies learn from commits in the order in which they were made.
+        """
         entry = self._open.get(message.position)
         if entry is None:
-            return None
+            return []
         entry.applied[message.shard] = message.squared_norms
-        if len(entry.applied) < self.shards:
-            return None
-        del self._open[message.position]
-        return entry, _total(entry.applied)
+        closed = []
+        while self._open:
+            position, first = next(iter(self._open.items()))
+            if len(first.applied) < self.shards:
+                break
+            del self._open[position]
+            closed.append((first, _total(first.applied)))
+        return closed
 
 
 def clipping_factor(squared_norm: float, limit: float) -> float:

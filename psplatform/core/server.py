@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from psplatform.core.effects import COORDINATOR, Effect, Gather, Publish, Role, Send, Stage
 from psplatform.core.events import GatherDone, PullWithdrawn, StageDone
 from psplatform.core.messages import Applied, Commit, Contribution, Gathered, Proceed, Pull, Pulled, Refused
+
+_CONFIRMATIONS_KEPT: Final = 256
+"""More than the commits that are under way at a time: an older one is not asked about again."""
 
 
 @dataclass
@@ -42,9 +45,10 @@ class Server:
     version: int = 0
     _pending: dict[int, Commit] = field(default_factory=dict)
     _in_hand: Commit | None = None
-    _norms: tuple[float, ...] = ()
+    _norms: tuple[float, ...] | None = None
     _factors: dict[int, float] = field(default_factory=dict)
     _applied: dict[int, int] = field(default_factory=dict)
+    _confirmed: dict[int, Applied] = field(default_factory=dict)
     _pulls: dict[tuple[str, int], Pull] = field(default_factory=dict)
 
     def handle(self, event: Any, now: float) -> list[Effect]:
@@ -60,9 +64,10 @@ class Server:
             return [Send(COORDINATOR, Refused(self.shard, self.epoch, self.term))]
         self.term = commit.term
         if commit.position <= self.position:
-            return [self._confirmation(commit.position, commit.version)]
-        if self._in_hand is None or commit.position != self._in_hand.position:
-            self._pending[commit.position] = commit
+            return [self._confirmation(commit)]
+        if self._in_hand is not None and commit.position == self._in_hand.position:
+            return self._report_norms(self._in_hand)
+        self._pending[commit.position] = commit
         return self._take_next()
 
     def _take_next(self) -> list[Effect]:
@@ -79,22 +84,24 @@ class Server:
 
     def _on_gather_done(self, event: GatherDone) -> list[Effect]:
         commit = self._in_hand
-        if commit is None or event.position != commit.position:
+        if commit is None or event.position != commit.position or self._norms is not None:
             return []
         self._norms = event.squared_norms
-        if not commit.clip:
+        return self._step(commit) if commit.clip and event.position in self._factors else self._report_norms(commit)
+
+    def _report_norms(self, commit: Commit) -> list[Effect]:
+        if not commit.clip or self._norms is None or commit.position in self._factors:
             return []
-        if event.position in self._factors:
-            return self._step(commit)
-        return [Send(COORDINATOR, Gathered(self.shard, self.epoch, event.position, event.squared_norms))]
+        return [Send(COORDINATOR, Gathered(self.shard, self.epoch, commit.position, self._norms))]
 
     def _on_proceed(self, message: Proceed) -> list[Effect]:
         if message.term < self.term or message.position <= self.position:
             return []
+        self.term = message.term
         already = message.position in self._factors
         self._factors[message.position] = message.factor
         commit = self._in_hand
-        if already or commit is None or commit.position != message.position:
+        if already or commit is None or commit.position != message.position or self._norms is None:
             return []
         return self._step(commit)
 
@@ -107,20 +114,24 @@ class Server:
             return []
         for one in commit.contributions:
             self._applied[one.slot] = max(one.sequence, self._applied.get(one.slot, 0))
-        self._in_hand = None
-        self._factors.pop(commit.position, None)
         self.position, self.version = commit.position, commit.version
-        effects: list[Effect] = [
-            Publish(commit.position, commit.version),
-            self._confirmation(commit.position, commit.version),
-        ]
-        return effects + self._answers() + self._take_next()
+        self._confirmed[commit.position] = self._applied_message(commit, self._norms or ())
+        self._confirmed.pop(commit.position - _CONFIRMATIONS_KEPT, None)
+        effects: list[Effect] = [Publish(commit.position, commit.version), self._confirmation(commit)]
+        effects += self._answers()
+        self._in_hand = self._norms = None
+        self._factors.pop(commit.position, None)
+        return effects + self._take_next()
 
-    def _confirmation(self, position: int, version: int) -> Send:
-        norms = self._norms if position == self.position else ()
-        return Send(COORDINATOR, Applied(self.shard, self.epoch, position, version, norms))
+    def _confirmation(self, commit: Commit) -> Send:
+        # A repetition may overtake the first confirmation, so it says the same.
+        kept = self._confirmed.get(commit.position)
+        return Send(COORDINATOR, kept or self._applied_message(commit, ()))
 
-    def _answers(self) -> list[Effect]:
+    def _applied_message(self, commit: Commit, norms: tuple[float, ...]) -> Applied:
+        return Applied(self.shard, self.epoch, commit.position, commit.version, norms)
+
+    def _answers(self) -> list[Send]:
         due = [key for key, pull in self._pulls.items() if pull.version <= self.version]
         return [self._answer(self._pulls.pop(key)) for key in due]
 

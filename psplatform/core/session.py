@@ -2,8 +2,8 @@
 
 States: *joining* -> *waiting* for a release -> *pulling* -> *computing* -> *exposing* (every shard is given a way to
 reach the gradient) -> announced, *waiting* again.  An abort in *pulling*, *computing* or *exposing* leads back to
-*waiting* once the computation has really stopped; a release that comes meanwhile is kept.  A stop ends the session
-from any state.
+*waiting* once the computation has really stopped; a release that comes meanwhile is kept, and forgotten if that one is
+aborted too.  A stop ends the session from any state.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ class WorkerSession:
         self._term = 0
         self._release: msg.Release | None = None
         self._next: msg.Release | None = None
+        self._forestalled = 0
         self._computed: Computed | None = None
         self._since = 0.0
         self._wait_s = self._pull_s = 0.0
-        self._abort_at: float | None = None
+        self._abort_at = 0.0
         self._now = 0.0
         self._handlers: dict[type, Callable[[Any], list[Effect]]] = {
             Begin: self._on_begin,
@@ -103,7 +104,7 @@ class WorkerSession:
         return []
 
     def _on_release(self, release: msg.Release) -> list[Effect]:
-        if self._release is not None and release.sequence <= self._release.sequence:
+        if release.sequence <= self._newest_sequence():
             return []
         if self.activity is not Activity.WAITING:
             self._next = release
@@ -166,17 +167,30 @@ class WorkerSession:
         return [Send(COORDINATOR, announce), *self._rest()]
 
     def _on_abort(self, message: msg.Abort) -> list[Effect]:
-        if not self._is_current(message.sequence):
+        sequence = message.sequence
+        if self._release is None or sequence > self._release.sequence:
+            return self._forestall(sequence)
+        if not self._is_current(sequence):
             return []
-        self._abort_at = self._now
         if self.activity is Activity.PULLING:
+            self._abort_at = self._now
             self._pulling.cancel()
-            return self._confirm_abort(message.sequence)
+            return self._confirm_abort(sequence)
         if self.activity not in (Activity.COMPUTING, Activity.EXPOSING):
             return []
+        self._abort_at = self._now
         computing = self.activity is Activity.COMPUTING
         self.activity = Activity.ABORTING
-        return [CancelCompute(message.sequence)] if computing else []
+        return [CancelCompute(sequence)] if computing else []
+
+    def _forestall(self, sequence: int) -> list[Effect]:
+        # The model moved on again before this gradient was begun: its release is kept, or still on its way.
+        if sequence <= self._forestalled:
+            return []
+        self._forestalled = sequence
+        if self._next is not None and self._next.sequence <= sequence:
+            self._next = None
+        return [Send(COORDINATOR, msg.Aborted(self.member, sequence, 0.0))]
 
     def _on_compute_aborted(self, event: ComputeAborted) -> list[Effect]:
         if self.activity is not Activity.ABORTING or not self._is_current(event.sequence):
@@ -185,8 +199,8 @@ class WorkerSession:
 
     def _confirm_abort(self, sequence: int) -> list[Effect]:
         self._computed = None
-        latency_s = self._now - (self._abort_at if self._abort_at is not None else self._now)
-        return [Send(COORDINATOR, msg.Aborted(self.member, sequence, latency_s)), *self._rest()]
+        aborted = msg.Aborted(self.member, sequence, self._now - self._abort_at)
+        return [Send(COORDINATOR, aborted), *self._rest()]
 
     def _rest(self) -> list[Effect]:
         self.activity = Activity.WAITING
@@ -208,3 +222,7 @@ class WorkerSession:
 
     def _is_current(self, sequence: int) -> bool:
         return self._release is not None and self._release.sequence == sequence
+
+    def _newest_sequence(self) -> int:
+        known = [one.sequence for one in (self._release, self._next) if one is not None]
+        return max([self._forestalled, *known])

@@ -42,6 +42,8 @@ _TYPES: Final[tuple[type, ...]] = (
 )
 _CODES: Final = {kind: code for code, kind in enumerate(_TYPES)}
 _FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in _TYPES}
+_DEEPEST: Final = 4
+"""Messages inside messages; foreign bytes that nest without end would exhaust the stack."""
 
 
 def encode(message: Any) -> bytes:
@@ -59,8 +61,8 @@ def decode(data: bytes) -> Any:
         If the bytes are not a message of this version of psplatform.
     """
     try:
-        return msgpack.unpackb(data, ext_hook=_from_extension, use_list=False)
-    except (ValueError, TypeError, IndexError) as error:
+        return _unpack(data, _DEEPEST)
+    except (ValueError, TypeError) as error:
         raise ProtocolError(f"undecodable message ({error}); all processes must run the same psplatform") from error
 
 
@@ -72,5 +74,10 @@ def _to_extension(message: Any) -> msgpack.ExtType:
     return msgpack.ExtType(_CODES[kind], msgpack.packb(values, default=_to_extension))
 
 
-def _from_extension(code: int, data: bytes) -> Any:
-    return _TYPES[code](*msgpack.unpackb(data, ext_hook=_from_extension, use_list=False))
+def _unpack(data: bytes, depth: int) -> Any:
+    def message_of(code: int, packed: bytes) -> Any:
+        if not (0 <= code < len(_TYPES) and depth):
+            raise ValueError(f"no message has the code {code} here")
+        return _TYPES[code](*_unpack(packed, depth - 1))
+
+    return msgpack.unpackb(data, ext_hook=message_of, use_list=False)

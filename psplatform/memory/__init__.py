@@ -7,7 +7,10 @@ protocol; modelled networks, faults and run-time distributions are the simulator
 ===============  ===================================================================
 ``agenda``       events in the order of their time
 ``driver``       executes effects, delivers messages
-``arithmetic``   what servers and workers compute: nothing at all, or real tensors
+``worker``       a worker process around its session
+``evaluator``    measures and saves versions
+``arithmetic``   what servers and workers compute; here nothing at all
+``training``     the same with real tensors
 ===============  ===================================================================
 """
 

@@ -1,4 +1,4 @@
-"""What servers and workers of an in-memory run compute: nothing at all, or real tensors."""
+"""What servers and workers of an in-memory run compute; here nothing at all, in `training` with real tensors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from psplatform.core.effects import Compute
-from psplatform.core.events import Computed, ComputeFailed
+from psplatform.core.events import Computed, ComputeFailed, Evaluated, EvaluationFailed
 from psplatform.core.messages import Contribution
 
 
@@ -34,15 +34,18 @@ class Arithmetic(Protocol):
     def load(self, member: str, shard: int, content: Any) -> None:
         """Put a shard's content into the member's parameters."""
 
-    def evaluate(self) -> tuple[float | None, float | None]:
-        """Return held-out loss and accuracy of the visible parameters."""
+    def evaluate(self, version: int) -> Evaluated | EvaluationFailed:
+        """Measure what the evaluator loaded last, which is `version`."""
+
+    def save(self, version: int) -> None:
+        """Keep what the evaluator loaded last, which is `version`, as the result of the run."""
 
     def forget(self, member: str) -> None:
         """Note that the member is gone; its exposed gradients stay."""
 
 
 class Metadata:
-    """No arrays at all: losses and norms come from a function of (slot, sequence).
+    """No arrays at all: losses and norms come from functions.
 
     Parameters
     ----------
@@ -50,13 +53,19 @@ class Metadata:
         Loss and squared norm of a gradient.
     samples
         Samples in a batch.
+    measure
+        Held-out loss and accuracy of a version.
     """
 
     def __init__(
-        self, outcome: Callable[[int, int], tuple[float, float]] = lambda slot, sequence: (1.0, 1.0), samples: int = 1
+        self,
+        outcome: Callable[[int, int], tuple[float, float]] = lambda slot, sequence: (1.0, 1.0),
+        samples: int = 1,
+        measure: Callable[[int], tuple[float | None, float | None]] = lambda version: (None, None),
     ) -> None:
         self._outcome = outcome
         self._samples = samples
+        self._measure = measure
 
     def compute(self, member: str, effect: Compute, seconds: float) -> Computed | ComputeFailed:
         """Invent a gradient's figures."""
@@ -83,9 +92,12 @@ class Metadata:
     def load(self, member: str, shard: int, content: Any) -> None:
         """There are no parameters."""
 
-    def evaluate(self) -> tuple[float | None, float | None]:
-        """There is no model to measure."""
-        return None, None
+    def evaluate(self, version: int) -> Evaluated | EvaluationFailed:
+        """Invent a measurement."""
+        return Evaluated(version, *self._measure(version))
+
+    def save(self, version: int) -> None:
+        """There is no model."""
 
     def forget(self, member: str) -> None:
         """Nothing was kept."""

@@ -1,24 +1,23 @@
 """Executes the effects of coordinator, servers and sessions in one thread.
 
-Timers and computations take the virtual time they say; messages take `latency_s` each (0 by default).  A test may
-change what the network does to each message with `deliver`, and may kill, join or ask to stop at any virtual time.
+Timers, computations and evaluations take the virtual time they say; messages take `latency_s` each (0 by default).  A
+test may change what the network does to each message with `deliver`, and may let processes join, leave, be killed or
+ask the run to stop at any virtual time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from psplatform.core.coordination import Coordinator
 from psplatform.core.effects import (
-    CancelCompute,
+    COORDINATOR,
     CancelTimer,
-    Compute,
-    Depart,
     Dismiss,
     Effect,
     Evaluate,
-    Expose,
     Finish,
     Gather,
     Log,
@@ -31,23 +30,23 @@ from psplatform.core.effects import (
 )
 from psplatform.core.events import (
     Begin,
-    ComputeAborted,
-    Evaluated,
     GatherDone,
     MemberLost,
     ModelSaved,
-    Reachable,
+    ServerLost,
     StageDone,
     StopRequested,
     TimerFired,
 )
-from psplatform.core.messages import Pulled
+from psplatform.core.messages import Pull, Pulled
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy
 from psplatform.core.server import Server
 from psplatform.core.session import WorkerSession
-from psplatform.memory.agenda import Agenda
+from psplatform.memory.agenda import Agenda, Appointments
 from psplatform.memory.arithmetic import Arithmetic, Metadata
+from psplatform.memory.evaluator import EVALUATOR, Evaluator
+from psplatform.memory.worker import WorkerProcess
 
 Deliver = Callable[[Role, Role, Any], list[float]]
 
@@ -65,6 +64,8 @@ class MemoryRun:
         What servers and workers compute; metadata only where none is given.
     latency_s
         Seconds every message takes.
+    evaluation_s
+        Seconds an evaluation takes once its version is fetched.
     deliver
         Given sender, addressee and message, the delays of its copies: ``[0.0]`` delivers once, ``[0.0, 0.1]`` twice.
         It must deliver at least one copy: drivers retry until they are heard.
@@ -75,6 +76,8 @@ class MemoryRun:
         The event log so far.
     finish
         The last effect of the coordinator, or ``None`` while the run goes on.
+    on_event
+        Called after each event, for tests that check what must hold at any time.
     """
 
     def __init__(
@@ -85,39 +88,47 @@ class MemoryRun:
         *,
         arithmetic: Arithmetic | None = None,
         latency_s: float = 0.0,
+        evaluation_s: float = 0.0,
         deliver: Deliver | None = None,
     ) -> None:
         self.plan = plan
         self.agenda = Agenda()
         self.coordinator = Coordinator(plan, policy)
         self.servers = [Server(shard) for shard in range(plan.shards)]
-        self.sessions: dict[str, WorkerSession] = {}
+        self.workers: dict[str, WorkerProcess] = {}
         self.records: list[dict[str, Any]] = []
         self.finish: Finish | None = None
         self.on_event: Callable[[MemoryRun], None] = lambda run: None
-        self._compute_s = compute_s
         self._arithmetic = arithmetic or Metadata()
+        self._compute_s, self._evaluation_s = compute_s, evaluation_s
         self._deliver = deliver or (lambda sender, to, message: [latency_s])
         self._exact = policy.traits.exact
-        self._timers: dict[str, object] = {}
-        self._computing: dict[str, object] = {}
-        self._snapshots: dict[tuple[str, int, int], Any] = {}
-        self._dead: set[str] = set()
+        self._evaluator = Evaluator(plan.shards, self._arithmetic)
+        self._timers = Appointments(self.agenda)
         self._feed_coordinator(Begin())
 
     # --- what a test or a user does ---
 
     def join(self, name: str, at: float = 0.0) -> None:
         """Let a worker process of that name offer itself at time `at`."""
-        self.agenda.enter(at - self.agenda.now, lambda: self._begin_session(name))
+        self.agenda.enter_at(at, lambda: self._begin_worker(name))
+
+    def leave(self, name: str, at: float) -> None:
+        """Let the process go away in good order at time `at`."""
+        self.agenda.enter_at(at, lambda: self._leave(name))
 
     def kill(self, name: str, at: float) -> None:
         """Kill the process at time `at`: it says no more, and the coordinator hears of it at once."""
-        self.agenda.enter(at - self.agenda.now, lambda: self._kill(name))
+        self.agenda.enter_at(at, lambda: self._kill(name))
+
+    def lose_server(self, shard: int, at: float) -> None:
+        """Let the coordinator hear at time `at` that the server of `shard` is lost."""
+        lost = ServerLost(shard, f"memory://shard-{shard}", "killed")
+        self.agenda.enter_at(at, lambda: self._feed_coordinator(lost))
 
     def stop(self, at: float) -> None:
         """Ask the run to stop at time `at`."""
-        self.agenda.enter(at - self.agenda.now, lambda: self._feed_coordinator(StopRequested("asked to stop")))
+        self.agenda.enter_at(at, lambda: self._feed_coordinator(StopRequested("asked to stop")))
 
     def run(self, *, events: int = 1_000_000) -> Finish:
         """Run to the end.
@@ -128,15 +139,20 @@ class MemoryRun:
             If nothing is left to do, or `events` were handled, before the run is over; the text names who waits.
         """
         for _ in range(events):
-            if self.finish is not None:
-                return self.finish
-            if not self.agenda.do_next():
+            if self.finish is not None or not self.agenda.do_next():
                 break
             self.on_event(self)
         if self.finish is not None:
             return self.finish
-        waits = {name: session.waiting_for for name, session in self.sessions.items()}
+        waits = {name: one.waits_for for name, one in self.workers.items() if one.waits_for}
         raise RuntimeError(f"the run does not end; at {self.agenda.now:g} s these wait: {waits}")
+
+    def drain(self) -> list[str]:
+        """Deliver what is still under way when the run is over; return who or what still waits for anything."""
+        timers = [f"timer {name}" for name in self._timers.names]
+        while self.agenda.do_next():
+            self.on_event(self)
+        return timers + [name for name, one in self.workers.items() if one.waits_for]
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
         """Return the log records of that kind."""
@@ -144,97 +160,87 @@ class MemoryRun:
 
     # --- roles ---
 
-    def _begin_session(self, name: str) -> None:
+    def _begin_worker(self, name: str) -> None:
         session = WorkerSession(name, f"memory://{name}", self.plan.shards, exact=self._exact)
-        self.sessions[name] = session
-        self._feed_session(name, Begin())
+        worker = WorkerProcess(session, self.agenda, self._arithmetic, self._compute_s, self._send_from_member)
+        self.workers[name] = worker
+        worker.begin()
+
+    def _leave(self, name: str) -> None:
+        if name in self.workers:
+            self.workers[name].leave("left")
 
     def _kill(self, name: str) -> None:
-        self._dead.add(name)
-        self._computing.pop(name, None)
-        self._feed_coordinator(MemberLost(name, "killed"))
+        if name in self.workers:
+            self.workers[name].kill()
+            self._feed_coordinator(MemberLost(name, "killed"))
 
     def _feed_coordinator(self, event: Any) -> None:
         if self.finish is None:
-            self._execute(Role("coordinator"), self.coordinator.handle(event, self.agenda.now))
+            for effect in self.coordinator.handle(event, self.agenda.now):
+                self._execute_coordinator(effect)
 
     def _feed_server(self, shard: int, event: Any) -> None:
-        self._execute(Role.server(shard), self.servers[shard].handle(event, self.agenda.now))
+        for effect in self.servers[shard].handle(event, self.agenda.now):
+            self._execute_server(shard, effect)
 
-    def _feed_session(self, name: str, event: Any) -> None:
-        session = self.sessions.get(name)
-        if session is not None and name not in self._dead:
-            self._execute(Role.member(name), session.handle(event, self.agenda.now))
-
-    # --- effects ---
-
-    def _execute(self, role: Role, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Send):
-                self._send(role, effect)
-            elif role.kind == "coordinator":
-                self._execute_coordinator(effect)
-            elif role.kind == "server":
-                self._execute_server(int(role.name), effect)
-            else:
-                self._execute_member(role.name, effect)
+    # --- messages ---
 
     def _send(self, sender: Role, effect: Send) -> None:
-        if isinstance(effect.message, Pulled):
-            key = effect.to.name, effect.message.shard, effect.message.request
-            self._snapshots[key] = self._arithmetic.snapshot(effect.message.shard)
+        answered = isinstance(effect.message, Pulled)
+        content = self._arithmetic.snapshot(effect.message.shard) if answered else None
         for delay_s in self._deliver(sender, effect.to, effect.message):
-            self.agenda.enter(delay_s, lambda: self._receive(effect.to, effect.message))
+            self.agenda.enter(delay_s, partial(self._receive, effect.to, effect.message, content))
 
-    def _receive(self, to: Role, message: Any) -> None:
-        if to.kind == "coordinator":
+    def _receive(self, to: Role, message: Any, content: Any) -> None:
+        if to == COORDINATOR:
             self._feed_coordinator(message)
         elif to.kind == "server":
             self._feed_server(int(to.name), message)
-        else:
-            self._receive_at_member(to.name, message)
+        elif to.name == EVALUATOR:
+            self._evaluation_goes_on(message, content)
+        elif to.name in self.workers:
+            self.workers[to.name].receive(message, content)
 
-    def _receive_at_member(self, name: str, message: Any) -> None:
-        session = self.sessions.get(name)
-        if isinstance(message, Pulled) and session is not None:
-            content = self._snapshots.pop((name, message.shard, message.request), None)
-            if session.expects(message) and content is not None:
-                self._arithmetic.load(name, message.shard, content)
-        self._feed_session(name, message)
+    def _send_from_member(self, name: str, effect: Send) -> None:
+        self._send(Role.member(name), effect)
+
+    def _evaluation_goes_on(self, answer: Pulled, content: Any) -> None:
+        self._ask(self._evaluator.on_pulled(answer, content))
+        result = self._evaluator.take_result()
+        if result is not None:
+            self.agenda.enter(self._evaluation_s, lambda: self._feed_coordinator(result))
+
+    # --- effects ---
 
     def _execute_coordinator(self, effect: Effect) -> None:
-        if isinstance(effect, Log):
+        if isinstance(effect, Send):
+            self._send(COORDINATOR, effect)
+        elif isinstance(effect, Log):
             self.records.append(effect.record)
         elif isinstance(effect, SetTimer):
-            self._set_timer(effect)
+            fire = partial(self._feed_coordinator, TimerFired(effect.tag))
+            self._timers.make(effect.tag, effect.at, fire)
         elif isinstance(effect, CancelTimer):
-            self._timers.pop(effect.tag, None)
+            self._timers.cancel(effect.tag)
         elif isinstance(effect, Evaluate):
-            self.agenda.enter(0.0, lambda: self._evaluate(effect))
+            self._ask(self._evaluator.begin(effect))
         elif isinstance(effect, SaveModel):
+            self._arithmetic.save(effect.version)
             self.agenda.enter(0.0, lambda: self._feed_coordinator(ModelSaved(effect.version)))
         elif isinstance(effect, Finish):
             self.finish = effect
         elif isinstance(effect, Dismiss):
             self._arithmetic.forget(effect.member)
 
-    def _set_timer(self, effect: SetTimer) -> None:
-        token = self._timers[effect.tag] = object()
-
-        def fire() -> None:
-            if self._timers.get(effect.tag) is token:
-                del self._timers[effect.tag]
-                self._feed_coordinator(TimerFired(effect.tag))
-
-        self.agenda.enter(max(0.0, effect.at - self.agenda.now), fire)
-
-    def _evaluate(self, effect: Evaluate) -> None:
-        version = min(server.version for server in self.servers)
-        loss, accuracy = self._arithmetic.evaluate() if effect.measure else (None, None)
-        self._feed_coordinator(Evaluated(version, loss, accuracy))
+    def _ask(self, pulls: list[Pull]) -> None:
+        for pull in pulls:
+            self._send_from_member(EVALUATOR, Send(Role.server(pull.shard), pull))
 
     def _execute_server(self, shard: int, effect: Effect) -> None:
-        if isinstance(effect, Gather):
+        if isinstance(effect, Send):
+            self._send(Role.server(shard), effect)
+        elif isinstance(effect, Gather):
             norms = self._arithmetic.gather(shard, effect.contributions, norms=effect.norms)
             self.agenda.enter(0.0, lambda: self._feed_server(shard, GatherDone(effect.position, norms)))
         elif isinstance(effect, Stage):
@@ -242,26 +248,3 @@ class MemoryRun:
             self.agenda.enter(0.0, lambda: self._feed_server(shard, StageDone(effect.position)))
         elif isinstance(effect, Publish):
             self._arithmetic.publish(shard, effect.version)
-
-    def _execute_member(self, name: str, effect: Effect) -> None:
-        if isinstance(effect, Compute):
-            self._start_computing(name, effect)
-        elif isinstance(effect, CancelCompute):
-            if self._computing.pop(name, None) is not None:
-                self.agenda.enter(0.0, lambda: self._feed_session(name, ComputeAborted(effect.sequence)))
-        elif isinstance(effect, Expose):
-            self._arithmetic.expose(name, effect.slot, effect.sequence)
-            self.agenda.enter(0.0, lambda: self._feed_session(name, Reachable(effect.sequence)))
-        elif isinstance(effect, Depart):
-            self._computing.pop(name, None)
-
-    def _start_computing(self, name: str, effect: Compute) -> None:
-        token = self._computing[name] = object()
-        seconds = self._compute_s(effect.slot, effect.sequence)
-
-        def end() -> None:
-            if self._computing.get(name) is token:
-                del self._computing[name]
-                self._feed_session(name, self._arithmetic.compute(name, effect, seconds))
-
-        self.agenda.enter(seconds, end)

@@ -49,9 +49,18 @@ async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadl
     except TimeoutError:
         raise PeerLost(f"{peer.address} did not answer {method} within {deadline_s:g} s", peer=peer.address) from None
     except OSError as error:
+        _stay_cancelled()
         raise PeerLost(f"{peer.address} is gone ({error})", peer=peer.address) from error
     except KeyError as error:
         raise PeerLost(f"{peer.address} no longer has {error}", peer=peer.address) from error
     if reply["status"] == "error":
         raise reply["exception"]
     return reply["result"]
+
+
+def _stay_cancelled() -> None:
+    # Dask's connection pool turns a cancellation that meets its closing into an OSError.  Whoever was cancelled must
+    # not go on trying, or the process never ends.
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

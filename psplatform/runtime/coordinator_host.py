@@ -194,6 +194,8 @@ class CoordinatorHost:
             where = f"handling {type(event).__name__} under policy {name!r}"
             self._finish(ClusterError(f"{kind} while {where}: {text}\n{trace}"))
             return
+        if self._coordinator.ending.begun and self.phase == "running":
+            self.phase = "ending"
         for effect in effects:
             self._execute(effect)
 

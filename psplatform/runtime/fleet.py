@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 from typing import Any, Final
 
-from distributed import Client, Future
+from distributed import CancelledError, Client, Future
 
 from psplatform.errors import ClusterError, ConfigurationError
 from psplatform.runtime.calls import Peer, PeerLost, call
+from psplatform.runtime.hosting import call_named, name_of
 from psplatform.runtime.placement import Process
 from psplatform.runtime.preflight import foreign_workers, processes_of
 from psplatform.runtime.program import Program
@@ -19,6 +20,24 @@ CREATE_LIMIT_S: Final = 60.0
 
 OPEN_LIMIT_S: Final = 600.0
 """For an actor to import what the task needs and to read its data."""
+
+
+async def made(future: Future[Any], name: str, address: str) -> None:
+    """Wait until the Dask worker at `address` has made an actor.
+
+    Raises
+    ------
+    PeerLost
+        If that worker is gone, fails, or does not get round to it.
+    """
+    try:
+        async with asyncio.timeout(CREATE_LIMIT_S):
+            # Waits for the actor without fetching Dask's handle of it, which nobody needs.
+            failure: Any = await future.exception()
+    except (TimeoutError, OSError, CancelledError) as error:
+        raise PeerLost(f"{address} made no {name} within {CREATE_LIMIT_S:g} s", peer=address) from error
+    if failure is not None:
+        raise PeerLost(f"{address} could not make {name}: {failure!r}", peer=address)
 
 
 class Fleet:
@@ -34,7 +53,7 @@ class Fleet:
         self._client = client
         self._connect = connect
         self._program = program
-        self._futures: dict[str, Future[Any]] = {}
+        self._held: dict[Peer, Future[Any]] = {}
         self._numbers = 0
 
     def next_name(self, role: str) -> str:
@@ -55,15 +74,11 @@ class Fleet:
             If that worker is gone or does not get round to it.
         """
         peer = self.peer(name, address)
-        future = self._client.submit(
-            host, self._program.run, *arguments, actor=True, key=peer.key, workers=[address], pure=False
+        arguments = name_of(host), self._program.run, *arguments
+        self._held[peer] = future = self._client.submit(
+            call_named, *arguments, actor=True, key=peer.key, workers=[address], pure=False
         )
-        try:
-            async with asyncio.timeout(CREATE_LIMIT_S):
-                await future
-        except (TimeoutError, OSError) as error:
-            raise PeerLost(f"{address} made no {name} within {CREATE_LIMIT_S:g} s", peer=address) from error
-        self._futures[peer.key] = future
+        await made(future, name, address)
         return peer
 
     async def open(self, peer: Peer) -> None:
@@ -82,9 +97,13 @@ class Fleet:
             await call(self._connect, peer, "close", deadline_s=5.0)
         self.release(peer)
 
+    async def close_all(self) -> None:
+        """Let every actor clean up, and let go of them."""
+        await asyncio.gather(*(self.close(peer) for peer in list(self._held)))
+
     def release(self, peer: Peer) -> None:
         """Let go of an actor."""
-        future = self._futures.pop(peer.key, None)
+        future = self._held.pop(peer, None)
         if future is not None:
             future.release()
 

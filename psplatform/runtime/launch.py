@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -24,6 +23,9 @@ from psplatform.policies.registry import make_policy, name_of, parameter_values
 from psplatform.replication.store import create_run, update_run
 from psplatform.runtime.calls import Peer, call
 from psplatform.runtime.coordinator_host import CoordinatorHost, dataset_name
+from psplatform.runtime.fleet import made
+from psplatform.runtime.hosting import call_named
+from psplatform.runtime.hosting import name_of as hosted_name
 from psplatform.runtime.placement import Placement, place
 from psplatform.runtime.preflight import (
     Trial,
@@ -43,7 +45,6 @@ _CONNECT_S: Final = 8
 """Seconds to reach a scheduler: the user hears within ten."""
 
 _TRIAL_LIMIT_S: Final = 600.0
-_CREATE_LIMIT_S: Final = 60.0
 _EMBEDDED_WORKERS: Final = 2
 _TRIAL_SETTINGS: Final = ("seed", "device", "batch_size", "micro_batches", "shards", "block_elements")
 
@@ -227,7 +228,8 @@ async def _place(prepared: Prepared, client: Client) -> Placement:
 def _try_on(client: Client, prepared: Prepared, placement: Placement) -> Trial:
     # A gradient worker's process tries it, because that is where the data must be and the device.
     future = client.submit(
-        try_task,
+        call_named,
+        hosted_name(try_task),
         prepared.pickled,
         prepared.job.optimizer,
         prepared.settings,
@@ -335,11 +337,9 @@ def _remove_new(store: str) -> None:
 async def _start(client: Client, program: Program, placement: Placement, *, publish: bool) -> tuple[Peer, Any]:
     name = dataset_name(program.run)
     key = f"{name}-coordinator"
-    future = client.submit(
-        CoordinatorHost, program.run, actor=True, key=key, workers=[placement.coordinator], pure=False
-    )
-    async with asyncio.timeout(_CREATE_LIMIT_S):
-        await future
+    host = hosted_name(CoordinatorHost)
+    future = client.submit(call_named, host, program.run, actor=True, key=key, workers=[placement.coordinator], pure=False)
+    await made(future, "coordinator", placement.coordinator)
     peer = Peer(placement.coordinator, key)
     if publish:
         await client.publish_dataset(future, name=name)

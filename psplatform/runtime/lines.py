@@ -60,6 +60,7 @@ class Line:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._closed = False
         self._task = asyncio.create_task(self._run())
 
     def send(self, message: Any) -> None:
@@ -78,9 +79,19 @@ class Line:
 
     def close(self) -> None:
         """Send nothing any more."""
+        self._closed = True
         self._task.cancel()
 
     async def _run(self) -> None:
+        try:
+            await self._deliver_for_ever()
+        except asyncio.CancelledError:
+            if not self._closed:
+                # Dask cancels what is left when its worker ends in good order: the last moment to clean up.
+                self._on_lost("this process ends")
+            raise
+
+    async def _deliver_for_ever(self) -> None:
         while True:
             await self._pause()
             batch, self._waiting = self._waiting, []

@@ -15,8 +15,9 @@ from distributed import Client
 from psplatform.errors import ClusterError, ConfigurationError, StoreError
 from psplatform.jobs.optimizers import Optimizer
 from psplatform.runtime.placement import Process
-from psplatform.runtime.program import choose_device, layout_of, user_code
+from psplatform.runtime.program import choose_device, user_code
 from psplatform.tasks.cancellation import Cancellation
+from psplatform.tasks.layouts import layout_of
 from psplatform.tasks.sampling import gradient_seed
 from psplatform.tasks.seam import BatchRef, open_workspace
 from psplatform.tensors.vectors import allocate, fill

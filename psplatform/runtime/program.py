@@ -9,7 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
@@ -18,8 +18,9 @@ import torch
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy
 from psplatform.errors import ConfigurationError, PsplatformError, UserCodeError
-from psplatform.jobs.optimizers import Optimizer, assign_groups
+from psplatform.jobs.optimizers import Optimizer
 from psplatform.jobs.stragglers import SlowServers, Stragglers
+from psplatform.tasks.layouts import layout_of
 from psplatform.tasks.seam import Workspace, open_workspace
 from psplatform.tensors.layout import Layout
 
@@ -68,14 +69,6 @@ class Program:
         with user_code("opening the task"):
             workspace = open_workspace(cloudpickle.loads(self.task), self.seed, device)
         return workspace, layout_of(workspace, self.optimizer, self.plan.shards, self.block_elements)
-
-
-def layout_of(workspace: Workspace, optimizer: Optimizer, shards: int, block_elements: int) -> Layout:
-    """Return the layout of a workspace's tensors, its parameters in the optimiser's groups."""
-    names = [spec.name for spec in workspace.specs if spec.kind == "parameter"]
-    groups = dict(zip(names, assign_groups(optimizer, names), strict=True))
-    specs = [replace(spec, group=groups.get(spec.name, 0)) for spec in workspace.specs]
-    return Layout.of(specs, shards=shards, block_elements=block_elements)
 
 
 def choose_device(wanted: str) -> torch.device:

@@ -9,6 +9,7 @@ two processes see the same file under the same path.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import fcntl
@@ -91,6 +92,7 @@ class Segment:
                     raise
             else:
                 segment._mark[0] = uuid.uuid4().int & (2**62 - 1)
+                atexit.register(segment.remove)
                 return segment
             finally:
                 os.close(file)  # the mapping keeps its own descriptor, and with it the lock
@@ -116,6 +118,7 @@ class Segment:
         """Remove the name, if this process owns it; whoever has it mapped keeps it until the last one is gone."""
         if self._owner:
             self._path.unlink(missing_ok=True)
+            atexit.unregister(self.remove)
 
 
 def sweep(run: str = "", role: str = "") -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from psplatform.runtime.coordinator_host import CoordinatorHost
 
 _LOOK_S: Final = 0.5
+_LEAVE_LOOK_S: Final = 0.02
 _TRIES_PER_PROCESS: Final = 3
 """A Dask worker on which starting failed so often is left alone."""
 
@@ -111,19 +112,14 @@ class Staff:
     async def disband(self, limit_s: float) -> None:
         """Wait for the workers to leave, for at most `limit_s`, then close whoever is left."""
         deadline = self._now() + limit_s
-        while self._workers and self._now() < deadline:
-            await asyncio.sleep(0.05)
-            self._workers = {name: hire for name, hire in self._workers.items() if hire.peer is not None}
-            if not self._host.live:
-                break
+        while self._host.live and self._now() < deadline:
+            await asyncio.sleep(_LEAVE_LOOK_S)
         for task in self._tasks:
             task.cancel()
-        hires = [*self._workers.values(), *([self._evaluator] if self._evaluator else [])]
-        peers = [hire.peer for hire in hires if hire.peer is not None]
-        await asyncio.gather(*(self._fleet.close(peer) for peer in [*peers, *self._servers]))
-        for hire in hires:
+        for hire in [*self._workers.values(), *([self._evaluator] if self._evaluator else [])]:
             if hire.line is not None:
                 hire.line.close()
+        await self._fleet.close_all()
 
     # --- hiring ---
 
@@ -230,6 +226,8 @@ class Staff:
                 self._host.feed(ServerLost(shard, address, reason))
 
     async def _welcome(self, process: Process) -> None:
+        if self._host.phase != "running":
+            return
         limit = self._host.program.plan.max_workers
         if (limit is None or len(self._workers) < limit) and await self._fleet.fits(process):
             self._start_worker(process.address)

@@ -53,6 +53,8 @@ class WorkerHost:
     def __init__(self, run: str, member: str, coordinator: Peer, servers: tuple[Peer, ...]) -> None:
         self._run, self._member = run, member
         self._coordinator, self._servers = coordinator, servers
+        self._closed = False
+        self._line: Line | None = None
 
     async def open(self, program: Program) -> None:
         """Build the task, attach to the servers and join; must be called once, before anything else.
@@ -68,6 +70,9 @@ class WorkerHost:
         self._loop = asyncio.get_running_loop()
         await self._loop.run_in_executor(None, self._build)
         await self._attach()
+        if self._closed:
+            self._clean_up()
+            return
         self._line = Line(
             self._connect,
             self._coordinator,
@@ -122,7 +127,7 @@ class WorkerHost:
         return True
 
     async def close(self) -> None:
-        """End at once."""
+        """End at once; one that is still being opened ends when it is."""
         self._depart("closed")
 
     # --- effects ---
@@ -139,7 +144,7 @@ class WorkerHost:
 
     def _execute(self, effect: Effect) -> None:
         if isinstance(effect, Send) and effect.to == COORDINATOR:
-            self._line.send(effect.message)
+            self._say(effect.message)
         elif isinstance(effect, Send) and isinstance(effect.message, Pull):
             self._fetcher.pull(effect.message)
         elif isinstance(effect, Compute):
@@ -173,13 +178,23 @@ class WorkerHost:
             else:
                 return
 
+    def _say(self, message: Any) -> None:
+        if self._line is not None:
+            self._line.send(message)
+
     async def _leave(self, reason: str) -> None:
-        self._line.send(Leave(self._member, reason))
-        await self._line.flush(self._program.worker_lease_s)
+        self._say(Leave(self._member, reason))
+        if self._line is not None:
+            await self._line.flush(self._program.worker_lease_s)
         self._depart(reason)
 
     def _depart(self, reason: str) -> None:
-        self._line.close()
+        self._closed = True
+        if self._line is not None:
+            self._line.close()
+            self._clean_up()
+
+    def _clean_up(self) -> None:
         self._fetcher.close()
         self._computing.close()
         self._slab.remove()

@@ -7,13 +7,13 @@ one copy, which belongs to the newest version, staged or published: `state` alwa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from psplatform.errors import InvariantViolation, ProtocolError
-from psplatform.jobs.optimizers import Optimizer
+from psplatform.jobs.optimizers import Additive, Optimizer
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.norms import norm, squared_norms
 from psplatform.tensors.optimizers import make_rule
@@ -53,6 +53,7 @@ class Shard:
         self.staged = False
         self._sizes = sizes(layout, index)
         self._rule = make_rule(spec)
+        self._sums = isinstance(spec, Additive)
         self._parameters = [region.key for region in layout.regions if region.kind == "parameter"]
         self._spans = {key: layout.spans(index, key) for key in self._parameters}
         if any(span.group >= self._rule.groups for spans in self._spans.values() for span in spans):
@@ -80,9 +81,10 @@ class Shard:
         return self._gathered
 
     def gather(self, contributions: Sequence[Mapping[str, Tensor]]) -> None:
-        """Average contributions in the order given; they are only read, and must stay as they are until `publish`.
+        """Merge contributions in the order given; they are only read, and must stay as they are until `publish`.
 
-        Floating-point regions get the mean, others (counters, masks) the element-wise maximum.
+        Gradients and floating-point buffers get the mean, other buffers (counters, masks) the element-wise maximum.
+        Additive updates are changes, not estimates of one gradient: they get the sum.
 
         Raises
         ------
@@ -180,11 +182,16 @@ class Shard:
     def _merge(self, key: str, parts: Sequence[Tensor]) -> Tensor:
         if len(parts) == 1:
             return parts[0]
-        merge = _mean if parts[0].is_floating_point() else _maximum
+        merge = self._merging(key)
         out = self._private(key)
         for target, *tiles in zip(*(vector.split(TILE) for vector in (out, *parts)), strict=True):
             merge(tiles, target)
         return out
+
+    def _merging(self, key: str) -> Callable[[Sequence[Tensor], Tensor], None]:
+        if key in self._parameters:
+            return _sum if self._sums else _mean
+        return _mean if self._front[key].is_floating_point() else _maximum
 
     def _private(self, key: str) -> Tensor:
         if key not in self._scratch:
@@ -203,10 +210,14 @@ def _checked(vectors: Mapping[str, Tensor], wanted: Mapping[str, tuple[str, int]
     return {key: vectors[key] for key in wanted}
 
 
-def _mean(parts: Sequence[Tensor], out: Tensor) -> None:
+def _sum(parts: Sequence[Tensor], out: Tensor) -> None:
     torch.add(parts[0], parts[1], out=out)
     for part in parts[2:]:
         out.add_(part)
+
+
+def _mean(parts: Sequence[Tensor], out: Tensor) -> None:
+    _sum(parts, out)
     out.div_(len(parts))
 
 

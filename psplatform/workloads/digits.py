@@ -19,7 +19,7 @@ _SPLIT_SEED = 0  # the same images are held out in every run, whatever its seed
 
 def make() -> SupervisedTask:
     """Describe the task."""
-    model = partial(convolutional, channels=1, side=8, maximum=16, filters=(16, 32), hidden=64)
+    model = partial(convolutional, channels=1, side=8, maximum=16, filters=(32, 64), hidden=128)
     return SupervisedTask(model=model, loss=cross_entropy, data=training_part, test=held_out_part)
 
 

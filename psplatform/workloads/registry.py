@@ -122,7 +122,7 @@ WORKLOADS: dict[str, Workload] = {
             name="digits",
             help="1797 handwritten digits of 8x8 pixels from scikit-learn, small convolutional network",
             module="psplatform.workloads.digits",
-            defaults={"lr": 0.02, "momentum": 0.9, "batch_size": 32, "epochs": 15, "target_accuracy": 0.97},
+            defaults={"lr": 0.02, "momentum": 0.8, "batch_size": 32, "epochs": 15, "target_accuracy": 0.97},
         ),
         Workload(
             name="mlp",

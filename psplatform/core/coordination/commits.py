@@ -56,9 +56,8 @@ class Commits:
 
     def on_applied(self, message: msg.Applied) -> None:
         """Note that a shard shows a commit."""
-        closed = self._state.ledger.applied(message)
-        if closed is not None:
-            self._note_visible(*closed)
+        for entry, squared_norm in self._state.ledger.applied(message):
+            self._note_visible(entry, squared_norm)
         self._ending.advance()
 
     def _note_visible(self, entry: Entry, squared_norm: float) -> None:

@@ -1,0 +1,82 @@
+"""Dealing an epoch: every sample is applied exactly once in it, whatever fails."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from psplatform.core.epochs import Deck
+from psplatform.core.messages import Ticket
+
+
+def test_tickets_are_dealt_in_order_and_the_next_epoch_follows_at_once() -> None:
+    deck = Deck(2)
+    dealt = [deck.deal(0, sequence) for sequence in range(5)]
+    assert dealt == [Ticket(0, 0), Ticket(0, 1), Ticket(1, 0), Ticket(1, 1), Ticket(2, 0)]
+
+
+def test_what_comes_back_is_dealt_before_anything_new_the_earliest_first() -> None:
+    deck = Deck(2)
+    for sequence in range(4):
+        deck.deal(0, sequence)
+    deck.take_back(0, 2)
+    deck.take_back(0, 1)
+    assert [deck.deal(1, 1), deck.deal(1, 2), deck.deal(1, 3)] == [Ticket(0, 1), Ticket(1, 0), Ticket(2, 0)]
+
+
+def test_a_settled_ticket_never_comes_back() -> None:
+    deck = Deck(3)
+    deck.deal(0, 1)
+    deck.settle(0, 1)
+    deck.take_back(0, 1)
+    assert deck.deal(0, 2) == Ticket(0, 1)
+
+
+def test_taking_back_twice_returns_one_ticket() -> None:
+    deck = Deck(3)
+    deck.deal(0, 1)
+    deck.take_back(0, 1)
+    deck.take_back(0, 1)
+    assert [deck.deal(0, 2), deck.deal(0, 3)] == [Ticket(0, 0), Ticket(0, 1)]
+
+
+@given(batches=st.integers(1, 6), slots=st.integers(1, 5), data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_every_batch_is_applied_exactly_once_per_epoch_under_any_interleaving(
+    batches: int, slots: int, data: st.DataObject
+) -> None:
+    """Once nothing is out, the applied tickets are whole epochs and one prefix of an epoch, each batch once."""
+    deck = Deck(batches)
+    out: dict[int, tuple[int, Ticket]] = {}
+    sequences: Counter[int] = Counter()
+    applied: Counter[Ticket] = Counter()
+    for action in data.draw(st.lists(st.sampled_from(["apply", "apply", "drop", "deal"]), max_size=60)):
+        slot = data.draw(st.integers(0, slots - 1))
+        if slot not in out:
+            sequences[slot] += 1
+            out[slot] = sequences[slot], deck.deal(slot, sequences[slot])
+        elif action == "apply":
+            sequence, ticket = out.pop(slot)
+            deck.settle(slot, sequence)
+            applied[ticket] += 1
+        elif action == "drop":
+            deck.take_back(slot, out.pop(slot)[0])
+    for slot, (sequence, _) in out.items():
+        deck.take_back(slot, sequence)
+    # Deal until the first ticket nobody ever had: all before it are either applied or have come back by then.
+    newest = max([*applied, *(ticket for _, ticket in out.values())], key=rank, default=Ticket(0, 0))
+    for number in range(1000, 1000 + slots + 1):
+        ticket = deck.deal(99, number)
+        if rank(ticket) > rank(newest):
+            break
+        deck.settle(99, number)
+        applied[ticket] += 1
+    expected = {Ticket(epoch, number) for epoch in range(newest.epoch + 1) for number in range(batches)}
+    expected = {one for one in expected if rank(one) < rank(ticket)}
+    assert applied == Counter(expected)
+
+
+def rank(ticket: Ticket) -> tuple[int, int]:
+    return ticket.epoch, ticket.number
