@@ -183,7 +183,7 @@ class Worker(Protocol):
 
     @property
     def version(self) -> int:
-        """Version the worker was last released on; -1 before its first release."""
+        """Newest version the worker was released on or has worked on; -1 before its first release."""
 
     @property
     def clock(self) -> int:

@@ -21,13 +21,14 @@ class Member:
     sequence
         Number of the gradient the slot was last released for.
     version
-        Version it was last released on, -1 before the first release of this incarnation.
+        Newest version it was released on or has worked on, -1 before the first release of this incarnation.
     clock
         Gradients applied, never below the minimum among the live when the member joined.
     busy
         Whether it fetches or computes; otherwise it waits for a release.
     interrupted
-        The gradient it was told to abort and has not yet spoken of.
+        The gradients it was told to abort and has not yet spoken of: more than one where the model moved on again
+        before the first computation had stopped.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Member:
     clock: int
     version: int = -1
     busy: bool = False
-    interrupted: int | None = None
+    interrupted: set[int] = field(default_factory=set)
 
 
 @dataclass

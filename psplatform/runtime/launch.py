@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from distributed import Client, LocalCluster
 
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy
-from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
+from psplatform.errors import ConfigurationError, PsplatformError
 from psplatform.jobs.job import Job
 from psplatform.policies.registry import make_policy, name_of, parameter_values
 from psplatform.replication.store import create_run, update_run
@@ -28,15 +27,14 @@ from psplatform.runtime.hosting import call_named
 from psplatform.runtime.hosting import name_of as hosted_name
 from psplatform.runtime.placement import Placement, place
 from psplatform.runtime.preflight import (
-    Trial,
     processes_of,
     require_same_version,
     require_visible_store,
     require_workers,
-    try_task,
 )
 from psplatform.runtime.program import Program, pickle_task
 from psplatform.runtime.run import Run
+from psplatform.runtime.trial import Trial, TrialHost, try_task
 from psplatform.tasks.seam import Task
 from psplatform.tasks.supervised import SupervisedTask
 from psplatform.workloads.registry import find_workload
@@ -45,6 +43,9 @@ _CONNECT_S: Final = 8
 """Seconds to reach a scheduler: the user hears within ten."""
 
 _TRIAL_LIMIT_S: Final = 600.0
+"""For a first gradient: data may have to be read and a large model built."""
+
+_OPEN_LIMIT_S: Final = 60.0
 _EMBEDDED_WORKERS: Final = 2
 _TRIAL_SETTINGS: Final = ("seed", "device", "batch_size", "micro_batches", "shards", "block_elements")
 
@@ -146,7 +147,9 @@ def embedded_cluster(prepared: Prepared) -> tuple[LocalCluster, Client]:
         n_workers=workers + prepared.job.shards,
         threads_per_worker=1,
         memory_limit=None,
-        dashboard_address=None,
+        # Without Dask's dashboard; its port still has to be a free one, or Dask warns.
+        dashboard_address="127.0.0.1:0",
+        scheduler_kwargs={"dashboard": False},
         host="127.0.0.1",
         # Processes that need long to end are killed, which is what is wanted here and no news to the user.
         silence_logs=logging.ERROR,
@@ -193,7 +196,7 @@ def _launch(
     placement = client.sync(_place, prepared, client)
     if trial is None:
         report("trying a first gradient")
-        trial = _try_on(client, prepared, placement)
+        trial = client.sync(_try_on, client, prepared, placement)
     workers = len(placement.workers)
     prepared.policy.check(workers)
     program = _program(prepared, trial, workers)
@@ -225,23 +228,17 @@ async def _place(prepared: Prepared, client: Client) -> Placement:
     )
 
 
-def _try_on(client: Client, prepared: Prepared, placement: Placement) -> Trial:
-    # A gradient worker's process tries it, because that is where the data must be and the device.
+async def _try_on(client: Client, prepared: Prepared, placement: Placement) -> Trial:
+    # In a gradient worker's process, because that is where the data must be and the device.
+    address = placement.workers[0]
+    peer = Peer(address, f"psplatform-{prepared.run}-trial")
     future = client.submit(
-        call_named,
-        hosted_name(try_task),
-        prepared.pickled,
-        prepared.job.optimizer,
-        prepared.settings,
-        workers=[placement.workers[0]],
-        key=f"psplatform-{prepared.run}-trial",
-        pure=False,
+        call_named, hosted_name(TrialHost), actor=True, key=peer.key, workers=[address], pure=False
     )
     try:
-        trial: Trial = future.result(timeout=_TRIAL_LIMIT_S)
-    except TimeoutError:
-        where = placement.workers[0]
-        raise ClusterError(f"{where} computed no first gradient within {_TRIAL_LIMIT_S:g} s", peer=where) from None
+        await made(future, "trial", address)
+        arguments = prepared.pickled, prepared.job.optimizer, prepared.settings
+        trial: Trial = await call(client.rpc, peer, "run", *arguments, deadline_s=_TRIAL_LIMIT_S)
     finally:
         future.release()
     return trial
@@ -337,15 +334,14 @@ def _remove_new(store: str) -> None:
 async def _start(client: Client, program: Program, placement: Placement, *, publish: bool) -> tuple[Peer, Any]:
     name = dataset_name(program.run)
     key = f"{name}-coordinator"
-    host = hosted_name(CoordinatorHost)
-    future = client.submit(call_named, host, program.run, actor=True, key=key, workers=[placement.coordinator], pure=False)
-    await made(future, "coordinator", placement.coordinator)
     peer = Peer(placement.coordinator, key)
+    arguments = hosted_name(CoordinatorHost), program.run
+    future = client.submit(call_named, *arguments, actor=True, key=key, workers=[peer.address], pure=False)
+    await made(future, "coordinator", peer.address)
+    await call(client.rpc, peer, "open", program, placement, key, deadline_s=_OPEN_LIMIT_S)
     if publish:
+        await client.set_metadata([name], {"address": peer.address, "key": key, "store": program.store})
         await client.publish_dataset(future, name=name)
-    details = {"address": peer.address, "key": key, "store": program.store, "pid": os.getpid()}
-    await client.set_metadata([name], details)
-    await call(client.rpc, peer, "open", program, placement, key, deadline_s=30.0)
     return peer, future
 
 

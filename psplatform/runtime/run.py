@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _POLL_S: Final = 0.25
 _DEADLINE_S: Final = 10.0
-_GONE_AFTER: Final = 3
+_TRIES: Final = 3
 """Failed calls in a row after which the coordinator counts as gone."""
 
 Progress = Callable[[dict[str, Any]], None]
@@ -79,15 +79,13 @@ class Run:
             return self._last
         if self._client is None or self._coordinator is None:
             return self._from_store()
-        try:
-            status: dict[str, Any] = self._client.sync(
-                call, self._client.rpc, self._coordinator, "status", wait_s, deadline_s=_DEADLINE_S + wait_s
-            )
-        except PeerLost:
-            return self._from_store()
-        if status["phase"] == "over":
-            self._last = status
-        return status
+        for _ in range(_TRIES):
+            with contextlib.suppress(PeerLost):
+                status = self._ask("status", wait_s, deadline_s=_DEADLINE_S + wait_s)
+                self._last = status if status["phase"] == "over" else None
+                return dict(status)
+            time.sleep(_POLL_S)
+        return self._from_store()
 
     def wait(self, timeout_s: float | None = None, progress: Progress = lambda summary: None) -> dict[str, Any]:
         """Wait until the run is over; return its summary.
@@ -129,9 +127,7 @@ class Run:
         if self._client is None or self._coordinator is None or self._last is not None:
             return
         with contextlib.suppress(PeerLost):
-            self._client.sync(
-                call, self._client.rpc, self._coordinator, "stop", reason, deadline_s=_DEADLINE_S
-            )
+            self._ask("stop", reason, deadline_s=_DEADLINE_S)
 
     def parameters(self) -> tuple[dict[str, NDArray[Any]], int]:
         """Return the saved model's tensors by name, and its version.
@@ -178,6 +174,10 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _ask(self, method: str, *arguments: Any, deadline_s: float) -> Any:
+        client: Any = self._client
+        return client.sync(call, client.rpc, self._coordinator, method, *arguments, deadline_s=deadline_s)
 
     def _from_store(self) -> dict[str, Any]:
         self._live.refresh()

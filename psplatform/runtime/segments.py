@@ -78,12 +78,12 @@ class Segment:
         """
         file_name = f"{_PREFIX}{run}-{role}-{uuid.uuid4().hex[:8]}"
         for folder in _folders():
-            # Hidden under another name until it is locked, so that no sweep can find it without its owner.
+            # Hidden and empty until it is locked, so that no sweep takes it for one without an owner.
             hidden, path = folder / f".{file_name}", folder / file_name
             file = os.open(hidden, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
             try:
-                os.posix_fallocate(file, 0, HEADER_BYTES + max(size, 1))
                 fcntl.flock(file, fcntl.LOCK_EX)
+                os.posix_fallocate(file, 0, HEADER_BYTES + max(size, 1))
                 hidden.rename(path)
                 segment = cls(path, file, owner=True)
             except OSError as error:
@@ -125,9 +125,10 @@ def sweep(run: str = "", role: str = "") -> None:
     """Remove this host's segments whose owner is dead; of one run, or of one role in it, if named."""
     beginning = f"{_PREFIX}{run}-{role}" if run else _PREFIX
     for folder in _folders():
-        for path in sorted(folder.glob(f"{beginning}*")):
+        for path in sorted([*folder.glob(f"{beginning}*"), *folder.glob(f".{beginning}*")]):
             with contextlib.suppress(OSError), _locked(path):
-                path.unlink(missing_ok=True)
+                if path.stat().st_size:
+                    path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -85,7 +85,6 @@ class ServerHost:
         self._built.set()
 
     def _build(self) -> None:
-        torch.set_num_threads(self._program.torch_threads or torch.get_num_threads())
         workspace, layout = self._program.open(torch.device("cpu"))
         sweep()
         whole = allocate(layout)

@@ -1,7 +1,8 @@
 """The gradient workers and the evaluator of a run: who is asked where, who is silent, and who replaces whom.
 
-A gradient worker that is lost is replaced by an idle Dask worker if there is one; a Dask worker that comes later takes
-part, up to the job's `max_workers`.  The evaluator is replaced wherever there is a process.
+A gradient worker that is lost is replaced by a Dask worker that has neither a server nor a gradient worker of this run,
+if there is one; a Dask worker that comes later takes part, up to the job's `max_workers`.  The evaluator is replaced
+wherever there is a process.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from psplatform.core.effects import Evaluate, SaveModel
 from psplatform.core.events import EvaluationLost, MemberLost, RunFailed, ServerLost
 from psplatform.core.leases import Leases
-from psplatform.errors import PsplatformError
+from psplatform.errors import ClusterError, PsplatformError
 from psplatform.runtime.calls import Peer, PeerLost
 from psplatform.runtime.evaluator_host import EvaluatorHost
 from psplatform.runtime.fleet import Fleet
 from psplatform.runtime.lines import Line
 from psplatform.runtime.placement import Placement, Process
+from psplatform.runtime.program import describe
 from psplatform.runtime.worker_host import WorkerHost
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class Staff:
         self._failed_starts: dict[str, int] = {}
         self._leases = Leases(host.program.worker_lease_s)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._hiring = asyncio.Lock()
         self._initial = host.program.plan.workers
 
     # --- at the start ---
@@ -112,7 +115,7 @@ class Staff:
     async def disband(self, limit_s: float) -> None:
         """Wait for the workers to leave, for at most `limit_s`, then close whoever is left."""
         deadline = self._now() + limit_s
-        while self._host.live and self._now() < deadline:
+        while self._host.live and self._now() < deadline:  # noqa: ASYNC110  the core counts members, nobody signals
             await asyncio.sleep(_LEAVE_LOOK_S)
         for task in self._tasks:
             task.cancel()
@@ -139,8 +142,8 @@ class Staff:
             self._workers.pop(hire.name, None)
             self._host.journal.append(self._note(f"no worker could be started at {hire.address}: {error}"))
             self._host.feed(MemberLost(hire.name, str(error)))
-        except PsplatformError as error:
-            self._host.feed(RunFailed(error))
+        except Exception as error:  # noqa: BLE001  the seam where what an actor raises ends the run
+            self._host.feed(RunFailed(_named(error, hire)))
 
     def _start_evaluator(self, address: str) -> None:
         self._evaluator = Hire(self._fleet.next_name("evaluator"), address)
@@ -155,8 +158,8 @@ class Staff:
             await asyncio.sleep(_LOOK_S)
             self._replace_evaluator(hire, str(error))
             return
-        except PsplatformError as error:
-            self._host.feed(RunFailed(error))
+        except Exception as error:  # noqa: BLE001  the seam where what an actor raises ends the run
+            self._host.feed(RunFailed(_named(error, hire)))
             return
         hire.line = self._line_to(hire, lambda reason: self._replace_evaluator(hire, reason))
         for order in self._orders:
@@ -226,20 +229,25 @@ class Staff:
                 self._host.feed(ServerLost(shard, address, reason))
 
     async def _welcome(self, process: Process) -> None:
-        if self._host.phase != "running":
-            return
         limit = self._host.program.plan.max_workers
-        if (limit is None or len(self._workers) < limit) and await self._fleet.fits(process):
-            self._start_worker(process.address)
+        async with self._hiring:
+            if limit is None or len(self._workers) < limit:
+                await self._start_if_fit(process)
 
     async def _fill(self) -> None:
+        serving = {peer.address for peer in self._servers}
+        async with self._hiring:
+            for address, process in self._known.items():
+                if len(self._workers) < self._initial and address not in serving:
+                    await self._start_if_fit(process)
+
+    async def _start_if_fit(self, process: Process) -> None:
         taken = {hire.address for hire in self._workers.values()} | set(self._silent.values())
-        for address, process in self._known.items():
-            if len(self._workers) >= self._initial:
-                return
-            tried = self._failed_starts.get(address, 0)
-            if address not in taken and tried < _TRIES_PER_PROCESS and await self._fleet.fits(process):
-                self._start_worker(address)
+        tried = self._failed_starts.get(process.address, 0)
+        if self._host.phase != "running" or process.address in taken or tried >= _TRIES_PER_PROCESS:
+            return
+        if await self._fleet.fits(process):
+            self._start_worker(process.address)
 
     # --- small things ---
 
@@ -253,3 +261,10 @@ class Staff:
 
     def _note(self, text: str) -> dict[str, Any]:
         return {"kind": "note", "at": self._host.elapsed_s, "text": text}
+
+
+def _named(error: Exception, hire: Hire) -> PsplatformError:
+    if isinstance(error, PsplatformError):
+        return error
+    kind, text, trace = describe(error)
+    return ClusterError(f"{hire.name} at {hire.address} could not start ({kind}: {text})\n{trace}", peer=hire.address)

@@ -10,10 +10,19 @@ import pytest
 
 from psplatform.core import messages as msg
 from psplatform.core.coordination import Coordinator
-from psplatform.core.effects import Effect, Finish, Log, Send
-from psplatform.core.events import Begin, MemberLost, TimerFired
+from psplatform.core.effects import Effect, Evaluate, Finish, Log, SaveModel, Send
+from psplatform.core.events import (
+    Begin,
+    Evaluated,
+    EvaluationFailed,
+    EvaluationLost,
+    MemberLost,
+    ModelSaved,
+    TimerFired,
+)
 from psplatform.core.plan import Plan, Stop
 from psplatform.core.policy import Gradient, Policy
+from psplatform.errors import PsplatformError
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous
 
@@ -49,6 +58,7 @@ class Scene:
     effects: list[Effect] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
     unseen: list[tuple[int, msg.Commit]] = field(default_factory=list)
+    orders: list[Evaluate | SaveModel] = field(default_factory=list)
     finish: Finish | None = None
 
     def handle(self, event: Any, *, at: float | None = None) -> list[Effect]:
@@ -58,6 +68,12 @@ class Scene:
         self.records += [one.record for one in self.effects if isinstance(one, Log)]
         commits = [one for one in self.effects if isinstance(one, Send) and isinstance(one.message, msg.Commit)]
         self.unseen += [(int(one.to.name), one.message) for one in commits]
+        answered = {Evaluated: Evaluate, EvaluationFailed: Evaluate, ModelSaved: SaveModel}
+        if isinstance(event, EvaluationLost):
+            self.orders.clear()
+        if self.orders and isinstance(self.orders[0], answered.get(type(event), ())):
+            del self.orders[0]
+        self.orders += [one for one in self.effects if isinstance(one, Evaluate | SaveModel)]
         self.finish = next((one for one in self.effects if isinstance(one, Finish)), self.finish)
         return self.effects
 
@@ -99,6 +115,28 @@ class Scene:
     def fire(self, tag: str, *, at: float | None = None) -> Scene:
         self.handle(TimerFired(tag), at=at)
         return self
+
+    def end(self) -> Scene:
+        """Play the rest of the run: every commit becomes visible, the last version is evaluated and saved."""
+        self.show()
+        while self.orders:
+            order = self.orders[0]
+            if isinstance(order, SaveModel):
+                self.handle(ModelSaved(order.version))
+            else:
+                self.evaluated(order)
+        return self
+
+    def evaluated(self, order: Evaluate, loss: float = 1.0, accuracy: float | None = None) -> Scene:
+        """Answer an order to evaluate with the newest version."""
+        measured = (loss, accuracy) if order.measure else (None, None)
+        self.handle(Evaluated(max(order.version, self.coordinator.state.version), *measured))
+        return self
+
+    @property
+    def failure(self) -> PsplatformError | None:
+        """What the run fails with, from the moment at which that is decided."""
+        return self.coordinator.ending._failure
 
     def sent(self, kind: type) -> list[Any]:
         """Return the messages of that kind in the last answer."""

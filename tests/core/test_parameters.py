@@ -102,7 +102,9 @@ def test_options_are_typed_together() -> None:
 
 
 def test_an_unknown_option_is_refused_and_the_nearest_name_suggested() -> None:
-    with pytest.raises(ConfigurationError, match="policy 'x' has no parameter 'cuont'; did you mean 'count'?") as caught:
+    with pytest.raises(
+        ConfigurationError, match=r"policy 'x' has no parameter 'cuont'; did you mean 'count'\?"
+    ) as caught:
         accept_all(Declared, {"cuont": 1}, what="policy 'x'")
     assert caught.value.field == "cuont"
 

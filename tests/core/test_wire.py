@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from typing import Any
@@ -30,8 +31,8 @@ GOLDEN: list[tuple[Any, str]] = [
     (messages.Stop(1, "r"), "d6069201a172"),
     (
         messages.Announce("m", 9, LABEL, 4, 0.5, 2.0, 1.0, 0.0, 0.25, math.inf),
-        "c745079aa16d09c707009292030492010204cb3fe0000000000000cb4000000000000000cb3ff0000000000000cb0000000000000000"
-        "cb3fd0000000000000cb7ff0000000000000",
+        "c745079aa16d09c707009292030492010204 cb3fe0000000000000cb4000000000000000cb3ff0000000000000cb0000000000000000\
+        cb3fd0000000000000cb7ff0000000000000",
     ),
     (messages.Aborted("m", 9, 0.5), "c70d0893a16d09cb3fe0000000000000"),
     (messages.Failed("m", 9, "k", "t", "b"), "c70a0995a16d09a16ba174a162"),
@@ -58,7 +59,7 @@ GOLDEN: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("message", "golden"), GOLDEN, ids=lambda one: type(one).__name__)
 def test_codes_and_bytes_are_stable(message: Any, golden: str) -> None:
-    assert encode(message).hex() == golden.replace(" ", "")
+    assert encode(message).hex() == "".join(golden.split())
 
 
 @pytest.mark.parametrize("message", [message for message, _ in GOLDEN], ids=lambda one: type(one).__name__)
@@ -113,10 +114,8 @@ def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
 @given(st.binary(max_size=200))
 @settings(max_examples=300, deadline=None)
 def test_no_bytes_make_anything_but_a_value_or_a_protocol_error(data: bytes) -> None:
-    try:
+    with contextlib.suppress(ProtocolError):
         decode(data)
-    except ProtocolError:
-        pass
 
 
 def test_nesting_without_end_is_refused() -> None:

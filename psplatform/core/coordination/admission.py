@@ -30,20 +30,22 @@ class Admission:
         member = state.roster.get(message.member)
         if member is None:
             state.emit(Send(Role.member(message.member), Stop(state.term, "declared lost; join again")))
-        elif message.sequence == member.interrupted:
-            member.interrupted = None
+        elif message.sequence in member.interrupted:
+            member.interrupted.remove(message.sequence)
             reason = Reason(reasons.ABORTED, "was ready when it was told to abort")
             state.log_drop(member.slot, message.sequence, message.label.version, reason)
         elif member.busy and message.sequence == member.sequence:
             state.roster.rest(member)
+            # Its pull may have been answered after the next commit: it has worked on that version then.
+            member.version = max(member.version, message.label.version)
             state.to_examine.append(member)
             self._judge(self._enter(member, message))
 
     def on_aborted(self, message: Aborted) -> None:
         """Note that an interrupted computation really stopped, and how long that took."""
         member = self._state.roster.get(message.member)
-        if member is not None and member.interrupted == message.sequence:
-            member.interrupted = None
+        if member is not None and message.sequence in member.interrupted:
+            member.interrupted.remove(message.sequence)
             self._state.log("aborted", slot=member.slot, sequence=message.sequence, latency_s=message.latency_s)
 
     def _enter(self, member: Member, message: Announce) -> Gradient:
@@ -77,10 +79,12 @@ class Admission:
         if self._ending.begun:
             state.drop(gradient, Reason(reasons.STOPPED, "arrived after the last commit"))
             return
+        finite = math.isfinite(gradient.squared_norm) and math.isfinite(gradient.loss)
+        self._commits.non_finite.pop(gradient.slot, None)
         verdict = state.policy.admit(gradient, state)
         if verdict.fate is Fate.DROP:
             state.drop(gradient, verdict.reason or Reason("policy", "no reason given"))
-        elif not (math.isfinite(gradient.squared_norm) and math.isfinite(gradient.loss)):
+        elif not finite:
             self._refuse(gradient)
         elif verdict.fate is Fate.POOL:
             state.pool.add(gradient)
@@ -90,23 +94,27 @@ class Admission:
     def _refuse(self, gradient: Gradient) -> None:
         detail = f"loss {gradient.loss:g}, squared norm {gradient.squared_norm:g}"
         self._state.drop(gradient, Reason(reasons.NON_FINITE, detail))
-        self._commits.non_finite[gradient.slot] = gradient.loss
-        self.stop_if_diverged()
+        self._commits.non_finite[gradient.slot] = gradient
+        self._stop_if_diverged()
 
-    def stop_if_diverged(self) -> None:
-        """End the run if no live worker has had a finite gradient since the last commit."""
+    def note_removed(self, slot: int) -> None:
+        """Forget what the process that left `slot` computed last; those who remain may all have diverged."""
+        self._commits.non_finite.pop(slot, None)
+        self._stop_if_diverged()
+
+    def _stop_if_diverged(self) -> None:
         state, non_finite = self._state, self._commits.non_finite
         if not non_finite or state.pool or self._ending.begun or not state.live:
             return
         if any(member.slot not in non_finite for member in state.roster.members()):
             return
-        slot, loss = next(reversed(non_finite.items()))
+        last = next(reversed(non_finite.values()))
         self._ending.fail(
             DivergedError(
-                f"a whole round of gradients was not finite: worker {slot} at version {state.version} had loss "
-                f"{loss:g}; lower the learning rate or clip the gradient norm",
-                slot=slot,
-                version=state.version,
-                loss=loss,
+                f"a whole round of gradients was not finite: worker {last.slot} at version {last.label.version} had "
+                f"loss {last.loss:g}; lower the learning rate or clip the gradient norm",
+                slot=last.slot,
+                version=last.label.version,
+                loss=last.loss,
             )
         )

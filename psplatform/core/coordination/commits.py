@@ -18,13 +18,13 @@ class Commits:
     Attributes
     ----------
     non_finite
-        Loss by slot of the gradients that were not finite since the last commit, the latest last.
+        By slot, the latest gradient since the last commit where it was not finite; the last to arrive comes last.
     """
 
     def __init__(self, state: State, ending: Ending) -> None:
         self._state = state
         self._ending = ending
-        self.non_finite: dict[int, float] = {}
+        self.non_finite: dict[int, Gradient] = {}
 
     def decide(self, gradients: tuple[Gradient, ...], reason: str) -> None:
         """Commit the mean of `gradients`, which come in the order of their slots, as the next version."""
@@ -117,7 +117,7 @@ class Commits:
         for member in state.roster.members():
             if member.busy:
                 state.give_back(member.slot, member.sequence)
-                member.interrupted = member.sequence
+                member.interrupted.add(member.sequence)
                 state.roster.rest(member)
                 state.to_examine.append(member)
                 state.emit(Send(Role.member(member.name), msg.Abort(state.term, member.sequence)))

@@ -90,6 +90,8 @@ class Ending:
         if self.phase in (Phase.EVALUATING, Phase.SAVING):
             self.phase = Phase.EVALUATING
             self._evaluate()
+        else:
+            self.advance()
 
     def on_evaluation_failed(self, failure: PsplatformError) -> None:
         """End the run because the user's evaluation raises; the model is saved without another try."""
@@ -114,12 +116,18 @@ class Ending:
         """End the run at once: the model cannot be saved any more."""
         if self.phase is Phase.OVER:
             return
-        self.begin("failed", str(failure.args[0]), failure)
-        self._outcome, self._detail, self._failure = "failed", str(failure.args[0]), self._failure or failure
+        self._enter_draining("failed", str(failure.args[0]), failure)
+        if self._failure is None:
+            self._outcome, self._detail, self._failure = "failed", str(failure.args[0]), failure
         self._finish()
 
     def begin(self, outcome: str, detail: str, failure: PsplatformError | None = None) -> None:
         """End the run in good order: drain, evaluate, save.  The first reason given stands."""
+        if not self.begun:
+            self._enter_draining(outcome, detail, failure)
+            self.advance()
+
+    def _enter_draining(self, outcome: str, detail: str, failure: PsplatformError | None) -> None:
         if self.begun:
             return
         state = self._state
@@ -128,9 +136,10 @@ class Ending:
         for gradient in state.pool.drain():
             state.drop(gradient, Reason(reasons.STOPPED, "the run ended before its round"))
         for member in state.roster.members():
-            state.emit(Send(Role.member(member.name), Stop(state.term, detail)))
-        state.emit(SetTimer("finish", state.now + state.plan.finish_limit_s), CancelTimer("absence"))
-        self.advance()
+            state.emit(Send(Role.member(member.name), Stop(state.term, detail)), CancelTimer(f"start:{member.name}"))
+        for tag in ("absence", "pool", "seconds"):
+            state.emit(CancelTimer(tag))
+        state.emit(SetTimer("finish", state.now + state.plan.finish_limit_s))
 
     def advance(self) -> None:
         """Go on to the next phase if what this one waits for has come."""
@@ -155,8 +164,9 @@ class Ending:
 
     def on_overdue(self) -> None:
         """Finish without what did not come in time, and say what that was."""
+        commits = len(self._state.ledger)
         waited_for = {
-            Phase.DRAINING: f"{len(self._state.ledger)} commits to become visible",
+            Phase.DRAINING: f"{commits} commits to become visible" if commits else "the evaluation under way",
             Phase.EVALUATING: "the last evaluation",
             Phase.SAVING: "the model to be saved",
         }.get(self.phase)
@@ -167,7 +177,7 @@ class Ending:
     def _finish(self) -> None:
         self.phase = Phase.OVER
         last, state = self._last, self._state
-        state.emit(CancelTimer("finish"), CancelTimer("seconds"), CancelTimer("pool"))
+        state.emit(CancelTimer("finish"))
         state.log(
             "finished",
             outcome=self._outcome,

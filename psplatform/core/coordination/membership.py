@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from psplatform.core import reasons
 from psplatform.core.coordination.admission import Admission
 from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.state import State
 from psplatform.core.effects import CancelTimer, Dismiss, Role, Send, SetTimer
 from psplatform.core.messages import Join, Stop, Welcome
 from psplatform.core.policy import Change
+from psplatform.core.reasons import Reason
 from psplatform.core.roster import Member
 
 
@@ -18,18 +20,26 @@ class Membership:
         self._state = state
         self._admission = admission
         self._ending = ending
+        self._gone: set[str] = set()
 
     def on_join(self, join: Join) -> None:
         """Welcome a process into a slot; a repeated request gets the same answer."""
         state = self._state
         member = state.roster.get(join.member)
         if member is None:
-            if self._ending.begun or state.roster.full:
-                reason = "the run is ending" if self._ending.begun else "every slot is taken"
-                state.emit(Send(Role.member(join.member), Stop(state.term, reason)))
+            refusal = self._refusal(join)
+            if refusal is not None:
+                state.emit(Send(Role.member(join.member), Stop(state.term, refusal)))
                 return
             member = self._enter(join)
         state.emit(Send(Role.member(join.member), Welcome(state.term, member.slot, member.incarnation)))
+
+    def _refusal(self, join: Join) -> str | None:
+        if self._ending.begun:
+            return "the run is ending"
+        if join.member in self._gone:
+            return "declared lost; join again"
+        return "every slot is taken" if self._state.roster.full else None
 
     def _enter(self, join: Join) -> Member:
         state = self._state
@@ -54,17 +64,22 @@ class Membership:
     def remove(self, name: str, reason: str) -> None:
         """Take a member out; what it announced before stays valid, what it was computing does not."""
         state = self._state
+        # Its request to join may be repeated, or still be on its way: nobody would answer to its slot.
+        self._gone.add(name)
         member = state.roster.get(name)
         if member is None:
             return
+        # A worker that goes because the run ends is no incident, nor is the gradient it gave up.
+        kind = "left" if self._ending.begun else "lost"
         if member.busy:
             state.give_back(member.slot, member.sequence)
+            if not self._ending.begun:
+                lost = Reason(reasons.LOST, f"its worker was lost while computing it: {reason}")
+                state.log_drop(member.slot, member.sequence, member.version, lost)
         state.roster.leave(member)
-        # A worker that goes because the run ends is no incident.
-        kind = "left" if self._ending.begun else "lost"
         state.log(kind, slot=member.slot, incarnation=member.incarnation, process=member.process, reason=reason)
         state.emit(Dismiss(name, reason), CancelTimer(f"start:{name}"))
         state.changes |= {Change.ROSTER, Change.MINIMUM_CLOCK}
         if not state.live and not self._ending.begun:
             state.emit(SetTimer("absence", state.now + state.plan.absence_limit_s))
-        self._admission.stop_if_diverged()
+        self._admission.note_removed(member.slot)

@@ -1,0 +1,79 @@
+"""One gradient before anything is started, in a process of the cluster: most mistakes in a task show here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from psplatform.errors import ConfigurationError
+from psplatform.jobs.optimizers import Optimizer
+from psplatform.runtime.program import choose_device, user_code
+from psplatform.tasks.cancellation import Cancellation
+from psplatform.tasks.layouts import layout_of
+from psplatform.tasks.sampling import gradient_seed
+from psplatform.tasks.seam import BatchRef, open_workspace
+from psplatform.tensors.vectors import allocate, fill
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What one gradient told about a task."""
+
+    samples: int
+    parameters: int
+    evaluates: bool
+
+
+class TrialHost:
+    """A Dask actor that tries a task and is let go of."""
+
+    async def run(self, task: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> Trial:
+        """Do `try_task` here."""
+        return await asyncio.to_thread(try_task, task, optimizer, settings)
+
+
+def try_task(task: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> Trial:
+    """Open a task where this runs and compute one gradient with it.
+
+    Parameters
+    ----------
+    task
+        Pickled by cloudpickle.
+    settings
+        ``seed``, ``device``, ``batch_size``, ``micro_batches``, ``shards`` and ``block_elements`` of the job.
+
+    Raises
+    ------
+    ConfigurationError
+        If the task cannot be trained: no trainable parameters, a batch larger than the data, a loss that is no scalar.
+    UserCodeError
+        If the user's code raises.
+    """
+    device = choose_device(settings["device"])
+    with user_code("opening the task"):
+        workspace = open_workspace(cloudpickle.loads(task), settings["seed"], device)
+    layout = layout_of(workspace, optimizer, settings["shards"], settings["block_elements"])
+    _require_trainable(layout.parameters, workspace.samples, settings["batch_size"])
+    values = allocate(layout, device=device)
+    with user_code("computing a first gradient"):
+        fill(layout, values, workspace.initial())
+        workspace.bind(layout, values, allocate(layout, device=device))
+        batch = BatchRef(np.arange(settings["batch_size"], dtype=np.int64), gradient_seed(settings["seed"], 0, 0))
+        workspace.compute(batch, Cancellation(), settings["micro_batches"])
+    return Trial(workspace.samples, layout.parameters, workspace.evaluates)
+
+
+def _require_trainable(parameters: int, samples: int, batch_size: int) -> None:
+    if parameters == 0:
+        raise ConfigurationError(
+            "the model has no trainable parameters; set requires_grad on those to train", field="model"
+        )
+    if batch_size > samples:
+        raise ConfigurationError(
+            f"batch_size must be at most the number of samples: {batch_size} > {samples}", field="batch_size"
+        )

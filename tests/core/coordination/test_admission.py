@@ -1,0 +1,229 @@
+"""What becomes of an announced gradient: once each, never one that is not finite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from psplatform.core import messages as msg
+from psplatform.core.events import StopRequested
+from psplatform.core.policy import (
+    APPLY,
+    POOL,
+    Answer,
+    Gradient,
+    Policy,
+    Traits,
+    Verdict,
+    View,
+    Worker,
+    drop,
+    not_yet,
+    yes,
+)
+from psplatform.core.reasons import Reason
+from psplatform.errors import ConfigurationError, DivergedError
+from psplatform.policies.asp import Asynchronous
+from psplatform.policies.backup import BackupWorkers
+from psplatform.policies.bsp import BulkSynchronous
+
+Open = Callable[..., Any]
+INFINITE = {"squared_norm": math.inf, "loss": 7.0}
+NAN = {"squared_norm": math.nan, "loss": math.nan}
+
+
+def failure(scene: Any) -> DivergedError:
+    assert isinstance(scene.failure, DivergedError)
+    return scene.failure
+
+
+def running(scene: Any) -> bool:
+    return not scene.coordinator.ending.begun
+
+
+# --- recognising repeats ---
+
+
+def test_a_gradient_is_judged_once_however_often_it_is_announced(open_scene: Open) -> None:
+    scene = open_scene().join("a").announce("a")
+    assert len(scene.sent(msg.Commit)) == 1
+    assert scene.announce("a", sequence=1).effects == []
+
+
+def test_a_repeat_in_the_pool_is_not_pooled_again(open_scene: Open) -> None:
+    scene = open_scene(BulkSynchronous()).join("a", "b").announce("a").announce("a")
+    assert scene.coordinator.state.pooled == 1
+    assert len(scene.logged("gradient")) == 1
+
+
+def test_an_announcement_of_a_dismissed_process_is_void_and_answered_with_a_stop(open_scene: Open) -> None:
+    scene = open_scene().join("a", "b").lose("a").announce("a")
+    assert scene.sent(msg.Stop) == [msg.Stop(1, "declared lost; join again")]
+    assert scene.sent(msg.Commit) == []
+
+
+def test_every_gradient_is_logged_with_its_figures(open_scene: Open) -> None:
+    scene = open_scene().join("a").announce("a", squared_norm=9.0, loss=0.25, compute_s=2.0)
+    (record,) = scene.logged("gradient")
+    assert (record["slot"], record["sequence"], record["label"]) == (0, 1, 0)
+    assert (record["norm"], record["loss"], record["compute_s"]) == (3.0, 0.25, 2.0)
+
+
+def test_a_worker_that_computed_on_a_newer_version_than_it_was_released_on_has_worked_on_that(
+    open_scene: Open,
+) -> None:
+    """Its pull was answered after the next commit; its gradient is in the pool and it must wait for a newer one.
+
+    Otherwise it would write its next gradient over the one that no shard has read yet.
+    """
+    scene = open_scene(BackupWorkers(k=2), workers=3).join("a", "b", "c").announce("a").announce("b")
+    assert scene.coordinator.state.version == 1
+    scene.announce("c", label=1)
+    assert scene.coordinator.state.pooled == 1
+    assert scene.sent(msg.Release) == []
+    (commit,) = scene.announce("a").sent(msg.Commit)
+    assert [one.member for one in commit.contributions] == ["a", "c"]
+    assert scene.addressed(msg.Release) == ["a", "c"]
+
+
+# --- verdicts ---
+
+
+@dataclass
+class Refusing(Policy):
+    """Drops everything, with or without a reason."""
+
+    reason: Reason | None = None
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(exact=False)
+
+    def admit(self, gradient: Gradient, view: View) -> Verdict:
+        return drop(self.reason) if self.reason else Verdict(drop(Reason("x", "")).fate)
+
+    def may_start(self, worker: Worker, view: View) -> Answer:
+        return yes("always")
+
+
+def test_a_dropped_gradient_is_logged_with_the_policy_s_reason(open_scene: Open) -> None:
+    scene = open_scene(Refusing(Reason("ugly", "norm 1 is no norm"))).join("a").announce("a")
+    (record,) = scene.logged("dropped")
+    assert (record["reason"], record["detail"]) == ("ugly", "norm 1 is no norm")
+    assert (record["slot"], record["sequence"], record["label"], record["version"]) == (0, 1, 0, 0)
+    assert scene.sent(msg.Commit) == []
+
+
+def test_a_drop_without_a_reason_says_so(open_scene: Open) -> None:
+    scene = open_scene(Refusing()).join("a").announce("a")
+    assert scene.logged("dropped")[0]["detail"] == "no reason given"
+
+
+def test_a_late_gradient_is_dropped_as_stale_and_its_worker_takes_the_newest_version(open_scene: Open) -> None:
+    scene = open_scene(BackupWorkers(k=1)).join("a", "b").announce("a").announce("b", label=0)
+    (record,) = scene.logged("dropped")
+    assert (record["reason"], record["detail"]) == ("stale", "computed on version 0, the model is at 1")
+    assert [one.version for one in scene.sent(msg.Release)] == [1]
+
+
+@dataclass
+class Pooling(Policy):
+    """Pools and never says when the pool is ready."""
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(exact=True)
+
+    def admit(self, gradient: Gradient, view: View) -> Verdict:
+        return POOL
+
+    def may_start(self, worker: Worker, view: View) -> Answer:
+        return not_yet("never")
+
+
+def test_a_policy_that_pools_must_say_when_the_pool_is_ready(open_scene: Open, gradient: Callable[..., Any]) -> None:
+    scene = open_scene(Pooling())
+    scene.coordinator.state.pool.add(gradient(0, 1))
+    with pytest.raises(ConfigurationError, match="Pooling pools gradients but never says when the pool is ready"):
+        scene.join("a")
+
+
+# --- what is not finite ---
+
+
+@dataclass
+class RefusingTheSecond(Asynchronous):
+    """Applies all but the second gradient of each slot."""
+
+    def admit(self, gradient: Gradient, view: View) -> Verdict:
+        return drop(Reason("second", "")) if gradient.sequence == 2 else APPLY
+
+
+@pytest.mark.parametrize("figures", [INFINITE, NAN, {"loss": math.inf}, {"squared_norm": -math.nan}])
+def test_a_gradient_that_is_not_finite_is_dropped_and_the_round_goes_on(open_scene: Open, figures: Any) -> None:
+    scene = open_scene(BulkSynchronous()).join("a", "b").announce("a", **figures)
+    assert scene.logged("dropped")[0]["reason"] == "non-finite"
+    (commit,) = scene.announce("b").sent(msg.Commit)
+    assert [one.slot for one in commit.contributions] == [1]
+    assert running(scene)
+
+
+def test_a_whole_round_that_is_not_finite_stops_the_run_and_names_worker_version_and_loss(open_scene: Open) -> None:
+    scene = open_scene(BulkSynchronous()).join("a", "b").announce("a").announce("b")
+    scene.announce("b", **INFINITE).announce("a", **INFINITE)
+    found = failure(scene)
+    assert (found.slot, found.version, found.loss) == (0, 1, 7.0)
+    assert "worker 0 at version 1 had loss 7; lower the learning rate or clip" in str(found)
+
+
+def test_the_version_named_is_the_one_the_gradient_was_computed_on(open_scene: Open) -> None:
+    scene = open_scene(workers=1).join("a").announce("a").announce("a")
+    scene.announce("a", label=0, **NAN)
+    assert failure(scene).version == 0
+    assert math.isnan(failure(scene).loss)
+
+
+def test_a_commit_clears_what_was_not_finite_before_it(open_scene: Open) -> None:
+    scene = open_scene().join("a", "b").announce("a", **NAN).announce("b").announce("b", **NAN)
+    assert running(scene)
+    scene.announce("a", **NAN)
+    assert failure(scene).slot == 0
+
+
+def test_the_last_finite_worker_s_loss_reveals_that_all_others_diverged(open_scene: Open) -> None:
+    scene = open_scene(BulkSynchronous()).join("a", "b").announce("a", **NAN)
+    assert running(scene)
+    assert failure(scene.lose("b")).slot == 0
+
+
+def test_the_worker_named_is_the_one_that_diverged_last(open_scene: Open) -> None:
+    scene = open_scene().join("a", "b", "c")
+    scene.announce("a", **NAN).announce("b", **NAN).announce("a", **INFINITE).lose("c")
+    assert (failure(scene).slot, failure(scene).loss) == (0, 7.0)
+
+
+def test_a_new_process_in_a_slot_does_not_inherit_that_its_predecessor_diverged(open_scene: Open) -> None:
+    scene = open_scene().join("a", "b").announce("a", **NAN).lose("a").join("c").announce("b", **NAN)
+    assert running(scene)
+    scene.announce("c", **NAN)
+    assert failure(scene).slot == 0
+
+
+def test_a_finite_gradient_that_is_dropped_shows_that_its_worker_has_not_diverged(open_scene: Open) -> None:
+    """The rule speaks of each live worker's latest gradient."""
+    scene = open_scene(RefusingTheSecond()).join("a", "b").announce("a", **NAN).announce("a").announce("b", **NAN)
+    assert running(scene)
+    scene.announce("a", **NAN)
+    assert failure(scene).slot == 0
+
+
+def test_a_run_that_is_ending_does_not_diverge(open_scene: Open) -> None:
+    scene = open_scene(workers=1).join("a")
+    scene.handle(StopRequested("enough"))
+    scene.announce("a", **NAN)
+    assert scene.failure is None
+    assert scene.logged("dropped")[0]["reason"] == "stopped"

@@ -1,0 +1,123 @@
+"""A process that is not there: remote calls answered by a function, on a clock that jumps."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import pytest
+
+from psplatform.runtime import segments
+from psplatform.runtime.calls import Peer
+from psplatform.tensors.layout import Layout, TensorSpec
+
+T = TypeVar("T")
+
+# What the function that stands for a peer gets: the method called, and its arguments.
+Answer = Callable[..., Any]
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """An event loop that never waits: where nothing is ready, its clock jumps to the next timer."""
+
+    _now = 0.0
+
+    def time(self) -> float:
+        return self._now
+
+    def _run_once(self) -> None:
+        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]  # asyncio's own heap
+        while scheduled and scheduled[0].cancelled():
+            gone = heapq.heappop(scheduled)
+            gone._scheduled = False  # type: ignore[attr-defined]  # as asyncio itself notes it
+        if not self._ready and scheduled:  # type: ignore[attr-defined]
+            self._now = max(self._now, scheduled[0].when())
+        super()._run_once()  # type: ignore[misc]
+
+
+@pytest.fixture
+def jump() -> Callable[[Coroutine[Any, Any, Any]], Any]:
+    """Run a coroutine to its end on a clock that jumps."""
+
+    def run(coroutine: Coroutine[Any, Any, T]) -> T:
+        with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+            return runner.run(coroutine)
+
+    return run
+
+
+class FakeNetwork:
+    """Stands for ``worker.rpc``: every call goes to one function, which returns, waits or raises.
+
+    An `OSError` it raises is the network's; any other exception is the remote method's own.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self.calls: list[tuple[str, str, str]] = []
+
+    def __call__(self, address: str) -> Any:
+        network = self
+
+        class Remote:
+            async def actor_execute(self, actor: str, function: str, args: list[Any], kwargs: Any) -> Any:
+                network.calls.append((address, actor, function))
+                try:
+                    result = network._answer(function, *(one.data for one in args))
+                    return {"status": "OK", "result": await result if asyncio.iscoroutine(result) else result}
+                except (OSError, KeyError):
+                    raise
+                except Exception as error:  # noqa: BLE001  what a remote method raises comes back as a value
+                    return {"status": "error", "exception": error}
+
+        return Remote()
+
+
+@pytest.fixture
+def network() -> Callable[[Answer], FakeNetwork]:
+    """Make a network out of a function."""
+    return FakeNetwork
+
+
+@pytest.fixture
+def peer() -> Peer:
+    return Peer("tcp://10.0.0.1:1234", "psplatform-run-somebody")
+
+
+@pytest.fixture
+def run_id() -> Iterator[str]:
+    """Name a run whose segments, whatever becomes of the test, are gone after it."""
+    run = f"test-{uuid4().hex[:8]}"
+    yield run
+    for folder in segments._folders():
+        for path in folder.glob(f"*psplatform-{run}-*"):
+            path.unlink()
+
+
+@pytest.fixture
+def files_of() -> Callable[[str], list[Path]]:
+    """List whatever lies in shared memory under a run's id, hidden or not."""
+
+    def find(run: str) -> list[Path]:
+        return sorted(path for folder in segments._folders() for path in folder.glob(f"*psplatform-{run}-*"))
+
+    return find
+
+
+@pytest.fixture
+def layout() -> Layout:
+    """Lay out two parameters and a counter on two shards."""
+    return Layout.of(
+        [
+            TensorSpec("weight", (3, 5), "float32", "parameter"),
+            TensorSpec("bias", (3,), "float32", "parameter"),
+            TensorSpec("seen", (), "int64", "buffer"),
+        ],
+        shards=2,
+    )
+
+

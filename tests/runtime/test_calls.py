@@ -1,0 +1,78 @@
+"""Calls to another process: an answer, or the word that the peer is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from psplatform.errors import UserCodeError
+from psplatform.runtime.calls import Peer, PeerLost, call
+
+Network = Callable[..., Any]
+Jump = Callable[[Any], Any]
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def answer(method: str, *arguments: Any) -> Any:
+        raise error
+
+    return answer
+
+
+def test_a_call_returns_what_the_method_returns(network: Network, peer: Peer, jump: Jump) -> None:
+    """The call reaches the actor by its key, at the address of its Dask worker."""
+    calls = network(lambda method, *arguments: (method, arguments))
+    assert jump(call(calls, peer, "pull", 1, b"x", deadline_s=1)) == ("pull", (1, b"x"))
+    assert calls.calls == [(peer.address, peer.key, "pull")]
+
+
+def test_what_the_method_raises_is_raised(network: Network, peer: Peer, jump: Jump) -> None:
+    """The peer lives, so it is not lost."""
+    error = UserCodeError("boom", kind="ValueError", user_traceback="Traceback")
+    with pytest.raises(UserCodeError) as caught:
+        jump(call(network(raising(error)), peer, "open", deadline_s=1))
+    assert caught.value is error
+
+
+@pytest.mark.parametrize("error", [OSError("connection reset"), ConnectionRefusedError("nobody listens")])
+def test_a_peer_that_cannot_be_reached_is_lost(network: Network, peer: Peer, jump: Jump, error: OSError) -> None:
+    with pytest.raises(PeerLost, match=r"tcp://10\.0\.0\.1:1234 is gone") as caught:
+        jump(call(network(raising(error)), peer, "pull", deadline_s=1))
+    assert caught.value.peer == peer.address
+    assert caught.value.__cause__ is error
+
+
+def test_a_process_without_the_actor_has_lost_it(network: Network, peer: Peer, jump: Jump) -> None:
+    """A Dask worker that was restarted listens at its old address, but knows nobody."""
+    with pytest.raises(PeerLost, match="no longer has"):
+        jump(call(network(raising(KeyError(peer.key))), peer, "pull", deadline_s=1))
+
+
+def test_a_silent_peer_is_lost_at_the_deadline(network: Network, peer: Peer, jump: Jump) -> None:
+    with pytest.raises(PeerLost, match="did not answer pull within 7 s"):
+        jump(call(network(lambda *_: asyncio.sleep(3600)), peer, "pull", deadline_s=7))
+
+
+@pytest.mark.parametrize("meets", [asyncio.CancelledError, OSError])
+def test_a_cancelled_call_stays_cancelled(
+    network: Network, peer: Peer, jump: Jump, meets: type[BaseException]
+) -> None:
+    """Also where Dask turns the cancellation into an OSError: whoever was cancelled does not try again."""
+
+    async def answer() -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            raise meets from None
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(call(network(lambda *_: answer()), peer, "pull", deadline_s=9999))
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    jump(cancelled())

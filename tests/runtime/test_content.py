@@ -1,0 +1,124 @@
+"""A shard's two copies: a reader gets a whole version or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from psplatform.runtime.content import Content, private_copy
+from psplatform.tensors.layout import Layout
+from psplatform.tensors.vectors import allocate
+
+SHARD, EPOCH = 1, 3
+
+
+@pytest.fixture
+def server(layout: Layout, run_id: str) -> Content:
+    """A server's content that shows version 5, all fives, in its first copy."""
+    content = Content.create(layout, SHARD, run_id, EPOCH)
+    _fill(content.copies[0], 5)
+    content.show(0, 5)
+    return content
+
+
+@pytest.fixture
+def reader(layout: Layout, server: Content) -> Content:
+    found = Content.open(layout, SHARD, server.name)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def into(layout: Layout) -> dict[str, Tensor]:
+    return allocate(layout, SHARD)
+
+
+def _fill(vectors: Any, value: int) -> None:
+    for vector in vectors.values():
+        vector.fill_(value)
+
+
+def _values(vectors: Any) -> set[float]:
+    return {float(value) for vector in vectors.values() for value in vector}
+
+
+def test_a_reader_copies_the_version_shown(reader: Content, into: dict[str, Tensor]) -> None:
+    assert reader.read(0, 5, EPOCH, into)
+    assert _values(into) == {5.0}
+
+
+def test_a_new_content_shows_nothing(layout: Layout, run_id: str) -> None:
+    """Its zeros are no version, not even version 0."""
+    content = Content.create(layout, 0, run_id, 1)
+    assert not content.holds(0, 0, 1)
+    assert not content.holds(1, 0, 1)
+
+
+def test_both_copies_are_shown_at_a_time(server: Content, reader: Content, into: dict[str, Tensor]) -> None:
+    """The version before stays readable until the next one is begun."""
+    _fill(server.copies[1], 6)
+    server.show(1, 6)
+    assert reader.read(1, 6, EPOCH, into)
+    assert _values(into) == {6.0}
+    assert reader.read(0, 5, EPOCH, into)
+    assert _values(into) == {5.0}
+
+
+def test_another_version_than_asked_for_is_not_returned(reader: Content, into: dict[str, Tensor]) -> None:
+    assert not reader.read(0, 4, EPOCH, into)
+    assert not reader.read(1, 5, EPOCH, into)
+
+
+def test_a_copy_that_is_being_written_is_not_returned(
+    server: Content, reader: Content, into: dict[str, Tensor]
+) -> None:
+    server.begin_writing(0)
+    assert not reader.read(0, 5, EPOCH, into)
+
+
+class _Disturbed(dict[str, Tensor]):
+    """Vectors to read into, with something happening at the server after the first of them is looked up."""
+
+    def __init__(self, vectors: dict[str, Tensor], happens: Callable[[], None]) -> None:
+        super().__init__(vectors)
+        self._happens = happens
+
+    def __getitem__(self, key: str) -> Tensor:
+        self._happens()
+        return super().__getitem__(key)
+
+
+def test_a_copy_that_is_overwritten_during_the_read_is_not_returned(
+    server: Content, reader: Content, into: dict[str, Tensor]
+) -> None:
+    """What was read then is no version at all."""
+    assert not reader.read(0, 5, EPOCH, _Disturbed(into, lambda: server.begin_writing(0)))
+
+
+def test_a_copy_that_became_another_version_during_the_read_is_not_returned(
+    server: Content, reader: Content, into: dict[str, Tensor]
+) -> None:
+    """Also when the writer has finished again before the reader looks."""
+    assert not reader.read(0, 5, EPOCH, _Disturbed(into, lambda: server.show(0, 7)))
+
+
+def test_the_content_of_another_epoch_is_refused(reader: Content, into: dict[str, Tensor]) -> None:
+    """A server that was replaced and wakes up again misleads nobody."""
+    assert not reader.read(0, 5, EPOCH + 1, into)
+    assert not reader.read(0, 5, EPOCH - 1, into)
+
+
+def test_a_segment_that_cannot_be_seen_gives_no_content(layout: Layout, server: Content) -> None:
+    name = server.name
+    server.remove()
+    assert Content.open(layout, SHARD, name) is None
+
+
+def test_a_private_copy_stays_as_it_was(server: Content) -> None:
+    """What is being sent does not change under the sender."""
+    copied = private_copy(server.copies[0])
+    _fill(server.copies[0], 6)
+    assert _values(copied) == {5.0}

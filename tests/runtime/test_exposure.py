@@ -1,0 +1,117 @@
+"""How a server finds the gradients that a commit names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from psplatform.runtime.exposure import Exposures, Slab
+from psplatform.runtime.segments import SegmentName
+from psplatform.tensors.layout import Layout
+from psplatform.tensors.vectors import shard_vectors
+
+SHARD = 1
+
+
+@pytest.fixture
+def exposures(layout: Layout) -> Exposures:
+    return Exposures(layout, SHARD)
+
+
+def _pieces(layout: Layout, value: int) -> list[Any]:
+    """Return this shard's pieces of a gradient, all of one value."""
+    slab = Slab.create(layout, "none", shared=False)
+    for vector in slab.vectors.values():
+        vector.fill_(value)
+    return [piece.numpy() for piece in shard_vectors(layout, SHARD, slab.vectors).values()]
+
+
+def _found(exposures: Exposures, member: str, sequence: int) -> float | None:
+    vectors = exposures.find(member, sequence)
+    return None if vectors is None else float(vectors["parameter.float32"][0])
+
+
+def test_a_shared_gradient_is_read_where_it_lies(layout: Layout, exposures: Exposures, run_id: str) -> None:
+    """The server maps the worker's slab once and sees each gradient in it, its own piece only."""
+    slab = Slab.create(layout, run_id, shared=True)
+    assert exposures.attach("worker-1", slab.name)
+    slab.vectors["parameter.float32"].copy_(_counting(layout))
+    piece = layout.piece(SHARD, "parameter.float32")
+    vectors = exposures.find("worker-1", 1)
+    assert vectors is not None
+    assert vectors["parameter.float32"].tolist() == list(range(piece.start, piece.stop))
+
+
+def _counting(layout: Layout) -> Any:
+    import torch
+
+    return torch.arange(layout.region("parameter.float32").size, dtype=torch.float32)
+
+
+def test_a_private_slab_has_no_name(layout: Layout, run_id: str) -> None:
+    """So no server looks for it."""
+    assert Slab.create(layout, run_id, shared=False).name is None
+
+
+@pytest.mark.parametrize("name", [None, SegmentName("/nowhere/psplatform-x", 1)], ids=["private", "other host"])
+def test_a_slab_out_of_sight_is_not_attached(exposures: Exposures, name: SegmentName | None) -> None:
+    """Its worker then pushes."""
+    assert not exposures.attach("worker-1", name)
+    assert exposures.find("worker-1", 1) is None
+
+
+def test_a_pushed_gradient_is_found_by_its_number(layout: Layout, exposures: Exposures) -> None:
+    exposures.keep("worker-1", 1, _pieces(layout, 10))
+    exposures.keep("worker-2", 1, _pieces(layout, 20))
+    assert _found(exposures, "worker-1", 1) == 10
+    assert _found(exposures, "worker-2", 1) == 20
+    assert _found(exposures, "worker-1", 2) is None
+
+
+def test_pushed_gradients_are_kept_two_deep(layout: Layout, exposures: Exposures) -> None:
+    """The one being committed and the one that may follow; memory does not grow with the run."""
+    for sequence in (1, 2, 3):
+        exposures.keep("worker-1", sequence, _pieces(layout, sequence))
+    assert [_found(exposures, "worker-1", sequence) for sequence in (1, 2, 3)] == [None, 2, 3]
+
+
+def test_a_push_that_is_repeated_counts_once(layout: Layout, exposures: Exposures) -> None:
+    for sequence in (1, 2, 2, 2):
+        exposures.keep("worker-1", sequence, _pieces(layout, sequence))
+    assert [_found(exposures, "worker-1", sequence) for sequence in (1, 2)] == [1, 2]
+
+
+def test_what_a_dismissed_worker_exposed_is_kept_until_its_last_commit_is_visible(
+    layout: Layout, exposures: Exposures
+) -> None:
+    """What it announced before it was lost may be part of commits up to that position."""
+    exposures.keep("worker-1", 8, _pieces(layout, 8))
+    exposures.dismiss("worker-1", 4)
+    exposures.release(3)
+    assert _found(exposures, "worker-1", 8) == 8
+    exposures.release(4)
+    assert _found(exposures, "worker-1", 8) is None
+
+
+def test_a_dismissed_workers_slab_is_let_go_of_as_well(layout: Layout, exposures: Exposures, run_id: str) -> None:
+    slab = Slab.create(layout, run_id, shared=True)
+    exposures.attach("worker-1", slab.name)
+    exposures.dismiss("worker-1", 4)
+    exposures.release(5)
+    assert exposures.find("worker-1", 9) is None
+
+
+def test_others_are_not_let_go_of_with_it(layout: Layout, exposures: Exposures) -> None:
+    exposures.keep("worker-1", 1, _pieces(layout, 1))
+    exposures.keep("worker-2", 1, _pieces(layout, 2))
+    exposures.dismiss("worker-1", 4)
+    exposures.release(9)
+    assert _found(exposures, "worker-2", 1) == 2
+
+
+def test_arrays_of_another_layout_are_refused(layout: Layout, exposures: Exposures) -> None:
+    """One piece for each region, no more and no fewer."""
+    with pytest.raises(ValueError, match="shorter"):
+        exposures.keep("worker-1", 1, [np.zeros(4, np.float32)])

@@ -1,0 +1,115 @@
+"""The event log in the coordinator's process, with a store that fails for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from psplatform.runtime.journal import Journal
+from psplatform.telemetry.reader import LogReader
+
+Jump = Callable[[Any], Any]
+LIMIT_S = 60.0
+
+
+def note(number: int) -> dict[str, Any]:
+    return {"kind": "note", "at": float(number), "text": f"note {number}"}
+
+
+def texts(store: Path) -> list[str]:
+    return [record["text"] for records, _ in LogReader(str(store)).iter_from() for record in records]
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a thread's work; the loop's clock jumps, so the limit is on the real one."""
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what} did not happen within {LIMIT_S:g} s")
+        await asyncio.sleep(0.1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    folder = tmp_path / "run.zarr"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def broken(store: Path) -> Path:
+    """Make the store fail: a file stands where the log's folder belongs.  Unlink it to mend the store."""
+    (store / "log").write_text("in the way")
+    return store / "log"
+
+
+def test_records_reach_the_store_while_the_run_goes_on(store: Path, jump: Jump) -> None:
+    """In the background, without anybody asking."""
+
+    async def write() -> None:
+        journal = Journal(str(store), 1)
+        journal.append(note(1))
+        await until(lambda: (store / "log").exists() and texts(store) == ["note 1"], "the first flush")
+        await journal.close()
+
+    jump(write())
+
+
+def test_the_view_shows_a_record_at_once(store: Path, jump: Jump) -> None:
+    """Whoever asks the coordinator does not wait for the store."""
+
+    async def write() -> list[str]:
+        journal = Journal(str(store), 1)
+        journal.append(note(1))
+        shown = [incident.text for incident in journal.view.incidents]
+        await journal.close()
+        return shown
+
+    assert jump(write()) == ["note 1"]
+
+
+def test_closing_brings_out_everything(store: Path, jump: Jump) -> None:
+    async def write() -> None:
+        journal = Journal(str(store), 1)
+        for number in range(5):
+            journal.append(note(number))
+        await journal.close()
+
+    jump(write())
+    assert texts(store) == [f"note {number}" for number in range(5)]
+
+
+def test_a_store_that_fails_for_a_while_loses_nothing(store: Path, broken: Path, jump: Jump) -> None:
+    """A full disk holds nothing up: records wait in memory, in order, and the failure is shown until it is over."""
+
+    async def write() -> None:
+        journal = Journal(str(store), 1)
+        journal.append(note(1))
+        await until(lambda: bool(journal.trouble), "trouble with the store")
+        assert str(store) in journal.trouble
+        journal.append(note(2))
+        broken.unlink()
+        await until(lambda: not journal.trouble, "recovery of the store")
+        journal.append(note(3))
+        await journal.close()
+        assert journal.trouble == ""
+
+    jump(write())
+    assert texts(store) == ["note 1", "note 2", "note 3"]
+
+
+def test_a_store_that_fails_to_the_end_is_named(store: Path, broken: Path, jump: Jump) -> None:
+    """The end of a run does not wait for it for ever."""
+
+    async def write() -> str:
+        journal = Journal(str(store), 1)
+        journal.append(note(1))
+        await journal.close()
+        return journal.trouble
+
+    assert str(store) in jump(write())

@@ -1,0 +1,261 @@
+"""Ordered delivery to one peer: everything, in order, until the peer is given up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from psplatform.core.messages import Stop
+from psplatform.core.wire import decode
+from psplatform.errors import ProtocolError
+from psplatform.runtime.calls import Peer
+from psplatform.runtime.lines import Line
+
+Jump = Callable[[Any], Any]
+PATIENCE_S = 30.0
+
+
+def message(number: int) -> Stop:
+    return Stop(number, "")
+
+
+class Post:
+    """The peer at the other end, and what this side hears of it."""
+
+    def __init__(self, network: Callable[..., Any], peer: Peer) -> None:
+        self.batches: list[list[int]] = []
+        self.senders: set[str] = set()
+        self.tried: list[list[int]] = []
+        self.lost: list[str] = []
+        self.refused = 0
+        self.failures = 0
+        self.error: Exception = OSError("connection reset")
+        self.known = True
+        self.hold: asyncio.Event | None = None
+        self._network, self._peer = network(self._answer), peer
+
+    def open(self, **options: Any) -> Line:
+        return Line(
+            self._network,
+            self._peer,
+            "worker-1",
+            patience_s=PATIENCE_S,
+            on_lost=self.lost.append,
+            on_refused=self._count_refusal,
+            **options,
+        )
+
+    def _count_refusal(self) -> None:
+        self.refused += 1
+
+    async def _answer(self, method: str, sender: str, data: bytes) -> bool:
+        numbers = [one.term for one in decode(data)]
+        self.tried.append(numbers)
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.failures:
+            self.failures -= 1
+            raise self.error
+        self.senders.add(sender)
+        self.batches.append(numbers)
+        return self.known
+
+
+@pytest.fixture
+def post(network: Callable[..., Any], peer: Peer) -> Post:
+    return Post(network, peer)
+
+
+def test_messages_arrive_in_the_order_they_were_sent(post: Post, jump: Jump) -> None:
+    async def talk() -> None:
+        line = post.open()
+        for number in range(5):
+            line.send(message(number))
+            await asyncio.sleep(number % 2)
+        await line.flush(10)
+        line.close()
+
+    jump(talk())
+    assert sum(post.batches, []) == [0, 1, 2, 3, 4]
+    assert post.senders == {"worker-1"}
+
+
+def test_what_waits_goes_out_in_one_call(post: Post, jump: Jump) -> None:
+    """A peer that is slow to answer gets fewer and larger deliveries, one at a time."""
+
+    async def talk() -> None:
+        post.hold = asyncio.Event()
+        line = post.open()
+        line.send(message(0))
+        await asyncio.sleep(1)
+        for number in (1, 2, 3):
+            line.send(message(number))
+        await asyncio.sleep(1)
+        assert post.tried == [[0]]
+        post.hold.set()
+        await line.flush(10)
+        line.close()
+
+    jump(talk())
+    assert post.batches == [[0], [1, 2, 3]]
+
+
+def test_a_delivery_that_fails_is_repeated_unchanged(post: Post, jump: Jump) -> None:
+    """Receivers recognise repeats by what is in them, so nothing is added on the way."""
+
+    async def talk() -> None:
+        post.failures = 3
+        line = post.open()
+        line.send(message(1))
+        line.send(message(2))
+        await asyncio.sleep(0.01)
+        line.send(message(3))
+        await line.flush(10)
+        line.close()
+
+    jump(talk())
+    assert post.tried == [[1, 2]] * 4 + [[3]]
+    assert post.batches == [[1, 2], [3]]
+    assert post.lost == []
+
+
+def test_a_peer_that_stays_away_is_given_up_once(post: Post, jump: Jump) -> None:
+    """After so many seconds of failing in a row, with the last failure as the reason; then nothing is sent any more."""
+
+    async def talk() -> None:
+        post.failures = 10**9
+        line = post.open()
+        line.send(message(1))
+        await asyncio.sleep(PATIENCE_S * 0.9)
+        assert post.lost == []
+        await asyncio.sleep(PATIENCE_S)
+        tries = len(post.tried)
+        line.send(message(2))
+        await asyncio.sleep(PATIENCE_S)
+        assert len(post.tried) == tries
+        await line.flush(5)
+        line.close()
+
+    jump(talk())
+    assert len(post.lost) == 1
+    assert "is gone (connection reset)" in post.lost[0]
+
+
+def test_patience_begins_anew_with_each_delivery(post: Post, jump: Jump) -> None:
+    """Failures that are overcome do not add up."""
+
+    async def talk() -> None:
+        line = post.open()
+        for number in range(10):
+            post.failures = 6
+            line.send(message(number))
+            await line.flush(PATIENCE_S)
+        line.close()
+
+    jump(talk())
+    assert post.lost == []
+    assert sum(post.batches, []) == list(range(10))
+
+
+def test_a_peer_that_raises_is_given_up(post: Post, jump: Jump) -> None:
+    """It answers, but not to what it is told: the same again would not help, and waiting in silence would hang."""
+
+    async def talk() -> None:
+        post.failures, post.error = 10**9, ProtocolError("undecodable message")
+        line = post.open()
+        line.send(message(1))
+        await asyncio.sleep(1)
+        line.close()
+
+    jump(talk())
+    assert len(post.lost) == 1
+    assert "undecodable message" in post.lost[0]
+
+
+def test_a_peer_that_does_not_know_this_side_refuses_it(post: Post, jump: Jump) -> None:
+    async def talk() -> None:
+        post.known = False
+        line = post.open()
+        line.send(message(1))
+        await line.flush(10)
+        line.close()
+
+    jump(talk())
+    assert post.refused == 1
+    assert post.lost == []
+
+
+def test_an_idle_line_gives_a_sign_of_life(post: Post, jump: Jump) -> None:
+    """Empty deliveries, as often as was asked for."""
+
+    async def rest() -> None:
+        line = post.open(beat_s=2)
+        await asyncio.sleep(9)
+        line.close()
+
+    jump(rest())
+    assert post.batches == [[]] * 4
+
+
+def test_a_line_without_a_beat_is_silent(post: Post, jump: Jump) -> None:
+    async def rest() -> None:
+        line = post.open()
+        await asyncio.sleep(1000)
+        line.close()
+
+    jump(rest())
+    assert post.tried == []
+
+
+def test_a_closed_line_sends_nothing_and_loses_nobody(post: Post, jump: Jump) -> None:
+    async def talk() -> None:
+        line = post.open(beat_s=2)
+        line.close()
+        line.send(message(1))
+        await asyncio.sleep(10)
+
+    jump(talk())
+    assert post.tried == []
+    assert post.lost == []
+
+
+def test_a_line_that_its_process_cancels_says_so(post: Post, jump: Jump) -> None:
+    """Dask cancels what still runs when its worker ends in good order: the last moment to clean up."""
+
+    async def end() -> None:
+        line = post.open(beat_s=2)
+        await asyncio.sleep(1)
+        line._task.cancel()
+        await asyncio.sleep(1)
+
+    jump(end())
+    assert post.lost == ["this process ends"]
+
+
+def test_flushing_an_idle_line_does_not_wait(post: Post, jump: Jump) -> None:
+    async def end() -> float:
+        line = post.open()
+        before = asyncio.get_running_loop().time()
+        await line.flush(10)
+        line.close()
+        return asyncio.get_running_loop().time() - before
+
+    assert jump(end()) == 0.0
+
+
+def test_flushing_gives_up_at_its_limit(post: Post, jump: Jump) -> None:
+    """A peer that is gone does not hold up the end of a run."""
+
+    async def end() -> float:
+        post.failures = 10**9
+        line = post.open()
+        line.send(message(1))
+        before = asyncio.get_running_loop().time()
+        await line.flush(10)
+        line.close()
+        return asyncio.get_running_loop().time() - before
+
+    assert jump(end()) == 10.0

@@ -1,0 +1,63 @@
+"""What the processes of a run are given, and whose errors are whose."""
+
+from __future__ import annotations
+
+import threading
+
+import cloudpickle
+import pytest
+import torch
+
+from psplatform.errors import ConfigurationError, UserCodeError
+from psplatform.runtime.program import choose_device, pickle_task, user_code
+
+
+def test_a_task_travels_with_functions_of_the_users_own() -> None:
+    """A lambda of a notebook is as good as a function of a module."""
+    task = pickle_task(lambda x: x + 1, {})
+    assert cloudpickle.loads(task)(2) == 3
+
+
+def test_a_part_that_cannot_travel_is_named() -> None:
+    """With what it is, why, and what to do about it."""
+    with pytest.raises(ConfigurationError, match=r"^data \(lock\) cannot be pickled .* inside the callable$") as caught:
+        pickle_task(object(), {"model": len, "data": threading.Lock()})
+    assert caught.value.field == "data"
+
+
+def test_a_task_that_cannot_travel_is_named_where_its_parts_can() -> None:
+    with pytest.raises(ConfigurationError, match="^task") as caught:
+        pickle_task(threading.Lock(), {})
+    assert caught.value.field == "task"
+
+
+def test_what_the_users_code_raises_keeps_its_traceback() -> None:
+    def model() -> None:
+        raise ValueError("wrong shape")
+
+    with pytest.raises(UserCodeError, match="ValueError in the user's code while opening the task: wrong shape") as got:
+        with user_code("opening the task"):
+            model()
+    assert got.value.kind == "ValueError"
+    assert "in model" in got.value.user_traceback
+
+
+def test_our_own_errors_pass_through_the_users_code() -> None:
+    """A configuration error stays one: its exit code differs."""
+    error = ConfigurationError("the model has no parameters", field="model")
+    with pytest.raises(ConfigurationError) as caught:
+        with user_code("opening the task"):
+            raise error
+    assert caught.value is error
+
+
+def test_the_device_of_that_name_is_chosen() -> None:
+    assert choose_device("cpu") == torch.device("cpu")
+    assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.parametrize("wanted", ["gpu", "cuda:99", ""])
+def test_a_device_that_is_not_there_is_refused(wanted: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not to be had .*; try auto") as caught:
+        choose_device(wanted)
+    assert caught.value.field == "device"

@@ -1,0 +1,216 @@
+"""Shared memory: seen by everybody on the host, and left behind by nobody."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from psplatform.errors import ClusterError
+from psplatform.runtime import segments
+from psplatform.runtime.segments import Segment, sweep
+
+ANSWER_LIMIT_S = 60.0
+
+OWNER = """
+import sys
+from psplatform.runtime.segments import Segment
+segment = Segment.create(sys.argv[1], "slab", 64)
+print(segment.name.path, flush=True)
+sys.stdin.read()
+"""
+
+KILLED_WHILE_RESERVING = """
+import os, signal, sys
+from psplatform.runtime import segments
+reserve = os.posix_fallocate
+def reserve_and_die(*arguments):
+    reserve(*arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+segments.os.posix_fallocate = reserve_and_die
+segments.Segment.create(sys.argv[1], "slab", 64)
+"""
+
+FilesOf = Callable[[str], list[Path]]
+
+
+@contextmanager
+def other_owner(run: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start a process that owns a segment of the run; yield it and the segment's path."""
+    command = [sys.executable, "-c", OWNER, run]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            ready, _, _ = select.select([process.stdout], [], [], ANSWER_LIMIT_S)
+            assert ready, f"the owner made no segment within {ANSWER_LIMIT_S:g} s"
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def test_what_the_owner_writes_is_what_others_read(run_id: str) -> None:
+    """Header and content are the same memory under both mappings."""
+    owner = Segment.create(run_id, "slab", 64)
+    reader = Segment.open(owner.name)
+    assert reader is not None
+    owner.content[:3] = 7
+    owner.header[2] = 11
+    assert reader.content[:4].tolist() == [7, 7, 7, 0]
+    assert int(reader.header[2]) == 11
+
+
+def test_a_new_segment_is_all_zero_and_aligned(run_id: str) -> None:
+    """The content begins at a cache line, as flat vectors need it."""
+    segment = Segment.create(run_id, "slab", 1000)
+    assert segment.content.numel() == 1000
+    assert not segment.content.any()
+    assert not segment.header.any()
+    assert segment.content.data_ptr() % 64 == 0
+
+
+def test_a_segment_of_nothing_can_be_made(run_id: str) -> None:
+    """A shard may own no element at all."""
+    owner = Segment.create(run_id, "shard3", 0)
+    assert Segment.open(owner.name) is not None
+
+
+def test_another_file_under_the_same_path_is_not_opened(run_id: str) -> None:
+    """On another host the path may lead to another file: the mark tells them apart."""
+    owner = Segment.create(run_id, "slab", 64)
+    assert Segment.open(replace(owner.name, mark=owner.name.mark + 1)) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 100, b"x" * 5000], ids=["empty", "short", "foreign"])
+def test_a_file_that_is_no_segment_is_not_opened(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "psplatform-x-slab-0"
+    path.write_bytes(content)
+    assert Segment.open(segments.SegmentName(str(path), 5)) is None
+
+
+def test_a_segment_that_is_gone_is_not_opened(run_id: str, files_of: FilesOf) -> None:
+    """Its name vanishes with `remove`; who has it mapped keeps it."""
+    owner = Segment.create(run_id, "slab", 64)
+    reader = Segment.open(owner.name)
+    owner.remove()
+    owner.remove()  # a second time changes nothing
+    assert files_of(run_id) == []
+    assert Segment.open(owner.name) is None
+    assert reader is not None
+    reader.content[0] = 3
+    assert int(owner.content[0]) == 3
+
+
+def test_a_reader_never_removes_the_name(run_id: str, files_of: FilesOf) -> None:
+    owner = Segment.create(run_id, "slab", 64)
+    reader = Segment.open(owner.name)
+    assert reader is not None
+    reader.remove()
+    assert files_of(run_id) == [Path(owner.name.path)]
+
+
+def test_a_segment_is_private_to_the_user(run_id: str) -> None:
+    """Nobody else on the host reads parameters or writes gradients."""
+    assert Path(Segment.create(run_id, "slab", 64).name.path).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_sweep_removes_the_segments_of_the_dead(run_id: str, files_of: FilesOf) -> None:
+    """A process that got SIGKILL leaves its segment's name; the next sweep takes it away."""
+    with other_owner(run_id) as (process, path):
+        sweep(run_id)
+        assert files_of(run_id) == [Path(path)]
+        process.send_signal(signal.SIGKILL)
+        process.wait(ANSWER_LIMIT_S)
+        sweep(run_id)
+    assert files_of(run_id) == []
+
+
+def test_a_sweep_leaves_its_own_process_alone(run_id: str, files_of: FilesOf) -> None:
+    """A segment is in use as long as its owner holds it, also for sweeps of the owner's own process."""
+    owner = Segment.create(run_id, "slab", 64)
+    sweep(run_id)
+    sweep()
+    assert files_of(run_id) == [Path(owner.name.path)]
+
+
+def test_a_sweep_keeps_to_the_run_and_the_role_that_it_is_given(run_id: str, files_of: FilesOf) -> None:
+    """What other runs and other roles lost is theirs to sweep."""
+    with other_owner(run_id) as (process, path):
+        process.kill()
+        process.wait(ANSWER_LIMIT_S)
+        sweep(f"{run_id}x")
+        sweep(run_id, "shard")
+        assert files_of(run_id) == [Path(path)]
+        sweep(run_id, "slab")
+    assert files_of(run_id) == []
+
+
+def test_a_segment_whose_owner_died_while_making_it_is_swept(run_id: str, files_of: FilesOf) -> None:
+    """Reserving gigabytes takes a while, and SIGKILL may come in the middle of it."""
+    command = [sys.executable, "-c", KILLED_WHILE_RESERVING, run_id]
+    done = subprocess.run(command, timeout=ANSWER_LIMIT_S, check=False)
+    assert done.returncode == -signal.SIGKILL
+    sweep(run_id)
+    assert files_of(run_id) == []
+
+
+def test_an_owner_that_forgets_its_segment_frees_it(run_id: str, files_of: FilesOf) -> None:
+    """The lock is held by the mapping alone: nothing of the file stays open beside it."""
+    before = len(os.listdir("/proc/self/fd"))
+    segment = Segment.create(run_id, "slab", 64)
+    segment.remove()
+    del segment
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def _full(folders: list[Path]) -> Callable[[int, int, int], None]:
+    """Stand for `os.posix_fallocate` on file systems without room in `folders`."""
+    reserve = os.posix_fallocate
+
+    def refuse(file: int, start: int, size: int) -> None:
+        if Path(f"/proc/self/fd/{file}").resolve().parent in folders:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        reserve(file, start, size)
+
+    return refuse
+
+
+@pytest.fixture
+def two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Let segments lie in either of two folders."""
+    folders = [tmp_path / "memory", tmp_path / "temporary"]
+    for folder in folders:
+        folder.mkdir()
+    monkeypatch.setattr(segments, "_folders", lambda: folders)
+    return folders
+
+
+def test_a_segment_goes_to_the_temporary_folder_where_memory_is_full(
+    two_folders: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers often have 64 MB of shared memory only."""
+    monkeypatch.setattr(os, "posix_fallocate", _full(two_folders[:1]))
+    segment = Segment.create("run", "slab", 64)
+    assert Path(segment.name.path).parent == two_folders[1]
+    assert list(two_folders[0].iterdir()) == []
+    segment.remove()
+
+
+def test_no_room_anywhere_is_said_before_anything_is_written(
+    two_folders: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Instead of a crash at the first write: how much was wanted, and where to free it."""
+    monkeypatch.setattr(os, "posix_fallocate", _full(two_folders))
+    with pytest.raises(ClusterError, match=r"no room for 5 MB .* in .*memory and .*temporary; free some there"):
+        Segment.create("run", "slab", 5_000_000)
+    assert [path for folder in two_folders for path in folder.iterdir()] == []
