@@ -14,7 +14,6 @@ says its version is whole.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -74,7 +73,7 @@ def save_model(store: str, arrays: Mapping[str, NDArray[Any]], *, version: int) 
         root = zarr.open_group(store, mode="r+")
         group = root.create_group("model", overwrite=True)
         for name, array in arrays.items():
-            group.create_array(name, data=np.ascontiguousarray(array))
+            group.create_array(name, data=np.asarray(array, order="C"))
         group.attrs["version"] = version
 
 
@@ -130,6 +129,7 @@ def _named_failure(store: str, action: str) -> Iterator[None]:
         yield
     except StoreError:
         raise
-    except (OSError, ValueError, ImportError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, ImportError) as error:
+        # Zarr reports foreign metadata as whatever it stumbles over first.
         text = f"cannot {action} {store} ({error}); choose a place that every process of the run can write to"
         raise StoreError(text, store=store) from error

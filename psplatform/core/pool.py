@@ -16,6 +16,10 @@ class Pool:
     def __len__(self) -> int:
         return len(self._gradients)
 
+    def holds(self, slot: int, sequence: int) -> bool:
+        """Whether that gradient is in."""
+        return (slot, sequence) in self._gradients
+
     def add(self, gradient: Gradient) -> None:
         """Put a gradient in; the same one twice is one."""
         self._gradients[gradient.slot, gradient.sequence] = gradient

@@ -190,11 +190,13 @@ class MemoryRun:
         answered = isinstance(effect.message, Pulled)
         content = self._arithmetic.snapshot(effect.message.shard) if answered else None
         for delay_s in self._deliver(sender, effect.to, effect.message):
-            self.agenda.enter(delay_s, partial(self._receive, effect.to, effect.message, content))
+            self.agenda.enter(delay_s, partial(self._receive, sender, effect.to, effect.message, content))
 
-    def _receive(self, to: Role, message: Any, content: Any) -> None:
+    def _receive(self, sender: Role, to: Role, message: Any, content: Any) -> None:
         if to == COORDINATOR:
             self._feed_coordinator(message)
+            if self.finish is not None and sender.name in self.workers:
+                self.workers[sender.name].kill()  # nobody answers any more: it goes by itself
         elif to.kind == "server":
             self._feed_server(int(to.name), message)
         elif to.name == EVALUATOR:

@@ -1,20 +1,22 @@
 """The Dask driver: the roles of `psplatform.core` as Dask actors, with real tensors between them.
 
-====================  ============================================================================
+====================  ==============================================================================
 ``launch``, ``run``   what a program uses: start a job, wait for it, attach to it
-``preflight``         what must hold before anything is started
+``prepared``          from a job to the ``program`` that every process of the run gets to know
+``preflight``         what must hold before anything is started; with ``trial``, a first gradient
 ``placement``         which role goes into which process
-``program``           what every process needs to know of a job, and what it makes of it
+``embedded``          a cluster on this machine, for one run
 ``coordinator_host``  executes the coordinator's effects; with ``fleet`` (actors on the cluster),
-                      ``journal`` (the event log)
-``server_host``       one shard: arithmetic in a thread of its own, content in a segment
-``worker_host``       one gradient worker, with ``computing`` (its thread)
+                      ``staff`` (who is hired, watched, replaced) and ``journal`` (the event log)
+``server_host``       one shard: arithmetic in a thread of its own, its ``content`` in a segment
+``worker_host``       one gradient worker, with ``computing`` (its thread) and
+                      ``exposure`` (how its gradients are made reachable for the servers)
 ``evaluator_host``    measures and saves versions
 ``fetching``          a pull's content into local vectors
 ``calls``, ``lines``  calls with a deadline, and ordered one-way delivery on top of them
 ``segments``          shared memory that outlives nobody
-``exposure``          how a gradient is made reachable for the servers
-====================  ============================================================================
+``hosting``           actors by the name of their class, so that the scheduler stays light
+====================  ==============================================================================
 
 Calls go from process to process, never through the scheduler, and each has a deadline.  Actor handles are never passed
 to anybody: a peer is a plain (Dask worker address, actor key).

@@ -121,6 +121,9 @@ class Line:
                 if clock() - first_try >= self._patience_s:
                     self._on_lost(str(error))
                     return False
+            except Exception as error:  # noqa: BLE001  what a peer raises is its end: the same again would raise again
+                self._on_lost(f"{self.peer.address} failed ({type(error).__name__}: {error})")
+                return False
             else:
                 if not known:
                     self._on_refused()

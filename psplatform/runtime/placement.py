@@ -72,7 +72,7 @@ def place(
     """
     able = [one for one in processes if one.offers(for_worker or {})]
     serving = [one for one in processes if one.offers(for_server or {})]
-    wanted = max(1, len(able) - shards) if workers is None else workers
+    wanted = _all_but_servers(able, serving, shards) if workers is None else workers
     if len(able) < wanted or not able:
         raise ConfigurationError(_too_few(max(wanted, 1), len(able), len(processes), for_worker), field="workers")
     if not serving:
@@ -91,6 +91,12 @@ def place(
         servers=servers,
         workers=tuple(one.address for one in chosen),
     )
+
+
+def _all_but_servers(able: Sequence[Process], serving: Sequence[Process], shards: int) -> int:
+    # Servers take only processes that can do both, and of those as many as are missing among the others.
+    both = sum(one in able for one in serving)
+    return max(1, len(able) - min(both, max(0, shards - (len(serving) - both))))
 
 
 def _for_workers(able: Sequence[Process], serving: Sequence[Process], wanted: int) -> list[Process]:

@@ -66,18 +66,17 @@ class Run:
         self._on_close = on_close
         self._live = LiveRun(store)
         self._last: dict[str, Any] | None = None
+        self._gone = False
 
     def status(self, wait_s: float = 0.0) -> dict[str, Any]:
-        """Return phase, summary, failure and trouble with the store, as the coordinator knows them.
+        """Return how the run stands, as the coordinator knows it or, where that is gone, as the store does.
 
-        Raises
-        ------
-        ClusterError
-            If the coordinator is gone.
+        The ``phase`` is starting, running, ending or over, and unknown for an open run whose cluster is not known;
+        ``summary`` is that of `metrics`; ``failure`` is the error that ended the run, and ``trouble`` the store's.
         """
         if self._last is not None:
             return self._last
-        if self._client is None or self._coordinator is None:
+        if self._client is None or self._coordinator is None or self._gone:
             return self._from_store()
         for _ in range(_TRIES):
             with contextlib.suppress(PeerLost):
@@ -85,6 +84,7 @@ class Run:
                 self._last = status if status["phase"] == "over" else None
                 return dict(status)
             time.sleep(_POLL_S)
+        self._gone = True
         return self._from_store()
 
     def wait(self, timeout_s: float | None = None, progress: Progress = lambda summary: None) -> dict[str, Any]:
@@ -181,14 +181,13 @@ class Run:
 
     def _from_store(self) -> dict[str, Any]:
         self._live.refresh()
-        view = self._live.view
-        summary = view.to_summary()
-        if view.outcome is None:
-            if self._client is None:
-                return {"phase": "unknown", "summary": summary, "failure": None, "trouble": ""}
-            raise ClusterError(f"the coordinator of run {self.run} is gone; its log ends at version {view.updates}")
-        failure = ClusterError(view.outcome.detail) if view.outcome.outcome == "failed" else None
-        return {"phase": "over", "summary": summary, "failure": failure, "trouble": ""}
+        outcome, summary = self._live.view.outcome, self._live.view.to_summary()
+        failure = ClusterError(outcome.detail) if outcome is not None and outcome.outcome == "failed" else None
+        if outcome is None and self._gone:
+            updates = self._live.view.updates
+            failure = ClusterError(f"the coordinator of run {self.run} is gone; its log ends at version {updates}")
+        phase = "over" if outcome is not None or self._gone else "unknown"
+        return {"phase": phase, "summary": summary, "failure": failure, "trouble": ""}
 
 
 def attach(store_or_id: str, client: Client | None = None) -> Run:

@@ -96,8 +96,8 @@ def test_servers_are_spread_evenly(drawn: tuple[list[Process], dict[str, Any], P
     assert max(load[address] for address in able) - min(load[address] for address in able) <= 1
 
 
-@given(clusters(), st.integers(1, 8), st.randoms(use_true_random=False))
-def test_the_same_cluster_gives_the_same_placement(processes: list[Process], shards: int, random: Any) -> None:
+@given(clusters(), st.integers(1, 8))
+def test_the_same_cluster_gives_the_same_placement(processes: list[Process], shards: int) -> None:
     """Nothing but the processes decides: no clock, no chance."""
     assert place(processes, workers=1, shards=shards) == place(list(processes), workers=1, shards=shards)
 

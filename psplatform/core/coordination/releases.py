@@ -27,14 +27,18 @@ class Releases:
         state = self._state
         while not self._ending.begun and (state.changes or state.to_examine):
             if state.pool:
+                # Who joined or came too late may still contribute to this round, so it goes on before it is judged
+                # whether the round is complete.
+                self._ask_starts([one for one in state.to_examine if not state.pool.holds(one.slot, one.sequence)])
                 self._ask_pool()
             changes, state.changes = state.changes, set()
             waiting, state.to_examine = state.to_examine, []
-            if changes & state.traits.wakes:
-                waiting = state.roster.waiting()
-            for member in sorted(waiting, key=lambda one: one.slot):
-                if not member.busy and state.roster.get(member.name) is member:
-                    self._ask_start(member)
+            self._ask_starts(state.roster.waiting() if changes & state.traits.wakes else waiting)
+
+    def _ask_starts(self, members: list[Member]) -> None:
+        for member in sorted(members, key=lambda one: one.slot):
+            if not member.busy and self._state.roster.get(member.name) is member:
+                self._ask_start(member)
 
     def on_due(self, name: str) -> None:
         """Look again at the member `name`, whose time to start has come."""

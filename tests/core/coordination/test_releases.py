@@ -23,6 +23,7 @@ from psplatform.core.policy import (
     at,
     yes,
 )
+from psplatform.policies.backup import BackupWorkers
 from psplatform.policies.bsp import BulkSynchronous, start_on_newer
 from psplatform.policies.ssp import StaleSynchronous
 
@@ -110,6 +111,18 @@ def test_a_run_that_ends_cancels_the_timer_of_the_pool_and_drops_what_is_in_it(o
     assert scene.logged("dropped")[0]["reason"] == "stopped"
     assert CancelTimer("pool") in scene.effects
     assert scene.fire("pool", at=2.0).sent(msg.Commit) == []
+
+
+def test_who_comes_too_late_may_still_contribute_to_the_round_at_hand(open_scene: Open) -> None:
+    """Its old gradient is dropped; the round must not be closed because nobody seems to be busy for a moment."""
+    scene = open_scene(BackupWorkers(k=2), workers=3).join("a", "b", "late").announce("a").announce("b").lose("b")
+    scene.announce("a")
+    assert scene.coordinator.state.pooled == 1
+    scene.announce("late", label=0)
+    assert scene.sent(msg.Commit) == []
+    assert scene.addressed(msg.Release) == ["late"]
+    (commit,) = scene.announce("late").sent(msg.Commit)
+    assert [one.member for one in commit.contributions] == ["a", "late"]
 
 
 # --- starting at a time ---

@@ -1,0 +1,49 @@
+"""A Dask cluster on this machine, for one run."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+
+from distributed import Client, LocalCluster
+
+
+def start_cluster(processes: int) -> tuple[LocalCluster, Client]:
+    """Start a cluster of so many Dask workers, each a process with one thread, that listens on localhost only."""
+    with _keyboard_is_ours():
+        cluster = LocalCluster(
+            n_workers=processes,
+            threads_per_worker=1,
+            memory_limit=None,
+            # Without Dask's dashboard; its port still has to be a free one, or Dask warns.
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+            host="127.0.0.1",
+            # Processes that need long to end are killed, which is what is wanted here and no news to the user.
+            silence_logs=logging.ERROR,
+        )
+    return cluster, Client(cluster, set_as_default=False, direct_to_workers=True)
+
+
+def end_cluster(client: Client, cluster: LocalCluster) -> None:
+    """End the cluster and its client, whatever is left of them."""
+    with contextlib.suppress(OSError, TimeoutError):
+        client.close(timeout=5)
+        cluster.close(timeout=30)
+
+
+@contextlib.contextmanager
+def _keyboard_is_ours() -> Iterator[None]:
+    # Ctrl-C reaches every process of the terminal.  The workers must not end by it before this program has stopped the
+    # run in good order; what a process ignores, those it starts ignore too.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,163 @@
+"""Whatever is wrong with a command: one sentence with the remedy, exit code 2, nothing started, no traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from psplatform.replication.store import create_run
+
+pytestmark = pytest.mark.usefixtures("no_cluster")
+
+Refused = Callable[..., str]
+
+BAD_OPTIONS = [
+    ("", "Missing argument"),
+    ("digit", "There is no workload called 'digit'; did you mean digits?"),
+    ("digits extra", "unexpected extra argument"),
+    ("digits --polcy bsp", "No such option"),
+    ("digits --policy bps", "unknown policy 'bps'"),
+    ("digits --policy backup -o k", "write options as KEY=VALUE, not 'k'"),
+    ("digits --policy backup -o =3", "write options as KEY=VALUE, not '=3'"),
+    ("digits --policy backup -o k=0", "k"),
+    ("digits --policy backup -o k=two", "k"),
+    ("digits --policy backup -o q=2", "'q'"),
+    ("digits --policy backup -o k=5 --workers 3", "k must be at most the number of workers: k = 5, workers = 3"),
+    ("digits --policy backup -o k=5", "k must be at most the number of workers"),
+    ("digits --policy ssp -o bound=-1", "bound"),
+    ("digits --policy asp -o rate=linear", "rate"),
+    ("digits --workers 0", "workers"),
+    ("digits --workers many", "workers"),
+    ("digits --workers 1.5", "workers"),
+    ("digits --workers 3 --max-workers 2", "max_workers must be at least workers: 2 < 3"),
+    ("digits --shards 0", "shards"),
+    ("digits --shards 5000", "shards"),
+    ("digits --batch-size 0", "batch_size"),
+    ("digits --batch-size 100000", "batch_size must be at most the number of samples: 100000 > 1437"),
+    ("digits --updates 0", "stop.updates must be a positive number, not 0"),
+    ("digits --updates x", "'--updates'"),
+    ("digits --epochs nan", "stop.epochs must be a positive number"),
+    ("digits --seconds inf", "stop.seconds must be a positive number"),
+    ("digits --target-accuracy 2", "stop.target_accuracy must be in (0, 1], not 2.0"),
+    ("digits --target-loss nan", "stop.target_loss must be a finite number"),
+    ("digits --evaluate-every 0", "evaluate_every"),
+    ("digits --lr -1", "lr"),
+    ("digits --lr nan", "lr"),
+    ("digits --optimizer sgdd", "sgdd"),
+    ("digits --optimizer adam --momentum 0.9", "momentum"),
+    ("digits --schedule linear", "linear"),
+    ("digits --clip-norm 0", "clip_norm"),
+    ("digits --sampling once", "sampling"),
+    ("digits --stragglers slow", "slow"),
+    ("digits --stragglers pareto:scale=-1,shape=2", "scale"),
+    ("digits --stragglers trace:/nowhere.csv", "cannot read the trace /nowhere.csv"),
+    ("digits --slow-servers 3", "slow servers"),
+    ("digits --device gpu", "device 'gpu' is not to be had"),
+    ("digits --transport tcp", "transport"),
+    ("digits --seed -1", "seed"),
+    ("digits --seed one", "seed"),
+    ("digits --store carrier-pigeon://coop", "carrier-pigeon"),
+    ("digits -w samples=10", "samples"),
+    ("mlp -w samples=few", "samples"),
+    ("mlp -w samples=1", "samples"),
+    ("mnist", "folder"),
+    ("mnist -w folder=/nowhere", "/nowhere"),
+    ("nowhere.yaml", "cannot read the job file nowhere.yaml"),
+    ("digits --scheduler nonsense://x", "no scheduler answers at nonsense://x"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), BAD_OPTIONS)
+def test_a_wrong_option_of_train_is_named(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert sentence in refused("train", *arguments.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+BAD_FILES = [
+    ("", "must be a mapping of a job's fields"),
+    ("- digits", "must be a mapping of a job's fields"),
+    ("workload: [", "cannot read the job file"),
+    ("workload: digits\nworkload-: : x", "cannot read the job file"),
+    ("{}", "say what to train in one way"),
+    ("workload: digts", "There is no workload called 'digts'"),
+    ("workload: [digits]", "There is no workload called"),
+    ("workload: digits\nwrokers: 3", "a job has no field 'wrokers'; did you mean 'workers'?"),
+    ("workload: digits\nxyz: 3", "a job has no field 'xyz'"),
+    ("workload: digits\n3: 4", "'3'"),
+    ("workload: digits\nworkers: many", "workers"),
+    ("workload: digits\nworkers: [2]", "workers"),
+    ("workload: digits\npolicy: 3", "policy must be a name or a Policy, not 3"),
+    ("workload: digits\npolicy: backup\npolicy_options: 3", "policy_options"),
+    ("workload: digits\npolicy: backup\npolicy_options: [k]", "policy_options"),
+    ("workload: digits\npolicy: backup\npolicy_options: {q: 3}", "'q'"),
+    ("workload: digits\npolicy: backup\npolicy_options: {k: [1]}", "k"),
+    ("workload: mlp\noptions: 3", "options"),
+    ("workload: mlp\noptions: {samples: []}", "samples"),
+    ("workload: digits\nstop: 100", "stop"),
+    ("workload: digits\nstop: [100]", "stop"),
+    ("workload: digits\nstop: {update: 100}", "stop has no 'update'"),
+    ("workload: digits\nstop: {updates: many}", "stop.updates"),
+    ("workload: digits\nstop: {updates: 1.5}", "stop.updates must be whole"),
+    ("workload: digits\noptimizer: 3", "optimizer"),
+    ("workload: digits\noptimizer: [sgd]", "optimizer"),
+    ("workload: digits\noptimizer: sgdd", "sgdd"),
+    ("workload: digits\noptimizer: {name: sgd, lr: fast}", "lr"),
+    ("workload: digits\noptimizer: {name: sgd, rl: 1}", "rl"),
+    ("workload: digits\nschedule: {name: step}", "schedule"),
+    ("workload: digits\nschedule: 3", "schedule"),
+    ("workload: digits\nstragglers: 3", "stragglers"),
+    ("workload: digits\nslow_servers: 3", "slow_servers"),
+    ("workload: digits\nresources: {client: {GPU: 1}}", "resources"),
+    ("workload: digits\nresources: 3", "resources"),
+    ("workload: digits\nscheduler: 3", "scheduler"),
+    ("workload: digits\nstore: [a]", "store"),
+    ("workload: digits\nseed: 1.5", "seed"),
+    ("workload: digits\nmodel: x", "say what to train in one way"),
+    ("model: x", "a model needs its loss and data"),
+]
+
+
+@pytest.mark.parametrize(("content", "sentence"), BAD_FILES)
+def test_a_wrong_job_file_is_named(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text(content)
+    assert sentence in refused("train", "job.yaml")
+    assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
+
+
+def test_a_job_file_that_is_no_text_is_refused(refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_bytes(b"\xff\xfe\x00")
+    assert "cannot read the job file" in refused("train", str(tmp_path / "job.yaml"))
+
+
+def test_a_store_that_holds_a_run_is_refused_before_anything_is_started(refused: Refused, tmp_path: Path) -> None:
+    create_run(str(tmp_path / "run.zarr"), {"run": "older"})
+    said = refused("train", "digits", "--store", str(tmp_path / "run.zarr"))
+    assert "already holds the run older; choose another store or remove it" in said
+
+
+BAD_COMMANDS = [
+    ("runs nowhere.zarr", "there is no run in nowhere.zarr; check the path"),
+    ("runs carrier-pigeon://coop", "carrier-pigeon"),
+    ("runs --scheduler nonsense://x", "no scheduler answers at nonsense://x"),
+    ("attach", "Missing argument"),
+    ("attach nowhere.zarr", "there is no run in nowhere.zarr; check the path"),
+    ("attach carrier-pigeon://coop", "carrier-pigeon"),
+    ("attach some-run --scheduler nonsense://x", "no scheduler answers at nonsense://x"),
+    ("policies all", "unexpected extra argument"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), BAD_COMMANDS)
+def test_a_wrong_argument_of_another_command_is_named(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert sentence in refused(*arguments.split())

@@ -1,0 +1,197 @@
+"""``psplatform train``: which job a command stands for, and how its end is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from psplatform.errors import ConfigurationError, DivergedError, UserCodeError
+from psplatform.jobs.optimizers import SGD, Adam
+
+Command = Callable[..., Any]
+
+JOB = """
+workload: mlp
+options: {samples: 500}
+policy: backup
+policy_options: {k: 2}
+workers: 3
+optimizer: {name: sgd, lr: 0.5}
+stop: {updates: 100, seconds: 60}
+stragglers: "slow:chance=0.1,factor=4"
+resources: {worker: {GPU: 1}}
+scheduler: tcp://10.0.0.1:8786
+"""
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> str:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB)
+    return str(path)
+
+
+@pytest.fixture
+def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Collect the schedulers that are asked for instead of connecting to them."""
+    schedulers: list[str] = []
+
+    class FakeClient:
+        def close(self) -> None:
+            schedulers.append("closed")
+
+    def connect(scheduler: str) -> FakeClient:
+        schedulers.append(scheduler)
+        return FakeClient()
+
+    monkeypatch.setattr("psplatform.runtime.launch.connect", connect)
+    return schedulers
+
+
+def test_a_workload_comes_with_settings_that_suit_it(psplatform: Command, launch: Any) -> None:
+    """Learning rate, batch size and target are the workload's own; every run ends, reached or not."""
+    assert psplatform("train", "digits").exit_code == 0
+    (job,) = launch.jobs
+    assert job.workload == "digits"
+    assert job.policy == "bsp"
+    assert job.optimizer == SGD(lr=0.02, momentum=0.8)
+    assert job.batch_size == 32
+    assert job.stop.target_accuracy == 0.97
+    assert job.stop.epochs == 45
+    assert launch.clients == [None]
+
+
+def test_flags_describe_the_job(psplatform: Command, launch: Any) -> None:
+    flags = (
+        "--policy ssp -o bound=5 --workers 4 --max-workers 6 --shards 3 --lr 0.1 --momentum 0.5 --batch-size 16 "
+        "--sampling replacement --updates 50 --evaluate-every 10 --clip-norm 2 --schedule cosine --device cpu "
+        "--transport comms --seed 9 --store somewhere --stragglers factors:1,2 --slow-servers shards=0,seconds=1,chance=1"
+    )
+    result = psplatform("train", "mlp", "-w", "samples=100", *flags.split())
+    assert result.exit_code == 0, result.output
+    (job,) = launch.jobs
+    assert (job.policy, job.policy_options, job.options) == ("ssp", {"bound": "5"}, {"samples": "100"})
+    assert (job.workers, job.max_workers, job.shards, job.batch_size) == (4, 6, 3, 16)
+    assert job.optimizer == SGD(lr=0.1, momentum=0.5)
+    assert (job.stop.updates, job.stop.epochs, job.stop.target_accuracy) == (50, None, None)
+    assert (job.sampling, job.evaluate_every, job.clip_norm) == ("replacement", 10, 2.0)
+    assert (job.device, job.transport, job.seed, job.store) == ("cpu", "comms", 9, "somewhere")
+    assert job.stragglers.factors == (1.0, 2.0)
+    assert job.slow_servers.seconds == 1.0
+
+
+def test_a_job_file_describes_the_job(psplatform: Command, launch: Any, connected: list[str], job_file: str) -> None:
+    """Where it runs included."""
+    assert psplatform("train", job_file).exit_code == 0
+    (job,) = launch.jobs
+    assert (job.policy, job.policy_options, job.options) == ("backup", {"k": 2}, {"samples": 500})
+    assert job.optimizer == SGD(lr=0.5)
+    assert (job.stop.updates, job.stop.seconds) == (100, 60)
+    assert job.stragglers.slow_factor == 4
+    assert job.resources == {"worker": {"GPU": 1.0}}
+    assert connected == ["tcp://10.0.0.1:8786", "closed"]
+
+
+def test_flags_override_a_job_file(psplatform: Command, launch: Any, connected: list[str], job_file: str) -> None:
+    """Field by field: what no flag speaks of stays as the file says."""
+    result = psplatform(
+        *("train", job_file, "--workers", "5", "--lr", "0.25", "--updates", "7", "-o", "busy=abort"),
+        *("-w", "classes=4", "--scheduler", "tcp://10.0.0.2:1"),
+    )
+    assert result.exit_code == 0, result.output
+    (job,) = launch.jobs
+    assert job.workers == 5
+    assert job.optimizer == SGD(lr=0.25)
+    assert (job.stop.updates, job.stop.seconds) == (7, 60)
+    assert job.policy_options == {"k": 2, "busy": "abort"}
+    assert job.options == {"samples": 500, "classes": "4"}
+    assert connected[0] == "tcp://10.0.0.2:1"
+
+
+def test_another_policy_on_the_command_line_drops_the_files_options(
+    psplatform: Command, launch: Any, connected: list[str], job_file: str
+) -> None:
+    """They are parameters of the policy that the file names."""
+    assert psplatform("train", job_file, "--policy", "ssp").exit_code == 0
+    assert (launch.jobs[0].policy, launch.jobs[0].policy_options) == ("ssp", {})
+
+
+def test_another_optimizer_on_the_command_line_can_be_named_alone(psplatform: Command, launch: Any) -> None:
+    assert psplatform("train", "digits", "--optimizer", "adam").exit_code == 0
+    assert launch.jobs[0].optimizer == Adam()
+
+
+def test_another_optimizer_on_the_command_line_drops_the_files_settings(
+    psplatform: Command, launch: Any, connected: list[str], tmp_path: Path
+) -> None:
+    """They are parameters of the optimiser that the file names."""
+    path = tmp_path / "job.yaml"
+    path.write_text("workload: digits\noptimizer: {name: sgd, lr: 0.5, momentum: 0.9}")
+    result = psplatform("train", str(path), "--optimizer", "adam")
+    assert result.exit_code == 0, result.output
+    assert launch.jobs[0].optimizer == Adam()
+
+
+def test_the_end_is_told_to_people_as_a_table(psplatform: Command, launch: Any) -> None:
+    result = psplatform("train", "digits")
+    assert "updates (1 updates)" in result.stdout
+    assert "0.5000 on held-out data" in result.stdout
+    assert launch.run.closed
+
+
+def test_the_end_is_told_to_scripts_as_one_json_object(
+    psplatform: Command, launch: Any, last_json: Callable[[Any], dict[str, Any]]
+) -> None:
+    """On the last line of standard output; progress goes to standard error."""
+    result = psplatform("train", "digits", "--json")
+    summary = last_json(result)
+    assert (summary["outcome"], summary["updates"], summary["accuracy"]) == ("updates", 1, 0.5)
+    assert len(result.stdout.splitlines()) == 1
+    assert "starting servers" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (DivergedError("not finite", slot=0, version=3, loss=float("nan")), 1),
+        (UserCodeError("boom", kind="ValueError", user_traceback="Traceback\n  in model"), 1),
+        (ConfigurationError("the task cannot be trained there", field="model"), 2),
+    ],
+)
+def test_a_run_that_fails_is_told_with_what_it_reached(
+    psplatform: Command, launch: Any, last_json: Callable[[Any], dict[str, Any]], failure: Any, code: int
+) -> None:
+    """Why on standard error, and in the JSON object beside the summary; the exit code says whose fault it is."""
+    launch.run.failure = failure
+    result = psplatform("train", "digits", "--json")
+    assert result.exit_code == code
+    assert last_json(result)["error"] == str(failure)
+    assert last_json(result)["updates"] == 1
+    assert f"Error: {failure}" in result.stderr
+    assert launch.run.closed
+
+
+def test_the_first_interrupt_stops_the_run_in_good_order(psplatform: Command, launch: Any) -> None:
+    """Ctrl-C keeps what was reached: the run is stopped and waited for, and its summary is shown."""
+    launch.run.interrupts = 1
+    result = psplatform("train", "digits")
+    assert launch.run.stopped == ["interrupted at the keyboard"]
+    assert "updates (1 updates)" in result.stdout
+
+
+def test_the_second_interrupt_leaves(psplatform: Command, launch: Any) -> None:
+    launch.run.interrupts = 2
+    result = psplatform("train", "digits")
+    assert result.exit_code == 1
+    assert launch.run.closed
+
+
+def test_the_demo_needs_no_argument(psplatform: Command, launch: Any) -> None:
+    """Three workers, two shards, one backup worker, and stragglers."""
+    assert psplatform("demo").exit_code == 0
+    (job,) = launch.jobs
+    assert (job.workload, job.policy, job.workers, job.shards) == ("digits", "backup", 3, 2)
+    assert job.stragglers is not None
