@@ -5,7 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from psplatform.core.policy import POOL, Answer, Gradient, Policy, Traits, Verdict, View, Worker, drop, not_yet, yes
+from psplatform.core.parameters import parameter
+from psplatform.core.policy import (
+    POOL,
+    Answer,
+    Committed,
+    Gradient,
+    Policy,
+    Traits,
+    Verdict,
+    View,
+    Worker,
+    drop,
+    not_yet,
+    yes,
+)
+from psplatform.core.rates import proportional
 from psplatform.core.reasons import stale
 
 _ALL_IN = yes("all live workers are in")
@@ -32,7 +47,12 @@ class BulkSynchronous(Policy):
     A round waits for all workers that are alive, so a slow worker slows everybody and a lost one nobody: what it had
     announced before stays in the round.  A worker that joins in mid-round takes part in that round.  Without failures
     the result equals, bit for bit, a serial loop that averages the same gradients in the order of the slots.
+
+    The learning rate is the job's for a round of all its workers; with `rate` = proportional a round of fewer, after a
+    loss, takes a step smaller in proportion, and one of more a larger one.
     """
+
+    rate: str = parameter("constant", choices=("constant", "proportional"), help="learning-rate rule: 1 or k/n")
 
     source: ClassVar[str] = 'L. G. Valiant, "A bridging model for parallel computation", CACM 1990'
 
@@ -52,3 +72,7 @@ class BulkSynchronous(Policy):
     def may_start(self, worker: Worker, view: View) -> Answer:
         """Go on when the round is over."""
         return start_on_newer(worker, view)
+
+    def step_scale(self, commit: Committed, view: View) -> float:
+        """Follow the learning-rate rule."""
+        return proportional(len(commit.gradients), view.workers) if self.rate == "proportional" else 1.0

@@ -144,7 +144,7 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> FakeLaunch:
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fail the test if anything is started."""
     started: list[object] = []
-    monkeypatch.setattr("psplatform.runtime.launch.LocalCluster", lambda **options: started.append(options))
+    monkeypatch.setattr("distributed.LocalCluster.__init__", lambda self, **options: started.append(options))
     yield
     assert started == []
 
