@@ -38,10 +38,29 @@ def create_run(store: str, description: Mapping[str, Any]) -> None:
     StoreError
         If the place holds anything already, or cannot be written to.
     """
-    _refuse_occupied(store)
+    require_free(store)
     with _named_failure(store, "write to"):
         root = zarr.open_group(store, mode="w-")
         root.attrs[_KEY] = {"format": _FORMAT, **description}
+
+
+def require_free(store: str) -> None:
+    """Refuse a place that holds anything, or that cannot be looked at.
+
+    Raises
+    ------
+    StoreError
+        Naming what is in the way.
+    """
+    with _named_failure(store, "use"):
+        files, root = fsspec.url_to_fs(store)
+        if not files.exists(root):
+            return
+        if not files.isdir(root):
+            raise StoreError(f"{store} is a file; choose another store", store=store)
+        if files.ls(root, detail=False):
+            text = f"{store} already holds {_occupant(store)}; choose another store or remove it"
+            raise StoreError(text, store=store)
 
 
 def update_run(store: str, **changes: Any) -> None:
@@ -102,18 +121,6 @@ def _described(store: str, root: zarr.Group) -> dict[str, Any]:
         found = description.get("format")
         raise StoreError(f"{store} has format {found}; this psplatform reads format {_FORMAT}, update it", store=store)
     return description
-
-
-def _refuse_occupied(store: str) -> None:
-    with _named_failure(store, "use"):
-        files, root = fsspec.url_to_fs(store)
-        if not files.exists(root):
-            return
-        if not files.isdir(root):
-            raise StoreError(f"{store} is a file; choose another store", store=store)
-        if files.ls(root, detail=False):
-            text = f"{store} already holds {_occupant(store)}; choose another store or remove it"
-            raise StoreError(text, store=store)
 
 
 def _occupant(store: str) -> str:

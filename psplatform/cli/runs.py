@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from psplatform.cli.follow import show
+from psplatform.errors import StoreError
 
 
 @click.command()
@@ -34,11 +35,17 @@ def _is_folder_of_stores(path: Path) -> bool:
 
 
 def _below(folder: Path) -> list[dict[str, str]]:
+    return [_row(path.parent) for path in sorted(folder.glob("*/zarr.json"))]
+
+
+def _row(store: Path) -> dict[str, str]:
     from psplatform.replication.store import describe_run  # noqa: PLC0415  brings Zarr
 
-    stores = sorted(path.parent for path in folder.glob("*/zarr.json"))
-    described = [(store, describe_run(str(store))) for store in stores]
-    return [{"run": one["run"], "outcome": one.get("outcome", "open"), "store": str(store)} for store, one in described]
+    try:
+        found = describe_run(str(store))
+    except StoreError:
+        return {"run": "-", "outcome": "unreadable", "store": str(store)}
+    return {"run": found["run"], "outcome": found.get("outcome", "open"), "store": str(store)}
 
 
 def _on(scheduler: str) -> list[dict[str, str]]:

@@ -72,8 +72,8 @@ def job_options(command: Any) -> Any:
 def train(what: str, *, scheduler: str | None, as_json: bool, **given: Any) -> None:
     """Train WORKLOAD (digits, mlp, mnist, cifar10), or the job described in a YAML file, and watch it."""
     fields = job_fields(what, given)
-    scheduler = scheduler or fields.pop("scheduler", None)
-    run_job(fields, scheduler, as_json=as_json)
+    of_file = fields.pop("scheduler", None)
+    run_job(fields, scheduler or of_file, as_json=as_json)
 
 
 def run_job(fields: Mapping[str, Any], scheduler: str | None, *, as_json: bool) -> None:
@@ -111,7 +111,7 @@ def job_fields(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
         fields["policy"] = given["policy"]
         fields.pop("policy_options", None)
     for field, option in (("policy_options", "policy_options"), ("options", "workload_options")):
-        fields[field] = {**fields.get(field, {}), **_pairs(given.get(option, ()), field)}
+        fields[field] = {**(fields.get(field) or {}), **_pairs(given.get(option, ()), field)}
     defaults = _workload_defaults(fields)
     fields.setdefault("batch_size", int(defaults["batch_size"]) if "batch_size" in defaults else 32)
     fields["optimizer"] = _optimizer(fields.get("optimizer"), given, defaults)
@@ -126,10 +126,23 @@ def _from_file(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"cannot read the job file {path}: {error}", field="job") from error
+        said = " ".join(str(error).split())
+        raise ConfigurationError(f"cannot read the job file {path}: {said}", field="job") from error
     if not isinstance(content, dict):
         raise ConfigurationError(f"the job file {path} must be a mapping of a job's fields", field="job")
-    return content
+    fields = {str(name): value for name, value in content.items()}
+    for name in ("policy_options", "options", "stop"):
+        _require_mapping(fields.get(name), name)
+    if not isinstance(fields.get("optimizer"), str):
+        _require_mapping(fields.get("optimizer"), "optimizer")
+    if not isinstance(fields.get("scheduler", ""), str):
+        raise ConfigurationError(f"scheduler must be an address, not {fields['scheduler']!r}", field="scheduler")
+    return fields
+
+
+def _require_mapping(value: object, field: str) -> None:
+    if value is not None and not isinstance(value, dict):
+        raise ConfigurationError(f"{field} must be a mapping of names to values, not {value!r}", field=field)
 
 
 def _workload_defaults(fields: Mapping[str, Any]) -> Mapping[str, float]:
@@ -140,7 +153,9 @@ def _workload_defaults(fields: Mapping[str, Any]) -> Mapping[str, float]:
 
 def _optimizer(described: Any, given: Mapping[str, Any], defaults: Mapping[str, float]) -> dict[str, Any]:
     spec = {"name": described} if isinstance(described, str) else dict(described or {})
-    spec["name"] = given.get("optimizer") or spec.get("name", "sgd")
+    spec.setdefault("name", "sgd")
+    if given.get("optimizer") not in (None, spec["name"]):
+        spec = {"name": given["optimizer"]}  # the file's settings are those of the optimiser that it names
     if spec == {"name": "sgd"}:
         spec |= {name: defaults[name] for name in ("lr", "momentum") if name in defaults}
     return spec | {name: given[name] for name in ("lr", "momentum") if given.get(name) is not None}

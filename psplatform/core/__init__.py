@@ -10,7 +10,7 @@ module             idea
 ``events``         what a driver reports to a role that no other role said
 ``effects``        what a role asks its driver to do
 ``wire``           messages to and from msgpack
-``coordinator``    admits, pools, commits, releases: the one place where order is decided
+``coordination``   the coordinator: admits, pools, commits, releases, ends; the one place where order is decided
 ``server``         a shard's control half: applies commits in order, answers pulls
 ``session``        a worker's side: pull, compute, push, announce
 ``pulling``        gathering one consistent version from all shards
@@ -19,7 +19,8 @@ module             idea
 ``roster``         slots, the members in them, and their clocks
 ``pool``           gradients waiting for the commit of their round
 ``epochs``         dealing the batches of an epoch so that each sample is applied once
-``ending``         stop conditions and the orderly end of a run
+``ledger``         commits that are decided and not yet visible on every shard
+``plan``           what the coordinator must know of a job, stop conditions included
 ``rates``          learning-rate rules: constant, proportional, delay-adaptive
 ``leases``         who has been silent for too long
 ``reasons``        why a gradient was dropped, in words

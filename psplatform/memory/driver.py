@@ -99,8 +99,7 @@ class MemoryRun:
         self.records: list[dict[str, Any]] = []
         self.finish: Finish | None = None
         self.on_event: Callable[[MemoryRun], None] = lambda run: None
-        self._arithmetic = arithmetic or Metadata()
-        self._compute_s, self._evaluation_s = compute_s, evaluation_s
+        self._arithmetic, self._compute_s, self._evaluation_s = arithmetic or Metadata(), compute_s, evaluation_s
         self._deliver = deliver or (lambda sender, to, message: [latency_s])
         self._exact = policy.traits.exact
         self._evaluator = Evaluator(plan.shards, self._arithmetic)
@@ -221,8 +220,7 @@ class MemoryRun:
         elif isinstance(effect, Log):
             self.records.append(effect.record)
         elif isinstance(effect, SetTimer):
-            fire = partial(self._feed_coordinator, TimerFired(effect.tag))
-            self._timers.make(effect.tag, effect.at, fire)
+            self._timers.make(effect.tag, effect.at, partial(self._feed_coordinator, TimerFired(effect.tag)))
         elif isinstance(effect, CancelTimer):
             self._timers.cancel(effect.tag)
         elif isinstance(effect, Evaluate):

@@ -51,8 +51,9 @@ async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadl
     except OSError as error:
         _stay_cancelled()
         raise PeerLost(f"{peer.address} is gone ({error})", peer=peer.address) from error
-    except KeyError as error:
-        raise PeerLost(f"{peer.address} no longer has {error}", peer=peer.address) from error
+    except (KeyError, AttributeError) as error:
+        # Dask has no such actor: not yet, no longer, or only its name while it is being made.
+        raise PeerLost(f"{peer.address} has no {peer.key}", peer=peer.address) from error
     if reply["status"] == "error":
         raise reply["exception"]
     return reply["result"]

@@ -41,6 +41,9 @@ from psplatform.runtime.staff import Staff
 _LEAVING_S: Final = 5.0
 """How long the end of a run waits for its workers to say good-bye."""
 
+_ASSEMBLY_S: Final = 60.0
+"""How long those who are ready wait for a gradient worker that is not; it joins later then."""
+
 TERM: Final = 1
 
 
@@ -62,11 +65,13 @@ class CoordinatorHost:
         self.run = run
         self.phase = "starting"
         self.failure: PsplatformError | None = None
+        self.servers_made = asyncio.Event()
         self._begun = asyncio.Event()
         self._over = asyncio.Event()
         self._coordinator: Coordinator | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._servers: list[Line] = []
+        self._early: list[tuple[str, bytes]] = []
 
     # --- what programs call ---
 
@@ -77,9 +82,15 @@ class CoordinatorHost:
         self.peer = Peer(worker.address, key)
         self.connect = worker.rpc
         self._loop = asyncio.get_running_loop()
-        self._scheduler = worker.scheduler.address
-        self._security = worker.security
         self.journal = Journal(program.store, TERM)
+        self._client = await Client(
+            worker.scheduler.address,
+            asynchronous=True,
+            set_as_default=False,
+            security=worker.security,
+            direct_to_workers=True,
+            name=f"psplatform-{self.run}",
+        )
         self._starting = self._loop.create_task(self._start(placement))
 
     async def status(self, wait_s: float) -> dict[str, Any]:
@@ -89,8 +100,10 @@ class CoordinatorHost:
                 await self._over.wait()
         except TimeoutError:
             pass
+        # Over is for others what is over and written.
+        phase = "ending" if self.phase == "over" and not self._over.is_set() else self.phase
         summary = self.journal.view.to_summary()
-        return {"phase": self.phase, "summary": summary, "failure": self.failure, "trouble": self.journal.trouble}
+        return {"phase": phase, "summary": summary, "failure": self.failure, "trouble": self.journal.trouble}
 
     async def stop(self, reason: str) -> None:
         """End the run in good order."""
@@ -103,12 +116,16 @@ class CoordinatorHost:
 
     async def deliver(self, sender: str, data: bytes) -> bool:
         """Take messages; return whether the sender is one of this run's actors, as far as is known."""
-        await self._begun.wait()  # the caller has a deadline, and tries again
         known = self.staff.heard(sender)
-        if known:
-            for message in decode(data):
-                self.feed(message)
+        if known and not self._begun.is_set():
+            self._early.append((sender, data))
+        elif known:
+            self._take(data)
         return known
+
+    def _take(self, data: bytes) -> None:
+        for message in decode(data):
+            self.feed(message)
 
     async def on_server_failed(self, shard: int, text: str) -> None:
         """Take a server's word that it cannot go on."""
@@ -126,14 +143,6 @@ class CoordinatorHost:
             await self._end(ClusterError(f"the run could not start ({kind}: {text})\n{trace}"))
 
     async def _hire(self, placement: Placement) -> None:
-        self._client = await Client(
-            self._scheduler,
-            asynchronous=True,
-            set_as_default=False,
-            security=self._security,
-            direct_to_workers=True,
-            name=f"psplatform-{self.run}",
-        )
         fleet = self.fleet = Fleet(self._client, self.connect, self.program)
         self.staff = Staff(self, fleet)
         servers = tuple(
@@ -142,7 +151,10 @@ class CoordinatorHost:
         self.staff.begin(placement, servers)
         for shard, address in enumerate(placement.servers):
             await fleet.create(ServerHost, f"server-{shard}", address, shard, 1, self.peer)
+        self.servers_made.set()
         await asyncio.gather(*(fleet.open(peer) for peer in servers))
+        # All together, or the first to be ready would train alone for a while, and no run would be like another.
+        await self.staff.assembled(_ASSEMBLY_S)
         self._begin(servers)
 
     def _begin(self, servers: tuple[Peer, ...]) -> None:
@@ -163,6 +175,9 @@ class CoordinatorHost:
         self.journal.append({"kind": "run", "at": 0.0, **self.program.description})
         self.feed(Begin())
         self._begun.set()
+        for sender, data in self._early:
+            if self.staff.heard(sender):
+                self._take(data)
 
     def _when_server_lost(self, shard: int, peer: Peer) -> Any:
         return lambda reason: self.feed(ServerLost(shard, peer.address, reason))
@@ -266,8 +281,7 @@ class CoordinatorHost:
         await self._note_end()
         self.phase = "over"
         self._over.set()
-        if hasattr(self, "_client"):
-            await self._let_go()
+        await self._let_go()
 
     async def _note_end(self) -> None:
         await self.journal.close()

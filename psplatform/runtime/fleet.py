@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from distributed import CancelledError, Client, Future
 
-from psplatform.errors import ClusterError, ConfigurationError
+from psplatform.errors import ConfigurationError
 from psplatform.runtime.calls import Peer, PeerLost, call
 from psplatform.runtime.hosting import call_named, name_of
 from psplatform.runtime.placement import Process
@@ -93,8 +93,10 @@ class Fleet:
 
     async def close(self, peer: Peer) -> None:
         """Let an actor clean up, if it still can, and let go of it."""
-        with contextlib.suppress(ClusterError):
-            await call(self._connect, peer, "close", deadline_s=5.0)
+        # One that is gone, or not open yet, has nothing to clean up; whatever it says, the run ends.
+        if self._held[peer].done():
+            with contextlib.suppress(Exception):
+                await call(self._connect, peer, "close", deadline_s=5.0)
         self.release(peer)
 
     async def close_all(self) -> None:

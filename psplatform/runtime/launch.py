@@ -193,4 +193,8 @@ async def _start(client: Client, program: Program, placement: Placement, *, publ
     if publish:
         await client.set_metadata([name], {"address": peer.address, "key": key, "store": program.store})
         await client.publish_dataset(future, name=name)
+        # A run that was over before it was published has not withdrawn this.
+        if (await call(client.rpc, peer, "status", 0.0, deadline_s=_OPEN_LIMIT_S))["phase"] == "over":
+            with contextlib.suppress(KeyError):
+                await client.unpublish_dataset(name)
     return peer, future

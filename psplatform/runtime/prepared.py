@@ -15,6 +15,7 @@ from psplatform.core.policy import Policy
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job
 from psplatform.policies.registry import make_policy, name_of, parameter_values
+from psplatform.replication.store import require_free
 from psplatform.runtime.program import Program, pickle_task
 from psplatform.runtime.trial import Trial
 from psplatform.tasks.seam import Task
@@ -61,6 +62,7 @@ def prepare(job: Job) -> Prepared:
     pickled = pickle_task(task, parts)
     run = f"{workload}-{name_of(policy).lower()}-{uuid.uuid4().hex[:6]}"
     store = _absolute(job.store or f"runs/{run}.zarr")
+    require_free(store)
     settings = {name: getattr(job, name) for name in _TRIAL_SETTINGS}
     return Prepared(job, policy, task, pickled, run, store, workload, settings)
 

@@ -110,6 +110,8 @@ class Run:
             if status["phase"] == "over":
                 break
             progress(status["summary"])
+            if status["phase"] == "unknown":
+                time.sleep(_POLL_S)  # nobody else has waited
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"run {self.run} is not over after {timeout_s:g} s")
         if status["failure"] is not None:
@@ -205,16 +207,17 @@ def attach(store_or_id: str, client: Client | None = None) -> Run:
         return _attach_by_id(store_or_id, client)
     description = describe_run(store_or_id)
     run, scheduler = description["run"], description.get("scheduler")
-    if "outcome" in description or (client is None and not scheduler):
+    if "outcome" in description:
         return Run(run, store_or_id)
     own = client is None
     client = client or _connect_or_none(scheduler)
-    if client is None:
-        return Run(run, store_or_id)
     try:
-        found = _attach_by_id(run, client)
+        found = _attach_by_id(run, client) if client is not None else Run(run, store_or_id)
     except ConfigurationError:
-        return Run(run, store_or_id)
+        found = Run(run, store_or_id)  # an embedded cluster's run is not published: its log tells how it goes on
+    if client is None:
+        found._gone = True  # noqa: SLF001  nobody is there who could go on with it
+        return found
     found._on_close = client.close if own else (lambda: None)  # noqa: SLF001  the run owns the client made for it
     return found
 
@@ -235,6 +238,8 @@ def _attach_by_id(run: str, client: Client) -> Run:
 
 
 def _connect_or_none(scheduler: str | None) -> Client | None:
+    if not scheduler:
+        return None
     try:
         return Client(scheduler, timeout=5, set_as_default=False, direct_to_workers=True)
     except (OSError, PsplatformError):
@@ -242,8 +247,8 @@ def _connect_or_none(scheduler: str | None) -> Client | None:
 
 
 def _is_store(text: str) -> bool:
-    files, root = fsspec.url_to_fs(text)
     try:
+        files, root = fsspec.url_to_fs(text)
         return bool(files.exists(root))
-    except OSError:
+    except (OSError, ValueError, ImportError):
         return False

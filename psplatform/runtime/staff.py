@@ -55,6 +55,7 @@ class Staff:
         self._servers: list[Peer] = []
         self._known: dict[str, Process] = {}
         self._silent: dict[str, str] = {}
+        self._missing: set[str] = set()
         self._failed_starts: dict[str, int] = {}
         self._leases = Leases(host.program.worker_lease_s)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -71,8 +72,15 @@ class Staff:
         self._servers = list(servers)
         for address in placement.workers:
             self._start_worker(address)
+        self._missing = set(self._workers)
         self._start_evaluator(placement.evaluator)
         self._do(self._watch_cluster())
+
+    async def assembled(self, limit_s: float) -> None:
+        """Wait until every gradient worker hired at the start is ready or gone, for at most `limit_s`."""
+        deadline = self._now() + limit_s
+        while self._missing & set(self._workers) and self._now() < deadline:  # noqa: ASYNC110  several can end the wait
+            await asyncio.sleep(_LEAVE_LOOK_S)
 
     # --- what the coordinator's host asks ---
 
@@ -80,6 +88,7 @@ class Staff:
         """Note a sign of life; return whether the sender belongs to the run."""
         if sender in self._workers or (self._evaluator is not None and sender == self._evaluator.name):
             self._leases.renew(sender, self._now())
+            self._missing.discard(sender)
             return True
         # A worker that was silent too long and speaks again: its process can be asked anew.
         address = self._silent.pop(sender, None)
@@ -136,6 +145,7 @@ class Staff:
             arguments = hire.name, self._host.peer, tuple(self._servers)
             hire.peer = await self._fleet.create(WorkerHost, hire.name, hire.address, *arguments)
             hire.line = self._line_to(hire, lambda reason: self._lose(hire.name, reason))
+            await self._host.servers_made.wait()
             await self._fleet.open(hire.peer)
         except PeerLost as error:
             self._failed_starts[hire.address] = self._failed_starts.get(hire.address, 0) + 1
@@ -153,6 +163,7 @@ class Staff:
         try:
             arguments = hire.name, self._host.peer, tuple(self._servers)
             hire.peer = await self._fleet.create(EvaluatorHost, hire.name, hire.address, *arguments)
+            await self._host.servers_made.wait()
             await self._fleet.open(hire.peer)
         except PeerLost as error:
             await asyncio.sleep(_LOOK_S)

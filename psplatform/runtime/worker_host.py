@@ -69,7 +69,11 @@ class WorkerHost:
         self._connect = worker.rpc
         self._loop = asyncio.get_running_loop()
         await self._loop.run_in_executor(None, self._build)
-        await self._attach()
+        try:
+            await self._attach()
+        except BaseException:
+            self._clean_up()
+            raise
         if self._closed:
             self._clean_up()
             return

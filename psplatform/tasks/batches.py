@@ -18,5 +18,6 @@ def batch_of(seed: int, slot: int, sequence: int, ticket: Ticket | None, samples
     if ticket is None:
         indices = replacement(seed, slot, sequence, samples, batch_size)
     else:
-        indices = epoch_batch(seed, ticket.epoch, ticket.number, samples, batch_size)
+        # A copy, because the epoch's permutation is shared and read-only, at which `torch.from_numpy` warns.
+        indices = epoch_batch(seed, ticket.epoch, ticket.number, samples, batch_size).copy()
     return BatchRef(indices, gradient_seed(seed, slot, sequence))

@@ -108,7 +108,7 @@ BAD_FILES = [
     ("workload: digits\noptimizer: sgdd", "sgdd"),
     ("workload: digits\noptimizer: {name: sgd, lr: fast}", "lr"),
     ("workload: digits\noptimizer: {name: sgd, rl: 1}", "rl"),
-    ("workload: digits\nschedule: {name: step}", "schedule"),
+    ("workload: digits\nschedule: {name: step, period: 3}", "schedule"),
     ("workload: digits\nschedule: 3", "schedule"),
     ("workload: digits\nstragglers: 3", "stragglers"),
     ("workload: digits\nslow_servers: 3", "slow_servers"),

@@ -67,7 +67,7 @@ def test_a_workload_comes_with_settings_that_suit_it(psplatform: Command, launch
 def test_flags_describe_the_job(psplatform: Command, launch: Any) -> None:
     flags = (
         "--policy ssp -o bound=5 --workers 4 --max-workers 6 --shards 3 --lr 0.1 --momentum 0.5 --batch-size 16 "
-        "--sampling replacement --updates 50 --evaluate-every 10 --clip-norm 2 --schedule cosine --device cpu "
+        "--sampling replacement --updates 50 --evaluate-every 10 --clip-norm 2 --schedule step --device cpu "
         "--transport comms --seed 9 --store somewhere --stragglers factors:1,2 --slow-servers shards=0,seconds=1,chance=1"
     )
     result = psplatform("train", "mlp", "-w", "samples=100", *flags.split())

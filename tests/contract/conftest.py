@@ -1,4 +1,4 @@
-"""Seeded trouble for runs in memory: slow workers, kills, departures, late joiners, repeated and overtaking messages."""
+"""Seeded trouble for runs in memory: slow workers, kills, late joiners, messages that come twice or out of order."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def suffer(policy: Policy, trouble: Trouble) -> Outcome:
     """Run `policy` through `trouble`."""
     network = random.Random(f"network {trouble.seed}")
 
-    def deliver(sender: Role, to: Role, message: Any) -> list[float]:
+    def deliver(_sender: Role, _to: Role, _message: Any) -> list[float]:
         if not trouble.noisy:
             return [0.0]
         return [network.choice([0.0, 0.0, network.uniform(0, 2)]) for _ in range(network.choice([1, 1, 1, 2, 3]))]

@@ -1,4 +1,4 @@
-"""A shard's server: applies each gradient at most once, in the coordinator's order, and answers when it can."""
+"""A shard's server: applies each gradient at most once, in the coordinator's order."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.effects import COORDINATOR, Effect, Gather, Publish, Role, Send, Stage
-from psplatform.core.events import GatherDone, PullWithdrawn, StageDone
-from psplatform.core.messages import Applied, Commit, Contribution, Gathered, Proceed, Pull, Pulled, Refused
+from psplatform.core.effects import COORDINATOR, Effect, Gather, Publish, Send, Stage
+from psplatform.core.events import GatherDone, StageDone
+from psplatform.core.messages import Applied, Commit, Contribution, Gathered, Proceed, Refused
 from psplatform.core.server import Server
 
 
@@ -70,11 +70,18 @@ def test_one_position_is_in_hand_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("stray", [GatherDone(2, ()), StageDone(2), GatherDone(0, ()), StageDone(0)])
-def test_reports_of_a_position_that_is_not_in_hand_change_nothing(stray: Any) -> None:
+@pytest.mark.parametrize("clip", [True, False])
+def test_reports_of_a_position_that_is_not_in_hand_change_nothing(stray: Any, clip: bool) -> None:
     server = Server(0)
-    do(server, commit(1))
+    assert do(server, stray) == []
+    do(server, commit(1, clip=clip))
     assert do(server, stray) == []
     assert server.position == 0
+
+
+def test_norms_are_gathered_where_they_are_asked_for() -> None:
+    (gather, _) = do(Server(0), commit(1, norms=True))
+    assert gather == Gather(1, (Contribution("m0", 0, 1),), norms=True)
 
 
 # --- duplicates ---
@@ -112,6 +119,19 @@ def test_a_repeated_confirmation_has_the_norms_of_the_first() -> None:
     assert do(server, commit(1, norms=True)) == [Send(COORDINATOR, Applied(0, 1, 1, 1, (1.0, 2.0)))]
 
 
+def test_a_commit_of_long_ago_is_confirmed_without_its_norms_and_little_is_kept() -> None:
+    server = Server(0)
+    for position in range(1, 301):
+        do(server, Proceed(1, position, 0.5))
+        do(server, commit(position, clip=True))
+        do(server, GatherDone(position, (1.0,)))
+        do(server, StageDone(position))
+    assert do(server, commit(1, clip=True)) == [Send(COORDINATOR, Applied(0, 1, 1, 1, ()))]
+    assert do(server, commit(300, clip=True)) == [Send(COORDINATOR, Applied(0, 1, 300, 300, (1.0,)))]
+    assert len(server._confirmed) == 256
+    assert server._factors == server._pending == {}
+
+
 def test_a_gradient_that_was_applied_does_not_enter_another_commit() -> None:
     server = Server(0)
     apply(server, 1)
@@ -135,9 +155,10 @@ def test_the_dedupe_table_holds_the_last_sequence_applied_per_slot() -> None:
 def test_a_lower_term_is_refused_and_changes_nothing() -> None:
     server = Server(2, term=5)
     assert do(server, commit(1, term=4)) == [Send(COORDINATOR, Refused(2, 1, 5))]
+    do(server, commit(1, term=5, clip=True))
+    do(server, GatherDone(1, (4.0,)))
     assert do(server, Proceed(4, 1, 0.5)) == []
-    (_, stage) = do(server, commit(1, term=5))
-    assert stage == Stage(1, 1.0, 0.5)
+    assert do(server, Proceed(5, 1, 0.25)) == [Stage(1, 0.25, 0.5)]
 
 
 def test_a_commit_for_another_epoch_is_refused() -> None:
@@ -189,9 +210,26 @@ def test_a_repeated_factor_makes_no_second_step() -> None:
     do(server, CLIPPED)
     do(server, GatherDone(1, (4.0,)))
     do(server, Proceed(1, 1, 0.25))
-    assert do(server, Proceed(1, 1, 0.25)) == []
+    for repeated in (Proceed(1, 1, 0.25), GatherDone(1, (4.0,)), CLIPPED):
+        assert do(server, repeated) == []
     do(server, StageDone(1))
     assert do(server, Proceed(1, 1, 0.25)) == []
+    assert server._factors == {}
+
+
+def test_the_factor_of_a_later_commit_does_not_step_the_one_in_hand() -> None:
+    server = Server(0)
+    do(server, CLIPPED)
+    do(server, GatherDone(1, (4.0,)))
+    assert do(server, Proceed(1, 2, 0.5)) == []
+    assert do(server, Proceed(1, 1, 0.25)) == [Stage(1, 0.25, 0.5)]
+
+
+def test_repeated_norms_change_nothing() -> None:
+    server = Server(0)
+    do(server, CLIPPED)
+    do(server, GatherDone(1, (4.0,)))
+    assert do(server, GatherDone(1, (9.0,))) == []
 
 
 def test_a_commit_repeated_while_it_waits_for_its_factor_reports_its_norms_again() -> None:
@@ -201,49 +239,3 @@ def test_a_commit_repeated_while_it_waits_for_its_factor_reports_its_norms_again
     assert do(server, CLIPPED) == []
     do(server, GatherDone(1, (4.0,)))
     assert do(server, replace(CLIPPED, term=2)) == [Send(COORDINATOR, Gathered(0, 1, 1, (4.0,)))]
-
-
-# --- pulls ---
-
-
-def test_a_pull_of_a_visible_version_is_answered_at_once_with_the_newest() -> None:
-    server = Server(2, epoch=1)
-    apply(server, 1, 2)
-    assert do(server, Pull("w", 2, 9, 1)) == [Send(Role.member("w"), Pulled(2, 9, 2, 1))]
-
-
-def test_a_pull_of_a_later_version_is_parked_until_that_is_visible() -> None:
-    server = Server(0)
-    assert do(server, Pull("a", 0, 1, 1)) == []
-    assert do(server, Pull("b", 0, 1, 2)) == []
-    do(server, commit(1))
-    do(server, GatherDone(1, ()))
-    answers = [one for one in do(server, StageDone(1)) if isinstance(one, Send)][1:]
-    assert answers == [Send(Role.member("a"), Pulled(0, 1, 1, 1))]
-
-
-def test_a_version_is_published_before_anybody_is_told_of_it() -> None:
-    server = Server(0)
-    do(server, Pull("a", 0, 1, 1))
-    do(server, commit(1))
-    do(server, GatherDone(1, ()))
-    assert isinstance(do(server, StageDone(1))[0], Publish)
-
-
-def test_a_withdrawn_pull_is_not_answered() -> None:
-    server = Server(0)
-    do(server, Pull("a", 0, 1, 1))
-    assert do(server, PullWithdrawn("a", 1)) == []
-    assert do(server, PullWithdrawn("a", 1)) == []
-    do(server, commit(1))
-    do(server, GatherDone(1, ()))
-    assert messages(do(server, StageDone(1))) == [Applied(0, 1, 1, 1, ())]
-
-
-def test_a_repeated_pull_that_is_parked_is_answered_once() -> None:
-    server = Server(0)
-    do(server, Pull("a", 0, 1, 1))
-    do(server, Pull("a", 0, 1, 1))
-    do(server, commit(1))
-    do(server, GatherDone(1, ()))
-    assert messages(do(server, StageDone(1))).count(Pulled(0, 1, 1, 1)) == 1

@@ -165,12 +165,16 @@ def test_a_segment_whose_owner_died_while_making_it_is_swept(run_id: str, files_
 
 def test_an_owner_that_forgets_its_segment_frees_it(run_id: str, files_of: FilesOf) -> None:
     """The lock is held by the mapping alone: nothing of the file stays open beside it."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = _open_files()
     segment = Segment.create(run_id, "slab", 64)
     segment.remove()
     del segment
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert _open_files() == before
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def _full(folders: list[Path]) -> Callable[[int, int, int], None]:

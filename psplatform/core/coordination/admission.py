@@ -104,7 +104,7 @@ class Admission:
 
     def _stop_if_diverged(self) -> None:
         state, non_finite = self._state, self._commits.non_finite
-        if not non_finite or state.pool or self._ending.begun or not state.live:
+        if not non_finite or state.pool:
             return
         if any(member.slot not in non_finite for member in state.roster.members()):
             return

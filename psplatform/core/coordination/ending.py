@@ -119,6 +119,8 @@ class Ending:
         self._enter_draining("failed", str(failure.args[0]), failure)
         if self._failure is None:
             self._outcome, self._detail, self._failure = "failed", str(failure.args[0]), failure
+        elif self._failure is not failure:
+            self._state.log("note", text=str(failure.args[0]))
         self._finish()
 
     def begin(self, outcome: str, detail: str, failure: PsplatformError | None = None) -> None:

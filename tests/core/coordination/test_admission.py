@@ -200,6 +200,13 @@ def test_the_last_finite_worker_s_loss_reveals_that_all_others_diverged(open_sce
     assert failure(scene.lose("b")).slot == 0
 
 
+def test_a_finite_gradient_that_waits_in_the_pool_keeps_the_run_from_diverging(open_scene: Open) -> None:
+    """Its worker is dead, and everybody alive diverged: the round is committed and may mend it."""
+    scene = open_scene(BulkSynchronous()).join("a", "b").announce("a").lose("a").announce("b", **NAN)
+    assert running(scene)
+    assert [one.contributions[0].member for one in scene.sent(msg.Commit)] == ["a"]
+
+
 def test_the_worker_named_is_the_one_that_diverged_last(open_scene: Open) -> None:
     scene = open_scene().join("a", "b", "c")
     scene.announce("a", **NAN).announce("b", **NAN).announce("a", **INFINITE).lose("c")

@@ -11,7 +11,7 @@ import pytest
 
 from psplatform.core import messages as msg
 from psplatform.core.plan import Stop
-from psplatform.core.policy import Committed, Traits, View
+from psplatform.core.policy import Answer, Change, Committed, Traits, View, Worker, not_yet, yes
 from psplatform.jobs.schedules import StepDecay
 from psplatform.policies.asp import Asynchronous
 from psplatform.policies.bsp import BulkSynchronous
@@ -145,7 +145,7 @@ class Learning(Asynchronous):
 
     @property
     def traits(self) -> Traits:
-        return Traits(exact=False, mean_norm=self.norms)
+        return Traits(exact=False, mean_norm=self.norms, wakes=frozenset({Change.COMMIT}))
 
     def on_commit(self, commit: Committed, view: View) -> None:
         self.learned.append(commit)
@@ -175,6 +175,29 @@ def test_a_policy_learns_from_commits_in_their_order(open_scene: Open) -> None:
     scene.handle(msg.Applied(0, 1, 2, 2, (1.0,)))
     scene.handle(msg.Applied(0, 1, 1, 1, (4.0,)))
     assert [(one.position, one.mean_squared_norm) for one in policy.learned] == [(1, 4.0), (2, 1.0)]
+
+
+@dataclass
+class LearningToStart(Learning):
+    """Lets workers go on only when it has learned of the commit."""
+
+    norms: bool = True
+
+    def may_start(self, worker: Worker, view: View) -> Answer:
+        return yes("learned") if len(self.learned) == view.version else not_yet("nothing is known yet")
+
+
+def test_waiting_workers_are_looked_at_again_when_the_policy_has_learned(open_scene: Open) -> None:
+    scene = open_scene(LearningToStart()).join("a").announce("a")
+    assert scene.sent(msg.Release) == []
+    assert scene.show(1.0).addressed(msg.Release) == ["a"]
+
+
+def test_the_batch_of_an_applied_gradient_is_not_dealt_again(open_scene: Open) -> None:
+    scene = open_scene(deal_epochs=True).join("a").announce("a")
+    assert [one.ticket for one in scene.sent(msg.Release)] == [msg.Ticket(0, 1)]
+    scene.coordinator.state.give_back(0, 1)
+    assert [one.ticket for one in scene.announce("a").sent(msg.Release)] == [msg.Ticket(0, 2)]
 
 
 def test_the_loss_of_a_commit_is_the_mean_over_its_gradients(gradient: Callable[..., Any]) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from psplatform.core import messages as msg
 from psplatform.core.plan import Stop
+from psplatform.core.policy import Traits
+from psplatform.policies.asp import Asynchronous
 from psplatform.policies.backup import BackupWorkers
 
 Open = Callable[..., Any]
@@ -67,6 +70,21 @@ def test_aborted_computations_of_the_lost_are_forgotten(scene: Any) -> None:
     scene.lose("a")
     scene.handle(msg.Aborted("a", 1, 0.5))
     assert scene.logged("aborted") == []
+
+
+@dataclass
+class Restless(Asynchronous):
+    """Applies at once, interrupts everybody else each time, and depends on no other change."""
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(exact=False, interrupt=True, wakes=frozenset())
+
+
+def test_whoever_was_aborted_is_looked_at_whatever_else_the_policy_depends_on(open_scene: Open) -> None:
+    scene = open_scene(Restless()).join("a", "b").announce("a")
+    assert scene.addressed(msg.Abort) == ["b"]
+    assert scene.addressed(msg.Release) == ["a", "b"]
 
 
 def test_the_last_commit_aborts_and_stops(open_scene: Open) -> None:

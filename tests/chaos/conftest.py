@@ -1,0 +1,229 @@
+"""A Dask cluster of real processes, started as users start it, that tests may hurt."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from distributed import Client
+
+import psplatform as ps
+from psplatform.errors import PsplatformError
+from psplatform.runtime.segments import _folders
+from psplatform.telemetry.reader import LogReader
+
+LIMIT_S: Final = 60.0
+WORKERS: Final = 5
+Record = dict[str, Any]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.chaos)
+
+
+def wait_until(condition: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {limit_s:g} s: {what}")
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def until() -> Callable[..., None]:
+    """Wait until something holds; fail with words if it does not within the limit."""
+    return wait_until
+
+
+class Cluster:
+    """A scheduler and Dask workers, each a process of this test's own; `end` ends them all, by their ids."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._output = (folder / "output.txt").open("w")
+        self._file = folder / "scheduler.json"
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.clients: list[Client] = []
+        self.scheduler = self._dask("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", self._file)
+        wait_until(self._file.exists, "the scheduler listens")
+        self.client = self.connect()
+        self.address: str = self.client.scheduler.address
+
+    def _dask(self, *arguments: object) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "dask", *(str(one) for one in arguments)]
+        quiet = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+        return subprocess.Popen([*command, *quiet], cwd=self._folder, stdout=self._output, stderr=self._output)
+
+    def connect(self) -> Client:
+        """Return another client, closed with the cluster."""
+        client = Client(scheduler_file=str(self._file), timeout=LIMIT_S, set_as_default=False, direct_to_workers=True)
+        self.clients.append(client)
+        return client
+
+    def start_worker(self) -> subprocess.Popen[bytes]:
+        """Start another Dask worker."""
+        settings = ["--host", "127.0.0.1", "--no-nanny", "--nthreads", "1", "--memory-limit", "0"]
+        worker = self._dask("worker", self.address, *settings)
+        self.workers.append(worker)
+        return worker
+
+    def repair(self, count: int = WORKERS) -> None:
+        """Wake whom a test has stopped, replace whom it has killed, and wait until the scheduler knows them all."""
+        for worker in self.workers:
+            with contextlib.suppress(ProcessLookupError):
+                worker.send_signal(signal.SIGCONT)
+        self.workers = [worker for worker in self.workers if worker.poll() is None]
+        while len(self.workers) < count:
+            self.start_worker()
+        for extra in self.workers[count:]:
+            extra.kill()
+            extra.wait(LIMIT_S)
+        self.workers = self.workers[:count]
+        pids = {worker.pid for worker in self.workers}
+        wait_until(lambda: set(self.pids().values()) == pids, f"{count} Dask workers are there")
+
+    def pids(self) -> dict[str, int]:
+        """Return the process id of each Dask worker that answers, by address."""
+        found = self.client.run(os.getpid, on_error="return")
+        return {address: pid for address, pid in found.items() if isinstance(pid, int)}
+
+    def end(self) -> None:
+        """End every process."""
+        for client in self.clients:
+            with contextlib.suppress(OSError, TimeoutError):
+                client.close(timeout=2)
+        for process in [*self.workers, self.scheduler]:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait(LIMIT_S)
+        self._output.close()
+
+
+@pytest.fixture
+def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Cluster]]:
+    """Start a cluster for one test alone."""
+    clusters: list[Cluster] = []
+
+    def make() -> Cluster:
+        clusters.append(Cluster(tmp_path_factory.mktemp("cluster")))
+        return clusters[-1]
+
+    yield make
+    for cluster in clusters:
+        cluster.end()
+
+
+@pytest.fixture(scope="session")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Start a cluster that several tests use one after the other."""
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.end()
+
+
+@pytest.fixture
+def cluster(lasting: Cluster) -> Cluster:
+    """Return a cluster of five Dask workers in good health."""
+    lasting.repair()
+    return lasting
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[..., ps.Job]:
+    """Describe a run that goes on until it is stopped, each iteration of which takes a hundredth of a second."""
+
+    def make(**fields: Any) -> ps.Job:
+        known = {
+            "workload": "mlp",
+            "options": {"samples": 2000},
+            "workers": 2,
+            "shards": 2,
+            "stop": ps.Stop(updates=10**9),
+            "stragglers": "constant:seconds=0.01",
+            "evaluate_every": None,
+            "torch_threads": 1,
+            "store": str(tmp_path / "run.zarr"),
+        }
+        return ps.Job(**{**known, **fields})
+
+    return make
+
+
+@pytest.fixture
+def start(job: Callable[..., ps.Job]) -> Iterator[Callable[..., ps.Run]]:
+    """Start a run on a cluster; it is stopped when the test ends, if it still can be."""
+    runs: list[ps.Run] = []
+
+    def begin(cluster: Cluster, **fields: Any) -> ps.Run:
+        run = ps.train(job(**fields), cluster.client)
+        runs.append(run)
+        return run
+
+    yield begin
+    for run in runs:
+        with contextlib.suppress(PsplatformError, TimeoutError, OSError):
+            run.stop("the test is over")
+            run.wait(LIMIT_S)
+        run.close()
+
+
+def read_log(store: str, kind: str | None = None) -> list[Record]:
+    records = [record for records, _ in LogReader(store).iter_from() for record in records]
+    return [record for record in records if kind in (None, record["kind"])]
+
+
+@pytest.fixture
+def log() -> Callable[..., list[Record]]:
+    """Read the event log in a store, one kind of record or all of them."""
+    return read_log
+
+
+@pytest.fixture
+def reaches() -> Callable[..., None]:
+    """Wait until the log in a store shows so many updates more than now."""
+
+    def wait(store: str, updates: int) -> None:
+        def version() -> int:
+            return max((record["version"] for record in read_log(store, "commit")), default=0)
+
+        wanted = version() + updates
+        wait_until(lambda: version() >= wanted, f"the log reaches version {wanted}")
+
+    return wait
+
+
+@pytest.fixture
+def segments() -> Callable[[str], list[Path]]:
+    """List what lies in shared memory under a run's id."""
+    return lambda run: [path for folder in _folders() for path in folder.glob(f"*{run}*")]
+
+
+@pytest.fixture
+def psplatform(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start the command line as a process of its own, which ends with the test at the latest."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", "from psplatform.cli.main import main; main()"]
+        text = [str(one) for one in arguments]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen([*command, *text], cwd=tmp_path, stdout=pipe, stderr=pipe, text=True)
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate(timeout=LIMIT_S)

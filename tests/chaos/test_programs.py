@@ -1,0 +1,71 @@
+"""Programs that start runs: what becomes of a run without the one that started it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psplatform as ps
+from psplatform.runtime.run import runs_on
+
+Start = Callable[..., ps.Run]
+Command = Callable[..., "subprocess.Popen[str]"]
+Reaches = Callable[[str, int], None]
+Until = Callable[..., None]
+LIMIT_S = 60.0
+
+FLAGS = "-w samples=2000 --workers 2 --shards 2 --updates 1000000000 --stragglers constant:seconds=0.01".split()
+
+
+def test_a_run_outlives_the_program_that_started_it(
+    cluster: Any, psplatform: Command, reaches: Reaches, until: Until, tmp_path: Path
+) -> None:
+    """SIGKILL of `psplatform train`: the run goes on, and another program attaches to it and stops it in good order."""
+    store = tmp_path / "run.zarr"
+    program = psplatform("train", "mlp", "--scheduler", cluster.address, "--store", store, *FLAGS)
+    until((store / "log").exists, "the run has begun")
+    reaches(str(store), 10)
+    program.send_signal(signal.SIGKILL)
+    program.wait(LIMIT_S)
+    reaches(str(store), 50)
+    stopping = psplatform("attach", store, "--stop", "--json")
+    output, errors = stopping.communicate(timeout=LIMIT_S)
+    assert stopping.returncode == 0, errors
+    summary = json.loads(output.splitlines()[-1])
+    assert (summary["outcome"], summary["detail"]) == ("stopped", "stopped by psplatform attach --stop")
+    assert summary["updates"] >= 60
+    until(lambda: runs_on(cluster.client) == [], "the run is gone from the scheduler")
+
+
+def test_a_run_beside_a_killed_one_is_untouched(
+    cluster: Any, start: Start, psplatform: Command, reaches: Reaches, until: Until, tmp_path: Path
+) -> None:
+    """The program of the one is killed, the other comes to its end; each keeps to its own store."""
+    store = tmp_path / "killed.zarr"
+    run = start(cluster, stop=ps.Stop(updates=300))
+    program = psplatform("train", "mlp", "--scheduler", cluster.address, "--store", store, *FLAGS)
+    until((store / "log").exists, "the other run has begun")
+    program.send_signal(signal.SIGKILL)
+    assert run.wait(LIMIT_S)["updates"] == 300
+    reaches(str(store), 10)
+    (other,) = runs_on(cluster.client)
+    ps.attach(other, cluster.client).stop("the test is over")
+    until(lambda: runs_on(cluster.client) == [], "the other run is over")
+    assert run.parameters()[1] == 300
+
+
+def test_a_scheduler_where_nobody_listens_is_refused(psplatform: Command, tmp_path: Path) -> None:
+    """Exit code 2 and one sentence with the address and the remedy; no store is made."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+    program = psplatform("train", "mlp", "--scheduler", address)
+    _, errors = program.communicate(timeout=LIMIT_S)
+    assert program.returncode == 2
+    assert f"Error: no scheduler answers at {address}; start one with `dask scheduler`" in errors
+    assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []

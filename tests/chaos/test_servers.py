@@ -1,0 +1,103 @@
+"""Servers, the coordinator and whole clusters that die: runs end with a word, hosts are left clean."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import psplatform as ps
+from psplatform.errors import ClusterError
+from psplatform.replication.store import describe_run
+from psplatform.runtime.placement import Placement, place
+from psplatform.runtime.preflight import processes_of
+
+Start = Callable[..., ps.Run]
+Log = Callable[..., list[dict[str, Any]]]
+Until = Callable[..., None]
+Reaches = Callable[[str, int], None]
+Segments = Callable[[str], list[Path]]
+LIMIT_S = 60.0
+
+
+def placement_on(cluster: Any) -> Placement:
+    """Return where the roles of a run of two workers and two shards go."""
+    return place(cluster.client.sync(processes_of, cluster.client), workers=2, shards=2)
+
+
+def test_a_killed_server_ends_the_run(
+    cluster: Any, start: Start, log: Log, reaches: Reaches, until: Until, segments: Segments
+) -> None:
+    """With the shard and the address; nobody waits for it, and nothing of the run stays behind."""
+    address = placement_on(cluster).servers[1]
+    pid = cluster.pids()[address]
+    run = start(cluster)
+    reaches(run.store, 10)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ClusterError, match=f"the server of shard 1 at {address} is lost") as caught:
+        run.wait(LIMIT_S)
+    assert caught.value.peer == address
+    assert describe_run(run.store)["outcome"] == "failed"
+    assert log(run.store, "finished")[0]["outcome"] == "failed"
+    until(lambda: segments(run.run) == [], "the segments of the run, the killed server's included, are gone")
+
+
+def test_a_killed_coordinator_ends_the_run(
+    cluster: Any, start: Start, reaches: Reaches, until: Until, segments: Segments
+) -> None:
+    """Whoever waits for the run is told how far its log goes; the others notice and let go of everything."""
+    address = placement_on(cluster).coordinator
+    pid = cluster.pids()[address]
+    run = start(cluster, worker_lease_s=2, server_lease_s=2)
+    reaches(run.store, 10)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ClusterError, match=f"the coordinator of run {run.run} is gone; its log ends at version"):
+        run.wait(LIMIT_S)
+    assert run.metrics()["updates"] >= 10
+    remaining = f"shard{placement_on_shard(address)}"
+    until(
+        lambda: all(remaining in path.name for path in segments(run.run)),
+        "the living have removed their segments, and only the killed server's is left",
+    )
+
+
+def placement_on_shard(_address: str) -> int:
+    return 0  # the coordinator shares a process with the first server
+
+
+def test_after_everything_was_killed_the_store_is_readable_and_the_next_run_cleans_up(
+    new_cluster: Callable[[], Any],
+    start: Start,
+    reaches: Reaches,
+    until: Until,
+    segments: Segments,
+    psplatform: Callable[..., subprocess.Popen[str]],
+    tmp_path: Path,
+) -> None:
+    """Nobody was left to remove what lay in shared memory; the log is there to its last flush."""
+    dead = new_cluster()
+    dead.repair(2)
+    run = start(dead)
+    reaches(run.store, 10)
+    for process in [dead.scheduler, *dead.workers]:
+        process.kill()
+        process.wait(LIMIT_S)
+    assert len(segments(run.run)) == 4
+    showing = psplatform("runs", run.store, "--json")
+    output, errors = showing.communicate(timeout=LIMIT_S)
+    assert showing.returncode == 0, errors
+    summary = json.loads(output.splitlines()[-1])
+    assert (summary["run"], summary["outcome"]) == (run.run, None)
+    assert summary["updates"] >= 10
+    living = new_cluster()
+    living.repair(2)
+    after = start(living, store=str(tmp_path / "next.zarr"), stop=ps.Stop(updates=5))
+    after.wait(LIMIT_S)
+    assert segments(run.run) == []
+    until(lambda: segments(after.run) == [], "the next run has left nothing either")

@@ -1,0 +1,260 @@
+"""How runs end, and what is left of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from distributed import Client
+from torch import nn
+
+import psplatform as ps
+from psplatform.errors import ClusterError, ConfigurationError, DivergedError, StoreError, UserCodeError
+from psplatform.replication.store import describe_run
+from psplatform.runtime.run import runs_on
+
+Start = Callable[..., ps.Run]
+Log = Callable[..., list[dict[str, Any]]]
+Until = Callable[..., None]
+Fields = dict[str, Any]
+LIMIT_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _sent_whole(by_value: Callable[[str], None]) -> None:
+    by_value(__name__)
+
+
+def names_of(client: Client, run: str) -> set[str]:
+    """Return what the scheduler knows under a run's id: clients, tasks and published names."""
+
+    def known(dask_scheduler: Any) -> list[str]:
+        return [str(name) for name in [*dask_scheduler.clients, *dask_scheduler.tasks]]
+
+    names = {name for name in [*client.run_on_scheduler(known), *client.list_datasets()] if run in name}
+    return names - {f"published-psplatform-{run}"}  # Dask keeps the name of what was once published
+
+
+def pids(client: Client) -> dict[str, int]:
+    import os
+
+    return dict(client.run(os.getpid))
+
+
+def accuracy(module: nn.Module, data: Any) -> float:
+    inputs, targets = data
+    with torch.no_grad():
+        return float((module.eval()(inputs).argmax(1) == targets).float().mean())
+
+
+def test_the_version_that_reached_the_target_is_kept(start: Start, log: Log, small: Fields) -> None:
+    """Although training went on while it was measured."""
+    run = start(**{**small, "stop": ps.Stop(target_accuracy=0.7, updates=5000), "evaluate_every": 5})
+    summary = run.wait(LIMIT_S)
+    reached = [one for one in log(run, "evaluated") if one["accuracy"] >= 0.7]
+    (ending,) = log(run, "finished")
+    assert summary["outcome"] == ending["outcome"] == "reached target"
+    assert ending["version"] == reached[0]["version"] == run.parameters()[1]
+    assert accuracy(run.model(), small["test"]()) == pytest.approx(reached[0]["accuracy"], abs=1e-6)
+
+
+def test_the_model_of_a_run_is_a_working_module(start: Start, small: Fields) -> None:
+    """Of the user's class, with the parameters of the last version."""
+    run = start(**small)
+    run.wait(LIMIT_S)
+    module = run.model()
+    assert isinstance(module, nn.Sequential)
+    assert module(torch.zeros(3, 2)).shape == (3, 2)
+    arrays, version = run.parameters()
+    assert version == 20
+    assert {name: tensor.numpy().tobytes() for name, tensor in module.state_dict().items()} == {
+        name: array.tobytes() for name, array in arrays.items()
+    }
+
+
+def normalised() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def test_buffers_are_trained_and_saved_like_parameters(start: Start, small: Fields) -> None:
+    """A model with batch norm: its running statistics and its counter of batches are those of training."""
+    run = start(**{**small, "model": normalised})
+    run.wait(LIMIT_S)
+    state = run.model().state_dict()
+    assert int(state["1.num_batches_tracked"]) == 20
+    assert state["1.num_batches_tracked"].shape == ()
+    assert state["1.running_mean"].abs().sum() > 0
+
+
+def test_a_run_can_be_stopped(start: Start, small: Fields, until: Until) -> None:
+    """In good order: the model is saved, the summary says who asked."""
+    run = start(**{**small, "stop": ps.Stop(updates=10**9)})
+    until(lambda: run.metrics()["updates"] > 0, "the first update")
+    run.stop("seen enough")
+    summary = run.wait(LIMIT_S)
+    assert (summary["outcome"], summary["detail"]) == ("stopped", "seen enough")
+    assert run.parameters()[1] > 0
+    run.stop("again")
+    assert run.metrics()["detail"] == "seen enough"
+
+
+def test_a_run_can_be_stopped_while_it_starts(start: Start, small: Fields, client: Client, until: Until) -> None:
+    """It ends at once, and nothing of it remains."""
+    run = start(**{**small, "stop": ps.Stop(updates=10**9)})
+    run.stop("changed my mind")
+    with contextlib.suppress(ClusterError):  # a run that had already begun ends well
+        run.wait(LIMIT_S)
+    assert "changed my mind" in str(describe_run(run.store))
+    run.close()
+    until(lambda: names_of(client, run.run) == set(), "the run's names are gone from the scheduler")
+
+
+def test_when_waiting_ends_everything_is_written(start: Start, log: Log, small: Fields) -> None:
+    """The log to its last record, the outcome in the store."""
+    run = start(**small)
+    run.wait(LIMIT_S)
+    assert log(run)[-1]["kind"] in ("finished", "left")
+    assert len(log(run, "finished")) == 1
+    assert describe_run(run.store)["outcome"] == "updates"
+
+
+def test_a_round_without_a_finite_gradient_ends_the_run(start: Start, log: Log, small: Fields) -> None:
+    """With the slot, version and loss that show it; the log is complete up to there."""
+    run = start(**{**small, "optimizer": ps.SGD(lr=1e30), "stop": ps.Stop(updates=1000)})
+    with pytest.raises(DivergedError, match="lower the learning rate or clip the gradient norm") as caught:
+        run.wait(LIMIT_S)
+    assert caught.value.version >= 1
+    assert {one["reason"] for one in log(run, "dropped")} >= {"non-finite"}
+    (ending,) = log(run, "finished")
+    assert ending["outcome"] == "failed"
+    assert describe_run(run.store)["outcome"] == "failed"
+
+
+def grumpy_loss(output: Any, target: Any) -> Any:
+    if not torch.is_grad_enabled() or output.detach().abs().max() < 1e9:
+        return nn.functional.cross_entropy(output, target)
+    raise ArithmeticError("far too large")
+
+
+def raising_on_evaluation(output: Any, target: Any) -> Any:
+    if not torch.is_grad_enabled():
+        raise LookupError("no such class")
+    return nn.functional.cross_entropy(output, target)
+
+
+@pytest.mark.parametrize(
+    ("loss", "function", "kind"),
+    [(grumpy_loss, "in grumpy_loss", "ArithmeticError"), (raising_on_evaluation, "raising_on_eval", "LookupError")],
+)
+def test_a_bug_in_the_users_code_ends_the_run_with_its_traceback(
+    start: Start, small: Fields, client: Client, loss: Any, function: str, kind: str
+) -> None:
+    """In mid-training or while evaluating; it is never mistaken for a lost worker, and every Dask worker lives on."""
+    before = pids(client)
+    run = start(**{**small, "loss": loss, "optimizer": ps.SGD(lr=1e10), "evaluate_every": 5})
+    with pytest.raises(UserCodeError) as caught:
+        run.wait(LIMIT_S)
+    assert caught.value.kind == kind
+    assert function in caught.value.user_traceback
+    assert describe_run(run.store)["outcome"] == "failed"
+    assert pids(client) == before
+
+
+def test_a_bug_that_shows_at_the_first_gradient_starts_nothing(
+    start: Start, small: Fields, client: Client, tmp_path: Path
+) -> None:
+    """Neither a server nor a store."""
+
+    def wrong(output: Any, target: Any) -> Any:
+        return nn.functional.cross_entropy(output, target[:-1])
+
+    with pytest.raises(UserCodeError, match="ValueError in the user's code while computing a first gradient"):
+        start(**{**small, "loss": wrong})
+    assert list(tmp_path.iterdir()) == []
+    assert runs_on(client) == []
+
+
+@pytest.mark.parametrize("transport", ["auto", "comms"])
+def test_a_run_leaves_nothing_in_shared_memory(
+    start: Start, small: Fields, until: Until, segments: Callable[[str], list[Path]], transport: str
+) -> None:
+    """While it goes on there are segments, those of the shards at least; when it is over there are none."""
+    run = start(**{**small, "transport": transport, "stop": ps.Stop(updates=10**9)})
+    until(lambda: run.metrics()["updates"] > 0, "the first update")
+    slabs = [path for path in segments(run.run) if "slab" in path.name]
+    assert len(slabs) == (2 if transport == "auto" else 0)
+    assert len(segments(run.run)) == 2 + len(slabs)
+    run.stop("seen enough")
+    run.wait(LIMIT_S)
+    until(lambda: segments(run.run) == [], "the segments of the run are gone")
+
+
+def test_a_run_leaves_nothing_on_the_cluster(start: Start, small: Fields, client: Client, until: Until) -> None:
+    """No actor, no published name, no client of its own."""
+
+    run = start(**{**small, "stop": ps.Stop(updates=10**9)})
+    until(lambda: run.metrics()["updates"] > 0, "the first update")
+    assert names_of(client, run.run)
+    run.stop("seen enough")
+    run.wait(LIMIT_S)
+    run.close()
+    until(lambda: names_of(client, run.run) == set(), "the run's names are gone from the scheduler")
+
+
+def test_another_client_attaches_to_a_run_and_stops_it(
+    start: Start, small: Fields, client: Client, until: Until
+) -> None:
+    """By its id or by its store; the first client is told by waiting as usual."""
+    run = start(**{**small, "stop": ps.Stop(updates=10**9)})
+    until(lambda: run.metrics()["updates"] > 0, "the first update")
+    with Client(client.scheduler.address, set_as_default=False, direct_to_workers=True) as other:
+        by_id = ps.attach(run.run, other)
+        by_store = ps.attach(run.store)
+        assert by_id.store == by_store.store == run.store
+        assert by_store.metrics()["run"] == run.run
+        by_id.stop("by another")
+        assert by_store.wait(LIMIT_S)["detail"] == "by another"
+        assert by_id.wait(LIMIT_S)["detail"] == "by another"
+        by_store.close()
+        with pytest.raises(ConfigurationError, match=r"no run 'digits-x' on this cluster \(there are: "):
+            ps.attach("digits-x", other)
+    assert run.wait(LIMIT_S)["detail"] == "by another"
+
+
+def test_a_store_that_the_processes_cannot_see_is_refused(start: Start, small: Fields, client: Client) -> None:
+    """The memory of this process is no place for a run that others compute."""
+    with pytest.raises(StoreError, match=r"the Dask worker tcp://.* does not see it: memory://here/run\.zarr; choose"):
+        start(**{**small, "store": "memory://here/run.zarr"})
+    with pytest.raises(StoreError, match="there is no run"):
+        describe_run("memory://here/run.zarr")
+    assert runs_on(client) == []
+
+
+def test_another_version_of_psplatform_on_a_dask_worker_is_refused(
+    start: Start, small: Fields, client: Client, tmp_path: Path
+) -> None:
+    """Before anything is started, with the address and both versions."""
+
+    def pretend(version: str) -> None:
+        import psplatform
+
+        psplatform.__version__ = version
+
+    address = max(pids(client))
+    client.run(pretend, "0.0.7", workers=[address])
+    try:
+        with pytest.raises(ConfigurationError, match=f"{address} has psplatform 0.0.7, not {ps.__version__}"):
+            start(**small)
+    finally:
+        client.run(pretend, ps.__version__, workers=[address])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_workers_than_processes_are_refused(start: Start, small: Fields, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="needs 9 Dask workers .* has 5; start 4 more"):
+        start(**{**small, "workers": 9})
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,101 @@
+"""Aborts: confirmed when nobody computes any more, with how long that took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from psplatform.core import messages as msg
+from psplatform.core.effects import CancelCompute
+from psplatform.core.events import ComputeAborted, Computed, Reachable
+from psplatform.core.session import Activity
+
+Fresh = Callable[..., Any]
+FIGURES = {"samples": 4, "loss": 0.5, "squared_norm": 2.0, "seconds": 0.75}
+
+
+# --- aborts ---
+
+
+def test_an_abort_while_pulling_ends_the_pull_at_once(brought_to: Fresh) -> None:
+    worker = brought_to(Activity.PULLING)
+    pulls = worker.pulls()
+    worker.handle(msg.Abort(1, 5))
+    assert worker.sent[-1] == msg.Aborted("w", 5, 0.0)
+    assert worker.activity is Activity.WAITING
+    worker.handle(msg.Pulled(0, pulls[0].request, 0, 1))
+    worker.handle(msg.Pulled(1, pulls[1].request, 0, 1))
+    assert worker.activity is Activity.WAITING
+
+
+def test_an_abort_while_computing_is_confirmed_with_its_latency_when_the_computation_has_stopped(
+    brought_to: Fresh,
+) -> None:
+    worker = brought_to(Activity.COMPUTING)
+    assert worker.handle(msg.Abort(1, 5)) == [CancelCompute(5)]
+    assert worker.messages(msg.Aborted) == []
+    worker.handle(ComputeAborted(5), after=0.5)
+    assert worker.messages(msg.Aborted) == [msg.Aborted("w", 5, 0.5)]
+    assert worker.activity is Activity.WAITING
+
+
+def test_a_gradient_that_was_done_before_the_abort_could_stop_it_is_not_exposed(brought_to: Fresh) -> None:
+    worker = brought_to(Activity.ABORTING)
+    worker.computed(5, after=0.5)
+    assert worker.sent[-1] == msg.Aborted("w", 5, 0.5)
+    worker.handle(ComputeAborted(5))
+    assert worker.messages(msg.Aborted) == [msg.Aborted("w", 5, 0.5)]
+
+
+def test_an_abort_while_exposing_is_confirmed_when_nobody_writes_any_more(brought_to: Fresh) -> None:
+    worker = brought_to(Activity.EXPOSING)
+    assert worker.handle(msg.Abort(1, 5)) == []
+    worker.handle(Reachable(5), after=0.25)
+    assert worker.messages(msg.Aborted) == [msg.Aborted("w", 5, 0.25)]
+    assert worker.messages(msg.Announce) == []
+
+
+def test_an_abort_of_a_gradient_that_is_announced_changes_nothing(brought_to: Fresh) -> None:
+    worker = brought_to(Activity.EXPOSING)
+    worker.handle(Reachable(5))
+    assert worker.handle(msg.Abort(1, 5)) == []
+    assert worker.release(6).activity is Activity.PULLING
+
+
+def test_a_repeated_abort_does_not_shorten_the_latency(brought_to: Fresh) -> None:
+    worker = brought_to(Activity.ABORTING)
+    assert worker.handle(msg.Abort(1, 5), after=1.0) == []
+    worker.handle(ComputeAborted(5), after=1.0)
+    assert worker.messages(msg.Aborted) == [msg.Aborted("w", 5, 2.0)]
+
+
+def test_an_abort_of_a_release_that_is_kept_forgets_it(brought_to: Fresh) -> None:
+    """The model moved on twice while the first computation was still stopping."""
+    worker = brought_to(Activity.ABORTING)
+    worker.release(6, 1)
+    worker.handle(msg.Abort(1, 6))
+    assert worker.sent[-1] == msg.Aborted("w", 6, 0.0)
+    worker.release(7, 2)
+    worker.handle(ComputeAborted(5))
+    assert [pull.version for pull in worker.pulls()] == [2, 2]
+
+
+def test_an_abort_that_overtakes_its_release_prevents_it(brought_to: Fresh) -> None:
+    worker = brought_to(Activity.WAITING)
+    worker.handle(msg.Abort(1, 5))
+    assert worker.messages(msg.Aborted) == [msg.Aborted("w", 5, 0.0)]
+    assert worker.release(5).activity is Activity.WAITING
+    worker.handle(msg.Abort(1, 5))
+    assert len(worker.messages(msg.Aborted)) == 1
+    assert worker.release(6).activity is Activity.PULLING
+
+
+def test_results_of_an_aborted_computation_do_not_touch_the_next_one(brought_to: Fresh) -> None:
+    worker = brought_to(Activity.ABORTING)
+    worker.release(6)
+    worker.handle(ComputeAborted(5))
+    worker.serve()
+    assert worker.activity is Activity.COMPUTING
+    for stale in (ComputeAborted(5), Computed(5, **FIGURES), Reachable(5), msg.Abort(1, 5)):
+        assert worker.handle(stale) == []
+    assert worker.activity is Activity.COMPUTING

@@ -1,0 +1,63 @@
+"""A shard's server answers a pull as soon as the version is visible, and never before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psplatform.core.effects import Effect, Publish, Role, Send
+from psplatform.core.events import GatherDone, PullWithdrawn, StageDone
+from psplatform.core.messages import Applied, Commit, Contribution, Pull, Pulled
+from psplatform.core.server import Server
+
+
+def do(server: Server, event: Any) -> list[Effect]:
+    return server.handle(event, 0.0)
+
+
+def messages(effects: list[Effect]) -> list[Any]:
+    return [one.message for one in effects if isinstance(one, Send)]
+
+
+def apply_next(server: Server) -> list[Effect]:
+    """Make the next version visible; return what the server does then."""
+    position = server.position + 1
+    do(server, Commit(1, 1, position, position, (Contribution("m0", 0, position),), rate=0.5))
+    do(server, GatherDone(position, ()))
+    return do(server, StageDone(position))
+
+
+def test_a_pull_of_a_visible_version_is_answered_at_once_with_the_newest() -> None:
+    server = Server(2, epoch=1)
+    apply_next(server)
+    apply_next(server)
+    for version in (0, 1, 2):
+        assert do(server, Pull("w", 2, 9, version)) == [Send(Role.member("w"), Pulled(2, 9, 2, 1))]
+
+
+def test_a_pull_of_a_later_version_is_parked_until_that_is_visible() -> None:
+    server = Server(0)
+    assert do(server, Pull("a", 0, 1, 1)) == []
+    assert do(server, Pull("b", 0, 1, 2)) == []
+    answers = [one for one in apply_next(server) if isinstance(one, Send)][1:]
+    assert answers == [Send(Role.member("a"), Pulled(0, 1, 1, 1))]
+
+
+def test_a_version_is_published_before_anybody_is_told_of_it() -> None:
+    server = Server(0)
+    do(server, Pull("a", 0, 1, 1))
+    assert isinstance(apply_next(server)[0], Publish)
+
+
+def test_a_withdrawn_pull_is_not_answered() -> None:
+    server = Server(0)
+    do(server, Pull("a", 0, 1, 1))
+    assert do(server, PullWithdrawn("a", 1)) == []
+    assert do(server, PullWithdrawn("a", 1)) == []
+    assert messages(apply_next(server)) == [Applied(0, 1, 1, 1, ())]
+
+
+def test_a_repeated_pull_that_is_parked_is_answered_once() -> None:
+    server = Server(0)
+    do(server, Pull("a", 0, 1, 1))
+    do(server, Pull("a", 0, 1, 1))
+    assert messages(apply_next(server)).count(Pulled(0, 1, 1, 1)) == 1
