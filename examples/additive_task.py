@@ -5,7 +5,6 @@
 The rule is MacQueen's (Some methods for classification and analysis of multivariate observations, 1967): every point
 moves the mean of the cluster it is nearest to.  Additions commute, so nobody waits for anybody.
 """
-# ruff: noqa: T201  (a program prints what it found)
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 ``python examples/own_model.py [SCHEDULER]``; without a scheduler's address, a cluster on this machine is made.
 """
-# ruff: noqa: T201  (a program prints what it found)
 
 from __future__ import annotations
 

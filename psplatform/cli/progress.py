@@ -84,7 +84,7 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     staleness = summary["staleness"]
     applied, gradients = summary["applied"], summary["gradients"]
     rows = [
-        ("outcome", f"{summary['outcome']} ({summary['detail']})"),
+        ("outcome", _outcome(summary)),
         ("accuracy", f"{_number(summary['accuracy'])} on held-out data"),
         ("loss", f"{_number(summary['loss'])} in training, {_number(summary['evaluation_loss'])} held out"),
         ("time", f"{summary['seconds']:.1f} s, {summary['updates_per_second']:.1f} updates per second"),
@@ -98,6 +98,12 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     rows += [("incident", f"{one['at']:.1f} s: {one['text']}") for one in summary["incidents"][-5:]]
     return rows
+
+
+def _outcome(summary: dict[str, Any]) -> str:
+    if summary["outcome"] is None:
+        return "open: the log has no end; the run goes on, or its cluster was lost"
+    return f"{summary['outcome']} ({summary['detail']})"
 
 
 def _number(value: float | None) -> str:

@@ -94,7 +94,6 @@ class WorkerSession:
         return self._handlers[type(event)](event)
 
     def _on_begin(self, event: Begin) -> list[Effect]:
-        self._since = self._now
         return [Send(COORDINATOR, msg.Join(self.member, self.process))]
 
     def _on_welcome(self, message: msg.Welcome) -> list[Effect]:
@@ -128,7 +127,6 @@ class WorkerSession:
         if again or self._pulling.label is None or self._release is None:
             return again
         self._pull_s = self._now - self._since
-        self._since = self._now
         self.activity = Activity.COMPUTING
         return [Compute(self.slot, self._release.sequence, self._release.ticket)]
 

@@ -51,6 +51,10 @@ async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadl
     except OSError as error:
         _stay_cancelled()
         raise PeerLost(f"{peer.address} is gone ({error})", peer=peer.address) from error
+    except RuntimeError as error:
+        # Dask closed this process's own connections: its scheduler is gone, or it ends.
+        _stay_cancelled()
+        raise PeerLost(f"cannot reach {peer.address} any more ({error})", peer=peer.address) from error
     except (KeyError, AttributeError) as error:
         # Dask has no such actor: not yet, no longer, or only its name while it is being made.
         raise PeerLost(f"{peer.address} has no {peer.key}", peer=peer.address) from error

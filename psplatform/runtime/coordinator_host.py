@@ -25,11 +25,13 @@ from psplatform.core.effects import (
     SetTimer,
 )
 from psplatform.core.events import Begin, RunFailed, ServerLost, StopRequested, TimerFired
+from psplatform.core.messages import Leave
 from psplatform.core.wire import decode
 from psplatform.errors import ClusterError, PsplatformError
 from psplatform.replication.store import update_run
 from psplatform.runtime.calls import Peer, call
 from psplatform.runtime.fleet import Fleet
+from psplatform.runtime.hosting import dataset_name
 from psplatform.runtime.journal import Journal
 from psplatform.runtime.lines import Line
 from psplatform.runtime.placement import Placement
@@ -45,11 +47,6 @@ _ASSEMBLY_S: Final = 60.0
 """How long those who are ready wait for a gradient worker that is not; it joins later then."""
 
 TERM: Final = 1
-
-
-def dataset_name(run: str) -> str:
-    """Return the name under which a run's coordinator is published on its scheduler."""
-    return f"psplatform-{run}"
 
 
 class CoordinatorHost:
@@ -199,7 +196,7 @@ class CoordinatorHost:
         if self._coordinator is None:
             self._end_start(event)
             return
-        if self.phase == "over":
+        if self.phase == "over" and not isinstance(event, Leave):
             return
         try:
             effects = self._coordinator.handle(event, self.elapsed_s)
@@ -279,9 +276,15 @@ class CoordinatorHost:
         for line in self._servers:
             line.close()
         await self._note_end()
+        await self._withdraw()
         self.phase = "over"
         self._over.set()
-        await self._let_go()
+        await self._withdraw()  # whoever started the run may have published it just now
+        await self._client.close()
+
+    async def _withdraw(self) -> None:
+        with contextlib.suppress(KeyError, OSError):  # an embedded cluster's runs are not published
+            await self._client.unpublish_dataset(dataset_name(self.run))
 
     async def _note_end(self) -> None:
         await self.journal.close()
@@ -291,8 +294,3 @@ class CoordinatorHost:
         except PsplatformError as error:
             self.journal.trouble = str(error)
         await asyncio.to_thread(sweep, self.run)
-
-    async def _let_go(self) -> None:
-        with contextlib.suppress(KeyError, OSError):  # an embedded cluster's runs are not published
-            await self._client.unpublish_dataset(dataset_name(self.run))
-        await self._client.close()

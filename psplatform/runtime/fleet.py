@@ -101,6 +101,10 @@ class Fleet:
 
     async def close_all(self) -> None:
         """Let every actor clean up, and let go of them."""
+        with contextlib.suppress(OSError):  # without a scheduler, everybody is asked
+            there = {one.address for one in await self.processes()}
+            for peer in [peer for peer in self._held if peer.address not in there]:
+                self.release(peer)  # nobody would answer before the deadline
         await asyncio.gather(*(self.close(peer) for peer in list(self._held)))
 
     def release(self, peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""Making an object of a class that is named, not passed.
+"""Actors by name: made by the name of their class, found by the name of their run.
 
 Dask's scheduler unpickles what is submitted to it.  What it finds here is light, so a scheduler neither loads torch nor
 needs to have it.
@@ -8,6 +8,11 @@ from __future__ import annotations
 
 import pkgutil
 from typing import Any
+
+
+def dataset_name(run: str) -> str:
+    """Return the name under which a run's coordinator is published on its scheduler."""
+    return f"psplatform-{run}"
 
 
 def call_named(dotted: str, *arguments: Any) -> Any:

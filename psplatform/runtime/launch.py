@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from distributed import Client
 
-from psplatform.errors import ConfigurationError, PsplatformError
+from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 from psplatform.jobs.job import Job
 from psplatform.replication.store import create_run, update_run
 from psplatform.runtime.calls import Peer, call
-from psplatform.runtime.coordinator_host import CoordinatorHost, dataset_name
+from psplatform.runtime.coordinator_host import CoordinatorHost
 from psplatform.runtime.embedded import end_cluster, start_cluster
 from psplatform.runtime.fleet import made
-from psplatform.runtime.hosting import call_named
+from psplatform.runtime.hosting import call_named, dataset_name
 from psplatform.runtime.hosting import name_of as hosted_name
 from psplatform.runtime.placement import Placement, place
 from psplatform.runtime.preflight import (
@@ -63,7 +63,10 @@ def train(job: Job, client: Client | None = None, *, report: Report = lambda tex
     """
     prepared = prepare(job)
     if client is not None:
-        return _launch(prepared, client, report, on_close=lambda: None, embedded=False)
+        try:
+            return _launch(prepared, client, report, on_close=lambda: None, embedded=False)
+        except OSError as error:
+            raise ClusterError(f"lost the scheduler while the run was starting ({error}); start it again") from error
     report("trying a first gradient")
     trial = try_task(prepared.pickled, job.optimizer, prepared.settings)
     report("starting a cluster on this machine")

@@ -25,8 +25,7 @@ async def processes_of(client: Client) -> list[Process]:
 
 async def foreign_workers(client: Client, addresses: Sequence[str]) -> dict[str, str]:
     """Return, for each Dask worker that cannot run this psplatform, what is wrong with it."""
-    from psplatform import __version__ as ours  # noqa: PLC0415  the package is complete only when this is called
-
+    ours = pkgutil.resolve_name(_VERSION)
     found = await client.run(pkgutil.resolve_name, _VERSION, workers=list(addresses), on_error="return")
     return {address: _complaint(version, ours) for address, version in found.items() if version != ours}
 

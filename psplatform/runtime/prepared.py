@@ -14,6 +14,7 @@ from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job
+from psplatform.jobs.optimizers import SGD
 from psplatform.policies.registry import make_policy, name_of, parameter_values
 from psplatform.replication.store import require_free
 from psplatform.runtime.program import Program, pickle_task
@@ -50,6 +51,7 @@ def prepare(job: Job) -> Prepared:
     ConfigurationError
         If they do not.
     """
+    job = _with_defaults(job)
     policy = job.policy if isinstance(job.policy, Policy) else make_policy(job.policy, job.policy_options)
     if isinstance(job.policy, Policy) and job.policy_options:
         raise ConfigurationError("policy_options go with a policy's name, not with a Policy", field="policy_options")
@@ -65,6 +67,18 @@ def prepare(job: Job) -> Prepared:
     require_free(store)
     settings = {name: getattr(job, name) for name in _TRIAL_SETTINGS}
     return Prepared(job, policy, task, pickled, run, store, workload, settings)
+
+
+def _with_defaults(job: Job) -> Job:
+    # What suits a bundled workload, for what the job leaves open.
+    if job.workload is None:
+        return job
+    defaults = find_workload(job.workload).defaults
+    suiting = {
+        "optimizer": SGD(lr=defaults["lr"], momentum=defaults["momentum"]),
+        "batch_size": int(defaults["batch_size"]),
+    }
+    return job.model_copy(update={name: value for name, value in suiting.items() if name not in job.model_fields_set})
 
 
 def _task_of(job: Job) -> tuple[Any, str]:

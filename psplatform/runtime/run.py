@@ -14,7 +14,7 @@ from distributed import Client
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 from psplatform.replication.store import describe_run, load_model
 from psplatform.runtime.calls import Peer, PeerLost, call
-from psplatform.runtime.coordinator_host import dataset_name
+from psplatform.runtime.hosting import dataset_name
 from psplatform.telemetry.follow import LiveRun
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ class Run:
                 status = self._ask("status", wait_s, deadline_s=_DEADLINE_S + wait_s)
                 self._last = status if status["phase"] == "over" else None
                 return dict(status)
+            if self._left_the_cluster(self._coordinator.address):
+                break
             time.sleep(_POLL_S)
         self._gone = True
         return self._from_store()
@@ -126,7 +128,7 @@ class Run:
 
     def stop(self, reason: str = "asked to stop") -> None:
         """End the run in good order; `wait` tells when that is done.  A run that is over stays as it is."""
-        if self._client is None or self._coordinator is None or self._last is not None:
+        if self._client is None or self._coordinator is None or self._last is not None or self._gone:
             return
         with contextlib.suppress(PeerLost):
             self._ask("stop", reason, deadline_s=_DEADLINE_S)
@@ -180,6 +182,14 @@ class Run:
     def _ask(self, method: str, *arguments: Any, deadline_s: float) -> Any:
         client: Any = self._client
         return client.sync(call, client.rpc, self._coordinator, method, *arguments, deadline_s=deadline_s)
+
+    def _left_the_cluster(self, address: str) -> bool:
+        # Calls to a process that died last until their deadline; its scheduler knows at once.
+        client: Any = self._client
+        try:
+            return address not in client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+        except (OSError, TimeoutError):
+            return False
 
     def _from_store(self) -> dict[str, Any]:
         self._live.refresh()

@@ -56,6 +56,9 @@ class RunView(Picture):
         worker.lose(record)
         self._incident(record, f"slot {worker.slot} lost {record['process']}: {record['reason']}")
 
+    def _left(self, record: Record) -> None:
+        self._worker(record).leave(record)
+
     def _start(self, record: Record) -> None:
         self._worker(record).start(record)
         self.min_clock = record["min_clock"]
@@ -125,6 +128,7 @@ class RunView(Picture):
 _FOLDS: Final[dict[str, Callable[[RunView, Record], None]]] = {
     "run": RunView._run,
     "joined": RunView._joined,
+    "left": RunView._left,
     "lost": RunView._lost,
     "start": RunView._start,
     "gradient": RunView._gradient,

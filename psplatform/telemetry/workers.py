@@ -58,6 +58,11 @@ class WorkerView:
             self.status = "lost"
             self.lost_at = record["at"]
 
+    def leave(self, record: Record) -> None:
+        """Fold a ``left`` record: the run ended, and the worker with it."""
+        if record["incarnation"] >= self.incarnation:
+            self.status = "left"
+
     def start(self, record: Record) -> None:
         """Fold a ``start`` record."""
         self.status = "computing"

@@ -99,14 +99,14 @@ class Cluster:
         return {address: pid for address, pid in found.items() if isinstance(pid, int)}
 
     def end(self) -> None:
-        """End every process."""
+        """Kill every process, all at once; a second time changes nothing."""
         for client in self.clients:
             with contextlib.suppress(OSError, TimeoutError):
                 client.close(timeout=2)
-        for process in [*self.workers, self.scheduler]:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGCONT)
-            process.kill()
+        processes = [*self.workers, self.scheduler]
+        for process in processes:
+            process.kill()  # takes a stopped process as well
+        for process in processes:
             process.wait(LIMIT_S)
         self._output.close()
 

@@ -195,7 +195,6 @@ def test_a_run_leaves_nothing_in_shared_memory(
 
 def test_a_run_leaves_nothing_on_the_cluster(start: Start, small: Fields, client: Client, until: Until) -> None:
     """No actor, no published name, no client of its own."""
-
     run = start(**{**small, "stop": ps.Stop(updates=10**9)})
     until(lambda: run.metrics()["updates"] > 0, "the first update")
     assert names_of(client, run.run)

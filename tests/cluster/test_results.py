@@ -134,7 +134,7 @@ def test_an_epoch_uses_every_sample_once(
     assert used.sum() == sum(_sizes(log(run, "commit"), summary["applied"]))
     if policy != "ssp":
         assert used.tolist() == [3.0] * Tally.samples
-    assert 2 <= used.min()
+    assert used.min() >= 2
     assert used.max() <= 4
 
 

@@ -59,6 +59,16 @@ def test_a_target_is_reached_at_its_very_value() -> None:
     assert Stop(target_accuracy=0.9, target_loss=0.1).reached(0.11, 0.89) is None
 
 
+@pytest.mark.parametrize("given", [{"target_loss": 0.5}, {"target_accuracy": 0.5}])
+def test_a_target_ends_a_run_and_needs_evaluations(given: dict[str, Any]) -> None:
+    assert Stop(**given).ends
+    assert Stop(**given).needs_evaluation
+
+
+def test_what_is_no_target_is_never_reached() -> None:
+    assert Stop(updates=1).reached(0.0, 1.0) is None
+
+
 def test_what_was_not_measured_reaches_nothing() -> None:
     assert Stop(target_accuracy=0.1, target_loss=9.0).reached(None, None) is None
     assert Stop(target_loss=9.0).reached(math.nan, None) is None

@@ -26,6 +26,8 @@ def test_the_same_gradient_twice_is_one(gradient: Callable[..., Gradient]) -> No
     pool.add(gradient(1, 1))
     pool.add(gradient(1, 1))
     assert len(pool) == 1
+    assert pool.holds(1, 1)
+    assert not pool.holds(1, 2)
 
 
 def test_draining_empties_the_pool(gradient: Callable[..., Gradient]) -> None:

@@ -45,9 +45,8 @@ def test_what_the_users_code_raises_keeps_its_traceback() -> None:
 def test_our_own_errors_pass_through_the_users_code() -> None:
     """A configuration error stays one: its exit code differs."""
     error = ConfigurationError("the model has no parameters", field="model")
-    with pytest.raises(ConfigurationError) as caught:
-        with user_code("opening the task"):
-            raise error
+    with pytest.raises(ConfigurationError) as caught, user_code("opening the task"):
+        raise error
     assert caught.value is error
 
 

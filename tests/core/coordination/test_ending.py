@@ -92,9 +92,9 @@ def test_the_newest_version_is_evaluated_at_the_interval_and_one_at_a_time(open_
 
 
 def test_without_held_out_data_nothing_is_measured_but_the_last_version_is_fetched(open_scene: Open) -> None:
-    scene = open_scene(evaluate_every=1, stop=Stop(updates=1)).join("a").announce("a")
+    scene = open_scene(evaluate_every=1, stop=Stop(updates=2)).join("a").announce("a").announce("a")
     assert scene.orders == []
-    assert scene.show().orders == [Evaluate(1, measure=False)]
+    assert scene.show().orders == [Evaluate(2, measure=False)]
 
 
 def test_the_version_that_reached_the_target_is_the_one_that_is_kept(open_scene: Open) -> None:

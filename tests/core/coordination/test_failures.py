@@ -9,7 +9,7 @@ import pytest
 
 from psplatform.core import messages as msg
 from psplatform.core.coordination.ending import Phase
-from psplatform.core.effects import Evaluate, Finish, SaveModel
+from psplatform.core.effects import Evaluate, Finish, SaveModel, SetTimer
 from psplatform.core.events import (
     Evaluated,
     EvaluationFailed,
@@ -17,6 +17,7 @@ from psplatform.core.events import (
     RunFailed,
     SaveFailed,
     ServerLost,
+    StopRequested,
 )
 from psplatform.core.plan import Stop
 from psplatform.errors import ClusterError, StoreError, UserCodeError
@@ -191,6 +192,12 @@ def test_an_end_that_takes_too_long_is_cut_short_and_says_what_was_missing(
     scene.fire("finish", at=120.0)
     assert scene.finish.outcome == "failed"
     assert f"waited 120 s for {missing}" in scene.finish.detail
+
+
+def test_the_end_has_its_time_from_the_moment_it_begins(open_scene: Open) -> None:
+    scene = open_scene(finish_limit_s=9.0).join("a")
+    scene.handle(StopRequested("enough"), at=2.0)
+    assert SetTimer("finish", 11.0) in scene.effects
 
 
 def test_an_evaluation_that_holds_up_draining_is_named(open_scene: Open) -> None:

@@ -20,7 +20,7 @@ FIGURES = {"samples": 4, "loss": 0.5, "squared_norm": 2.0, "seconds": 0.75}
 def test_an_abort_while_pulling_ends_the_pull_at_once(brought_to: Fresh) -> None:
     worker = brought_to(Activity.PULLING)
     pulls = worker.pulls()
-    worker.handle(msg.Abort(1, 5))
+    worker.handle(msg.Abort(1, 5), after=2.0)
     assert worker.sent[-1] == msg.Aborted("w", 5, 0.0)
     assert worker.activity is Activity.WAITING
     worker.handle(msg.Pulled(0, pulls[0].request, 0, 1))
@@ -32,7 +32,7 @@ def test_an_abort_while_computing_is_confirmed_with_its_latency_when_the_computa
     brought_to: Fresh,
 ) -> None:
     worker = brought_to(Activity.COMPUTING)
-    assert worker.handle(msg.Abort(1, 5)) == [CancelCompute(5)]
+    assert worker.handle(msg.Abort(1, 5), after=2.0) == [CancelCompute(5)]
     assert worker.messages(msg.Aborted) == []
     worker.handle(ComputeAborted(5), after=0.5)
     assert worker.messages(msg.Aborted) == [msg.Aborted("w", 5, 0.5)]
@@ -49,7 +49,7 @@ def test_a_gradient_that_was_done_before_the_abort_could_stop_it_is_not_exposed(
 
 def test_an_abort_while_exposing_is_confirmed_when_nobody_writes_any_more(brought_to: Fresh) -> None:
     worker = brought_to(Activity.EXPOSING)
-    assert worker.handle(msg.Abort(1, 5)) == []
+    assert worker.handle(msg.Abort(1, 5), after=2.0) == []
     worker.handle(Reachable(5), after=0.25)
     assert worker.messages(msg.Aborted) == [msg.Aborted("w", 5, 0.25)]
     assert worker.messages(msg.Announce) == []
@@ -78,6 +78,20 @@ def test_an_abort_of_a_release_that_is_kept_forgets_it(brought_to: Fresh) -> Non
     worker.release(7, 2)
     worker.handle(ComputeAborted(5))
     assert [pull.version for pull in worker.pulls()] == [2, 2]
+
+
+def test_a_release_that_was_aborted_while_it_was_kept_is_not_begun(brought_to: Fresh) -> None:
+    worker = brought_to(Activity.ABORTING)
+    worker.release(6, 1)
+    worker.handle(msg.Abort(1, 6))
+    worker.handle(ComputeAborted(5))
+    assert worker.activity is Activity.WAITING
+
+
+def test_only_the_computation_that_was_aborted_confirms_its_end(brought_to: Fresh) -> None:
+    worker = brought_to(Activity.ABORTING)
+    assert worker.handle(ComputeAborted(4)) == []
+    assert worker.activity is Activity.ABORTING
 
 
 def test_an_abort_that_overtakes_its_release_prevents_it(brought_to: Fresh) -> None:

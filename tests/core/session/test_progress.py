@@ -47,8 +47,11 @@ def test_an_announcement_says_how_long_each_part_took(fresh: Fresh) -> None:
     worker.now += 3.0
     worker.release(1).serve(after=0.5).computed(1, after=2.0)
     worker.handle(Reachable(1), after=0.25)
-    (announce,) = worker.messages(msg.Announce)
-    assert (announce.wait_s, announce.pull_s, announce.compute_s, announce.push_s) == (3.0, 0.5, 0.75, 0.25)
+    worker.now += 1.5
+    worker.release(2).serve().computed(2)
+    worker.handle(Reachable(2))
+    times = [(one.wait_s, one.pull_s, one.compute_s, one.push_s) for one in worker.messages(msg.Announce)]
+    assert times == [(3.0, 0.5, 0.75, 0.25), (1.5, 0.0, 0.75, 0.0)]
 
 
 def test_an_exact_session_computes_only_when_all_shards_show_one_version(fresh: Fresh) -> None:
