@@ -17,6 +17,7 @@ from psplatform.tasks.cancellation import Cancellation
 from psplatform.tasks.layouts import layout_of
 from psplatform.tasks.sampling import gradient_seed
 from psplatform.tasks.seam import BatchRef, open_workspace
+from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import allocate, fill
 
 
@@ -59,6 +60,7 @@ def try_task(task: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> 
         workspace = open_workspace(cloudpickle.loads(task), settings["seed"], device)
     layout = layout_of(workspace, optimizer, settings["shards"], settings["block_elements"])
     _require_trainable(layout.parameters, workspace.samples, settings["batch_size"])
+    _require_portable(layout)
     values = allocate(layout, device=device)
     with user_code("computing a first gradient"):
         fill(layout, values, workspace.initial())
@@ -66,6 +68,15 @@ def try_task(task: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> 
         batch = BatchRef(np.arange(settings["batch_size"], dtype=np.int64), gradient_seed(settings["seed"], 0, 0))
         workspace.compute(batch, Cancellation(), settings["micro_batches"])
     return Trial(workspace.samples, layout.parameters, workspace.evaluates)
+
+
+def _require_portable(layout: Layout) -> None:
+    # Comms and stores carry NumPy arrays.
+    for region in layout.regions:
+        if region.dtype == "bfloat16":
+            name = region.entries[0].name
+            text = f"the buffer {name!r} is bfloat16, which can be neither sent nor saved; keep it in float32"
+            raise ConfigurationError(text, field="model")
 
 
 def _require_trainable(parameters: int, samples: int, batch_size: int) -> None:

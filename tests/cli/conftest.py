@@ -60,7 +60,7 @@ RECORDS: tuple[dict[str, Any], ...] = (
 
 @pytest.fixture
 def records() -> tuple[dict[str, Any], ...]:
-    """The log of a short run."""
+    """Return the log of a short run."""
     return RECORDS
 
 

@@ -33,7 +33,7 @@ def finished(tmp_path: Path, records: Any) -> str:
 
 @pytest.fixture
 def dead(tmp_path: Path, records: Any) -> str:
-    """A run whose every process was killed: no end in its log, none in its store."""
+    """Make the store of a run whose every process was killed: no end in its log, none in its store."""
     store = tmp_path / "runs" / "two.zarr"
     write_run(store, "digits-bsp-4d5e6f", records[:-1])
     return str(store)
@@ -86,14 +86,16 @@ def test_the_runs_in_a_folder_are_listed(
     assert [one["store"] for one in found] == [finished, dead]
 
 
+@pytest.mark.usefixtures("finished")
 def test_runs_alone_lists_the_folder_runs(
-    psplatform: Command, finished: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    psplatform: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert "digits-bsp-1a2b3c" in psplatform("runs").output
 
 
-def test_a_store_that_cannot_be_read_hides_no_other(psplatform: Command, finished: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("finished")
+def test_a_store_that_cannot_be_read_hides_no_other(psplatform: Command, tmp_path: Path) -> None:
     """One damaged or foreign store among many is shown as such."""
     damaged = tmp_path / "runs" / "another.zarr"
     damaged.mkdir()

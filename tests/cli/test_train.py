@@ -68,7 +68,8 @@ def test_flags_describe_the_job(psplatform: Command, launch: Any) -> None:
     flags = (
         "--policy ssp -o bound=5 --workers 4 --max-workers 6 --shards 3 --lr 0.1 --momentum 0.5 --batch-size 16 "
         "--sampling replacement --updates 50 --evaluate-every 10 --clip-norm 2 --schedule step --device cpu "
-        "--transport comms --seed 9 --store somewhere --stragglers factors:1,2 --slow-servers shards=0,seconds=1,chance=1"
+        "--transport comms --seed 9 --store somewhere --stragglers factors:1,2 "
+        "--slow-servers shards=0,seconds=1,chance=1"
     )
     result = psplatform("train", "mlp", "-w", "samples=100", *flags.split())
     assert result.exit_code == 0, result.output
@@ -111,8 +112,9 @@ def test_flags_override_a_job_file(psplatform: Command, launch: Any, connected: 
     assert connected[0] == "tcp://10.0.0.2:1"
 
 
+@pytest.mark.usefixtures("connected")
 def test_another_policy_on_the_command_line_drops_the_files_options(
-    psplatform: Command, launch: Any, connected: list[str], job_file: str
+    psplatform: Command, launch: Any, job_file: str
 ) -> None:
     """They are parameters of the policy that the file names."""
     assert psplatform("train", job_file, "--policy", "ssp").exit_code == 0
@@ -125,7 +127,7 @@ def test_another_optimizer_on_the_command_line_can_be_named_alone(psplatform: Co
 
 
 def test_another_optimizer_on_the_command_line_drops_the_files_settings(
-    psplatform: Command, launch: Any, connected: list[str], tmp_path: Path
+    psplatform: Command, launch: Any, tmp_path: Path
 ) -> None:
     """They are parameters of the optimiser that the file names."""
     path = tmp_path / "job.yaml"
@@ -142,8 +144,9 @@ def test_the_end_is_told_to_people_as_a_table(psplatform: Command, launch: Any) 
     assert launch.run.closed
 
 
+@pytest.mark.usefixtures("launch")
 def test_the_end_is_told_to_scripts_as_one_json_object(
-    psplatform: Command, launch: Any, last_json: Callable[[Any], dict[str, Any]]
+    psplatform: Command, last_json: Callable[[Any], dict[str, Any]]
 ) -> None:
     """On the last line of standard output; progress goes to standard error."""
     result = psplatform("train", "digits", "--json")

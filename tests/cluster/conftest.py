@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def client() -> Iterator[Client]:
-    """A client of a cluster of five processes with one thread each."""
+    """Start a cluster of five processes with one thread each, and return a client of it."""
     with (
         LocalCluster(
             n_workers=PROCESSES,

@@ -254,6 +254,6 @@ def test_another_version_of_psplatform_on_a_dask_worker_is_refused(
 
 
 def test_more_workers_than_processes_are_refused(start: Start, small: Fields, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="needs 9 Dask workers .* has 5; start 4 more"):
+    with pytest.raises(ConfigurationError, match=r"needs 9 Dask workers .* has 5; start 4 more"):
         start(**{**small, "workers": 9})
     assert list(tmp_path.iterdir()) == []

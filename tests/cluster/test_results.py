@@ -150,16 +150,16 @@ def _on_disk(folder: Path, small: Fields) -> Any:
     return kept, zarr.create_array(str(folder / "y.zarr"), data=targets.numpy(), chunks=(240,))
 
 
-def _in_chunks(folder: Path, small: Fields) -> Any:
+def _in_chunks(_folder: Path, small: Fields) -> Any:
     inputs, targets = small["data"]()
     return dask.array.from_array(inputs.numpy(), chunks=(50, 2)), dask.array.from_array(targets.numpy(), chunks=240)
 
 
-def _as_dataset(folder: Path, small: Fields) -> Any:
+def _as_dataset(_folder: Path, small: Fields) -> Any:
     return TensorDataset(*small["data"]())
 
 
-def _as_arrays(folder: Path, small: Fields) -> Any:
+def _as_arrays(_folder: Path, small: Fields) -> Any:
     return tuple(part.numpy() for part in small["data"]())
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from psplatform.core.effects import Role
+from psplatform.core.invariants import Invariants
 from psplatform.core.messages import Contribution
 from psplatform.core.plan import Plan, Stop
 from psplatform.core.policy import Policy
@@ -151,6 +152,8 @@ def suffer(policy: Policy, trouble: Trouble) -> Outcome:
         run.join(f"w{number}")
     for fault in trouble.faults:
         getattr(run, fault.kind)(fault.name, at=fault.at)
+    invariants = Invariants()
+    run.on_event = lambda one: invariants.check(one.coordinator.state, one.servers, one.records)
     finish = run.run(events=100_000)
     return Outcome(run, witness, finish.outcome, run.drain())
 

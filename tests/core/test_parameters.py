@@ -38,7 +38,9 @@ def test_parameters_come_in_order_of_declaration_and_other_fields_are_none() -> 
     [
         ("count", "4", 4),
         ("count", 9, 9),
+        ("count", 1, 1),
         ("share", 1, 1.0),
+        ("share", 0, 0.0),
         ("share", "0.25", 0.25),
         ("word", "fast", "fast"),
         ("free", "none", "none"),
@@ -68,6 +70,8 @@ def test_values_are_accepted_in_their_own_type_whether_typed_or_written(name: st
         ("share", math.nan, "share must be a float of at least 0, not nan"),
         ("share", "nan", "share must be a float of at least 0, not nan"),
         ("share", -0.5, "share must be a float of at least 0, not -0.5"),
+        ("share", True, "share must be a float of at least 0, not True"),
+        ("share", [1.0], "share must be a float of at least 0, not [1.0]"),
         ("word", "medium", "word must be 'slow' or 'fast', not 'medium'"),
         ("word", 3, "word must be 'slow' or 'fast', not 3"),
         ("switch", "maybe", "switch must be a bool, not 'maybe'"),

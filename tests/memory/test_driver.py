@@ -225,10 +225,10 @@ def test_an_evaluation_sees_one_version_and_none_older_than_asked_for(start: Sta
         evaluates=True,
         evaluate_every=4,
         compute_s=pace,
-        deliver=lambda sender, to, message: [(next(count) * 5 % 7) / 4],
+        deliver=lambda sender, to, message: [(next(count) * 5 % 7) / 4, (next(count) * 3 % 5) / 2],
     )
     run.run()
-    assert len(asked) > 2
+    assert len(run.of_kind("evaluated")) == len(asked) > 2
     assert all(version >= 4 * (number + 1) for number, (version, _) in enumerate(asked[:-1]))
     assert all(set(loaded.values()) == {version} for version, loaded in asked)
     assert asked[-1][0] == 20

@@ -50,10 +50,14 @@ def jump() -> Callable[[Coroutine[Any, Any, Any]], Any]:
     return run
 
 
+class NoActor(Exception):
+    """What Dask itself raises, not the method: it has no such actor."""
+
+
 class FakeNetwork:
     """Stands for ``worker.rpc``: every call goes to one function, which returns, waits or raises.
 
-    An `OSError` it raises is the network's; any other exception is the remote method's own.
+    An `OSError` it raises is the network's, what a `NoActor` holds is Dask's; other exceptions are the method's own.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -69,8 +73,10 @@ class FakeNetwork:
                 try:
                     result = network._answer(function, *(one.data for one in args))
                     return {"status": "OK", "result": await result if asyncio.iscoroutine(result) else result}
-                except (OSError, KeyError):
+                except OSError:
                     raise
+                except NoActor as error:
+                    raise error.args[0] from None
                 except Exception as error:  # noqa: BLE001  what a remote method raises comes back as a value
                     return {"status": "error", "exception": error}
 
@@ -81,6 +87,12 @@ class FakeNetwork:
 def network() -> Callable[[Answer], FakeNetwork]:
     """Make a network out of a function."""
     return FakeNetwork
+
+
+@pytest.fixture
+def without_actor() -> Callable[[Exception], Exception]:
+    """Make an error that Dask raises instead of calling the method."""
+    return NoActor
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ Jump = Callable[[Any], Any]
 
 
 def raising(error: BaseException) -> Callable[..., Any]:
-    def answer(method: str, *arguments: Any) -> Any:
+    def answer(*_: Any) -> Any:
         raise error
 
     return answer
@@ -45,15 +45,28 @@ def test_a_peer_that_cannot_be_reached_is_lost(network: Network, peer: Peer, jum
     assert caught.value.__cause__ is error
 
 
-def test_a_process_without_the_actor_has_lost_it(network: Network, peer: Peer, jump: Jump) -> None:
-    """A Dask worker that was restarted listens at its old address, but knows nobody."""
-    with pytest.raises(PeerLost, match="no longer has"):
-        jump(call(network(raising(KeyError(peer.key))), peer, "pull", deadline_s=1))
+@pytest.mark.parametrize("error", [KeyError("key"), AttributeError("'NoneType' object has no attribute 'pull'")])
+def test_a_process_without_the_actor_has_lost_it(
+    network: Network, peer: Peer, jump: Jump, without_actor: Any, error: Exception
+) -> None:
+    """A restarted Dask worker knows nobody, and one that is still making an actor has only its name."""
+    with pytest.raises(PeerLost, match=r"tcp://10\.0\.0\.1:1234 has no psplatform-run-somebody"):
+        jump(call(network(raising(without_actor(error))), peer, "pull", deadline_s=1))
+
+
+def test_what_the_method_finds_missing_is_not_the_actor(network: Network, peer: Peer, jump: Jump) -> None:
+    """A KeyError of its own comes back as what it is."""
+    with pytest.raises(KeyError, match="weight"):
+        jump(call(network(raising(KeyError("weight"))), peer, "open", deadline_s=1))
 
 
 def test_a_silent_peer_is_lost_at_the_deadline(network: Network, peer: Peer, jump: Jump) -> None:
-    with pytest.raises(PeerLost, match="did not answer pull within 7 s"):
-        jump(call(network(lambda *_: asyncio.sleep(3600)), peer, "pull", deadline_s=7))
+    async def ask() -> float:
+        with pytest.raises(PeerLost, match="did not answer pull within 7 s"):
+            await call(network(lambda *_: asyncio.sleep(3600)), peer, "pull", deadline_s=7)
+        return asyncio.get_running_loop().time()
+
+    assert jump(ask()) == 7.0
 
 
 @pytest.mark.parametrize("meets", [asyncio.CancelledError, OSError])

@@ -17,7 +17,7 @@ SHARD, EPOCH = 1, 3
 
 @pytest.fixture
 def server(layout: Layout, run_id: str) -> Content:
-    """A server's content that shows version 5, all fives, in its first copy."""
+    """Make a server's content that shows version 5, all fives, in its first copy."""
     content = Content.create(layout, SHARD, run_id, EPOCH)
     _fill(content.copies[0], 5)
     content.show(0, 5)

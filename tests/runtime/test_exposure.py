@@ -111,7 +111,7 @@ def test_others_are_not_let_go_of_with_it(layout: Layout, exposures: Exposures) 
     assert _found(exposures, "worker-2", 1) == 2
 
 
-def test_arrays_of_another_layout_are_refused(layout: Layout, exposures: Exposures) -> None:
+def test_arrays_of_another_layout_are_refused(exposures: Exposures) -> None:
     """One piece for each region, no more and no fewer."""
     with pytest.raises(ValueError, match="shorter"):
         exposures.keep("worker-1", 1, [np.zeros(4, np.float32)])

@@ -35,9 +35,9 @@ def test_what_the_users_code_raises_keeps_its_traceback() -> None:
     def model() -> None:
         raise ValueError("wrong shape")
 
-    with pytest.raises(UserCodeError, match="ValueError in the user's code while opening the task: wrong shape") as got:
-        with user_code("opening the task"):
-            model()
+    said = "ValueError in the user's code while opening the task: wrong shape"
+    with pytest.raises(UserCodeError, match=said) as got, user_code("opening the task"):
+        model()
     assert got.value.kind == "ValueError"
     assert "in model" in got.value.user_traceback
 

@@ -163,7 +163,7 @@ def test_a_segment_whose_owner_died_while_making_it_is_swept(run_id: str, files_
     assert files_of(run_id) == []
 
 
-def test_an_owner_that_forgets_its_segment_frees_it(run_id: str, files_of: FilesOf) -> None:
+def test_an_owner_that_forgets_its_segment_frees_it(run_id: str) -> None:
     """The lock is held by the mapping alone: nothing of the file stays open beside it."""
     before = _open_files()
     segment = Segment.create(run_id, "slab", 64)

@@ -55,6 +55,11 @@ def test_the_gradient_a_lost_worker_was_computing_is_counted_as_lost(open_scene:
     assert (dropped["slot"], dropped["sequence"], dropped["reason"]) == (0, 1, "lost")
 
 
+def test_the_batch_of_a_lost_gradient_is_dealt_again(open_scene: Open) -> None:
+    scene = open_scene(deal_epochs=True).join("a", "b").lose("a").join("c")
+    assert [one.ticket for one in scene.sent(msg.Release)] == [msg.Ticket(0, 0)]
+
+
 def test_what_waited_in_the_pool_when_its_worker_died_is_not_lost(open_scene: Open) -> None:
     scene = open_scene(BulkSynchronous()).join("a", "b").announce("a").lose("a")
     assert scene.logged("dropped") == []

@@ -21,6 +21,7 @@ from psplatform.core.policy import (
     View,
     Worker,
     at,
+    not_yet,
     yes,
 )
 from psplatform.policies.backup import BackupWorkers
@@ -175,6 +176,20 @@ def test_a_policy_may_be_woken_by_its_own_timer(open_scene: Open) -> None:
     del policy.asked[:]
     assert scene.fire("pool", at=3.0).sent(msg.Release) == [msg.Release(1, 2, 1, None)]
     assert policy.asked == [(3.0, 0)]
+
+
+@dataclass
+class Company(Pausing):
+    """Nobody works alone."""
+
+    def may_start(self, worker: Worker, view: View) -> Answer:
+        return yes("not alone") if view.live > 1 else not_yet("alone")
+
+
+def test_a_joiner_wakes_those_who_depend_on_who_is_there(open_scene: Open) -> None:
+    scene = open_scene(Company(wakes=frozenset({Change.ROSTER}))).join("a")
+    assert scene.sent(msg.Release) == []
+    assert scene.join("b").addressed(msg.Release) == ["a", "b"]
 
 
 def test_a_departure_wakes_those_who_waited_for_the_slowest(open_scene: Open) -> None:
