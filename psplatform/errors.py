@@ -117,3 +117,18 @@ class ProtocolError(PsplatformError):
 
 class InvariantViolation(AssertionError):
     """A promise of psplatform does not hold: a bug in psplatform, please report it."""
+
+
+def to_plain(error: PsplatformError) -> dict[str, Any]:
+    """Return class, message and attributes of an error as plain values, for stores and other programs."""
+    return {"class": type(error).__name__, "message": str(error.args[0]), "attributes": dict(error.__dict__)}
+
+
+def from_plain(plain: dict[str, Any]) -> PsplatformError:
+    """Return the error that `to_plain` described; a `ClusterError` where this version does not know its class."""
+    known = globals().get(plain["class"])
+    kind = known if isinstance(known, type) and issubclass(known, PsplatformError) else ClusterError
+    rebuilt = kind.__new__(kind, plain["message"])
+    rebuilt.args = (plain["message"],)
+    rebuilt.__dict__.update(plain["attributes"])
+    return rebuilt

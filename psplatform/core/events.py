@@ -44,6 +44,13 @@ class RunFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class RunBroken:
+    """The run cannot even be brought to its end in good order."""
+
+    error: PsplatformError
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """Somebody asked the run to end now."""
 
@@ -84,9 +91,10 @@ class ModelSaved:
 
 @dataclass(frozen=True, slots=True)
 class SaveFailed:
-    """The parameters could not be saved, because of `text`."""
+    """The parameters could not be saved in `store`, because of `text`."""
 
     text: str
+    store: str
 
 
 # --- a worker's own ------------------------------------------------------------------------------------------------

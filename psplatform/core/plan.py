@@ -111,7 +111,7 @@ class Plan:
 
     @property
     def batches_per_epoch(self) -> int:
-        """Tickets per epoch; the last batch of an epoch may be smaller."""
+        """Tickets per epoch; its batches have `batch_size` samples or fewer, all nearly alike."""
         return math.ceil(self.samples / self.batch_size)
 
 

@@ -24,10 +24,10 @@ from psplatform.core.effects import (
     Send,
     SetTimer,
 )
-from psplatform.core.events import Begin, RunFailed, ServerLost, StopRequested, TimerFired
+from psplatform.core.events import Begin, RunBroken, RunFailed, ServerLost, StopRequested, TimerFired
 from psplatform.core.messages import Leave
 from psplatform.core.wire import decode
-from psplatform.errors import ClusterError, PsplatformError
+from psplatform.errors import ClusterError, PsplatformError, to_plain
 from psplatform.replication.store import update_run
 from psplatform.runtime.calls import Peer, call
 from psplatform.runtime.fleet import Fleet
@@ -47,6 +47,14 @@ _ASSEMBLY_S: Final = 60.0
 """How long those who are ready wait for a gradient worker that is not; it joins later then."""
 
 TERM: Final = 1
+_NEVER_BEGUN: Final = {
+    "kind": "finished",
+    "outcome": "failed",
+    "version": 0,
+    "loss": None,
+    "accuracy": None,
+    "seconds": 0.0,
+}
 
 
 class CoordinatorHost:
@@ -204,8 +212,8 @@ class CoordinatorHost:
             kind, text, trace = describe(error)
             name = self.program.description["policy"]
             where = f"handling {type(event).__name__} under policy {name!r}"
-            self._finish(ClusterError(f"{kind} while {where}: {text}\n{trace}"))
-            return
+            broken = ClusterError(f"{kind} while {where}: {text}\n{trace}")
+            effects = self._coordinator.handle(RunBroken(broken), self.elapsed_s)
         if self._coordinator.ending.begun and self.phase == "running":
             self.phase = "ending"
         for effect in effects:
@@ -287,10 +295,15 @@ class CoordinatorHost:
             await self._client.unpublish_dataset(dataset_name(self.run))
 
     async def _note_end(self) -> None:
+        if self.journal.view.outcome is None:  # it ended before its coordinator began
+            detail = str(self.failure.args[0]) if self.failure is not None else ""
+            self.journal.append({**_NEVER_BEGUN, "at": self.elapsed_s, "detail": detail})
         await self.journal.close()
-        outcome = "failed" if self.failure is not None else str(self.journal.view.to_summary().get("outcome"))
+        summary = self.journal.view.to_summary()
+        failure = to_plain(self.failure) if self.failure is not None else None
+        changes = {"outcome": summary["outcome"], "error": str(self.failure or ""), "failure": failure}
         try:
-            await asyncio.to_thread(update_run, self.program.store, outcome=outcome, error=str(self.failure or ""))
+            await asyncio.to_thread(update_run, self.program.store, **changes)
         except PsplatformError as error:
             self.journal.trouble = str(error)
         await asyncio.to_thread(sweep, self.run)

@@ -43,7 +43,13 @@ class EvaluatorHost:
         self._loop = asyncio.get_running_loop()
         await self._loop.run_in_executor(None, self._build)
         self._fetcher = Fetcher(
-            self._connect, self._layout, self._servers, self._values, self._pulling.expects, self._on_pulled
+            self._connect,
+            self._layout,
+            self._servers,
+            self._values,
+            self._pulling.expects,
+            self._on_pulled,
+            slow_s=self._program.slow_s,
         )
         for shard, server in enumerate(self._servers):
             _, segment = await call(self._connect, server, "attach", self._name, None, deadline_s=ATTACH_DEADLINE_S)
@@ -124,7 +130,7 @@ class EvaluatorHost:
         try:
             await asyncio.to_thread(save_model, self._program.store, arrays, version=order.version)
         except StoreError as error:
-            return SaveFailed(str(error))
+            return SaveFailed(str(error), error.store)
         return ModelSaved(order.version)
 
     def _stop(self) -> None:

@@ -36,6 +36,8 @@ class Fetcher:
         Whether an answer is still wanted; what is not is not copied.
     deliver
         Takes the answer once its content is in place.
+    slow_s
+        How much longer an answer may take because servers are made slow.
     """
 
     def __init__(
@@ -46,7 +48,10 @@ class Fetcher:
         vectors: Vectors,
         expects: Callable[[Pulled], bool],
         deliver: Callable[[Pulled], None],
+        *,
+        slow_s: float = 0.0,
     ) -> None:
+        self._deadline_s = _DEADLINE_S + slow_s
         self._connect = connect
         self._layout = layout
         self._servers = servers
@@ -89,7 +94,7 @@ class Fetcher:
         content = self._contents[pull.shard]
         server = self._servers[pull.shard]
         answer: Answer = await call(
-            self._connect, server, "pull", encode(pull), content is None, deadline_s=_DEADLINE_S
+            self._connect, server, "pull", encode(pull), content is None, deadline_s=self._deadline_s
         )
         if answer.pulled is None:
             return None

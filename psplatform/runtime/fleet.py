@@ -12,7 +12,7 @@ from psplatform.errors import ConfigurationError
 from psplatform.runtime.calls import Peer, PeerLost, call
 from psplatform.runtime.hosting import call_named, name_of
 from psplatform.runtime.placement import Process
-from psplatform.runtime.preflight import foreign_workers, processes_of
+from psplatform.runtime.preflight import cluster_of, foreign_workers
 from psplatform.runtime.program import Program
 
 CREATE_LIMIT_S: Final = 60.0
@@ -102,7 +102,7 @@ class Fleet:
     async def close_all(self) -> None:
         """Let every actor clean up, and let go of them."""
         with contextlib.suppress(OSError):  # without a scheduler, everybody is asked
-            there = {one.address for one in await self.processes()}
+            _, there = await self.cluster()
             for peer in [peer for peer in self._held if peer.address not in there]:
                 self.release(peer)  # nobody would answer before the deadline
         await asyncio.gather(*(self.close(peer) for peer in list(self._held)))
@@ -113,9 +113,9 @@ class Fleet:
         if future is not None:
             future.release()
 
-    async def processes(self) -> list[Process]:
-        """Return the cluster's Dask workers as they are now."""
-        return await processes_of(self._client)
+    async def cluster(self) -> tuple[list[Process], set[str]]:
+        """Return the Dask workers that can be hired now, and the addresses of all there are."""
+        return await cluster_of(self._client)
 
     async def fits(self, process: Process) -> bool:
         """Whether a Dask worker that came later can take a gradient worker."""

@@ -21,7 +21,7 @@ from psplatform.runtime.hosting import call_named, dataset_name
 from psplatform.runtime.hosting import name_of as hosted_name
 from psplatform.runtime.placement import Placement, place
 from psplatform.runtime.preflight import (
-    processes_of,
+    cluster_of,
     require_same_version,
     require_visible_store,
     require_workers,
@@ -116,7 +116,7 @@ def _launch(
     workers = len(placement.workers)
     prepared.policy.check(workers)
     program = program_of(prepared, trial, workers)
-    with _new_store(client, prepared, program, placement):
+    with _new_store(client, program, placement, embedded=embedded):
         report("starting servers")
         coordinator, future = client.sync(_start, client, program, placement, publish=not embedded)
     return Run(
@@ -131,7 +131,7 @@ def _launch(
 
 
 async def _place(prepared: Prepared, client: Client) -> Placement:
-    processes = await processes_of(client)
+    processes, _ = await cluster_of(client)
     require_workers(processes)
     await require_same_version(client, processes)
     job = prepared.job
@@ -161,20 +161,20 @@ async def _try_on(client: Client, prepared: Prepared, placement: Placement) -> T
 
 
 @contextlib.contextmanager
-def _new_store(client: Client, prepared: Prepared, program: Program, placement: Placement) -> Iterator[None]:
+def _new_store(client: Client, program: Program, placement: Placement, *, embedded: bool) -> Iterator[None]:
     """Make the store and see that every process of the run can use it; what could not start leaves no store behind."""
     address = client.scheduler.address if client.scheduler is not None else ""
-    create_run(prepared.store, {**program.description, "scheduler": address})
+    create_run(program.store, {**program.description, "scheduler": address, "embedded": embedded})
     addresses = [placement.coordinator, placement.evaluator]
     try:
-        client.sync(require_visible_store, client, prepared.store, addresses)
+        client.sync(require_visible_store, client, program.store, addresses)
     except PsplatformError:
-        _remove_new(prepared.store)
+        _remove_new(program.store)
         raise
     try:
         yield
-    except PsplatformError as error:
-        update_run(prepared.store, outcome="failed", error=str(error))
+    except BaseException as error:  # Ctrl-C too: whoever looks at the store must not wait for this run
+        update_run(program.store, outcome="failed", error=str(error))
         raise
 
 

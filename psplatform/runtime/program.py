@@ -56,6 +56,11 @@ class Program:
     resources: dict[str, dict[str, float]]
     description: dict[str, Any]
 
+    @property
+    def slow_s(self) -> float:
+        """The longest time by which servers' answers are delayed on purpose."""
+        return self.slow_servers.seconds if self.slow_servers is not None else 0.0
+
     def open(self, device: torch.device) -> tuple[Workspace, Layout]:
         """Build the task in this process; return its workspace and the layout of its tensors.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import fsspec
 from distributed import Client
 
-from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
+from psplatform.errors import ClusterError, ConfigurationError, PsplatformError, from_plain
 from psplatform.replication.store import describe_run, load_model
 from psplatform.runtime.calls import Peer, PeerLost, call
 from psplatform.runtime.hosting import dataset_name
@@ -44,6 +44,8 @@ class Run:
         The future of the coordinator's actor, which Dask keeps as long as somebody holds it.
     on_close
         Called by `close`; ends an embedded cluster.
+    gone
+        Whether it is known that no coordinator is left.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Run:
         module: Callable[[], nn.Module] | None = None,
         keep: Any = None,
         on_close: Callable[[], None] = lambda: None,
+        gone: bool = False,
     ) -> None:
         self.run = run
         self.store = store
@@ -66,7 +69,7 @@ class Run:
         self._on_close = on_close
         self._live = LiveRun(store)
         self._last: dict[str, Any] | None = None
-        self._gone = False
+        self._gone = gone
 
     def status(self, wait_s: float = 0.0) -> dict[str, Any]:
         """Return how the run stands, as the coordinator knows it or, where that is gone, as the store does.
@@ -194,10 +197,15 @@ class Run:
     def _from_store(self) -> dict[str, Any]:
         self._live.refresh()
         outcome, summary = self._live.view.outcome, self._live.view.to_summary()
-        failure = ClusterError(outcome.detail) if outcome is not None and outcome.outcome == "failed" else None
-        if outcome is None and self._gone:
+        failure: PsplatformError | None = None
+        if outcome is not None and outcome.outcome == "failed":
+            described = describe_run(self.store).get("failure")
+            failure = from_plain(described) if described else ClusterError(outcome.detail)
+        elif outcome is None and self._gone:
             updates = self._live.view.updates
-            failure = ClusterError(f"the coordinator of run {self.run} is gone; its log ends at version {updates}")
+            failure = ClusterError(
+                f"the coordinator of run {self.run} is gone; its log ends at version {updates}, start the job again"
+            )
         phase = "over" if outcome is not None or self._gone else "unknown"
         return {"phase": phase, "summary": summary, "failure": failure, "trouble": ""}
 
@@ -217,34 +225,35 @@ def attach(store_or_id: str, client: Client | None = None) -> Run:
         return _attach_by_id(store_or_id, client)
     description = describe_run(store_or_id)
     run, scheduler = description["run"], description.get("scheduler")
-    if "outcome" in description:
-        return Run(run, store_or_id)
     own = client is None
-    client = client or _connect_or_none(scheduler)
-    try:
-        found = _attach_by_id(run, client) if client is not None else Run(run, store_or_id)
-    except ConfigurationError:
-        found = Run(run, store_or_id)  # an embedded cluster's run is not published: its log tells how it goes on
+    client = None if "outcome" in description else client or _connect_or_none(scheduler)
     if client is None:
-        found._gone = True  # noqa: SLF001  nobody is there who could go on with it
-        return found
-    found._on_close = client.close if own else (lambda: None)  # noqa: SLF001  the run owns the client made for it
-    return found
+        return Run(run, store_or_id, gone=True)  # nobody is there who could go on with it
+    on_close = client.close if own else (lambda: None)
+    try:
+        return _attach_by_id(run, client, on_close)
+    except ConfigurationError:
+        # An embedded cluster's run is not published: its log tells how it goes on.
+        return Run(run, store_or_id, on_close=on_close, gone=not description.get("embedded", False))
 
 
 def runs_on(client: Client) -> list[str]:
-    """Return the ids of the runs that go on on the client's cluster."""
+    """Return the ids of the runs that go on on the client's cluster; those whose coordinator died are left out."""
     beginning = dataset_name("")
-    return sorted(name.removeprefix(beginning) for name in client.list_datasets() if str(name).startswith(beginning))
+    names = [str(name) for name in client.list_datasets() if str(name).startswith(beginning)]
+    scheduler: Any = client.scheduler
+    there = client.sync(scheduler.identity, n_workers=-1)["workers"]
+    hosts = {name: (client.get_metadata([name], default=None) or {}).get("address") for name in names}
+    return sorted(name.removeprefix(beginning) for name in names if hosts[name] in there)
 
 
-def _attach_by_id(run: str, client: Client) -> Run:
+def _attach_by_id(run: str, client: Client, on_close: Callable[[], None] = lambda: None) -> Run:
     details = client.get_metadata([dataset_name(run)], default=None)
     if run not in runs_on(client) or details is None:
         known = ", ".join(runs_on(client)) or "none"
         raise ConfigurationError(f"no run {run!r} on this cluster (there are: {known})", field="run")
     coordinator = Peer(details["address"], details["key"])
-    return Run(run, details["store"], client=client, coordinator=coordinator)
+    return Run(run, details["store"], client=client, coordinator=coordinator, on_close=on_close)
 
 
 def _connect_or_none(scheduler: str | None) -> Client | None:

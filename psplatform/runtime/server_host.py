@@ -119,10 +119,10 @@ class ServerHost:
 
     async def pull(self, data: bytes, with_content: bool) -> Answer:
         """Answer with the version asked for or a newer one as soon as it is visible, or "not yet"."""
-        await self._be_slow()
         pulled = await self._visible(decode(data))
         if pulled is None:
             return Answer(None)
+        await self._be_slow()  # it is the answer that is late, once
         # Newer versions may have become visible meanwhile; what is named is what is shown now.
         version, arrays = await self._arrays() if with_content else (self._control.version, ())
         return Answer(encode(replace(pulled, version=version)), self._front, arrays)

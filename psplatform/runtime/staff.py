@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from psplatform.runtime.coordinator_host import CoordinatorHost
 
 _LOOK_S: Final = 0.5
+_ANSWER_S: Final = 10.0
 _LEAVE_LOOK_S: Final = 0.02
 _TRIES_PER_PROCESS: Final = 3
 """A Dask worker on which starting failed so often is left alone."""
@@ -54,6 +55,7 @@ class Staff:
         self._orders: list[Evaluate | SaveModel] = []
         self._servers: list[Peer] = []
         self._known: dict[str, Process] = {}
+        self._seen: set[str] = set()
         self._silent: dict[str, str] = {}
         self._missing: set[str] = set()
         self._failed_starts: dict[str, int] = {}
@@ -152,6 +154,7 @@ class Staff:
             self._workers.pop(hire.name, None)
             self._host.journal.append(self._note(f"no worker could be started at {hire.address}: {error}"))
             self._host.feed(MemberLost(hire.name, str(error)))
+            self._do(self._fill())
         except Exception as error:  # noqa: BLE001  the seam where what an actor raises ends the run
             self._host.feed(RunFailed(_named(error, hire)))
 
@@ -210,17 +213,30 @@ class Staff:
     # --- watching ---
 
     async def _watch_cluster(self) -> None:
+        present = {hire.address for hire in self._workers.values()} | {peer.address for peer in self._servers}
         while True:
-            now = {one.address: one for one in await self._fleet.processes()}
-            before, self._known = self._known, now
-            for address in sorted(set(before) - set(now)):
-                self._lose_process(address)
-            if before:
-                for address in sorted(set(now) - set(before)):
-                    await self._welcome(now[address])
+            try:
+                present = await self._look(present)
+            except (OSError, TimeoutError) as error:
+                self._host.journal.append(self._note(f"the scheduler does not answer: {error}"))
             for name in self._leases.expire(self._now()):
                 self._on_silence(name)
             await asyncio.sleep(_LOOK_S)
+
+    async def _look(self, before: set[str]) -> set[str]:
+        async with asyncio.timeout(_ANSWER_S):
+            processes, present = await self._fleet.cluster()
+        first = not self._seen
+        came = {one.address for one in processes} - self._seen
+        self._known = {one.address: one for one in processes}
+        self._seen |= came
+        for address in sorted(before - present):
+            self._lose_process(address)
+        for process in processes:
+            if process.address in came and not first:
+                # Beside this loop: a process that hangs while it is asked must not keep others from being noticed.
+                self._do(self._welcome(process))
+        return present
 
     def _on_silence(self, name: str) -> None:
         reason = f"silent for {self._host.program.worker_lease_s:g} s"
@@ -246,14 +262,14 @@ class Staff:
                 await self._start_if_fit(process)
 
     async def _fill(self) -> None:
-        serving = {peer.address for peer in self._servers}
         async with self._hiring:
-            for address, process in self._known.items():
-                if len(self._workers) < self._initial and address not in serving:
+            for process in list(self._known.values()):
+                if len(self._workers) < self._initial:
                     await self._start_if_fit(process)
 
     async def _start_if_fit(self, process: Process) -> None:
         taken = {hire.address for hire in self._workers.values()} | set(self._silent.values())
+        taken |= {peer.address for peer in self._servers}
         tried = self._failed_starts.get(process.address, 0)
         if self._host.phase != "running" or process.address in taken or tried >= _TRIES_PER_PROCESS:
             return

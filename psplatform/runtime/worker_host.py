@@ -107,7 +107,13 @@ class WorkerHost:
 
     async def _attach(self) -> None:
         self._fetcher = Fetcher(
-            self._connect, self._layout, self._servers, self._values, self._expects, self._feed
+            self._connect,
+            self._layout,
+            self._servers,
+            self._values,
+            self._expects,
+            self._feed,
+            slow_s=self._program.slow_s,
         )
         self._remote: list[int] = []
         for shard, server in enumerate(self._servers):

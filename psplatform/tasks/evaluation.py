@@ -73,9 +73,11 @@ def _hits(outputs: object, targets: Tensor) -> Tensor | None:
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
+    training = [part for part in module.modules() if part.training]
     module.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        module.train()
+        for part in training:
+            part.training = True

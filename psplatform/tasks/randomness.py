@@ -1,15 +1,18 @@
-"""Exclusive use of torch's global random generator.
+"""Exclusive use of the global random generators of torch, NumPy and Python.
 
-User code draws from the global generator (dropout, augmentation, initialisation), and several runs may compute in one
-process.  Whoever needs reproducible draws therefore holds the one lock, seeds the generator and puts it back.
+User code draws from the global generators (dropout, augmentation, initialisation), and several runs may compute in one
+process.  Whoever needs reproducible draws therefore holds the one lock, seeds the generators and puts them back.
+Gradients of two runs that share a process are therefore computed one after the other.
 """
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 from psplatform.tasks.cancellation import Cancellation
@@ -22,7 +25,7 @@ _POLL_S = 0.02
 
 @contextmanager
 def seeded(seed: int, device: torch.device, cancel: Cancellation | None = None) -> Iterator[None]:
-    """Run the block alone in this process, with torch's generators seeded; their state is restored afterwards.
+    """Run the block alone in this process, with the generators seeded; their state is restored afterwards.
 
     Raises
     ------
@@ -35,11 +38,16 @@ def seeded(seed: int, device: torch.device, cancel: Cancellation | None = None) 
     try:
         generators = _generators(device)
         states = [generator.get_state() for generator in generators]
+        plain, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  users draw from the global one
         try:
             for generator in generators:
                 generator.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed % 2**32)  # noqa: NPY002  users draw from the global one
             yield
         finally:
+            random.setstate(plain)
+            np.random.set_state(numpy)  # noqa: NPY002  users draw from the global one
             for generator, state in zip(generators, states, strict=True):
                 generator.set_state(state)
     finally:

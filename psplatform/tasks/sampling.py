@@ -36,10 +36,16 @@ def batches_per_epoch(samples: int, batch: int) -> int:
 
 
 def epoch_batch(seed: int, epoch: int, number: int, samples: int, batch: int) -> NDArray[np.int64]:
-    """Return batch `number` of the epoch's permutation: ``int64[batch]``, or fewer in the epoch's last batch."""
-    if not 0 <= number < batches_per_epoch(samples, batch):
+    """Return batch `number` of the epoch's permutation: ``int64[<= batch]``.
+
+    Where the batch size does not divide the samples, the batches of an epoch differ by at most one sample: a last
+    batch of a few would weigh as much as the others, and one of a single sample breaks batch norm.
+    """
+    batches = batches_per_epoch(samples, batch)
+    if not 0 <= number < batches:
         raise InvariantViolation(f"batch {number} lies outside an epoch of {samples} samples in batches of {batch}")
-    return _permutation(seed, epoch, samples)[number * batch : (number + 1) * batch]
+    start, stop = number * samples // batches, (number + 1) * samples // batches
+    return _permutation(seed, epoch, samples)[start:stop]
 
 
 def gradient_seed(seed: int, slot: int, sequence: int) -> int:

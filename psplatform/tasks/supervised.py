@@ -52,7 +52,7 @@ class SupervisedWorkspace:
 
     def __init__(self, task: SupervisedTask, seed: int, device: torch.device) -> None:
         self._task, self._seed, self._device = task, seed, device
-        self._module = build_module(task, seed).to(device).train()
+        self._module = _ready_to_train(build_module(task, seed).to(device))
         self._loss = checked(task.loss, device)
         self._data = as_source(task.data)
         self._evaluator: Evaluator | None = None
@@ -153,3 +153,9 @@ def build_module(task: SupervisedTask, seed: int) -> nn.Module:
             "The model has no trainable parameters; leave requires_grad on for at least one of them.", field="model"
         )
     return module
+
+
+def _ready_to_train(module: nn.Module) -> nn.Module:
+    # A part that its maker put into evaluation mode, a frozen batch norm say, stays there; a model that was left in
+    # it as a whole was used before.
+    return module if module.training else module.train()

@@ -16,7 +16,7 @@ import psplatform as ps
 from psplatform.errors import ClusterError
 from psplatform.replication.store import describe_run
 from psplatform.runtime.placement import Placement, place
-from psplatform.runtime.preflight import processes_of
+from psplatform.runtime.preflight import cluster_of
 
 Start = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]
@@ -28,7 +28,7 @@ LIMIT_S = 60.0
 
 def placement_on(cluster: Any) -> Placement:
     """Return where the roles of a run of two workers and two shards go."""
-    return place(cluster.client.sync(processes_of, cluster.client), workers=2, shards=2)
+    return place(cluster.client.sync(cluster_of, cluster.client)[0], workers=2, shards=2)
 
 
 def test_a_killed_server_ends_the_run(

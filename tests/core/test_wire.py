@@ -53,7 +53,7 @@ GOLDEN: list[tuple[Any, str]] = [
     (events.Evaluated(4, None, 0.5), "c70c159304c0cb3fe0000000000000"),
     (events.EvaluationFailed("k", "t", "b"), "c7071693a16ba174a162"),
     (events.ModelSaved(4), "d5179104"),
-    (events.SaveFailed("t"), "c7031891a174"),
+    (events.SaveFailed("t", "s"), "c7051892a174a173"),
 ]
 
 

@@ -85,6 +85,9 @@ def test_the_demo_prints_what_the_readme_shows(shell: Any) -> None:
     assert shown[0] in printed
     for row in shown[1:]:
         assert re.search(rf"^{row.split()[0]} ", printed, flags=re.MULTILINE), printed
+    accuracy = re.search(r"^accuracy +([0-9.]+)", printed, flags=re.MULTILINE)
+    assert accuracy is not None
+    assert float(accuracy[1]) >= 0.97
     policy = next(row.split(maxsplit=1)[1] for row in shown if row.startswith("policy"))
     assert policy in printed
 

@@ -19,7 +19,7 @@ def test_without_a_ticket_samples_are_drawn_with_replacement_for_slot_and_sequen
 def test_a_ticket_names_the_samples_and_slot_and_sequence_everything_else_that_is_random() -> None:
     batch = batch_of(7, 2, 5, Ticket(1, 3), samples=30, batch_size=8)
     assert np.array_equal(batch.indices, epoch_batch(7, 1, 3, 30, 8))
-    assert len(batch.indices) == 6
+    assert len(batch.indices) == 8
     assert batch.seed == gradient_seed(7, 2, 5)
 
 

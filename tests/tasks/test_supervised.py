@@ -16,6 +16,8 @@ from psplatform.errors import ConfigurationError, InvariantViolation
 from psplatform.tasks.cancellation import Cancellation, Cancelled
 from psplatform.tasks.seam import BatchRef, open_workspace
 from psplatform.tasks.supervised import SupervisedTask
+from psplatform.tensors.layout import Layout
+from psplatform.tensors.vectors import allocate, fill
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 5))
@@ -412,3 +414,33 @@ def test_the_task_must_be_one() -> None:
     with pytest.raises(ConfigurationError, match="The task is a Sequential") as caught:
         open_workspace(make_mlp(), 0, torch.device("cpu"))  # type: ignore[arg-type]  # the mistake under test
     assert caught.value.field == "task"
+
+
+class _Frozen(nn.Module):
+    """A layer behind a batch norm that its maker froze."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.norm.eval()
+        self.line = nn.Linear(4, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.line(self.norm(inputs))
+
+
+def test_a_batch_norm_that_was_put_into_evaluation_mode_stays_there() -> None:
+    """Also after an evaluation: running statistics of a frozen part are not trained."""
+    data = np.ones((8, 4), np.float32), np.zeros(8, np.int64)
+    task = SupervisedTask(_Frozen, nn.functional.cross_entropy, data, data)
+    workspace = open_workspace(task, 0, torch.device("cpu"))
+    layout = Layout.of(workspace.specs, shards=1)
+    values, updates = allocate(layout), allocate(layout)
+    fill(layout, values, workspace.initial())
+    workspace.bind(layout, values, updates)
+    workspace.evaluate(Cancellation())
+    workspace.compute(BatchRef(np.arange(8), 1), Cancellation())
+    module = workspace.module()
+    assert module is not None
+    assert module.training
+    assert module.norm.running_mean.tolist() == [0.0] * 4

@@ -146,7 +146,7 @@ def test_workers_are_told_to_stop_when_a_server_is_lost(brought_to: Any, at_phas
 @in_phases(BEFORE_THE_END)
 def test_a_model_that_cannot_be_saved_fails_the_run(brought_to: Any, at_phase: Phase) -> None:
     scene = brought_to(at_phase)
-    scene.handle(SaveFailed("disk full"))
+    scene.handle(SaveFailed("disk full", "runs/full.zarr"))
     assert isinstance(scene.finish.failure, StoreError)
     assert scene.finish.detail == "disk full"
 
