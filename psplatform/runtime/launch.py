@@ -31,7 +31,7 @@ from psplatform.runtime.program import Program
 from psplatform.runtime.run import Run
 from psplatform.runtime.trial import Trial, TrialHost, try_task
 
-_CONNECT_S: Final = 8
+_CONNECT_S: Final = 5
 """Seconds to reach a scheduler: the user hears within ten."""
 
 _TRIAL_LIMIT_S: Final = 600.0
