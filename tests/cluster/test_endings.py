@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from distributed import Client
+from distributed.core import Status
 from torch import nn
 
 import psplatform as ps
+from psplatform.core.policy import Committed, View
 from psplatform.errors import ClusterError, ConfigurationError, DivergedError, StoreError, UserCodeError
+from psplatform.policies.asp import Asynchronous
 from psplatform.replication.store import describe_run
 from psplatform.runtime.run import runs_on
 
@@ -162,6 +166,51 @@ def test_a_bug_in_the_users_code_ends_the_run_with_its_traceback(
     assert function in caught.value.user_traceback
     assert describe_run(run.store)["outcome"] == "failed"
     assert pids(client) == before
+    with pytest.raises(UserCodeError) as read:
+        ps.attach(run.store).wait(LIMIT_S)
+    assert read.value.user_traceback == caught.value.user_traceback
+
+
+@dataclass
+class Moody(Asynchronous):
+    """A policy whose own code is wrong."""
+
+    def step_scale(self, commit: Committed, view: View) -> float:
+        return 1.0 if commit.version < 5 else 1.0 / 0
+
+
+def test_a_policy_that_raises_ends_the_run_and_is_named(start: Start, small: Fields, client: Client) -> None:
+    """Nothing hangs, and whoever looks at the store later learns the same."""
+    run = start(**{**small, "policy": Moody()})
+    with pytest.raises(ClusterError, match="ZeroDivisionError while handling Announce under policy 'Moody'"):
+        run.wait(LIMIT_S)
+    with pytest.raises(ClusterError, match="ZeroDivisionError"):
+        ps.attach(run.store, client).wait(LIMIT_S)
+
+
+def test_a_paused_dask_worker_is_not_lost(start: Start, small: Fields, client: Client, until: Until) -> None:
+    """One over its memory threshold takes no new task, but its actors go on, a server's among them."""
+    run = start(**{**small, "stop": ps.Stop(updates=10**9)})
+    until(lambda: run.metrics()["updates"] > 0, "the first update")
+    client.run(_pause, True)
+    try:
+        until(lambda: _statuses(client) == {"paused"}, "every Dask worker to be paused")
+        reached = run.metrics()["updates"]
+        until(lambda: run.metrics()["updates"] > reached + 100, "updates while all Dask workers are paused")
+    finally:
+        client.run(_pause, False)
+        until(lambda: _statuses(client) == {"running"}, "every Dask worker to go on")
+    run.stop("seen enough")
+    assert run.wait(LIMIT_S)["outcome"] == "stopped"
+
+
+def _statuses(client: Client) -> set[str]:
+    scheduler: Any = client.scheduler
+    return {one["status"] for one in client.sync(scheduler.identity, n_workers=-1)["workers"].values()}
+
+
+def _pause(paused: bool, dask_worker: Any) -> None:
+    dask_worker.status = Status.paused if paused else Status.running
 
 
 def test_a_bug_that_shows_at_the_first_gradient_starts_nothing(
