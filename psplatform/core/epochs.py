@@ -4,7 +4,8 @@ Under epoch sampling the coordinator deals tickets, one batch each, with the rel
 gradient was applied is settled; one whose gradient was dropped, aborted or lost with its worker goes back and is dealt
 again before any new one.  So within an epoch every sample enters exactly one applied gradient, whatever fails.  The
 next epoch's tickets are dealt as soon as the deck is empty, while the last ones of this epoch are still out: no worker
-waits at the end of an epoch, and a ticket that comes back late keeps its epoch.
+waits at the end of an epoch, and a ticket that comes back late keeps its epoch.  A run that ends drops what is out: a
+batch that a straggler held then is missing from its epoch, and the log says so.
 """
 
 from __future__ import annotations

@@ -112,9 +112,9 @@ class Tally(ps.Task):
 @pytest.mark.parametrize("transport", ["auto", "comms"])
 @pytest.mark.parametrize(("policy", "workers"), [("bsp", 2), ("ssp", 2), ("asp", 1)])
 def test_an_epoch_uses_every_sample_once(
-    start: Start, log: Log, policy: str, workers: int, transport: str
+    start: Start, policy: str, workers: int, transport: str
 ) -> None:
-    """Three epochs of eight batches, the last of each smaller: what was applied counts every sample three times.
+    """Three epochs of eight batches of seven or eight: what was applied counts every sample three times.
 
     What is under way when the last sample of the third epoch is applied may replace one of it by one of the fourth.
     """
@@ -129,19 +129,12 @@ def test_an_epoch_uses_every_sample_once(
         stop=ps.Stop(epochs=3),
         torch_threads=1,
     )
-    summary = run.wait(LIMIT_S)
+    run.wait(LIMIT_S)
     used = run.parameters()[0]["used"]
-    assert used.sum() == sum(_sizes(log(run, "commit"), summary["applied"]))
     if policy != "ssp":
         assert used.tolist() == [3.0] * Tally.samples
     assert used.min() >= 2
     assert used.max() <= 4
-
-
-def _sizes(commits: list[dict[str, Any]], applied: int) -> list[int]:
-    # Seven full batches and one of four make an epoch of sixty.
-    assert sum(len(one["slots"]) for one in commits) == applied
-    return [60] * (applied // 8) + [8] * (applied % 8)
 
 
 def _on_disk(folder: Path, small: Fields) -> Any:
