@@ -117,6 +117,9 @@ def job_fields(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
     fields["optimizer"] = _optimizer(fields.get("optimizer"), given, defaults)
     fields["stop"] = _stop(fields.get("stop", {}), given, defaults)
     fields["stragglers"] = _stragglers(fields.get("stragglers"))
+    if fields.get("schedule") == "cosine":
+        # On the command line its horizon is the number of updates the run is given.
+        fields["schedule"] = {"name": "cosine", "updates": fields["stop"].get("updates", 1000)}
     return fields
 
 

@@ -56,6 +56,13 @@ class Program:
     resources: dict[str, dict[str, float]]
     description: dict[str, Any]
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A policy may be defined in the user's program; cloudpickle sends along what workers cannot import.
+        return {**self.__dict__, "policy": cloudpickle.dumps(self.policy)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, policy=cloudpickle.loads(state["policy"]))
+
     @property
     def slow_s(self) -> float:
         """The longest time by which servers' answers are delayed on purpose."""
