@@ -14,13 +14,16 @@ says its version is whole.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import fsspec
 import numpy as np
 import zarr
+from fsspec.implementations.local import LocalFileSystem
 from numpy.typing import NDArray
 from zarr.errors import GroupNotFoundError
 
@@ -45,7 +48,7 @@ def create_run(store: str, description: Mapping[str, Any]) -> None:
 
 
 def require_free(store: str) -> None:
-    """Refuse a place that holds anything, or that cannot be looked at.
+    """Refuse a place that holds anything, or, where it is local, one that cannot be written to.
 
     Raises
     ------
@@ -54,6 +57,8 @@ def require_free(store: str) -> None:
     """
     with _named_failure(store, "use"):
         files, root = fsspec.url_to_fs(store)
+        if isinstance(files, LocalFileSystem):
+            _try_writing(Path(root))
         if not files.exists(root):
             return
         if not files.isdir(root):
@@ -121,6 +126,12 @@ def _described(store: str, root: zarr.Group) -> dict[str, Any]:
         found = description.get("format")
         raise StoreError(f"{store} has format {found}; this psplatform reads format {_FORMAT}, update it", store=store)
     return description
+
+
+def _try_writing(path: Path) -> None:
+    nearest = next(folder for folder in (path, *path.parents) if folder.exists())
+    if nearest.is_dir():
+        Path(tempfile.mkdtemp(prefix=".psplatform-", dir=nearest)).rmdir()
 
 
 def _occupant(store: str) -> str:
