@@ -18,10 +18,12 @@ pickling, because errors travel between Dask processes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
+
+_Kind = TypeVar("_Kind", bound=Exception)
 
 
-def _rebuild(kind: type[Exception], args: tuple[Any, ...], state: dict[str, Any]) -> Exception:
+def _rebuild(kind: type[_Kind], args: tuple[Any, ...], state: dict[str, Any]) -> _Kind:
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)
@@ -128,7 +130,4 @@ def from_plain(plain: dict[str, Any]) -> PsplatformError:
     """Return the error that `to_plain` described; a `ClusterError` where this version does not know its class."""
     known = globals().get(plain["class"])
     kind = known if isinstance(known, type) and issubclass(known, PsplatformError) else ClusterError
-    rebuilt = kind.__new__(kind, plain["message"])
-    rebuilt.args = (plain["message"],)
-    rebuilt.__dict__.update(plain["attributes"])
-    return rebuilt
+    return _rebuild(kind, (plain["message"],), plain["attributes"])

@@ -10,12 +10,11 @@ import torch
 
 from psplatform.core.effects import Compute
 from psplatform.core.events import ComputeAborted, Computed, ComputeFailed
-from psplatform.core.messages import Ticket
 from psplatform.runtime.content import Vectors
 from psplatform.runtime.program import Program, describe
+from psplatform.tasks.batches import batch_of
 from psplatform.tasks.cancellation import Cancellation, Cancelled
-from psplatform.tasks.sampling import epoch_batch, gradient_seed, replacement
-from psplatform.tasks.seam import BatchRef, Workspace
+from psplatform.tasks.seam import Workspace
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.norms import norm, squared_norms
 from psplatform.tensors.vectors import allocate
@@ -85,7 +84,9 @@ class Computing:
 
     def _compute(self, effect: Compute, cancellation: Cancellation) -> Computed:
         started = time.perf_counter()
-        batch = self._batch(effect.slot, effect.sequence, effect.ticket)
+        plan = self._program.plan
+        key = self._program.seed, effect.slot, effect.sequence, effect.ticket
+        batch = batch_of(*key, samples=plan.samples, batch_size=plan.batch_size)
         self._bring_near()
         computed = self._workspace.compute(batch, cancellation, self._program.micro_batches)
         self._take_back()
@@ -93,14 +94,6 @@ class Computing:
         self._be_slow(effect, time.perf_counter() - started, cancellation)
         seconds = time.perf_counter() - started
         return Computed(effect.sequence, computed.samples, computed.loss, squared, seconds)
-
-    def _batch(self, slot: int, sequence: int, ticket: Ticket | None) -> BatchRef:
-        seed, plan = self._program.seed, self._program.plan
-        if ticket is None:
-            indices = replacement(seed, slot, sequence, plan.samples, plan.batch_size)
-        else:
-            indices = epoch_batch(seed, ticket.epoch, ticket.number, plan.samples, plan.batch_size)
-        return BatchRef(indices, gradient_seed(seed, slot, sequence))
 
     def _bring_near(self) -> None:
         if self._near is not None:

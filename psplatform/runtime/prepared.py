@@ -58,9 +58,10 @@ def prepare(job: Job) -> Prepared:
     if job.workers is not None:
         policy.check(job.workers)
     task, workload = _task_of(job)
-    if job.stop.needs_evaluation and isinstance(task, SupervisedTask) and task.test is None:
+    supervised = isinstance(task, SupervisedTask)
+    if job.stop.needs_evaluation and supervised and task.test is None:
         raise ConfigurationError("a target needs held-out data to be measured on; give the job test=...", field="test")
-    parts = {"model": task.model, "loss": task.loss, "data": task.data, "test": task.test} if _supervised(task) else {}
+    parts = {"model": task.model, "loss": task.loss, "data": task.data, "test": task.test} if supervised else {}
     pickled = pickle_task(task, parts)
     run = f"{workload}-{name_of(policy).lower()}-{uuid.uuid4().hex[:6]}"
     store = _absolute(job.store or f"runs/{run}.zarr")
@@ -88,10 +89,6 @@ def _task_of(job: Job) -> tuple[Any, str]:
         return job.task, type(job.task).__name__.lower()
     name = getattr(job.model, "__name__", type(job.model).__name__).lower()
     return SupervisedTask(job.model, job.loss, job.data, job.test), "".join(c for c in name if c.isalnum()) or "model"
-
-
-def _supervised(task: object) -> bool:
-    return isinstance(task, SupervisedTask)
 
 
 def _absolute(store: str) -> str:

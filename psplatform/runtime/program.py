@@ -7,7 +7,7 @@ scheduler never sees the user's objects.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -78,9 +78,17 @@ class Program:
         UserCodeError
             If the user's code raises, or cannot be imported here.
         """
-        with user_code("opening the task"):
-            workspace = open_workspace(cloudpickle.loads(self.task), self.seed, device)
-        return workspace, layout_of(workspace, self.optimizer, self.plan.shards, self.block_elements)
+        settings = {"seed": self.seed, "shards": self.plan.shards, "block_elements": self.block_elements}
+        return open_task(self.task, self.optimizer, settings, device)
+
+
+def open_task(
+    task: bytes, optimizer: Optimizer, settings: Mapping[str, Any], device: torch.device
+) -> tuple[Workspace, Layout]:
+    """Build a pickled task here as `Program.open` does; `settings` has `seed`, `shards` and `block_elements`."""
+    with user_code("opening the task"):
+        workspace = open_workspace(cloudpickle.loads(task), settings["seed"], device)
+    return workspace, layout_of(workspace, optimizer, settings["shards"], settings["block_elements"])
 
 
 def choose_device(wanted: str) -> torch.device:

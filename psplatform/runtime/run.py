@@ -15,6 +15,7 @@ from psplatform.errors import ClusterError, ConfigurationError, PsplatformError,
 from psplatform.replication.store import describe_run, load_model
 from psplatform.runtime.calls import Peer, PeerLost, call
 from psplatform.runtime.hosting import dataset_name
+from psplatform.runtime.preflight import cluster_of
 from psplatform.telemetry.follow import LiveRun
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class Run:
         # Calls to a process that died last until their deadline; its scheduler knows at once.
         client: Any = self._client
         try:
-            return address not in client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+            return address not in client.sync(cluster_of, client)[1]
         except (OSError, TimeoutError):
             return False
 
@@ -241,8 +242,7 @@ def runs_on(client: Client) -> list[str]:
     """Return the ids of the runs that go on on the client's cluster; those whose coordinator died are left out."""
     beginning = dataset_name("")
     names = [str(name) for name in client.list_datasets() if str(name).startswith(beginning)]
-    scheduler: Any = client.scheduler
-    there = client.sync(scheduler.identity, n_workers=-1)["workers"]
+    _, there = client.sync(cluster_of, client)
     hosts = {name: (client.get_metadata([name], default=None) or {}).get("address") for name in names}
     return sorted(name.removeprefix(beginning) for name in names if hosts[name] in there)
 

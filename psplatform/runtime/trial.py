@@ -7,16 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.optimizers import Optimizer
-from psplatform.runtime.program import choose_device, user_code
+from psplatform.runtime.program import choose_device, open_task, user_code
 from psplatform.tasks.cancellation import Cancellation
-from psplatform.tasks.layouts import layout_of
 from psplatform.tasks.sampling import gradient_seed
-from psplatform.tasks.seam import BatchRef, open_workspace
+from psplatform.tasks.seam import BatchRef
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import allocate, fill
 
@@ -56,9 +54,7 @@ def try_task(task: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> 
         If the user's code raises.
     """
     device = choose_device(settings["device"])
-    with user_code("opening the task"):
-        workspace = open_workspace(cloudpickle.loads(task), settings["seed"], device)
-    layout = layout_of(workspace, optimizer, settings["shards"], settings["block_elements"])
+    workspace, layout = open_task(task, optimizer, settings, device)
     _require_trainable(layout.parameters, workspace.samples, settings["batch_size"])
     _require_portable(layout)
     values = allocate(layout, device=device)
