@@ -22,6 +22,7 @@ Policies are found by the entry-point group ``psplatform.policies`` and declare 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Protocol
@@ -191,7 +192,7 @@ class Worker(Protocol):
 
 
 class View(Protocol):
-    """What a policy sees of the run; every answer costs O(1)."""
+    """What a policy sees of the run; every answer costs O(1), but for `members`."""
 
     @property
     def now(self) -> float:
@@ -225,6 +226,9 @@ class View(Protocol):
     def minimum_clock(self) -> int:
         """Smallest clock among the live workers."""
 
+    def members(self) -> Sequence[Worker]:
+        """Return the live workers in the order of their slots, in O(n log n): not for every event."""
+
 
 @dataclass
 class Policy(ABC):
@@ -237,6 +241,9 @@ class Policy(ABC):
         """Check the parameters, however the policy was made."""
         for one in parameters_of(type(self)):
             setattr(self, one.name, one.accept(getattr(self, one.name)))
+
+    def load(self, read: Callable[[str], bytes]) -> None:
+        """Fetch what parameters name by path, once and before anything is started; `read` returns a file's bytes."""
 
     @property
     @abstractmethod

@@ -6,6 +6,7 @@ takes it, so that no randomness repeats.  Every count that a policy may ask for 
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -57,6 +58,7 @@ class Roster:
     _members: dict[int, Member] = field(default_factory=dict)
     _by_name: dict[str, Member] = field(default_factory=dict)
     _waiting: set[int] = field(default_factory=set)
+    _free: list[int] = field(default_factory=list)
     _sequences: dict[int, int] = field(default_factory=dict)
     _incarnations: Counter[int] = field(default_factory=Counter)
     _clocks: Counter[int] = field(default_factory=Counter)
@@ -84,7 +86,7 @@ class Roster:
 
     def join(self, name: str, process: str) -> Member:
         """Put a new member into the lowest free slot; its clock starts at the minimum of the live."""
-        slot = next(number for number in range(len(self._members) + 1) if number not in self._members)
+        slot = heapq.heappop(self._free) if self._free else len(self._members)
         self._incarnations[slot] += 1
         member = Member(
             name=name,
@@ -103,6 +105,7 @@ class Roster:
         """Take a member out; the slot keeps its sequence number."""
         self.rest(member)
         self._waiting.discard(member.slot)
+        heapq.heappush(self._free, member.slot)
         del self._members[member.slot], self._by_name[member.name]
         self._drop_clock(member.clock)
         self._raise_minimum()

@@ -47,7 +47,7 @@ class State:
         self.to_examine: list[Member] = []
         self._effects: list[Effect] = []
 
-    # --- what policies may read, each in O(1) ---
+    # --- what policies may read, each in O(1) but for `members` ---
 
     @property
     def workers(self) -> int:
@@ -73,6 +73,10 @@ class State:
     def minimum_clock(self) -> int:
         """Smallest clock among the live workers."""
         return self.roster.minimum_clock
+
+    def members(self) -> list[Member]:
+        """Return the live workers in the order of their slots."""
+        return self.roster.members()
 
     # --- what the desks share ---
 
