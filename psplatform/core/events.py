@@ -130,9 +130,10 @@ class ComputeFailed:
 
 @dataclass(frozen=True, slots=True)
 class Reachable:
-    """Every shard can reach the gradient of `sequence`."""
+    """Every shard can reach the gradient of `sequence`; where each block is announced, those in `shards` can."""
 
     sequence: int
+    shards: tuple[int, ...] = ()
 
 
 # --- a server's own ------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 =====  ==============================================================================================================
 S1     a gradient (slot, sequence) enters at most one commit, and each shard applies it at most once
 S3     every server stands at a prefix of the coordinator's order
-S9     every position applies the same gradients on every shard
+S9     every position applies the same gradients on every shard of its order
 S10    no server has heard of a higher term than its coordinator's
 order  positions and versions grow by one, staleness is never negative
 tally  the counts that policies read equal a recount
@@ -14,6 +14,7 @@ A violation is a bug in psplatform, never the user's fault.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,12 +25,19 @@ from psplatform.errors import InvariantViolation
 
 
 @dataclass
-class Invariants:
-    """The checker of one run; it remembers the order decided so far."""
+class _Order:
+    """The commits of one lane so far."""
 
-    _versions: list[int] = field(default_factory=lambda: [0])
-    _applied_at: dict[tuple[int, int], int] = field(default_factory=dict)
-    _highest: list[dict[int, int]] = field(default_factory=lambda: [{}])
+    versions: list[int] = field(default_factory=lambda: [0])
+    applied_at: dict[tuple[int, int], int] = field(default_factory=dict)
+    highest: list[dict[int, int]] = field(default_factory=lambda: [{}])
+
+
+@dataclass
+class Invariants:
+    """The checker of one run; it remembers the orders decided so far."""
+
+    _orders: dict[int, _Order] = field(default_factory=lambda: defaultdict(_Order))
     _read: int = 0
 
     def check(self, state: State, servers: Sequence[Server], records: Sequence[Mapping[str, Any]]) -> None:
@@ -49,31 +57,12 @@ class Invariants:
         """
         for record in records[self._read :]:
             if record["kind"] == "commit":
-                self._check_commit(record)
+                _check_commit(self._orders[record.get("block", 0)], record)
         self._read = len(records)
         self._check_tally(state)
         for server in servers:
-            self._check_server(server, state)
-
-    def _check_commit(self, record: Mapping[str, Any]) -> None:
-        position, version = record["position"], record["version"]
-        _require(position == len(self._versions), "order", f"position {position} follows {len(self._versions) - 1}")
-        _require(version == self._versions[-1] + record["versions"], "order", f"version {version} at {position}")
-        _require(min(record["staleness"]) >= 0, "order", f"staleness {record['staleness']} at position {position}")
-        highest = dict(self._highest[-1])
-        for identity in zip(record["slots"], record["sequences"], strict=True):
-            before = self._applied_at.setdefault(identity, position)
-            _require(before == position, "S1", f"gradient {identity} is in positions {before} and {position}")
-            highest[identity[0]] = max(highest.get(identity[0], 0), identity[1])
-        self._versions.append(version)
-        self._highest.append(highest)
-
-    def _check_server(self, server: Server, state: State) -> None:
-        where = f"shard {server.shard} at position {server.position}"
-        _require(server.position <= state.position, "S3", f"{where}, decided are {state.position}")
-        _require(server.version == self._versions[server.position], "S3", f"{where} shows version {server.version}")
-        _require(server.applied_sequences() == self._highest[server.position], "S9", f"{where} applied other gradients")
-        _require(server.term <= state.term, "S10", f"{where} has heard of term {server.term}, not {state.term}")
+            lane = state.lane_of(server.shard)
+            _check_server(self._orders[lane.block], server, lane.position, state.term)
 
     def _check_tally(self, state: State) -> None:
         members = state.roster.members()
@@ -82,6 +71,28 @@ class Invariants:
         if members:
             lowest = min(member.clock for member in members)
             _require(state.minimum_clock == lowest, "tally", f"minimum clock {state.minimum_clock}, it is {lowest}")
+
+
+def _check_commit(order: _Order, record: Mapping[str, Any]) -> None:
+    position, version = record["position"], record["version"]
+    _require(position == len(order.versions), "order", f"position {position} follows {len(order.versions) - 1}")
+    _require(version == order.versions[-1] + record["versions"], "order", f"version {version} at {position}")
+    _require(min(record["staleness"]) >= 0, "order", f"staleness {record['staleness']} at position {position}")
+    highest = dict(order.highest[-1])
+    for identity in zip(record["slots"], record["sequences"], strict=True):
+        before = order.applied_at.setdefault(identity, position)
+        _require(before == position, "S1", f"gradient {identity} is in positions {before} and {position}")
+        highest[identity[0]] = max(highest.get(identity[0], 0), identity[1])
+    order.versions.append(version)
+    order.highest.append(highest)
+
+
+def _check_server(order: _Order, server: Server, decided: int, term: int) -> None:
+    where = f"shard {server.shard} at position {server.position}"
+    _require(server.position <= decided, "S3", f"{where}, decided are {decided}")
+    _require(server.version == order.versions[server.position], "S3", f"{where} shows version {server.version}")
+    _require(server.applied_sequences() == order.highest[server.position], "S9", f"{where} applied other gradients")
+    _require(server.term <= term, "S10", f"{where} has heard of term {server.term}, not {term}")
 
 
 def _require(holds: bool, name: str, found: str) -> None:

@@ -86,7 +86,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """A gradient is ready and every shard can reach it.
+    """A gradient is ready and every shard can reach it; where a policy decides block by block, those in `shards` can.
 
     Attributes
     ----------
@@ -96,6 +96,8 @@ class Announce:
         Mean loss over the batch.
     compute_s, pull_s, push_s, wait_s
         Seconds spent computing, fetching parameters, sending, and waiting for the release before that.
+    shards
+        The shards that can reach it now, where a policy decides block by block; else empty.
     """
 
     member: str
@@ -108,6 +110,7 @@ class Announce:
     pull_s: float
     push_s: float
     wait_s: float
+    shards: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ never arrays; it has no clock, no randomness of its own and does no I/O, so the 
 memory and in a simulator.  The coordinator does all bookkeeping and asks:
 
 ``admit(gradient, view)``
-    Apply this gradient at once, pool it for the round, or drop it, and why?
+    Apply this gradient at once, pool it for the round, hold it until the next one, or drop it, and why?
 ``pool_ready(view)``
     Commit the pool now, not yet, or at a given time?  Asked only while the pool holds something.
 ``may_start(worker, view)``
-    May this waiting worker go on with the newest version?
+    May this waiting worker go on?  With the newest version, unless ``wanted(worker, view)`` names another.
 ``step_scale(commit, view)``
     Factor on the learning rate of this commit.
 ``on_commit(commit, view)``
@@ -29,6 +29,7 @@ from typing import Any, ClassVar, Protocol
 
 from psplatform.core.messages import Label
 from psplatform.core.parameters import parameters_of
+from psplatform.core.pulling import WHOLE, PullRule
 from psplatform.core.reasons import Reason
 from psplatform.errors import ConfigurationError
 
@@ -38,6 +39,7 @@ class Fate(Enum):
 
     APPLY = "apply"
     POOL = "pool"
+    HOLD = "hold"
     DROP = "drop"
 
 
@@ -51,6 +53,8 @@ class Verdict:
 
 APPLY = Verdict(Fate.APPLY)
 POOL = Verdict(Fate.POOL)
+HOLD = Verdict(Fate.HOLD)
+"""Ask again after the next commit."""
 
 
 def drop(reason: Reason) -> Verdict:
@@ -96,6 +100,13 @@ class Change(Enum):
     TIMER = "timer"
 
 
+class Scope(Enum):
+    """What a policy decides about at a time."""
+
+    MODEL = "model"
+    BLOCK = "block"
+
+
 @dataclass(frozen=True, slots=True)
 class Traits:
     """What the engine must know of a policy before the first event.
@@ -104,6 +115,11 @@ class Traits:
     ----------
     exact
         Workers pull exactly one version from all shards (synchronous policies); else each shard's newest.
+    scope
+        With ``BLOCK`` every shard is a block with an order of commits of its own: `admit`, `pool_ready`, `step_scale`
+        and `on_commit` are asked for each, with a view of that block.
+    pull
+        How much of the model a worker waits for.
     interrupt
         A busy worker aborts when the model moves on; else it finishes what it began.
     wakes
@@ -113,6 +129,8 @@ class Traits:
     """
 
     exact: bool
+    scope: Scope = Scope.MODEL
+    pull: PullRule = WHOLE
     interrupt: bool = False
     wakes: frozenset[Change] = frozenset({Change.COMMIT, Change.ROSTER})
     mean_norm: bool = False
@@ -132,6 +150,8 @@ class Gradient:
         Squared Euclidean norm, mean loss over its batch, seconds of computing.
     arrived_at
         Time at which the coordinator heard of it.
+    counter
+        The version its worker was released for (`Policy.wanted`).
     """
 
     member: str
@@ -143,6 +163,7 @@ class Gradient:
     squared_norm: float
     compute_s: float
     arrived_at: float
+    counter: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +208,10 @@ class Worker(Protocol):
         """Newest version the worker was released on or has worked on; -1 before its first release."""
 
     @property
+    def counter(self) -> int:
+        """Version its last release asked for (`Policy.wanted`); -1 before its first release."""
+
+    @property
     def clock(self) -> int:
         """Gradients of this slot that were applied, never below the minimum at the time of joining."""
 
@@ -197,6 +222,10 @@ class View(Protocol):
     @property
     def now(self) -> float:
         """Time of the event at hand, seconds."""
+
+    @property
+    def block(self) -> int:
+        """Number of the block this is about; 0 where the policy decides about the whole model."""
 
     @property
     def version(self) -> int:
@@ -263,7 +292,11 @@ class Policy(ABC):
 
     @abstractmethod
     def may_start(self, worker: Worker, view: View) -> Answer:
-        """Say whether `worker`, which waits, may go on."""
+        """Say whether `worker`, which waits, may go on; of several blocks, `view` is that of the oldest."""
+
+    def wanted(self, worker: Worker, view: View) -> int:
+        """Return the least version that `worker`, which goes on, must pull; by default the newest decided."""
+        return view.version
 
     def step_scale(self, commit: Committed, view: View) -> float:
         """Return the factor on the learning rate of `commit`."""

@@ -23,6 +23,10 @@ class Member:
         Number of the gradient the slot was last released for.
     version
         Newest version it was released on or has worked on, -1 before the first release of this incarnation.
+    counter
+        Version that its last release asked for, -1 before the first.
+    announced
+        Shards that can reach the gradient at hand, as far as it is known.
     clock
         Gradients applied, never below the minimum among the live when the member joined.
     busy
@@ -39,7 +43,9 @@ class Member:
     sequence: int
     clock: int
     version: int = -1
+    counter: int = -1
     busy: bool = False
+    announced: set[int] = field(default_factory=set)
     interrupted: set[int] = field(default_factory=set)
 
 
@@ -114,7 +120,8 @@ class Roster:
         """Note that `member` begins its next gradient on `version`."""
         member.sequence += 1
         self._sequences[member.slot] = member.sequence
-        member.version = version
+        member.version = member.counter = version
+        member.announced.clear()
         self.busy += not member.busy
         member.busy = True
         self._waiting.discard(member.slot)

@@ -1,7 +1,8 @@
 """A worker's side of the protocol.
 
 States: *joining* -> *waiting* for a release -> *pulling* -> *computing* -> *exposing* (every shard is given a way to
-reach the gradient) -> announced, *waiting* again.  An abort in *pulling*, *computing* or *exposing* leads back to
+reach the gradient) -> announced, *waiting* again.  Where a policy decides block by block, each block is announced when
+its shard can reach it.  An abort in *pulling*, *computing* or *exposing* leads back to
 *waiting* once the computation has really stopped; a release that comes meanwhile is kept, and forgotten if that one is
 aborted too.  A stop ends the session from any state.
 """
@@ -13,8 +14,9 @@ from enum import Enum
 from typing import Any
 
 from psplatform.core import messages as msg
-from psplatform.core.effects import COORDINATOR, CancelCompute, Compute, Depart, Effect, Expose, Role, Send
-from psplatform.core.events import Begin, ComputeAborted, Computed, ComputeFailed, Reachable
+from psplatform.core.effects import COORDINATOR, CancelCompute, Compute, Depart, Effect, Expose, Role, Send, SetTimer
+from psplatform.core.events import Begin, ComputeAborted, Computed, ComputeFailed, Reachable, TimerFired
+from psplatform.core.policy import Scope, Traits
 from psplatform.core.pulling import Pulling
 
 
@@ -41,16 +43,22 @@ class WorkerSession:
         Where it runs, for people.
     shards
         Number of shards.
-    exact
-        Whether the policy wants exactly one version (`psplatform.core.policy.Traits.exact`).
+    traits
+        What the policy wants of workers.
+    seed
+        Of the drawing of shards to pull, where the policy wants only some.
     """
 
-    def __init__(self, member: str, process: str, shards: int, *, exact: bool) -> None:
+    def __init__(self, member: str, process: str, shards: int, traits: Traits, *, seed: int = 0) -> None:
         self.member = member
         self.process = process
         self.activity = Activity.JOINING
         self.slot = -1
-        self._pulling = Pulling(member, shards, exact)
+        self._pulling = Pulling(member, shards, traits.exact, traits.pull, seed)
+        self._per_block = traits.scope is Scope.BLOCK
+        self._unreached = shards
+        self._shards = shards
+        self._patience_s = traits.pull.timeout_s
         self._term = 0
         self._release: msg.Release | None = None
         self._next: msg.Release | None = None
@@ -66,12 +74,18 @@ class WorkerSession:
             ComputeAborted: self._on_compute_aborted,
             ComputeFailed: self._on_compute_failed,
             Reachable: self._on_reachable,
+            TimerFired: self._on_timer,
             msg.Welcome: self._on_welcome,
             msg.Release: self._on_release,
             msg.Abort: self._on_abort,
             msg.Stop: self._on_stop,
             msg.Pulled: self._on_pulled,
         }
+
+    @property
+    def counter(self) -> int:
+        """The version asked for by the release at hand, -1 before the first."""
+        return self._release.version if self._release is not None else -1
 
     @property
     def waiting_for(self) -> str:
@@ -123,9 +137,25 @@ class WorkerSession:
     def _on_pulled(self, answer: msg.Pulled) -> list[Effect]:
         if self.activity is not Activity.PULLING:
             return []
+        had_enough, request = self._pulling.enough, self._pulling.request
         again = self._send_pulls(self._pulling.on_pulled(answer))
-        if again or self._pulling.label is None or self._release is None:
+        if again:
             return again
+        if self._pulling.label is not None:
+            return self._compute()
+        if self._pulling.enough and not had_enough:
+            # Even without patience: what comes at the same time counts, or the last to be asked would never be fresh.
+            return [SetTimer(f"pull:{request}", self._now + self._patience_s)]
+        return []
+
+    def _on_timer(self, event: TimerFired) -> list[Effect]:
+        in_time = event.tag == f"pull:{self._pulling.request}" and self.activity is Activity.PULLING
+        return self._compute() if in_time and self._pulling.enough else []
+
+    def _compute(self) -> list[Effect]:
+        if self._release is None:
+            return []
+        self._pulling.cancel()
         self._pull_s = self._now - self._since
         self.activity = Activity.COMPUTING
         return [Compute(self.slot, self._release.sequence, self._release.ticket)]
@@ -136,6 +166,7 @@ class WorkerSession:
         if self.activity is Activity.ABORTING:
             return self._confirm_abort(event.sequence)
         self._computed = event
+        self._unreached = self._shards
         self._since = self._now
         self.activity = Activity.EXPOSING
         return [Expose(self.slot, event.sequence)]
@@ -148,9 +179,15 @@ class WorkerSession:
         label = self._pulling.label
         if self.activity is not Activity.EXPOSING or label is None:
             return []
-        computed, self._computed = self._computed, None
-        push_s = self._now - self._since
-        announce = msg.Announce(
+        announce = Send(COORDINATOR, self._announcement(self._computed, label, event.shards))
+        self._unreached -= len(event.shards) if self._per_block else self._unreached
+        if self._unreached:
+            return [announce]
+        self._computed = None
+        return [announce, *self._rest()]
+
+    def _announcement(self, computed: Computed, label: msg.Label, shards: tuple[int, ...]) -> msg.Announce:
+        return msg.Announce(
             member=self.member,
             sequence=computed.sequence,
             label=label,
@@ -159,10 +196,10 @@ class WorkerSession:
             squared_norm=computed.squared_norm,
             compute_s=computed.seconds,
             pull_s=self._pull_s,
-            push_s=push_s,
+            push_s=self._now - self._since,
             wait_s=self._wait_s,
+            shards=shards,
         )
-        return [Send(COORDINATOR, announce), *self._rest()]
 
     def _on_abort(self, message: msg.Abort) -> list[Effect]:
         sequence = message.sequence

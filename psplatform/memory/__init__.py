@@ -8,6 +8,7 @@ protocol; modelled networks, faults and run-time distributions are the simulator
 ``agenda``       events in the order of their time
 ``driver``       executes effects, delivers messages
 ``worker``       a worker process around its session
+``world``        how long everything takes
 ``evaluator``    measures and saves versions
 ``arithmetic``   what servers and workers compute; here nothing at all
 ``training``     the same with real tensors

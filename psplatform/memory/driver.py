@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final, Protocol
 
 from psplatform.core.coordination import Coordinator
 from psplatform.core.effects import (
@@ -40,15 +40,22 @@ from psplatform.core.events import (
 )
 from psplatform.core.messages import Pull, Pulled
 from psplatform.core.plan import Plan
-from psplatform.core.policy import Policy
+from psplatform.core.policy import Policy, Scope
 from psplatform.core.server import Server
 from psplatform.core.session import WorkerSession
 from psplatform.memory.agenda import Agenda, Appointments
 from psplatform.memory.arithmetic import Arithmetic, Metadata
 from psplatform.memory.evaluator import EVALUATOR, Evaluator
 from psplatform.memory.worker import WorkerProcess
+from psplatform.memory.world import Deliver, Ideal, World
 
-Deliver = Callable[[Role, Role, Any], list[float]]
+_EVALUATOR_ROLE: Final = Role.member(EVALUATOR)
+
+class Sink(Protocol):
+    """Takes the records of the event log one by one."""
+
+    def append(self, record: dict[str, Any], /) -> None:
+        """Take the next record."""
 
 
 class MemoryRun:
@@ -69,6 +76,10 @@ class MemoryRun:
     deliver
         Given sender, addressee and message, the delays of its copies: ``[0.0]`` delivers once, ``[0.0, 0.1]`` twice.
         It must deliver at least one copy: drivers retry until they are heard.
+    world
+        Says all of these durations, and others, instead.
+    sink
+        Takes the event log's records instead of `records`.
 
     Attributes
     ----------
@@ -90,6 +101,9 @@ class MemoryRun:
         latency_s: float = 0.0,
         evaluation_s: float = 0.0,
         deliver: Deliver | None = None,
+        world: World | None = None,
+        sink: Sink | None = None,
+        seed: int = 0,
     ) -> None:
         self.plan = plan
         self.agenda = Agenda()
@@ -98,36 +112,40 @@ class MemoryRun:
         self.workers: dict[str, WorkerProcess] = {}
         self.records: list[dict[str, Any]] = []
         self.finish: Finish | None = None
-        self.on_event: Callable[[MemoryRun], None] = lambda run: None
-        self._arithmetic, self._compute_s, self._evaluation_s = arithmetic or Metadata(), compute_s, evaluation_s
-        self._deliver = deliver or (lambda sender, to, message: [latency_s])
-        self._exact = policy.traits.exact
-        self._evaluator = Evaluator(plan.shards, self._arithmetic)
+        self.on_event: Callable[[MemoryRun], None] | None = None
+        self._sink = self.records if sink is None else sink
+        self._arithmetic = arithmetic or Metadata()
+        self._world = world or Ideal(compute_s, deliver or (lambda sender, to, message: [latency_s]), evaluation_s)
+        self._traits, self._seed = policy.traits, seed
+        self._per_block = policy.traits.scope is Scope.BLOCK
+        self._evaluator = Evaluator(plan.shards, self._arithmetic, exact=not self._per_block)
         self._timers = Appointments(self.agenda)
+        self._server_roles = [Role.server(shard) for shard in range(plan.shards)]
+        self._executors = self._coordinator_executors()
         self._feed_coordinator(Begin())
 
     # --- what a test or a user does ---
 
     def join(self, name: str, at: float = 0.0) -> None:
         """Let a worker process of that name offer itself at time `at`."""
-        self.agenda.enter_at(at, lambda: self._begin_worker(name))
+        self.agenda.enter_at(at, self._begin_worker, name)
 
     def leave(self, name: str, at: float) -> None:
         """Let the process go away in good order at time `at`."""
-        self.agenda.enter_at(at, lambda: self._leave(name))
+        self.agenda.enter_at(at, self._leave, name)
 
     def kill(self, name: str, at: float) -> None:
         """Kill the process at time `at`: it says no more, and the coordinator hears of it at once."""
-        self.agenda.enter_at(at, lambda: self._kill(name))
+        self.agenda.enter_at(at, self._kill, name)
 
     def lose_server(self, shard: int, at: float) -> None:
         """Let the coordinator hear at time `at` that the server of `shard` is lost."""
         lost = ServerLost(shard, f"memory://shard-{shard}", "killed")
-        self.agenda.enter_at(at, lambda: self._feed_coordinator(lost))
+        self.agenda.enter_at(at, self._feed_coordinator, lost)
 
     def stop(self, at: float) -> None:
         """Ask the run to stop at time `at`."""
-        self.agenda.enter_at(at, lambda: self._feed_coordinator(StopRequested("asked to stop")))
+        self.agenda.enter_at(at, self._feed_coordinator, StopRequested("asked to stop"))
 
     def run(self, *, events: int = 1_000_000) -> Finish:
         """Run to the end.
@@ -140,7 +158,8 @@ class MemoryRun:
         for _ in range(events):
             if self.finish is not None or not self.agenda.do_next():
                 break
-            self.on_event(self)
+            if self.on_event is not None:
+                self.on_event(self)
         if self.finish is not None:
             return self.finish
         waits = {name: one.waits_for for name, one in self.workers.items() if one.waits_for}
@@ -150,7 +169,8 @@ class MemoryRun:
         """Deliver what is still under way when the run is over; return who or what still waits for anything."""
         timers = [f"timer {name}" for name in self._timers.names]
         while self.agenda.do_next():
-            self.on_event(self)
+            if self.on_event is not None:
+                self.on_event(self)
         return timers + [name for name, one in self.workers.items() if one.waits_for]
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
@@ -160,8 +180,16 @@ class MemoryRun:
     # --- roles ---
 
     def _begin_worker(self, name: str) -> None:
-        session = WorkerSession(name, f"memory://{name}", self.plan.shards, exact=self._exact)
-        worker = WorkerProcess(session, self.agenda, self._arithmetic, self._compute_s, self._send_from_member)
+        session = WorkerSession(name, f"memory://{name}", self.plan.shards, self._traits, seed=self._seed)
+        worker = WorkerProcess(
+            session,
+            self.agenda,
+            self._arithmetic,
+            self._world,
+            self._send,
+            shards=self.plan.shards,
+            per_block=self._per_block,
+        )
         self.workers[name] = worker
         worker.begin()
 
@@ -177,7 +205,7 @@ class MemoryRun:
     def _feed_coordinator(self, event: Any) -> None:
         if self.finish is None:
             for effect in self.coordinator.handle(event, self.agenda.now):
-                self._execute_coordinator(effect)
+                self._executors[type(effect)](effect)
 
     def _feed_server(self, shard: int, event: Any) -> None:
         for effect in self.servers[shard].handle(event, self.agenda.now):
@@ -186,13 +214,13 @@ class MemoryRun:
     # --- messages ---
 
     def _send(self, sender: Role, effect: Send) -> None:
-        answered = isinstance(effect.message, Pulled)
-        content = self._arithmetic.snapshot(effect.message.shard) if answered else None
-        for delay_s in self._deliver(sender, effect.to, effect.message):
-            self.agenda.enter(delay_s, partial(self._receive, sender, effect.to, effect.message, content))
+        to, message = effect.to, effect.message
+        content = self._arithmetic.snapshot(message.shard) if isinstance(message, Pulled) else None
+        for delay_s in self._world.deliver(sender, to, message, self.agenda.now):
+            self.agenda.enter(delay_s, self._receive, sender, to, message, content)
 
     def _receive(self, sender: Role, to: Role, message: Any, content: Any) -> None:
-        if to == COORDINATOR:
+        if to.kind == "coordinator":
             self._feed_coordinator(message)
             if self.finish is not None and sender.name in self.workers:
                 self.workers[sender.name].kill()  # nobody answers any more: it goes by itself
@@ -203,48 +231,52 @@ class MemoryRun:
         elif to.name in self.workers:
             self.workers[to.name].receive(message, content)
 
-    def _send_from_member(self, name: str, effect: Send) -> None:
-        self._send(Role.member(name), effect)
-
     def _evaluation_goes_on(self, answer: Pulled, content: Any) -> None:
         self._ask(self._evaluator.on_pulled(answer, content))
         result = self._evaluator.take_result()
         if result is not None:
-            self.agenda.enter(self._evaluation_s, lambda: self._feed_coordinator(result))
+            self.agenda.enter(self._world.evaluation_s(), self._feed_coordinator, result)
 
     # --- effects ---
 
-    def _execute_coordinator(self, effect: Effect) -> None:
-        if isinstance(effect, Send):
-            self._send(COORDINATOR, effect)
-        elif isinstance(effect, Log):
-            self.records.append(effect.record)
-        elif isinstance(effect, SetTimer):
-            self._timers.make(effect.tag, effect.at, partial(self._feed_coordinator, TimerFired(effect.tag)))
-        elif isinstance(effect, CancelTimer):
-            self._timers.cancel(effect.tag)
-        elif isinstance(effect, Evaluate):
-            self._ask(self._evaluator.begin(effect))
-        elif isinstance(effect, SaveModel):
-            self._arithmetic.save(effect.version)
-            self.agenda.enter(0.0, lambda: self._feed_coordinator(ModelSaved(effect.version)))
-        elif isinstance(effect, Finish):
-            self.finish = effect
-        elif isinstance(effect, Dismiss):
-            self._arithmetic.forget(effect.member)
+    def _coordinator_executors(self) -> dict[type, Callable[[Any], None]]:
+        return {
+            Send: partial(self._send, COORDINATOR),
+            Log: lambda effect: self._sink.append(effect.record),
+            SetTimer: self._set_timer,
+            CancelTimer: self._cancel_timer,
+            Evaluate: lambda effect: self._ask(self._evaluator.begin(effect)),
+            SaveModel: self._save,
+            Finish: self._finish,
+            Dismiss: lambda effect: self._arithmetic.forget(effect.member),
+        }
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        self._timers.make(effect.tag, effect.at, self._feed_coordinator, TimerFired(effect.tag))
+
+    def _cancel_timer(self, effect: CancelTimer) -> None:
+        self._timers.cancel(effect.tag)
+
+    def _save(self, effect: SaveModel) -> None:
+        self._arithmetic.save(effect.version)
+        self.agenda.enter(0.0, self._feed_coordinator, ModelSaved(effect.version))
+
+    def _finish(self, effect: Finish) -> None:
+        self.finish = effect
 
     def _ask(self, pulls: list[Pull]) -> None:
         for pull in pulls:
-            self._send_from_member(EVALUATOR, Send(Role.server(pull.shard), pull))
+            self._send(_EVALUATOR_ROLE, Send(self._server_roles[pull.shard], pull))
 
     def _execute_server(self, shard: int, effect: Effect) -> None:
         if isinstance(effect, Send):
-            self._send(Role.server(shard), effect)
+            self._send(self._server_roles[shard], effect)
         elif isinstance(effect, Gather):
             norms = self._arithmetic.gather(shard, effect.contributions, norms=effect.norms)
-            self.agenda.enter(0.0, lambda: self._feed_server(shard, GatherDone(effect.position, norms)))
+            seconds = self._world.gather_s(shard, len(effect.contributions))
+            self.agenda.enter(seconds, self._feed_server, shard, GatherDone(effect.position, norms))
         elif isinstance(effect, Stage):
             self._arithmetic.stage(shard, effect.factor, effect.rate)
-            self.agenda.enter(0.0, lambda: self._feed_server(shard, StageDone(effect.position)))
+            self.agenda.enter(0.0, self._feed_server, shard, StageDone(effect.position))
         elif isinstance(effect, Publish):
             self._arithmetic.publish(shard, effect.version)

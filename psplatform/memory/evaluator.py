@@ -23,10 +23,12 @@ class Evaluator:
         Number of shards.
     arithmetic
         Holds what was pulled, and measures it.
+    exact
+        Whether the shards have versions in common; else each one's newest is measured.
     """
 
-    def __init__(self, shards: int, arithmetic: Arithmetic) -> None:
-        self._pulling = Pulling(EVALUATOR, shards, exact=True)
+    def __init__(self, shards: int, arithmetic: Arithmetic, *, exact: bool = True) -> None:
+        self._pulling = Pulling(EVALUATOR, shards, exact)
         self._arithmetic = arithmetic
         self._order: Evaluate | None = None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -29,6 +30,9 @@ from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, fill, named_views, shard_vectors
 
 Vectors = dict[str, Tensor]
+
+_KEPT: Final = 16
+"""Exposed gradients kept per member: where blocks are merged one by one, a member may be some ahead of the slowest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,8 @@ class TensorArithmetic:
         As in the run's plan.
     block_elements, micro_batches, seed
         As in a job.
+    per_block
+        Whether blocks are merged one by one, so that a member may expose a gradient before the last is consumed.
 
     Attributes
     ----------
@@ -79,8 +85,9 @@ class TensorArithmetic:
         block_elements: int = 65536,
         micro_batches: int = 1,
         seed: int = 0,
+        per_block: bool = False,
     ) -> None:
-        self._task, self._seed = task, seed
+        self._task, self._seed, self._several = task, seed, per_block
         self._batch_size, self._micro_batches = batch_size, micro_batches
         workspace = self._open()
         self.layout = layout_of(workspace, optimizer, shards, block_elements)
@@ -88,7 +95,7 @@ class TensorArithmetic:
         self.saved: dict[str, Tensor] = {}
         self.saved_version = -1
         self._benches = {EVALUATOR: self._bench(workspace)}
-        self._exposed: dict[str, tuple[int, Vectors]] = {}
+        self._exposed: dict[str, dict[int, Vectors]] = {}
         self._shards = _shards(self.layout, optimizer, workspace.initial())
 
     def compute(self, member: str, effect: Compute, seconds: float) -> Computed | ComputeFailed:
@@ -102,8 +109,11 @@ class TensorArithmetic:
         return Computed(effect.sequence, done.samples, done.loss, _squared_norm(self.layout, bench.updates), seconds)
 
     def expose(self, member: str, slot: int, sequence: int) -> None:
-        """Let every shard reach the gradient just computed; it takes the place of the member's last one."""
-        self._exposed[member] = sequence, _copy(self._bench_of(member).updates)
+        """Let every shard reach the gradient just computed."""
+        kept = self._exposed.setdefault(member, {})
+        kept[sequence] = _copy(self._bench_of(member).updates)
+        for old in list(kept)[: -_KEPT if self._several else -1]:
+            del kept[old]
 
     def gather(self, shard: int, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...]:
         """Average gradients; return squared norms per block if asked."""
@@ -169,12 +179,13 @@ class TensorArithmetic:
         return self._benches[member]
 
     def _exposure(self, one: Contribution) -> Vectors:
-        sequence, vectors = self._exposed.get(one.member, (-1, {}))
-        if sequence != one.sequence:
+        kept = self._exposed.get(one.member, {})
+        if one.sequence not in kept:
+            newest = max(kept, default=0)
             raise InvariantViolation(
-                f"gradient {one.sequence} of {one.member} is committed, but gradient {sequence} took its place"
+                f"gradient {one.sequence} of {one.member} is committed, but gradient {newest} took its place"
             )
-        return vectors
+        return kept[one.sequence]
 
 
 def _shards(layout: Layout, optimizer: Optimizer, initial: dict[str, Tensor]) -> list[Shard]:

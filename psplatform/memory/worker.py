@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from psplatform.core.effects import COORDINATOR, CancelCompute, Compute, Depart, Effect, Expose, Send
-from psplatform.core.events import Begin, ComputeAborted, Reachable
+from psplatform.core.effects import COORDINATOR, CancelCompute, Compute, Depart, Expose, Role, Send, SetTimer
+from psplatform.core.events import Begin, ComputeAborted, Reachable, TimerFired
 from psplatform.core.messages import Leave, Pulled
 from psplatform.core.session import Activity, WorkerSession
 from psplatform.memory.agenda import Agenda, Appointments
 from psplatform.memory.arithmetic import Arithmetic
+from psplatform.memory.world import World
 
 _COMPUTATION = "computation"
 
@@ -20,10 +22,12 @@ class WorkerProcess:
 
     Parameters
     ----------
-    compute_s
-        Seconds that gradient `sequence` of `slot` takes.
+    world
+        Says how long computing takes, and until a gradient is where the servers can reach it.
     send
-        Takes the name and an effect that sends.
+        Takes the session's role and an effect that sends.
+    per_block
+        Whether a gradient is announced block by block instead of as a whole.
 
     Attributes
     ----------
@@ -36,16 +40,29 @@ class WorkerProcess:
         session: WorkerSession,
         agenda: Agenda,
         arithmetic: Arithmetic,
-        compute_s: Callable[[int, int], float],
-        send: Callable[[str, Send], None],
+        world: World,
+        send: Callable[[Role, Send], None],
+        *,
+        shards: int,
+        per_block: bool = False,
     ) -> None:
         self.session = session
         self.gone = False
+        self._role = Role.member(session.member)
         self._agenda = agenda
-        self._computing = Appointments(agenda)
+        self._appointments = Appointments(agenda)
         self._arithmetic = arithmetic
-        self._compute_s = compute_s
+        self._world = world
         self._send = send
+        self._shards, self._per_block = shards, per_block
+        self._executors: dict[type, Callable[[Any], None]] = {
+            Send: partial(send, self._role),
+            Compute: self._start_computing,
+            CancelCompute: self._cancel,
+            Expose: self._expose,
+            SetTimer: self._set_timer,
+            Depart: lambda effect: self.leave(effect.reason),
+        }
 
     @property
     def waits_for(self) -> str | None:
@@ -66,37 +83,39 @@ class WorkerProcess:
         """Go away in good order."""
         if not self.gone:
             self.kill()
-            self._send(self.session.member, Send(COORDINATOR, Leave(self.session.member, reason)))
+            self._send(self._role, Send(COORDINATOR, Leave(self.session.member, reason)))
 
     def kill(self) -> None:
         """Be gone without a word."""
         self.gone = True
-        self._computing.cancel(_COMPUTATION)
+        self._appointments.cancel(_COMPUTATION)
 
     def _feed(self, event: Any) -> None:
         if not self.gone:
             for effect in self.session.handle(event, self._agenda.now):
-                self._execute(effect)
-
-    def _execute(self, effect: Effect) -> None:
-        name = self.session.member
-        if isinstance(effect, Send):
-            self._send(name, effect)
-        elif isinstance(effect, Compute):
-            self._start_computing(effect)
-        elif isinstance(effect, CancelCompute):
-            if self._computing.cancel(_COMPUTATION):
-                self._agenda.enter(0.0, lambda: self._feed(ComputeAborted(effect.sequence)))
-        elif isinstance(effect, Expose):
-            self._arithmetic.expose(name, effect.slot, effect.sequence)
-            self._agenda.enter(0.0, lambda: self._feed(Reachable(effect.sequence)))
-        elif isinstance(effect, Depart):
-            self.leave(effect.reason)
+                self._executors[type(effect)](effect)
 
     def _start_computing(self, effect: Compute) -> None:
-        seconds = self._compute_s(effect.slot, effect.sequence)
+        seconds = self._world.compute_s(effect.slot, effect.sequence)
+        self._appointments.make(_COMPUTATION, self._agenda.now + seconds, self._end_computing, effect, seconds)
 
-        def end() -> None:
-            self._feed(self._arithmetic.compute(self.session.member, effect, seconds))
+    def _end_computing(self, effect: Compute, seconds: float) -> None:
+        self._feed(self._arithmetic.compute(self.session.member, effect, seconds))
 
-        self._computing.make(_COMPUTATION, self._agenda.now + seconds, end)
+    def _cancel(self, effect: CancelCompute) -> None:
+        if self._appointments.cancel(_COMPUTATION):
+            self._agenda.enter(0.0, self._feed, ComputeAborted(effect.sequence))
+
+    def _expose(self, effect: Expose) -> None:
+        name, now = self.session.member, self._agenda.now
+        self._arithmetic.expose(name, effect.slot, effect.sequence)
+        delays = [self._world.reach_s(name, shard, now) for shard in range(self._shards)]
+        if not self._per_block:
+            self._agenda.enter(max(delays), self._feed, Reachable(effect.sequence))
+            return
+        for delay in sorted(set(delays)):
+            reached = tuple(shard for shard, one in enumerate(delays) if one == delay)
+            self._agenda.enter(delay, self._feed, Reachable(effect.sequence, reached))
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        self._appointments.make(effect.tag, effect.at, self._feed, TimerFired(effect.tag))

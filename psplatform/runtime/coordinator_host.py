@@ -258,8 +258,9 @@ class CoordinatorHost:
             timer.cancel()
 
     def _dismiss(self, effect: Dismiss) -> None:
-        position = self._coordinator.state.position + 1 if self._coordinator is not None else 0
-        for line in self._servers:
+        for shard, line in enumerate(self._servers):
+            state = self._coordinator.state if self._coordinator is not None else None
+            position = state.last_position(effect.member, shard) if state is not None else 0
             self._loop.create_task(self._forget(line.peer, effect.member, position))
         self.staff.dismiss(effect.member, effect.reason)
 

@@ -13,6 +13,7 @@ from distributed import get_worker
 from psplatform.core.effects import Evaluate, SaveModel
 from psplatform.core.events import Evaluated, EvaluationFailed, ModelSaved, SaveFailed
 from psplatform.core.messages import Pull, Pulled
+from psplatform.core.policy import Scope
 from psplatform.core.pulling import Pulling
 from psplatform.core.wire import decode
 from psplatform.errors import StoreError
@@ -39,6 +40,8 @@ class EvaluatorHost:
     async def open(self, program: Program) -> None:
         """Build the task and begin to answer; must be called once, before anything else."""
         self._program = program
+        # Blocks with versions of their own have none in common.
+        self._pulling.exact = program.policy.traits.scope is Scope.MODEL
         self._connect = get_worker().rpc
         self._loop = asyncio.get_running_loop()
         await self._loop.run_in_executor(None, self._build)

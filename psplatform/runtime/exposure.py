@@ -21,6 +21,10 @@ from psplatform.tensors.vectors import carve, shard_vectors, size_bytes, sizes
 _KEPT: Final = 2
 """Pushed gradients kept per member: the one being committed, and one that may follow."""
 
+MOST_AHEAD: Final = 8
+"""Versions by which a pushed gradient may be ahead of its block: partial pulls let workers run away from a slow server,
+whose memory must not fill with what they push."""
+
 
 class Slab:
     """A worker's gradient vectors, in a segment or in private memory."""
@@ -56,6 +60,7 @@ class Exposures:
     _slabs: dict[str, Vectors] = field(default_factory=dict)
     _pushed: dict[str, dict[int, Vectors]] = field(default_factory=dict)
     _dismissed: dict[str, int] = field(default_factory=dict)
+    _counters: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def attach(self, member: str, name: SegmentName | None) -> bool:
         """Map a worker's slab; return whether this process can see it."""
@@ -65,11 +70,17 @@ class Exposures:
         self._slabs[member] = shard_vectors(self.layout, self.shard, Slab(self.layout, segment).vectors)
         return True
 
-    def keep(self, member: str, sequence: int, arrays: list[NDArray[Any]]) -> None:
-        """Keep a pushed gradient: this shard's pieces, in the order of the layout's regions."""
+    def keep(self, member: str, sequence: int, arrays: list[NDArray[Any]], counter: int | None = None) -> None:
+        """Keep a pushed gradient: this shard's pieces, in the order of the layout's regions.
+
+        One with a `counter` is kept until that version is over, others until two newer ones came.
+        """
         keys = [region.key for region in self.layout.regions]
         kept = self._pushed.setdefault(member, {})
         kept[sequence] = {key: torch.from_numpy(array) for key, array in zip(keys, arrays, strict=True)}
+        if counter is not None:
+            self._counters[member, sequence] = counter
+            return
         for old in sorted(kept)[:-_KEPT]:
             del kept[old]
 
@@ -81,8 +92,11 @@ class Exposures:
         """Note that no commit after `position` refers to `member`."""
         self._dismissed[member] = position
 
-    def release(self, position: int) -> None:
-        """Drop what no commit after the visible `position` refers to."""
+    def release(self, position: int, version: int = 0) -> None:
+        """Drop what no commit after the visible `position`, which made `version`, refers to."""
+        for member, sequence in [key for key, counter in self._counters.items() if counter < version]:
+            del self._counters[member, sequence]
+            self._pushed.get(member, {}).pop(sequence, None)
         for member in [name for name, last in self._dismissed.items() if last <= position]:
             del self._dismissed[member]
             self._slabs.pop(member, None)

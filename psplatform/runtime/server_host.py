@@ -20,7 +20,7 @@ from psplatform.core.wire import decode, encode
 from psplatform.errors import ProtocolError
 from psplatform.runtime.calls import Peer, call
 from psplatform.runtime.content import Content, Vectors, private_copy
-from psplatform.runtime.exposure import Exposures
+from psplatform.runtime.exposure import MOST_AHEAD, Exposures
 from psplatform.runtime.lines import Line
 from psplatform.runtime.program import Program
 from psplatform.runtime.segments import SegmentName, sweep
@@ -28,7 +28,9 @@ from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, fill, shard_vectors
 
 POLL_S: Final = 5.0
-"""How long a pull waits before it is answered "not yet"; well below any deadline of a call."""
+"""How long a pull or a push waits before it is answered "not yet"; well below any deadline of a call."""
+
+_TRIES: Final = 500  # a push that is too far ahead looks again every hundredth of a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +115,25 @@ class ServerHost:
         await self._built.wait()  # the caller has a deadline
         return self._exposures.attach(member, slab), self.content.name
 
-    async def push(self, member: str, sequence: int, arrays: list[NDArray[Any]]) -> None:
-        """Take a gradient that cannot be read where it lies."""
-        self._exposures.keep(member, sequence, arrays)
+    async def push(self, member: str, sequence: int, arrays: list[NDArray[Any]], counter: int | None = None) -> bool:
+        """Take a gradient that cannot be read where it lies; return whether there was room for it.
+
+        Where blocks are merged one by one, `counter` is the version that it contributes to: one that is over is not
+        kept, and one too far ahead must be pushed again.
+        """
+        if counter is not None and counter < self._control.version:
+            return True
+        if counter is not None and not await self._comes_near(counter):
+            return False
+        self._exposures.keep(member, sequence, arrays, counter)
+        return True
+
+    async def _comes_near(self, counter: int) -> bool:
+        for _ in range(_TRIES):
+            if counter <= self._control.version + MOST_AHEAD:
+                return True
+            await asyncio.sleep(POLL_S / _TRIES)
+        return False
 
     async def pull(self, data: bytes, with_content: bool) -> Answer:
         """Answer with the version asked for or a newer one as soon as it is visible, or "not yet"."""
@@ -178,7 +196,7 @@ class ServerHost:
         self._shard.publish(effect.version)
         self._front = 1 - self._front
         self.content.show(self._front, effect.version)
-        self._exposures.release(effect.position)
+        self._exposures.release(effect.position, effect.version)
 
     def _compute(self, work: list[Gather | Stage]) -> list[GatherDone | StageDone]:
         return [self._gather(one) if isinstance(one, Gather) else self._stage(one) for one in work]

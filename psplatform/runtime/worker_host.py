@@ -18,9 +18,11 @@ from psplatform.core.effects import (
     Effect,
     Expose,
     Send,
+    SetTimer,
 )
-from psplatform.core.events import Begin, Reachable
+from psplatform.core.events import Begin, Reachable, TimerFired
 from psplatform.core.messages import Leave, Pull, Pulled
+from psplatform.core.policy import Scope
 from psplatform.core.session import WorkerSession
 from psplatform.core.wire import decode
 from psplatform.runtime.calls import Peer, PeerLost, call
@@ -65,6 +67,7 @@ class WorkerHost:
             If the user's code raises while the task is opened.
         """
         self._program = program
+        self._per_block = program.policy.traits.scope is Scope.BLOCK
         worker = get_worker()
         self._connect = worker.rpc
         self._loop = asyncio.get_running_loop()
@@ -87,8 +90,8 @@ class WorkerHost:
             beat_s=program.worker_lease_s / 8,
         )
         process = f"{worker.address} pid {os.getpid()}"
-        exact = program.policy.traits.exact
-        self._session = WorkerSession(self._member, process, program.plan.shards, exact=exact)
+        traits = program.policy.traits
+        self._session = WorkerSession(self._member, process, program.plan.shards, traits, seed=program.seed)
         self._feed(Begin())
 
     def _build(self) -> None:
@@ -98,7 +101,8 @@ class WorkerHost:
         device = choose_device(program.device)
         workspace, self._layout = program.open(device)
         sweep(self._run, "slab")
-        self._slab = Slab.create(self._layout, self._run, shared=program.transport != "comms")
+        # Block by block a worker goes on before every server has read the slab: each gets a copy of its own.
+        self._slab = Slab.create(self._layout, self._run, shared=program.transport != "comms" and not self._per_block)
         self._values = allocate(self._layout)
         deliver: Callable[[Any], None] = self._feed_from_thread
         self._computing = Computing(
@@ -163,6 +167,8 @@ class WorkerHost:
             self._computing.cancel(effect.sequence)
         elif isinstance(effect, Expose):
             self._expose(effect.sequence)
+        elif isinstance(effect, SetTimer):
+            self._loop.call_at(effect.at, self._feed, TimerFired(effect.tag))
         elif isinstance(effect, Depart):
             self._leaving = self._loop.create_task(self._leave(effect.reason))
 
@@ -173,20 +179,23 @@ class WorkerHost:
             self._feed(Reachable(sequence))
 
     async def _push_all(self, sequence: int) -> None:
-        await asyncio.gather(*(self._push(shard, sequence) for shard in self._remote))
-        self._feed(Reachable(sequence))
+        counter = self._session.counter if self._per_block else None
+        await asyncio.gather(*(self._push(shard, sequence, counter) for shard in self._remote))
+        if not self._per_block:
+            self._feed(Reachable(sequence))
 
-    async def _push(self, shard: int, sequence: int) -> None:
+    async def _push(self, shard: int, sequence: int, counter: int | None) -> None:
         pieces = shard_vectors(self._layout, shard, self._slab.vectors)
         arrays = [vector.numpy() for vector in pieces.values()]
-        while True:
+        arguments = self._connect, self._servers[shard], "push", self._member, sequence, arrays, counter
+        taken = False
+        while not taken:
             try:
-                arguments = self._connect, self._servers[shard], "push", self._member, sequence, arrays
-                await call(*arguments, deadline_s=_PUSH_DEADLINE_S)
+                taken = await call(*arguments, deadline_s=_PUSH_DEADLINE_S)
             except PeerLost:
                 await asyncio.sleep(_PAUSE_S)  # until the coordinator, who watches the servers, ends the run
-            else:
-                return
+        if self._per_block:
+            self._feed(Reachable(sequence, (shard,)))
 
     def _say(self, message: Any) -> None:
         if self._line is not None:

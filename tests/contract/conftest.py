@@ -112,13 +112,21 @@ class Outcome:
     def started(self) -> Counter[tuple[int, int]]:
         return Counter((one["slot"], one["sequence"]) for one in self.of_kind("start"))
 
-    def committed(self) -> Counter[tuple[int, int]]:
+    def orders(self) -> list[list[dict[str, Any]]]:
+        """Return the commits of every order: one of the whole model, or one for each block."""
+        orders: list[list[dict[str, Any]]] = [[] for _ in self.run.coordinator.state.lanes]
+        for record in self.of_kind("commit"):
+            orders[record.get("block", 0)].append(record)
+        return orders
+
+    def committed(self, block: int = 0) -> Counter[tuple[int, int]]:
         return Counter(
-            key for one in self.of_kind("commit") for key in zip(one["slots"], one["sequences"], strict=True)
+            key for one in self.orders()[block] for key in zip(one["slots"], one["sequences"], strict=True)
         )
 
-    def given_up(self, kind: str) -> Counter[tuple[int, int]]:
-        return Counter((one["slot"], one["sequence"]) for one in self.of_kind(kind))
+    def given_up(self, kind: str, block: int = 0) -> Counter[tuple[int, int]]:
+        """Count what was dropped or aborted, as a whole or of that block."""
+        return Counter((one["slot"], one["sequence"]) for one in self.of_kind(kind) if one.get("block", block) == block)
 
 
 def suffer(policy: Policy, trouble: Trouble) -> Outcome:

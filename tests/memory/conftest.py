@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from psplatform.core.effects import Finish
 from psplatform.core.plan import Plan, Stop
+from psplatform.core.policy import Scope
 from psplatform.jobs.optimizers import SGD
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun
@@ -114,7 +115,9 @@ def train() -> Callable[..., Training]:
         sampling, optimizer = fields.pop("sampling", "replacement"), fields.pop("optimizer", SGD(lr=0.1))
         kind: type[TensorArithmetic] = fields.pop("kind", TensorArithmetic)
         chosen = {name: fields[name] for name in arithmetic_fields if name in fields}
-        arithmetic = kind(task, optimizer, seed=SEED, **chosen)
+        made = make_policy(policy, options)
+        per_block = made.traits.scope is Scope.BLOCK
+        arithmetic = kind(task, optimizer, seed=SEED, per_block=per_block, **chosen)
         driven = {name: fields.pop(name) for name in driver_fields if name in fields}
         for name in ("block_elements", "micro_batches"):
             fields.pop(name, None)
@@ -126,7 +129,7 @@ def train() -> Callable[..., Training]:
             deal_epochs=sampling == "epoch",
             **fields,
         )
-        memory = MemoryRun(plan, make_policy(policy, options), arithmetic=arithmetic, **driven)
+        memory = MemoryRun(plan, made, arithmetic=arithmetic, **driven)
         for number in range(plan.workers):
             memory.join(f"w{number}")
         return Training(arithmetic, memory)

@@ -1,7 +1,10 @@
 """The coordinator, the one place where order is decided, as five small desks over one state.
 
 =============  =====================================================================
-``state``      what the coordinator knows; also the `View` that policies read
+``state``      what the coordinator knows
+``lanes``      an order of commits, one per run or per block; also the `View` that policies read
+``fates``      what became of gradients whose blocks are decided about one by one
+``asking``     the policy's hooks, with what they answer checked
 ``membership`` who joins and leaves
 ``admission``  what becomes of an announced gradient
 ``commits``    order: deciding commits, clipping, noting when they are visible

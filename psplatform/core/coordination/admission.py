@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 from psplatform.core import reasons
+from psplatform.core.coordination.asking import Asking
 from psplatform.core.coordination.commits import Commits
 from psplatform.core.coordination.ending import Ending
+from psplatform.core.coordination.lanes import Lane
 from psplatform.core.coordination.state import State
 from psplatform.core.effects import Role, Send
 from psplatform.core.messages import Aborted, Announce, Stop
@@ -19,13 +21,14 @@ from psplatform.errors import DivergedError
 class Admission:
     """Recognises repeats and latecomers, refuses what is not finite, and asks the policy about the rest."""
 
-    def __init__(self, state: State, commits: Commits, ending: Ending) -> None:
+    def __init__(self, state: State, asking: Asking, commits: Commits, ending: Ending) -> None:
         self._state = state
+        self._asking = asking
         self._commits = commits
         self._ending = ending
 
     def on_announce(self, message: Announce) -> None:
-        """Judge a gradient, once."""
+        """Judge a gradient, or blocks of it, once."""
         state = self._state
         member = state.roster.get(message.member)
         if member is None:
@@ -35,11 +38,21 @@ class Admission:
             reason = Reason(reasons.ABORTED, "was ready when it was told to abort")
             state.log_drop(member.slot, message.sequence, message.label.version, reason)
         elif member.busy and message.sequence == member.sequence:
+            self._take(member, message)
+
+    def _take(self, member: Member, message: Announce) -> None:
+        state, gradient = self._state, self._gradient_of(member, message)
+        news = [shard for shard in message.shards if shard not in member.announced]
+        if not member.announced:
+            self._log(gradient, message)
+        member.announced.update(news)
+        if not state.per_block or len(member.announced) == state.plan.shards:
             state.roster.rest(member)
             # Its pull may have been answered after the next commit: it has worked on that version then.
             member.version = max(member.version, message.label.version)
             state.to_examine.append(member)
-            self._judge(self._enter(member, message))
+        for lane in [state.lanes[shard] for shard in news] if state.per_block else state.lanes:
+            self._judge(gradient, lane)
 
     def on_aborted(self, message: Aborted) -> None:
         """Note that an interrupted computation really stopped, and how long that took."""
@@ -48,11 +61,11 @@ class Admission:
             member.interrupted.remove(message.sequence)
             self._state.log("aborted", slot=member.slot, sequence=message.sequence, latency_s=message.latency_s)
 
-    def _enter(self, member: Member, message: Announce) -> Gradient:
+    def _log(self, gradient: Gradient, message: Announce) -> None:
         norm = math.sqrt(message.squared_norm) if message.squared_norm >= 0 else message.squared_norm
         self._state.log(
             "gradient",
-            slot=member.slot,
+            slot=gradient.slot,
             sequence=message.sequence,
             label=message.label.version,
             loss=message.loss,
@@ -61,12 +74,22 @@ class Admission:
             pull_s=message.pull_s,
             push_s=message.push_s,
             wait_s=message.wait_s,
+            **self._freshness(gradient),
         )
+
+    def _freshness(self, gradient: Gradient) -> dict[str, int]:
+        # Where a pull need not be whole: how many blocks are as new as the iteration.
+        if not self._state.per_block:
+            return {}
+        return {"fresh_blocks": sum(version >= gradient.counter for version in gradient.label.versions)}
+
+    def _gradient_of(self, member: Member, message: Announce) -> Gradient:
         return Gradient(
             member=member.name,
             slot=member.slot,
             sequence=message.sequence,
             label=message.label,
+            counter=member.counter,
             samples=message.samples,
             loss=message.loss,
             squared_norm=message.squared_norm,
@@ -74,26 +97,34 @@ class Admission:
             arrived_at=self._state.now,
         )
 
-    def _judge(self, gradient: Gradient) -> None:
+    def reconsider(self, lane: Lane) -> None:
+        """Judge again what was held until the lane's next version."""
+        held, lane.held = lane.held, []
+        for gradient in held:
+            self._judge(gradient, lane)
+
+    def _judge(self, gradient: Gradient, lane: Lane) -> None:
         state = self._state
         if self._ending.begun:
-            state.drop(gradient, Reason(reasons.STOPPED, "arrived after the last commit"))
+            state.drop(lane, gradient, Reason(reasons.STOPPED, "arrived after the last commit"))
             return
         finite = math.isfinite(gradient.squared_norm) and math.isfinite(gradient.loss)
         self._commits.non_finite.pop(gradient.slot, None)
-        verdict = state.policy.admit(gradient, state)
+        verdict = self._asking.admit(gradient, lane)
         if verdict.fate is Fate.DROP:
-            state.drop(gradient, verdict.reason or Reason("policy", "no reason given"))
+            state.drop(lane, gradient, verdict.reason or Reason("policy", "no reason given"))
         elif not finite:
-            self._refuse(gradient)
+            self._refuse(lane, gradient)
         elif verdict.fate is Fate.POOL:
-            state.pool.add(gradient)
+            lane.pool.add(gradient)
+        elif verdict.fate is Fate.HOLD:
+            lane.held.append(gradient)
         else:
-            self._commits.decide((gradient,), "applied at once")
+            self._commits.decide(lane, (gradient,), "applied at once")
 
-    def _refuse(self, gradient: Gradient) -> None:
+    def _refuse(self, lane: Lane, gradient: Gradient) -> None:
         detail = f"loss {gradient.loss:g}, squared norm {gradient.squared_norm:g}"
-        self._state.drop(gradient, Reason(reasons.NON_FINITE, detail))
+        self._state.drop(lane, gradient, Reason(reasons.NON_FINITE, detail))
         self._commits.non_finite[gradient.slot] = gradient
         self._stop_if_diverged()
 
@@ -104,7 +135,7 @@ class Admission:
 
     def _stop_if_diverged(self) -> None:
         state, non_finite = self._state, self._commits.non_finite
-        if not non_finite or state.pool:
+        if not non_finite or state.pooled:
             return
         if any(member.slot not in non_finite for member in state.roster.members()):
             return

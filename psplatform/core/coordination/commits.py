@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from psplatform.core import messages as msg
+from psplatform.core.coordination.asking import Asking
 from psplatform.core.coordination.ending import Ending
+from psplatform.core.coordination.lanes import Lane
 from psplatform.core.coordination.state import State
 from psplatform.core.effects import Role, Send
 from psplatform.core.ledger import Entry, clipping_factor
@@ -13,68 +16,79 @@ from psplatform.core.policy import Change, Committed, Gradient
 
 
 class Commits:
-    """Decides commits in one total order and follows them until they are visible.
+    """Decides commits in the order of their lane and follows them until they are visible.
 
     Attributes
     ----------
+    on_moved
+        Called with a lane that has a new version.
     non_finite
         By slot, the latest gradient since the last commit where it was not finite; the last to arrive comes last.
     """
 
-    def __init__(self, state: State, ending: Ending) -> None:
+    def __init__(self, state: State, asking: Asking, ending: Ending) -> None:
         self._state = state
+        self._asking = asking
         self._ending = ending
+        self.on_moved: Callable[[Lane], None] = lambda lane: None
         self.non_finite: dict[int, Gradient] = {}
 
-    def decide(self, gradients: tuple[Gradient, ...], reason: str) -> None:
-        """Commit the mean of `gradients`, which come in the order of their slots, as the next version."""
+    def decide(self, lane: Lane, gradients: tuple[Gradient, ...], reason: str) -> None:
+        """Commit the mean of `gradients`, which come in the order of their slots, as the lane's next version."""
         state = self._state
-        before, since = state.version, state.round_started_at
-        state.position += 1
-        state.version += 1
-        state.round_started_at = state.now
-        staleness = tuple(before - one.label.version for one in gradients)
-        commit = Committed(state.position, state.version, gradients, staleness)
-        rate = state.plan.schedule.factor(before, state.epochs_done) * state.policy.step_scale(commit, state)
-        self._send(commit, rate)
-        self._log(commit, rate, state.now - since, reason)
+        before, since = lane.version, lane.round_started_at
+        staleness = tuple([before - lane.label_of(one) for one in gradients])
+        commit = Committed(lane.position + 1, before + 1, gradients, staleness)
+        # Asked before anything is changed: a policy that fails here leaves no half of a commit behind.
+        rate = state.plan.schedule.factor(before, state.epochs_done) * self._asking.step_scale(commit, lane)
+        lane.position, lane.version, lane.round_started_at = commit.position, commit.version, state.now
+        self._send(lane, commit, rate)
+        self._log(lane, commit, rate, state.now - since, reason)
         self._account(commit)
         if not state.traits.mean_norm:
-            state.policy.on_commit(commit, state)
+            self._asking.on_commit(commit, lane)
         if state.traits.interrupt:
             self._interrupt_busy()
         self._ending.on_commit()
+        self.on_moved(lane)
 
     def on_gathered(self, message: msg.Gathered) -> None:
         """Tell all shards the clipping factor once the norm of the whole mean gradient is known."""
         state = self._state
-        squared = state.ledger.gathered(message)
+        lane = state.lane_of(message.shard)
+        squared = lane.ledger.gathered(message)
         if squared is not None and state.plan.clip_norm is not None:
             factor = clipping_factor(squared, state.plan.clip_norm)
             proceed = msg.Proceed(state.term, message.position, factor)
-            state.emit(*(Send(Role.server(shard), proceed) for shard in range(state.plan.shards)))
+            state.emit(*(Send(Role.server(shard), proceed) for shard in lane.shards))
 
     def on_applied(self, message: msg.Applied) -> None:
         """Note that a shard shows a commit."""
-        for entry, squared_norm in self._state.ledger.applied(message):
-            self._note_visible(entry, squared_norm)
+        lane = self._state.lane_of(message.shard)
+        for entry, squared_norm in lane.ledger.applied(message):
+            self._note_visible(lane, entry, squared_norm)
         self._ending.advance()
 
-    def _note_visible(self, entry: Entry, squared_norm: float) -> None:
+    def _note_visible(self, lane: Lane, entry: Entry, squared_norm: float) -> None:
         state, commit = self._state, entry.commit
-        visible_s = state.now - entry.decided_at
-        state.log("applied", position=commit.position, version=commit.version, visible_s=visible_s)
+        state.log(
+            "applied",
+            position=commit.position,
+            version=commit.version,
+            visible_s=state.now - entry.decided_at,
+            **state.block_field(lane),
+        )
         if state.traits.mean_norm:
-            state.policy.on_commit(replace(commit, mean_squared_norm=squared_norm), state)
+            self._asking.on_commit(replace(commit, mean_squared_norm=squared_norm), lane)
             state.changes.add(Change.COMMIT)
 
-    def _send(self, commit: Committed, rate: float) -> None:
+    def _send(self, lane: Lane, commit: Committed, rate: float) -> None:
         state = self._state
-        contributions = tuple(msg.Contribution(one.member, one.slot, one.sequence) for one in commit.gradients)
-        for shard, epoch in enumerate(state.epochs):
+        contributions = tuple([msg.Contribution(one.member, one.slot, one.sequence) for one in commit.gradients])
+        for shard in lane.shards:
             message = msg.Commit(
                 term=state.term,
-                epoch=epoch,
+                epoch=state.epochs[shard],
                 position=commit.position,
                 version=commit.version,
                 contributions=contributions,
@@ -83,9 +97,9 @@ class Commits:
                 clip=state.plan.clip_norm is not None,
             )
             state.emit(Send(Role.server(shard), message))
-        state.ledger.open(commit, state.now)
+        lane.ledger.open(commit, state.now)
 
-    def _log(self, commit: Committed, rate: float, duration_s: float, reason: str) -> None:
+    def _log(self, lane: Lane, commit: Committed, rate: float, duration_s: float, reason: str) -> None:
         self._state.log(
             "commit",
             position=commit.position,
@@ -98,6 +112,7 @@ class Commits:
             rate=rate,
             duration_s=duration_s,
             reason=reason,
+            **self._state.block_field(lane),
         )
 
     def _account(self, commit: Committed) -> None:
@@ -105,6 +120,8 @@ class Commits:
         state.changes.add(Change.COMMIT)
         self.non_finite.clear()
         for gradient in commit.gradients:
+            if not state.fates.apply(gradient.slot, gradient.sequence):
+                continue
             state.samples_applied += gradient.samples
             if state.deck:
                 state.deck.settle(gradient.slot, gradient.sequence)

@@ -7,6 +7,7 @@ from typing import Any
 
 from psplatform.core import messages as msg
 from psplatform.core.coordination.admission import Admission
+from psplatform.core.coordination.asking import Asking, PolicyFailed
 from psplatform.core.coordination.commits import Commits
 from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.membership import Membership
@@ -49,11 +50,13 @@ class Coordinator:
 
     def __init__(self, plan: Plan, policy: Policy, *, term: int = 1, epochs: tuple[int, ...] | None = None) -> None:
         self.state = State(plan, policy, term, epochs or (1,) * plan.shards)
+        self._asking = Asking(policy)
         self.ending = Ending(self.state)
-        self.commits = Commits(self.state, self.ending)
-        self.admission = Admission(self.state, self.commits, self.ending)
+        self.commits = Commits(self.state, self._asking, self.ending)
+        self.admission = Admission(self.state, self._asking, self.commits, self.ending)
         self.membership = Membership(self.state, self.admission, self.ending)
-        self.releases = Releases(self.state, self.commits, self.ending)
+        self.releases = Releases(self.state, self._asking, self.commits, self.ending)
+        self.commits.on_moved = self.admission.reconsider
         self._handlers: dict[type, Callable[[Any], None]] = {
             Begin: self._on_begin,
             TimerFired: self._on_timer,
@@ -80,8 +83,12 @@ class Coordinator:
     def handle(self, event: Any, now: float) -> list[Effect]:
         """Return what to do about `event`, which happened `now` seconds after the run's start."""
         self.state.now = now
-        self._handlers[type(event)](event)
-        self.releases.settle()
+        self._asking.event = event
+        try:
+            self._handlers[type(event)](event)
+            self.releases.settle()
+        except PolicyFailed as failed:
+            self.ending.fail(failed.failure)
         return self.state.take_effects()
 
     def _on_begin(self, event: Begin) -> None:

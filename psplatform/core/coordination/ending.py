@@ -135,17 +135,19 @@ class Ending:
         state = self._state
         self.phase = Phase.DRAINING
         self._outcome, self._detail, self._failure = outcome, detail, failure
-        for gradient in state.pool.drain():
-            state.drop(gradient, Reason(reasons.STOPPED, "the run ended before its round"))
+        for lane in state.lanes:
+            held, lane.held = lane.held, []
+            for gradient in (*lane.pool.drain(), *held):
+                state.drop(lane, gradient, Reason(reasons.STOPPED, "the run ended before its round"))
         for member in state.roster.members():
             state.emit(Send(Role.member(member.name), Stop(state.term, detail)), CancelTimer(f"start:{member.name}"))
-        for tag in ("absence", "pool", "seconds"):
+        for tag in ("absence", "seconds", *(lane.timer for lane in state.lanes)):
             state.emit(CancelTimer(tag))
         state.emit(SetTimer("finish", state.now + state.plan.finish_limit_s))
 
     def advance(self) -> None:
         """Go on to the next phase if what this one waits for has come."""
-        if self.phase is Phase.DRAINING and not self._state.ledger and not self._in_flight:
+        if self.phase is Phase.DRAINING and not self._state.open_commits and not self._in_flight:
             reached = self._outcome == "reached target"
             self.phase = Phase.SAVING if reached else Phase.EVALUATING
             if reached:
@@ -166,7 +168,7 @@ class Ending:
 
     def on_overdue(self) -> None:
         """Finish without what did not come in time, and say what that was."""
-        commits = len(self._state.ledger)
+        commits = self._state.open_commits
         waited_for = {
             Phase.DRAINING: f"{commits} commits to become visible" if commits else "the evaluation under way",
             Phase.EVALUATING: "the last evaluation",

@@ -57,7 +57,9 @@ class Membership:
 
     def _start_time(self) -> None:
         state, seconds = self._state, self._state.plan.stop.seconds
-        state.started_at = state.round_started_at = state.now
+        state.started_at = state.now
+        for lane in state.lanes:
+            lane.round_started_at = state.now
         if seconds is not None:
             state.emit(SetTimer("seconds", state.now + seconds))
 
@@ -72,7 +74,8 @@ class Membership:
         # A worker that goes because the run ends is no incident, nor is the gradient it gave up.
         kind = "left" if self._ending.begun else "lost"
         if member.busy:
-            state.give_back(member.slot, member.sequence)
+            if state.fates.miss(member.slot, member.sequence, len(state.lanes) - len(member.announced)):
+                state.give_back(member.slot, member.sequence)
             if not self._ending.begun:
                 lost = Reason(reasons.LOST, f"its worker was lost while computing it: {reason}")
                 state.log_drop(member.slot, member.sequence, member.version, lost)

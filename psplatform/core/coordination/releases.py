@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from psplatform.core.coordination.asking import Asking
 from psplatform.core.coordination.commits import Commits
 from psplatform.core.coordination.ending import Ending
+from psplatform.core.coordination.lanes import Lane
 from psplatform.core.coordination.state import State
 from psplatform.core.effects import CancelTimer, Role, Send, SetTimer
 from psplatform.core.messages import Release
@@ -17,8 +19,9 @@ class Releases:
     thousand workers cost no more than their events.
     """
 
-    def __init__(self, state: State, commits: Commits, ending: Ending) -> None:
+    def __init__(self, state: State, asking: Asking, commits: Commits, ending: Ending) -> None:
         self._state = state
+        self._asking = asking
         self._commits = commits
         self._ending = ending
 
@@ -26,11 +29,13 @@ class Releases:
         """Ask until nothing changes; every pass commits or releases something, or is the last."""
         state = self._state
         while not self._ending.begun and (state.changes or state.to_examine):
-            if state.pool:
+            pools = [lane for lane in state.lanes if lane.pool]
+            if pools:
                 # Who joined or came too late may still contribute to this round, so it goes on before it is judged
                 # whether the round is complete.
-                self._ask_starts([one for one in state.to_examine if not state.pool.holds(one.slot, one.sequence)])
-                self._ask_pool()
+                self._ask_starts([one for one in state.to_examine if not _waits_in(pools, one)])
+            for lane in pools:
+                self._ask_pool(lane)
             changes, state.changes = state.changes, set()
             waiting, state.to_examine = state.to_examine, []
             self._ask_starts(state.roster.waiting() if changes & state.traits.wakes else waiting)
@@ -46,20 +51,22 @@ class Releases:
         if member is not None and not member.busy:
             self._state.to_examine.append(member)
 
-    def _ask_pool(self) -> None:
+    def _ask_pool(self, lane: Lane) -> None:
         state = self._state
-        answer = state.policy.pool_ready(state)
+        if not lane.pool or self._ending.begun:
+            return
+        answer = self._asking.pool_ready(lane)
         if answer.at is None:
             return
         if answer.at <= state.now:
-            state.emit(CancelTimer("pool"))
-            self._commits.decide(state.pool.drain(), answer.reason)
+            state.emit(CancelTimer(lane.timer))
+            self._commits.decide(lane, lane.pool.drain(), answer.reason)
         else:
-            state.emit(SetTimer("pool", answer.at))
+            state.emit(SetTimer(lane.timer, answer.at))
 
     def _ask_start(self, member: Member) -> None:
         state = self._state
-        answer = state.policy.may_start(member, state)
+        answer = self._asking.may_start(member, state.oldest)
         if answer.at is None:
             return
         if answer.at > state.now:
@@ -69,15 +76,20 @@ class Releases:
 
     def _release(self, member: Member) -> None:
         state = self._state
-        state.roster.release(member, state.version)
+        version = self._asking.wanted(member, state.oldest)
+        state.roster.release(member, version)
         ticket = state.deck.deal(member.slot, member.sequence) if state.deck else None
-        release = Release(state.term, member.sequence, state.version, ticket)
+        release = Release(state.term, member.sequence, version, ticket)
         state.emit(Send(Role.member(member.name), release))
         state.log(
             "start",
             slot=member.slot,
             sequence=member.sequence,
-            version=state.version,
+            version=version,
             clock=member.clock,
             min_clock=state.roster.minimum_clock,
         )
+
+
+def _waits_in(lanes: list[Lane], member: Member) -> bool:
+    return any(lane.pool.holds(member.slot, member.sequence) for lane in lanes)

@@ -1,15 +1,15 @@
-"""What the coordinator knows.  Its public properties are the `psplatform.core.policy.View` that policies read."""
+"""What the coordinator knows."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from psplatform.core.coordination.fates import Fates
+from psplatform.core.coordination.lanes import Lane
 from psplatform.core.effects import Effect, Log
 from psplatform.core.epochs import Deck
-from psplatform.core.ledger import Ledger
 from psplatform.core.plan import Plan
-from psplatform.core.policy import Change, Gradient, Policy
-from psplatform.core.pool import Pool
+from psplatform.core.policy import Change, Gradient, Policy, Scope
 from psplatform.core.reasons import Reason
 from psplatform.core.roster import Member, Roster
 
@@ -19,8 +19,8 @@ class State:
 
     Attributes
     ----------
-    version, position
-        After the last *decided* commit.
+    lanes
+        The orders of commits: one, or one per shard (`psplatform.core.policy.Scope`).
     started_at
         Time at which the first worker joined.
     changes, to_examine
@@ -34,25 +34,48 @@ class State:
         self.term = term
         self.epochs = epochs
         self.now = 0.0
-        self.version = 0
-        self.position = 0
         self.started_at: float | None = None
-        self.round_started_at = 0.0
         self.samples_applied = 0
         self.roster = Roster(plan.max_workers)
-        self.ledger = Ledger(plan.shards)
-        self.pool = Pool()
+        self.lanes = self._lanes()
+        self.fates = Fates(len(self.lanes))
         self.deck = Deck(plan.batches_per_epoch) if plan.deal_epochs else None
         self.changes: set[Change] = set()
         self.to_examine: list[Member] = []
         self._effects: list[Effect] = []
 
-    # --- what policies may read, each in O(1) but for `members` ---
+    def _lanes(self) -> tuple[Lane, ...]:
+        shards = range(self.plan.shards)
+        if self.traits.scope is Scope.MODEL:
+            return (Lane(self, 0, tuple(shards)),)
+        return tuple(Lane(self, shard, (shard,)) for shard in shards)
+
+    # --- what is true of the whole run ---
 
     @property
-    def workers(self) -> int:
-        """Number of workers the job was given."""
-        return self.plan.workers
+    def per_block(self) -> bool:
+        """Whether every shard has an order of commits of its own."""
+        return self.traits.scope is Scope.BLOCK
+
+    def lane_of(self, shard: int) -> Lane:
+        """Return the lane whose commits the shard applies."""
+        return self.lanes[shard] if self.per_block else self.lanes[0]
+
+    def last_position(self, member: str, shard: int) -> int:
+        """Return the highest position at which a commit of the shard may still refer to `member`, who is gone."""
+        lane = self.lane_of(shard)
+        held = [one.counter + 1 for one in lane.held if one.member == member]
+        return max([lane.position + 1, *held])
+
+    @property
+    def oldest(self) -> Lane:
+        """The lane with the lowest version, the first of several."""
+        return self.lanes[0] if len(self.lanes) == 1 else min(self.lanes, key=lambda lane: lane.version)
+
+    @property
+    def version(self) -> int:
+        """Version that every lane has decided."""
+        return self.oldest.version
 
     @property
     def live(self) -> int:
@@ -65,18 +88,19 @@ class State:
         return self.roster.busy
 
     @property
-    def pooled(self) -> int:
-        """Number of gradients in the pool."""
-        return len(self.pool)
-
-    @property
     def minimum_clock(self) -> int:
         """Smallest clock among the live workers."""
         return self.roster.minimum_clock
 
-    def members(self) -> list[Member]:
-        """Return the live workers in the order of their slots."""
-        return self.roster.members()
+    @property
+    def pooled(self) -> int:
+        """Number of gradients in the pools."""
+        return sum(len(lane.pool) for lane in self.lanes)
+
+    @property
+    def open_commits(self) -> int:
+        """Number of decided commits that are not yet visible."""
+        return sum(len(lane.ledger) for lane in self.lanes)
 
     # --- what the desks share ---
 
@@ -98,22 +122,28 @@ class State:
         """Add a record to the event log."""
         self.emit(Log({"kind": kind, "at": self.now, **fields}))
 
-    def drop(self, gradient: Gradient, reason: Reason) -> None:
-        """Give up a gradient: its batch is dealt again, and the log says why."""
-        self.give_back(gradient.slot, gradient.sequence)
-        self.log_drop(gradient.slot, gradient.sequence, gradient.label.version, reason)
+    def drop(self, lane: Lane, gradient: Gradient, reason: Reason) -> None:
+        """Give up a gradient, or a block of it: the log says why, and its batch is dealt again if all of it is lost."""
+        if self.fates.drop(gradient.slot, gradient.sequence):
+            self.give_back(gradient.slot, gradient.sequence)
+        self.log_drop(gradient.slot, gradient.sequence, lane.label_of(gradient), reason, lane)
 
-    def log_drop(self, slot: int, sequence: int, label: int, reason: Reason) -> None:
+    def log_drop(self, slot: int, sequence: int, label: int, reason: Reason, lane: Lane | None = None) -> None:
         """Note in the log that a gradient was not applied."""
         self.log(
             "dropped",
             slot=slot,
             sequence=sequence,
             label=label,
-            version=self.version,
+            version=self.version if lane is None else lane.version,
             reason=reason.kind,
             detail=reason.detail,
+            **({} if lane is None else self.block_field(lane)),
         )
+
+    def block_field(self, lane: Lane) -> dict[str, int]:
+        """Return what a log record says of the lane: its number, where there is more than the one."""
+        return {"block": lane.block} if self.per_block else {}
 
     def give_back(self, slot: int, sequence: int) -> None:
         """Return the gradient's batch to the deck, where epochs are dealt."""

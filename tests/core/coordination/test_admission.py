@@ -13,7 +13,6 @@ from psplatform.core import messages as msg
 from psplatform.core.events import StopRequested
 from psplatform.core.policy import (
     APPLY,
-    POOL,
     Answer,
     Gradient,
     Policy,
@@ -22,11 +21,10 @@ from psplatform.core.policy import (
     View,
     Worker,
     drop,
-    not_yet,
     yes,
 )
 from psplatform.core.reasons import Reason
-from psplatform.errors import ConfigurationError, DivergedError
+from psplatform.errors import DivergedError
 from psplatform.policies.asp import Asynchronous
 from psplatform.policies.backup import BackupWorkers
 from psplatform.policies.bsp import BulkSynchronous
@@ -128,28 +126,6 @@ def test_a_late_gradient_is_dropped_as_stale_and_its_worker_takes_the_newest_ver
     (record,) = scene.logged("dropped")
     assert (record["reason"], record["detail"]) == ("stale", "computed on version 0, the model is at 1")
     assert [one.version for one in scene.sent(msg.Release)] == [1]
-
-
-@dataclass
-class Pooling(Policy):
-    """Pools and never says when the pool is ready."""
-
-    @property
-    def traits(self) -> Traits:
-        return Traits(exact=True)
-
-    def admit(self, gradient: Gradient, view: View) -> Verdict:
-        return POOL
-
-    def may_start(self, worker: Worker, view: View) -> Answer:
-        return not_yet("never")
-
-
-def test_a_policy_that_pools_must_say_when_the_pool_is_ready(open_scene: Open, gradient: Callable[..., Any]) -> None:
-    scene = open_scene(Pooling())
-    scene.coordinator.state.pool.add(gradient(0, 1))
-    with pytest.raises(ConfigurationError, match="Pooling pools gradients but never says when the pool is ready"):
-        scene.join("a")
 
 
 # --- what is not finite ---

@@ -83,26 +83,26 @@ def at_time(scene: Any, now: float) -> Any:
 
 def test_the_pool_is_committed_at_the_time_the_policy_names(open_scene: Open) -> None:
     scene = at_time(open_scene(Waiting()).join("a", "b"), 5.0).announce("a")
-    assert scene.asked(SetTimer) == [SetTimer("pool", 7.0)]
+    assert scene.asked(SetTimer) == [SetTimer("pool:0", 7.0)]
     assert scene.sent(msg.Commit) == []
-    (commit,) = scene.fire("pool", at=7.0).sent(msg.Commit)
+    (commit,) = scene.fire("pool:0", at=7.0).sent(msg.Commit)
     assert [one.slot for one in commit.contributions] == [0]
     assert scene.logged("commit")[0]["reason"] == "two seconds after the first"
 
 
 def test_a_pool_that_is_ready_earlier_is_committed_then_and_its_timer_cancelled(open_scene: Open) -> None:
     scene = open_scene(Waiting()).join("a", "b").announce("a").announce("b")
-    assert CancelTimer("pool") in scene.effects
+    assert CancelTimer("pool:0") in scene.effects
     assert len(scene.sent(msg.Commit)) == 1
 
 
 def test_a_pool_timer_that_fires_early_sets_another(open_scene: Open) -> None:
-    scene = open_scene(Waiting()).join("a", "b").announce("a").fire("pool", at=1.0)
-    assert scene.asked(SetTimer) == [SetTimer("pool", 2.0)]
+    scene = open_scene(Waiting()).join("a", "b").announce("a").fire("pool:0", at=1.0)
+    assert scene.asked(SetTimer) == [SetTimer("pool:0", 2.0)]
 
 
 def test_a_timer_without_a_pool_commits_nothing(open_scene: Open) -> None:
-    scene = open_scene(Waiting()).join("a", "b").fire("pool", at=1.0)
+    scene = open_scene(Waiting()).join("a", "b").fire("pool:0", at=1.0)
     assert scene.effects == []
 
 
@@ -110,8 +110,8 @@ def test_a_run_that_ends_cancels_the_timer_of_the_pool_and_drops_what_is_in_it(o
     scene = open_scene(Waiting()).join("a", "b").announce("a")
     scene.handle(StopRequested("enough"))
     assert scene.logged("dropped")[0]["reason"] == "stopped"
-    assert CancelTimer("pool") in scene.effects
-    assert scene.fire("pool", at=2.0).sent(msg.Commit) == []
+    assert CancelTimer("pool:0") in scene.effects
+    assert scene.fire("pool:0", at=2.0).sent(msg.Commit) == []
 
 
 def test_who_comes_too_late_may_still_contribute_to_the_round_at_hand(open_scene: Open) -> None:
@@ -174,7 +174,7 @@ def test_a_policy_may_be_woken_by_its_own_timer(open_scene: Open) -> None:
     policy = Pausing(wakes=frozenset({Change.TIMER}))
     scene = open_scene(policy).join("a").announce("a")
     del policy.asked[:]
-    assert scene.fire("pool", at=3.0).sent(msg.Release) == [msg.Release(1, 2, 1, None)]
+    assert scene.fire("pool:0", at=3.0).sent(msg.Release) == [msg.Release(1, 2, 1, None)]
     assert policy.asked == [(3.0, 0)]
 
 

@@ -11,6 +11,7 @@ import pytest
 from psplatform.core import messages as msg
 from psplatform.core.effects import Effect, Send
 from psplatform.core.events import Begin, Computed
+from psplatform.core.policy import Traits
 from psplatform.core.session import Activity, WorkerSession
 
 FIGURES = {"samples": 4, "loss": 0.5, "squared_norm": 2.0, "seconds": 0.75}
@@ -78,7 +79,7 @@ def fresh() -> Callable[..., Worker]:
     """Make a session that has not begun."""
 
     def make(shards: int = 2, *, exact: bool = True) -> Worker:
-        return Worker(WorkerSession("w", "here", shards, exact=exact))
+        return Worker(WorkerSession("w", "here", shards, Traits(exact=exact)))
 
     return make
 

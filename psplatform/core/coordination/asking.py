@@ -1,0 +1,99 @@
+"""Asking the policy: foreign code, which may raise or answer what is no answer.
+
+Either ends the run with an error that names the policy, the hook and the event at hand.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from psplatform.core.policy import Answer, Committed, Gradient, Policy, Verdict, View, Worker
+from psplatform.errors import UserCodeError
+
+_T = TypeVar("_T")
+
+
+class PolicyFailed(Exception):
+    """The policy raised or answered nonsense; carries what the run ends with."""
+
+    def __init__(self, failure: UserCodeError) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+class Asking:
+    """The policy's hooks with their answers checked.
+
+    Attributes
+    ----------
+    event
+        What the coordinator is handling, for errors.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._broken = False
+        self.event: Any = None
+
+    def admit(self, gradient: Gradient, view: View) -> Verdict:
+        """Return the policy's verdict on a gradient."""
+        return self._ask(self._policy.admit, _is_verdict, "a Verdict", gradient, view)
+
+    def pool_ready(self, view: View) -> Answer:
+        """Return whether the pool is committed now."""
+        return self._ask(self._policy.pool_ready, _is_answer, "an Answer", view)
+
+    def may_start(self, worker: Worker, view: View) -> Answer:
+        """Return whether the worker may go on."""
+        return self._ask(self._policy.may_start, _is_answer, "an Answer", worker, view)
+
+    def wanted(self, worker: Worker, view: View) -> int:
+        """Return the version that the worker must pull."""
+        return self._ask(self._policy.wanted, _is_version, "a version", worker, view)
+
+    def step_scale(self, commit: Committed, view: View) -> float:
+        """Return the factor on the learning rate."""
+        return float(self._ask(self._policy.step_scale, _is_scale, "a finite number, 0 or more", commit, view))
+
+    def on_commit(self, commit: Committed, view: View) -> None:
+        """Let the policy learn; one that has failed is left alone."""
+        if not self._broken:
+            self._ask(self._policy.on_commit, lambda answer: True, "", commit, view)
+
+    def _ask(self, hook: Callable[..., _T], accepts: Callable[[Any], bool], wanted: str, *arguments: Any) -> _T:
+        try:
+            answer = hook(*arguments)
+        except Exception as error:
+            raise self._failed(f"raised {type(error).__name__} in", hook, f": {error}", error) from error
+        if not accepts(answer):
+            raise self._failed(f"returned {answer!r} from", hook, f"; the hook must return {wanted}", None)
+        return answer
+
+    def _failed(self, did: str, hook: Callable[..., Any], tail: str, error: Exception | None) -> PolicyFailed:
+        self._broken = True
+        name, event = type(self._policy).__name__, type(self.event).__name__
+        text = f"the policy {name} {did} {hook.__name__} while the coordinator was handling {event}{tail}"
+        kind = "nonsense" if error is None else type(error).__name__
+        trace = "" if error is None else "".join(traceback.format_exception(error))
+        return PolicyFailed(UserCodeError(text, kind=kind, user_traceback=trace))
+
+
+def _is_verdict(answer: Any) -> bool:
+    return isinstance(answer, Verdict)
+
+
+def _is_answer(answer: Any) -> bool:
+    return isinstance(answer, Answer) and (answer.at is None or not math.isnan(answer.at))
+
+
+def _is_version(answer: Any) -> bool:
+    return isinstance(answer, int) and answer >= 0
+
+
+def _is_scale(answer: Any) -> bool:
+    # NumPy's floats are floats; a bool is a mistake.
+    number = isinstance(answer, int | float) and not isinstance(answer, bool)
+    return number and math.isfinite(answer) and answer >= 0

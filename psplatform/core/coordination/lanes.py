@@ -1,0 +1,93 @@
+"""One order of commits: of the whole model, or of a single block where the policy decides block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from psplatform.core.ledger import Ledger
+from psplatform.core.policy import Gradient
+from psplatform.core.pool import Pool
+from psplatform.core.roster import Member
+
+if TYPE_CHECKING:
+    from psplatform.core.coordination.state import State
+
+
+class Lane:
+    """The commits of some shards, in their order; also the `psplatform.core.policy.View` of who decides about them.
+
+    A policy of scope ``model`` has a single lane with all shards.  One of scope ``block`` has a lane for every shard,
+    each with versions, a pool and a round of its own.
+
+    Attributes
+    ----------
+    block
+        Number of the lane, from 0.
+    shards
+        The shards that apply these commits.
+    version, position
+        After the last *decided* commit.
+    round_started_at
+        Time of the last decided commit, or of the run's start.
+    held
+        Gradients that the policy wants to be asked about again after the next commit.
+    """
+
+    def __init__(self, state: State, block: int, shards: tuple[int, ...]) -> None:
+        self._state = state
+        self.block = block
+        self.shards = shards
+        self.version = 0
+        self.position = 0
+        self.round_started_at = 0.0
+        self.pool = Pool()
+        self.held: list[Gradient] = []
+        self.ledger = Ledger(len(shards))
+
+    @property
+    def timer(self) -> str:
+        """Tag of the timer at which the pool is looked at again."""
+        return f"pool:{self.block}"
+
+    def label_of(self, gradient: Gradient) -> int:
+        """Return the oldest version that the gradient was computed on, among this lane's shards."""
+        if len(self.shards) == len(gradient.label.versions):
+            return gradient.label.version
+        return min(gradient.label.versions[shard] for shard in self.shards)
+
+    # --- what policies may read beside the attributes ---
+
+    @property
+    def now(self) -> float:
+        """Time of the event at hand."""
+        return self._state.now
+
+    @property
+    def workers(self) -> int:
+        """Number of workers the job was given."""
+        return self._state.plan.workers
+
+    @property
+    def live(self) -> int:
+        """Number of live workers."""
+        return len(self._state.roster)
+
+    @property
+    def busy(self) -> int:
+        """Number of live workers that fetch or compute."""
+        return self._state.roster.busy
+
+    @property
+    def pooled(self) -> int:
+        """Number of gradients in this lane's pool."""
+        return len(self.pool)
+
+    @property
+    def minimum_clock(self) -> int:
+        """Smallest clock among the live workers."""
+        return self._state.roster.minimum_clock
+
+    def members(self) -> Sequence[Member]:
+        """Return the live workers in the order of their slots."""
+        return self._state.roster.members()

@@ -1,0 +1,67 @@
+"""What takes how long in the world that a run in memory lives in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from psplatform.core.effects import Role
+
+Deliver = Callable[[Role, Role, Any], list[float]]
+
+
+class World(Protocol):
+    """The durations of everything that is not decided by a role; all in seconds."""
+
+    def compute_s(self, slot: int, sequence: int) -> float:
+        """Return how long gradient `sequence` of `slot` takes."""
+
+    def deliver(self, sender: Role, to: Role, message: Any, now: float) -> list[float]:
+        """Return the delays of the copies of a message that is sent now: one copy at least."""
+
+    def reach_s(self, member: str, shard: int, now: float) -> float:
+        """Return how long a gradient that is exposed now takes until the server of `shard` can reach it."""
+
+    def gather_s(self, shard: int, gradients: int) -> float:
+        """Return how long the server of `shard` takes to average so many gradients."""
+
+    def evaluation_s(self) -> float:
+        """Return how long an evaluation takes once its version is fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ideal:
+    """A world in which only computing takes time, and messages where a test says so.
+
+    Parameters
+    ----------
+    compute
+        Seconds that gradient `sequence` of `slot` takes.
+    send
+        Given sender, addressee and message, the delays of its copies.
+    """
+
+    compute: Callable[[int, int], float]
+    send: Deliver
+    evaluate_s: float = 0.0
+
+    def compute_s(self, slot: int, sequence: int) -> float:
+        """Ask the function."""
+        return self.compute(slot, sequence)
+
+    def deliver(self, sender: Role, to: Role, message: Any, now: float) -> list[float]:
+        """Ask the function."""
+        return self.send(sender, to, message)
+
+    def reach_s(self, member: str, shard: int, now: float) -> float:
+        """Gradients are at hand at once."""
+        return 0.0
+
+    def gather_s(self, shard: int, gradients: int) -> float:
+        """Averaging takes no time."""
+        return 0.0
+
+    def evaluation_s(self) -> float:
+        """Return the same each time."""
+        return self.evaluate_s

@@ -1,0 +1,123 @@
+"""A policy is foreign code: whatever it raises or answers, the run ends with its name, the hook and the event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from psplatform.core.plan import Stop
+from psplatform.core.policy import POOL, Answer, Committed, Gradient, Policy, Traits, Verdict, View, Worker, at, yes
+from psplatform.errors import UserCodeError
+
+Open = Callable[..., Any]
+
+
+@dataclass
+class Odd(Policy):
+    """Does in one hook what a test says, and otherwise what BSP would do with one worker."""
+
+    hook: str = ""
+    does: Callable[[], Any] = lambda: None
+    mean_norm: bool = False
+
+    def __post_init__(self) -> None:
+        """Take callables as they are."""
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(exact=True, mean_norm=self.mean_norm)
+
+    def admit(self, gradient: Gradient, view: View) -> Verdict:
+        return self._or("admit", POOL)  # type: ignore[no-any-return]
+
+    def pool_ready(self, view: View) -> Answer:
+        return self._or("pool_ready", yes("always"))  # type: ignore[no-any-return]
+
+    def may_start(self, worker: Worker, view: View) -> Answer:
+        return self._or("may_start", yes("always"))  # type: ignore[no-any-return]
+
+    def wanted(self, worker: Worker, view: View) -> int:
+        return self._or("wanted", view.version)  # type: ignore[no-any-return]
+
+    def step_scale(self, commit: Committed, view: View) -> float:
+        return self._or("step_scale", 1.0)  # type: ignore[no-any-return]
+
+    def on_commit(self, commit: Committed, view: View) -> None:
+        self._or("on_commit", None)
+
+    def _or(self, hook: str, usual: Any) -> Any:
+        return self.does() if hook == self.hook else usual
+
+
+def oops() -> Any:
+    raise KeyError("oops")
+
+
+EVENTS = {
+    "admit": "Announce",
+    "pool_ready": "Announce",
+    "may_start": "Join",
+    "wanted": "Join",
+    "step_scale": "Announce",
+    "on_commit": "Announce",
+}
+
+
+@pytest.mark.parametrize(("hook", "event"), EVENTS.items())
+def test_a_hook_that_raises_ends_the_run_and_is_named_with_the_event(open_scene: Open, hook: str, event: str) -> None:
+    scene = open_scene(Odd(hook, oops)).join("a")
+    if scene.failure is None:
+        scene.announce("a")
+    assert isinstance(scene.failure, UserCodeError)
+    wanted = f"the policy Odd raised KeyError in {hook} while the coordinator was handling {event}: 'oops'"
+    assert scene.failure.args[0] == wanted
+    assert "in oops" in scene.failure.user_traceback
+    assert scene.end().finish.outcome == "failed"
+
+
+NONSENSE = [
+    ("admit", None, "a Verdict"),
+    ("pool_ready", True, "an Answer"),
+    ("pool_ready", at(float("nan"), "never"), "an Answer"),
+    ("may_start", "yes", "an Answer"),
+    ("wanted", -1, "a version"),
+    ("step_scale", float("nan"), "a finite number, 0 or more"),
+    ("step_scale", -0.5, "a finite number, 0 or more"),
+    ("step_scale", None, "a finite number, 0 or more"),
+]
+
+
+@pytest.mark.parametrize(("hook", "answer", "wanted"), NONSENSE)
+def test_a_hook_that_returns_nonsense_ends_the_run_and_says_what_was_wanted(
+    open_scene: Open, hook: str, answer: Any, wanted: str
+) -> None:
+    scene = open_scene(Odd(hook, lambda: answer)).join("a")
+    if scene.failure is None:
+        scene.announce("a")
+    assert f"the policy Odd returned {answer!r} from {hook} " in scene.failure.args[0]
+    assert scene.failure.args[0].endswith(f"; the hook must return {wanted}")
+    assert scene.end().finish.outcome == "failed"
+
+
+def test_a_policy_that_fails_while_the_step_is_scaled_leaves_no_half_of_a_commit(open_scene: Open) -> None:
+    scene = open_scene(Odd("step_scale", oops)).join("a").announce("a")
+    assert scene.coordinator.state.version == 0
+    assert scene.logged("commit") == []
+
+
+def test_a_policy_that_has_failed_is_not_asked_again(open_scene: Open) -> None:
+    """The commits that are still under way become visible and the model is saved without it."""
+    asked = []
+
+    def fail() -> Any:
+        asked.append(1)
+        raise KeyError("oops")
+
+    policy = Odd("on_commit", fail, mean_norm=True)
+    scene = open_scene(policy, stop=Stop(updates=9)).join("a").announce("a").announce("a")
+    scene.end()
+    assert len(asked) == 1
+    assert scene.finish.outcome == "failed"

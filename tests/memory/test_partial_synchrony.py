@@ -1,0 +1,140 @@
+"""Partial synchrony with real tensors: equal to BSP where nothing is partial, and what lags where something is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from psplatform.core.effects import Role
+from psplatform.core.messages import Pulled
+from psplatform.core.plan import Plan, Stop
+from psplatform.jobs.schedules import Constant
+from psplatform.memory import MemoryRun
+from psplatform.policies.psp import PartiallySynchronous
+
+SLOW_S = 4.0
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_psp_that_waits_for_everything_equals_bsp_bit_for_bit(
+    train: Any, assert_equal: Any, convolutional: Any, shards: int
+) -> None:
+    task = convolutional()
+    settings = {"shards": shards, "workers": 3, "stop": Stop(updates=12)}
+    whole = train(task, policy="bsp", **settings).run()
+    partial = train(task, policy="psp", **settings).run()
+    assert_equal(partial.result, whole.result)
+
+
+def timed(policy: PartiallySynchronous, *, slow_shard: int | None = 0, updates: int = 200) -> MemoryRun:
+    """Train 8 workers on 5 blocks; every tenth answer of one block's server takes four iterations longer."""
+    answers = 0
+
+    def deliver(_sender: Role, _to: Role, message: Any) -> list[float]:
+        nonlocal answers
+        if not isinstance(message, Pulled) or message.shard != slow_shard:
+            return [0.0]
+        answers += 1
+        return [SLOW_S if answers % 10 == 0 else 0.0]
+
+    plan = Plan("psp", 8, 5, 40, 4, Stop(updates=updates), Constant())
+    run = MemoryRun(plan, policy, lambda slot, sequence: 1.0 + 0.01 * slot, deliver=deliver)
+    for number in range(8):
+        run.join(f"w{number}")
+    run.run()
+    return run
+
+
+def seconds(policy: PartiallySynchronous, **settings: Any) -> float:
+    return timed(policy, **settings).agenda.now
+
+
+def test_partial_pull_restores_the_rate_of_updates_that_a_slow_server_costs_and_partial_push_alone_does_not() -> None:
+    undelayed = seconds(PartiallySynchronous(), slow_shard=None)
+    whole, push = seconds(PartiallySynchronous()), seconds(PartiallySynchronous(push=6))
+    pull = seconds(PartiallySynchronous(push=6, pull=0.8))
+    assert pull <= 1.02 * undelayed
+    assert whole > push > 1.1 * undelayed
+
+
+def test_a_push_timeout_merges_more_than_the_least() -> None:
+    def merged(policy: PartiallySynchronous) -> list[int]:
+        return [len(one["slots"]) for one in timed(policy, slow_shard=None).of_kind("commit")]
+
+    assert set(merged(PartiallySynchronous(push=6))) == {6}
+    patient = merged(PartiallySynchronous(push=6, push_timeout_s=0.5))
+    assert min(patient) >= 6
+    assert sum(patient) > 6 * len(patient)
+
+
+def test_a_pull_timeout_refreshes_more_blocks_than_the_least() -> None:
+    """The answer of each block's server comes a tenth of a second after that of the one before."""
+
+    def deliver(_sender: Role, _to: Role, message: Any) -> list[float]:
+        return [0.1 * message.shard if isinstance(message, Pulled) else 0.0]
+
+    def fresh(timeout_s: float) -> set[int]:
+        plan = Plan("psp", 2, 5, 40, 4, Stop(updates=20), Constant())
+        policy = PartiallySynchronous(pull=0.4, pull_timeout_s=timeout_s)
+        run = MemoryRun(plan, policy, deliver=deliver)
+        run.join("w0")
+        run.join("w1")
+        run.run()
+        return {one["fresh_blocks"] for one in run.of_kind("gradient") if one["sequence"] > 1}
+
+    assert fresh(0.0) == {2}
+    assert fresh(0.25) == {4}
+
+
+def test_a_random_subset_asks_for_no_more_blocks_than_are_waited_for() -> None:
+    asked: dict[str, int] = {}
+    shards: set[int] = set()
+
+    def deliver(_sender: Role, to: Role, message: Any) -> list[float]:
+        if isinstance(message, Pulled) and to.name == "w0":
+            asked[to.name] = asked.get(to.name, 0) + 1
+            shards.add(message.shard)
+        return [0.0]
+
+    plan = Plan("psp", 2, 5, 40, 4, Stop(updates=30), Constant())
+    run = MemoryRun(plan, PartiallySynchronous(pull=0.4, subset=True), deliver=deliver)
+    run.join("w0")
+    run.join("w1")
+    run.run()
+    started = len([one for one in run.of_kind("start") if one["slot"] == 0])
+    assert asked["w0"] <= 5 + 2 * (started - 1)
+    assert shards == set(range(5))
+
+
+def test_who_has_fallen_behind_counts_on_or_jumps() -> None:
+    """One worker is three times slower than the others, and no block waits for it."""
+
+    def staleness(resync: str) -> list[int]:
+        plan = Plan("psp", 3, 2, 40, 4, Stop(updates=60), Constant())
+        policy = PartiallySynchronous(push=2, resync=resync)
+        run = MemoryRun(plan, policy, lambda slot, sequence: 3.0 if slot == 2 else 1.0)
+        for number in range(3):
+            run.join(f"w{number}")
+        run.run()
+        starts = [one for one in run.of_kind("start") if one["slot"] == 2]
+        newest = {one["at"]: one["version"] for one in run.of_kind("commit")}
+        return [max(v for at, v in newest.items() if at <= one["at"]) - one["version"] for one in starts[1:]]
+
+    assert max(staleness("jump")) <= 1
+    assert max(staleness("counter")) > 10
+
+
+
+def test_gradients_are_computed_on_old_content_of_the_blocks_that_did_not_come(train: Any, convolutional: Any) -> None:
+    """Only of the block whose server is slow at times are gradients applied that were computed on an older version."""
+
+    def deliver(_sender: Role, _to: Role, message: Any) -> list[float]:
+        return [1.5 if isinstance(message, Pulled) and message.shard == 1 and message.request % 4 == 1 else 0.0]
+
+    options = {"push": 2, "pull": 0.6}
+    settings = {"shards": 3, "workers": 3, "stop": Stop(updates=40), "deliver": deliver}
+    trained = train(convolutional(), policy="psp", options=options, **settings).run()
+    commits = trained.of_kind("commit")
+    assert {max(one["staleness"]) for one in commits if one["block"] != 1} == {0}
+    assert max(max(one["staleness"]) for one in commits if one["block"] == 1) > 0
