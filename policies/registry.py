@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from psplatform.core.parameters import accept_all, nearest, parameters_of
 from psplatform.core.policy import Policy
 from psplatform.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from psplatform.jobs.job import Job
 
 GROUP = "psplatform.policies"
 
@@ -53,6 +56,21 @@ def make_policy(name: str, options: Mapping[str, Any] | None = None) -> Policy:
     """
     factory = policy_class(name)
     return factory(**accept_all(factory, options or {}, what=f"policy {name!r}"))
+
+
+def policy_of(job: Job) -> Policy:
+    """Return the policy that `job` names or holds.
+
+    Raises
+    ------
+    ConfigurationError
+        If the name or a parameter is wrong, or parameters are given beside a policy.
+    """
+    if not isinstance(job.policy, Policy):
+        return make_policy(job.policy, job.policy_options)
+    if job.policy_options:
+        raise ConfigurationError("policy_options go with a policy's name, not with a Policy", field="policy_options")
+    return job.policy
 
 
 def name_of(policy: Policy) -> str:

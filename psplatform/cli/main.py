@@ -15,9 +15,11 @@ from psplatform.errors import ConfigurationError, PsplatformError
 
 _COMMANDS = {
     "attach": "psplatform.cli.attach:attach",
+    "bench": "psplatform.cli.bench:bench",
     "demo": "psplatform.cli.demo:demo",
     "policies": "psplatform.cli.policies:policies",
     "runs": "psplatform.cli.runs:runs",
+    "simulate": "psplatform.cli.simulate:simulate",
     "train": "psplatform.cli.train:train",
 }
 

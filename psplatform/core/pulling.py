@@ -14,8 +14,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
-from numpy.random import Generator, Philox
-
 from psplatform.core.messages import Label, Pull, Pulled
 from psplatform.errors import ConfigurationError
 
@@ -126,6 +124,11 @@ class Pulling:
         return self._missing <= 0
 
     @property
+    def complete(self) -> bool:
+        """Whether every shard that was asked has answered."""
+        return not self._open and len(self._content) == self.shards
+
+    @property
     def request(self) -> int:
         """Number of the last request: names a pull."""
         return self._request
@@ -138,7 +141,7 @@ class Pulling:
     @property
     def label(self) -> Label | None:
         """The versions and epochs at hand once every shard has answered, or the pull is content without the others."""
-        if self._open or len(self._content) < self.shards:
+        if not self.complete:
             return None
         answers = [self._content[shard] for shard in range(self.shards)]
         return Label(tuple(one.version for one in answers), tuple(one.epoch for one in answers))
@@ -148,6 +151,8 @@ class Pulling:
         everybody = range(self.shards)
         if self._whole or not self.rule.subset:
             return list(everybody)
+        from numpy.random import Generator, Philox  # noqa: PLC0415  whoever only asks for parameters needs no numpy
+
         random = Generator(Philox(key=[self.seed, self._pulls]))
         return sorted(random.permutation(self.shards)[: self.rule.count(self.shards)].tolist())
 

@@ -141,7 +141,7 @@ class WorkerSession:
         again = self._send_pulls(self._pulling.on_pulled(answer))
         if again:
             return again
-        if self._pulling.label is not None:
+        if self._pulling.complete:
             return self._compute()
         if self._pulling.enough and not had_enough:
             # Even without patience: what comes at the same time counts, or the last to be asked would never be fresh.

@@ -15,7 +15,9 @@ from psplatform.errors import ConfigurationError
 from psplatform.jobs.clauses import naming, nearest, parse_numbers, require_not_negative, require_positive
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.random import Generator
+    from numpy.typing import NDArray
 
 
 MOST_SIGMA: Final = 10.0  # a log-normal time of mean exp(50) medians: far past use, far from overflow
@@ -34,6 +36,10 @@ class Distribution(ABC):
     @abstractmethod
     def sample(self, rng: Generator) -> float:
         """Draw one value from `rng`."""
+
+    @abstractmethod
+    def samples(self, rng: Generator, count: int) -> NDArray[np.float64]:
+        """Draw `count` values from `rng` at once: ``float64[count]``; not the values that as many `sample` give."""
 
     @abstractmethod
     def mean(self) -> float:
@@ -60,6 +66,12 @@ class Constant(Distribution):
         """Return the value; nothing is drawn."""
         return self.seconds
 
+    def samples(self, rng: Generator, count: int) -> NDArray[np.float64]:
+        """Return the value `count` times; nothing is drawn."""
+        import numpy as np  # noqa: PLC0415  whoever has a generator has loaded it
+
+        return np.full(count, self.seconds)
+
     def mean(self) -> float:
         """Return the value."""
         return self.seconds
@@ -84,6 +96,10 @@ class Uniform(Distribution):
     def sample(self, rng: Generator) -> float:
         """Draw one value."""
         return float(rng.uniform(self.low, self.high))
+
+    def samples(self, rng: Generator, count: int) -> NDArray[np.float64]:
+        """Draw `count` values."""
+        return rng.uniform(self.low, self.high, count)
 
     def mean(self) -> float:
         """Return the middle."""
@@ -126,6 +142,10 @@ class ShiftedExponential(Distribution):
         """Draw one value."""
         return self.shift + (self.average - self.shift) * float(rng.exponential())
 
+    def samples(self, rng: Generator, count: int) -> NDArray[np.float64]:
+        """Draw `count` values."""
+        return self.shift + (self.average - self.shift) * rng.exponential(size=count)
+
     def mean(self) -> float:
         """Return the mean of the whole."""
         return self.average
@@ -148,6 +168,10 @@ class Pareto(Distribution):
     def sample(self, rng: Generator) -> float:
         """Draw one value."""
         return self.scale * (1.0 + float(rng.pareto(self.shape)))
+
+    def samples(self, rng: Generator, count: int) -> NDArray[np.float64]:
+        """Draw `count` values."""
+        return self.scale * (1.0 + rng.pareto(self.shape, count))
 
     def mean(self) -> float:
         """Return the expected value, infinite where the tail is too heavy."""
@@ -174,6 +198,10 @@ class LogNormal(Distribution):
     def sample(self, rng: Generator) -> float:
         """Draw one value."""
         return self.median * math.exp(self.sigma * float(rng.standard_normal()))
+
+    def samples(self, rng: Generator, count: int) -> NDArray[np.float64]:
+        """Draw `count` values."""
+        return self.median * rng.lognormal(0.0, self.sigma, count)
 
     def mean(self) -> float:
         """Return the expected value."""

@@ -58,6 +58,7 @@ class Job(BaseModel):
     sampling: Literal["epoch", "replacement"] = Field("epoch", description="each sample once per epoch, or at random")
     seed: int = Field(0, ge=0, lt=2**63, description="seed of everything random")
     stop: Stop = Field(default_factory=lambda: Stop(updates=1000), description="when the run ends")
+    evaluate_on: Literal["held-out", "training"] = Field("held-out", description="data that versions are measured on")
     evaluate_every: int | None = Field(50, ge=1, description="updates between evaluations; none: the last only")
 
     store: str | None = Field(None, description="path or URL where the run persists; none: a new one below runs/")

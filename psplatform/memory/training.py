@@ -6,7 +6,6 @@ can be gathered after its worker has died, and what a worker computes next canno
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +20,7 @@ from psplatform.jobs.optimizers import Optimizer
 from psplatform.memory.evaluator import EVALUATOR
 from psplatform.tasks.batches import batch_of
 from psplatform.tasks.cancellation import Cancellation
+from psplatform.tasks.foreign import describe
 from psplatform.tasks.layouts import layout_of
 from psplatform.tasks.seam import Task, Workspace, open_workspace
 from psplatform.tasks.supervised import SupervisedTask
@@ -105,7 +105,7 @@ class TensorArithmetic:
         try:
             done = bench.workspace.compute(batch, Cancellation(), self._micro_batches)
         except Exception as error:  # noqa: BLE001  the seam where whatever the user's code raises becomes an event
-            return ComputeFailed(effect.sequence, *_describe(error))
+            return ComputeFailed(effect.sequence, *describe(error))
         return Computed(effect.sequence, done.samples, done.loss, _squared_norm(self.layout, bench.updates), seconds)
 
     def expose(self, member: str, slot: int, sequence: int) -> None:
@@ -145,7 +145,7 @@ class TensorArithmetic:
         try:
             found = self._benches[EVALUATOR].workspace.evaluate(Cancellation())
         except Exception as error:  # noqa: BLE001  the seam where whatever the user's code raises becomes an event
-            return EvaluationFailed(*_describe(error))
+            return EvaluationFailed(*describe(error))
         return Evaluated(version, found.loss, found.accuracy) if found else Evaluated(version, None, None)
 
     def save(self, version: int) -> None:
@@ -210,7 +210,3 @@ def _copy(vectors: Vectors) -> Vectors:
 def _squared_norm(layout: Layout, updates: Vectors) -> float:
     keys = [region.key for region in layout.regions if region.kind == "parameter"]
     return norm(square for key in keys for square in squared_norms(updates[key], layout.block_size(key))) ** 2
-
-
-def _describe(error: BaseException) -> tuple[str, str, str]:
-    return type(error).__name__, str(error), "".join(traceback.format_exception(error))

@@ -11,9 +11,10 @@ import torch
 from psplatform.core.effects import Compute
 from psplatform.core.events import ComputeAborted, Computed, ComputeFailed
 from psplatform.runtime.content import Vectors
-from psplatform.runtime.program import Program, describe
+from psplatform.runtime.program import Program
 from psplatform.tasks.batches import batch_of
 from psplatform.tasks.cancellation import Cancellation, Cancelled
+from psplatform.tasks.foreign import describe
 from psplatform.tasks.seam import Workspace
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.norms import norm, squared_norms

@@ -35,10 +35,11 @@ from psplatform.runtime.hosting import dataset_name
 from psplatform.runtime.journal import Journal
 from psplatform.runtime.lines import Line
 from psplatform.runtime.placement import Placement
-from psplatform.runtime.program import Program, describe
+from psplatform.runtime.program import Program
 from psplatform.runtime.segments import sweep
 from psplatform.runtime.server_host import ServerHost
 from psplatform.runtime.staff import Staff
+from psplatform.tasks.foreign import describe
 
 _LEAVING_S: Final = 5.0
 """How long the end of a run waits for its workers to say good-bye."""

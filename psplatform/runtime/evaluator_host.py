@@ -21,9 +21,10 @@ from psplatform.replication.store import save_model
 from psplatform.runtime.calls import Peer, call
 from psplatform.runtime.fetching import Fetcher
 from psplatform.runtime.lines import Line
-from psplatform.runtime.program import Program, choose_device, describe
+from psplatform.runtime.program import Program, choose_device
 from psplatform.runtime.worker_host import ATTACH_DEADLINE_S
 from psplatform.tasks.cancellation import Cancellation
+from psplatform.tasks.foreign import describe
 from psplatform.tensors.vectors import allocate, named_views
 
 

@@ -10,18 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job
-from psplatform.jobs.optimizers import SGD
-from psplatform.policies.registry import make_policy, name_of, parameter_values
+from psplatform.jobs.planning import description_of, plan_of
+from psplatform.policies.registry import name_of, parameter_values, policy_of
 from psplatform.replication.store import require_free
 from psplatform.runtime.program import Program, pickle_task
 from psplatform.runtime.trial import Trial
 from psplatform.tasks.seam import Task
 from psplatform.tasks.supervised import SupervisedTask, build_module
-from psplatform.workloads.registry import find_workload
+from psplatform.workloads.subject import task_of, with_defaults
 
 if TYPE_CHECKING:
     from torch import nn
@@ -51,17 +50,18 @@ def prepare(job: Job) -> Prepared:
     ConfigurationError
         If they do not.
     """
-    job = _with_defaults(job)
-    policy = job.policy if isinstance(job.policy, Policy) else make_policy(job.policy, job.policy_options)
-    if isinstance(job.policy, Policy) and job.policy_options:
-        raise ConfigurationError("policy_options go with a policy's name, not with a Policy", field="policy_options")
+    job = with_defaults(job)
+    policy = policy_of(job)
+    policy.load(_read_file)
     if job.workers is not None:
         policy.check(job.workers)
-    task, workload = _task_of(job)
-    supervised = isinstance(task, SupervisedTask)
-    if job.stop.needs_evaluation and supervised and task.test is None:
-        raise ConfigurationError("a target needs held-out data to be measured on; give the job test=...", field="test")
-    parts = {"model": task.model, "loss": task.loss, "data": task.data, "test": task.test} if supervised else {}
+    task, workload = task_of(job)
+    parts: dict[str, Any] = {}
+    if isinstance(task, SupervisedTask):
+        parts = {"model": task.model, "loss": task.loss, "data": task.data, "test": task.test}
+        if job.stop.needs_evaluation and task.test is None:
+            text = "a target needs held-out data to be measured on; give the job test=..."
+            raise ConfigurationError(text, field="test")
     pickled = pickle_task(task, parts)
     run = f"{workload}-{name_of(policy).lower()}-{uuid.uuid4().hex[:6]}"
     store = _absolute(job.store or f"runs/{run}.zarr")
@@ -70,25 +70,11 @@ def prepare(job: Job) -> Prepared:
     return Prepared(job, policy, task, pickled, run, store, workload, settings)
 
 
-def _with_defaults(job: Job) -> Job:
-    # What suits a bundled workload, for what the job leaves open.
-    if job.workload is None:
-        return job
-    defaults = find_workload(job.workload).defaults
-    suiting = {
-        "optimizer": SGD(lr=defaults["lr"], momentum=defaults["momentum"]),
-        "batch_size": int(defaults["batch_size"]),
-    }
-    return job.model_copy(update={name: value for name, value in suiting.items() if name not in job.model_fields_set})
-
-
-def _task_of(job: Job) -> tuple[Any, str]:
-    if job.workload is not None:
-        return find_workload(job.workload).make(job.options), job.workload
-    if job.task is not None:
-        return job.task, type(job.task).__name__.lower()
-    name = getattr(job.model, "__name__", type(job.model).__name__).lower()
-    return SupervisedTask(job.model, job.loss, job.data, job.test), "".join(c for c in name if c.isalnum()) or "model"
+def _read_file(path: str) -> bytes:
+    try:
+        return Path(path).expanduser().read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error}; name a file that is there", field="policy") from error
 
 
 def _absolute(store: str) -> str:
@@ -104,24 +90,7 @@ def program_of(prepared: Prepared, trial: Trial, workers: int) -> Program:
         If the job wants a target that the task cannot be measured against.
     """
     job = prepared.job
-    if job.stop.needs_evaluation and not trial.evaluates:
-        raise ConfigurationError("a target needs a task that can be evaluated on held-out data", field="stop")
-    plan = Plan(
-        run=prepared.run,
-        workers=workers,
-        shards=job.shards,
-        samples=trial.samples,
-        batch_size=job.batch_size,
-        stop=job.stop,
-        schedule=job.schedule,
-        max_workers=job.max_workers,
-        deal_epochs=job.sampling == "epoch",
-        clip_norm=job.clip_norm,
-        evaluate_every=job.evaluate_every,
-        evaluates=trial.evaluates,
-        absence_limit_s=job.absence_limit_s,
-        finish_limit_s=job.finish_limit_s,
-    )
+    plan = plan_of(job, prepared.run, workers=workers, samples=trial.samples, evaluates=trial.evaluates)
     return Program(
         run=prepared.run,
         task=prepared.pickled,
@@ -145,23 +114,18 @@ def program_of(prepared: Prepared, trial: Trial, workers: int) -> Program:
 
 
 def _description(prepared: Prepared, trial: Trial, workers: int) -> dict[str, Any]:
-    job = prepared.job
-    return {
-        "run": prepared.run,
-        "workload": prepared.workload,
-        "policy": name_of(prepared.policy),
-        "policy_parameters": parameter_values(prepared.policy),
-        "optimizer": job.optimizer.to_plain(),
-        "workers": workers,
-        "shards": job.shards,
-        "seed": job.seed,
-        "store": prepared.store,
-        "parameters": trial.parameters,
-        "samples": trial.samples,
-        "batch_size": job.batch_size,
-        "sampling": job.sampling,
-        "started": time.time(),
-    }
+    return description_of(
+        prepared.job,
+        prepared.run,
+        prepared.workload,
+        workers,
+        policy=name_of(prepared.policy),
+        policy_parameters=parameter_values(prepared.policy),
+        samples=trial.samples,
+        parameters=trial.parameters,
+        store=prepared.store,
+        started=time.time(),
+    )
 
 
 def module_of(prepared: Prepared) -> Callable[[], nn.Module] | None:

@@ -6,9 +6,7 @@ scheduler never sees the user's objects.
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +15,10 @@ import torch
 
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy
-from psplatform.errors import ConfigurationError, PsplatformError, UserCodeError
+from psplatform.errors import ConfigurationError
 from psplatform.jobs.optimizers import Optimizer
 from psplatform.jobs.stragglers import SlowServers, Stragglers
+from psplatform.tasks.foreign import user_code
 from psplatform.tasks.layouts import layout_of
 from psplatform.tasks.seam import Workspace, open_workspace
 from psplatform.tensors.layout import Layout
@@ -134,22 +133,3 @@ def _pickle(value: object, name: str) -> bytes:
             field=name,
         ) from error
     return pickled
-
-
-@contextmanager
-def user_code(doing: str) -> Iterator[None]:
-    """Turn what the user's code raises into `UserCodeError`; our own errors pass."""
-    try:
-        yield
-    except PsplatformError:
-        raise
-    except Exception as error:  # noqa: BLE001  the seam where whatever the user's code raises gets its name
-        kind, text, trace = describe(error)
-        said = f"{kind} in the user's code while {doing}: {text}"
-        raise UserCodeError(said, kind=kind, user_traceback=trace) from None
-
-
-def describe(error: BaseException) -> tuple[str, str, str]:
-    """Return class name, text and traceback of an exception."""
-    return type(error).__name__, str(error), "".join(traceback.format_exception(error))
-

@@ -21,8 +21,8 @@ from psplatform.runtime.evaluator_host import EvaluatorHost
 from psplatform.runtime.fleet import Fleet
 from psplatform.runtime.lines import Line
 from psplatform.runtime.placement import Placement, Process
-from psplatform.runtime.program import describe
 from psplatform.runtime.worker_host import WorkerHost
+from psplatform.tasks.foreign import describe
 
 if TYPE_CHECKING:
     from psplatform.runtime.coordinator_host import CoordinatorHost

@@ -11,8 +11,10 @@ import numpy as np
 
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.optimizers import Optimizer
-from psplatform.runtime.program import choose_device, open_task, user_code
+from psplatform.runtime.program import choose_device, open_task
 from psplatform.tasks.cancellation import Cancellation
+from psplatform.tasks.foreign import user_code
+from psplatform.tasks.layouts import require_trainable
 from psplatform.tasks.sampling import gradient_seed
 from psplatform.tasks.seam import BatchRef
 from psplatform.tensors.layout import Layout
@@ -55,7 +57,7 @@ def try_task(task: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> 
     """
     device = choose_device(settings["device"])
     workspace, layout = open_task(task, optimizer, settings, device)
-    _require_trainable(layout.parameters, workspace.samples, settings["batch_size"])
+    require_trainable(layout.parameters, workspace.samples, settings["batch_size"])
     _require_portable(layout)
     values = allocate(layout, device=device)
     with user_code("computing a first gradient"):
@@ -73,14 +75,3 @@ def _require_portable(layout: Layout) -> None:
             name = region.entries[0].name
             text = f"the buffer {name!r} is bfloat16, which can be neither sent nor saved; keep it in float32"
             raise ConfigurationError(text, field="model")
-
-
-def _require_trainable(parameters: int, samples: int, batch_size: int) -> None:
-    if parameters == 0:
-        raise ConfigurationError(
-            "the model has no trainable parameters; set requires_grad on those to train", field="model"
-        )
-    if batch_size > samples:
-        raise ConfigurationError(
-            f"batch_size must be at most the number of samples: {batch_size} > {samples}", field="batch_size"
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from psplatform.errors import ConfigurationError
 from psplatform.jobs.optimizers import Optimizer, assign_groups
 from psplatform.tasks.seam import Workspace
 from psplatform.tensors.layout import Layout
@@ -15,3 +16,15 @@ def layout_of(workspace: Workspace, optimizer: Optimizer, shards: int, block_ele
     groups = dict(zip(names, assign_groups(optimizer, names), strict=True))
     specs = [replace(spec, group=groups.get(spec.name, 0)) for spec in workspace.specs]
     return Layout.of(specs, shards=shards, block_elements=block_elements)
+
+
+def require_trainable(parameters: int, samples: int, batch_size: int) -> None:
+    """Raise `ConfigurationError` where there is nothing to train, or no full batch to train on."""
+    if parameters == 0:
+        raise ConfigurationError(
+            "the model has no trainable parameters; set requires_grad on those to train", field="model"
+        )
+    if batch_size > samples:
+        raise ConfigurationError(
+            f"batch_size must be at most the number of samples: {batch_size} > {samples}", field="batch_size"
+        )

@@ -77,6 +77,8 @@ class Workload:
     defaults
         Fields of a job that suit it: ``lr``, ``momentum``, ``batch_size``, ``epochs`` and ``target_accuracy``, which
         these settings reach.
+    settings
+        Other fields of a job that suit it.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Workload:
     module: str
     options: tuple[Option, ...] = ()
     defaults: Mapping[str, float] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self, options: Mapping[str, Any] | None = None) -> SupervisedTask:
         """Return the task, picklable, with `options` that may be text and need not be complete.

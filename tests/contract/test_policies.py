@@ -26,9 +26,19 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("backup", {"k": 1, "busy": "abort"}),
     ("backup", {"k": 3, "rate": "constant"}),
     ("backup", {"k": 2, "busy": "abort"}),
+    ("dssp", {"lower": 0, "credit": 2}),
+    ("dssp", {"lower": 0, "credit": 3, "renew": True}),
+    ("elastic-bsp", {"lookahead": 1}),
+    ("elastic-bsp", {"lookahead": 3, "barrier": "time"}),
+    ("elastic-bsp", {"lookahead": 2, "merge": "sequential"}),
+    ("elastic-bsp", {"lookahead": 2, "monitoring": False}),
+    ("delay-bounded", {"max_delay": 1}),
     ("psp", {"push": 1, "pull": 0.5}),
     ("psp", {"push": 2, "pull": 0.4, "push_timeout_s": 0.3, "pull_timeout_s": 0.2, "resync": "jump"}),
     ("psp", {"push": 2, "pull": 0.6, "subset": True}),
+    ("cutoff", {"predictor": "static", "c": 2, "explore": 0.2}),
+    ("cutoff", {"predictor": "normal"}),
+    ("cutoff", {"predictor": "forgetting", "full_rounds": 0, "samples": 4}),
 ]
 Run = Any
 Through = Callable[..., None]

@@ -19,6 +19,8 @@ SYNCHRONOUS: list[tuple[str, dict[str, Any]]] = [
     ("backup", {"k": 1}),
     ("backup", {"k": 3}),
     ("backup", {"k": 2, "busy": "abort"}),
+    ("cutoff", {"full_rounds": 0}),
+    ("cutoff", {"predictor": "static", "c": 2}),
 ]
 Run = Any
 Through = Callable[..., None]

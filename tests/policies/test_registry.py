@@ -20,9 +20,9 @@ def test_ours_are_registered() -> None:
 
 def test_an_unknown_policy_is_refused_and_the_nearest_suggested() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"unknown policy 'bps'; did you mean 'bsp'\? \(known: .*ssp"
+        ConfigurationError, match=r"unknown policy 'bspp'; did you mean 'bsp'\? \(known: .*ssp"
     ) as caught:
-        make_policy("bps")
+        make_policy("bspp")
     assert caught.value.field == "policy"
 
 

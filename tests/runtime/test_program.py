@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from psplatform.errors import ConfigurationError, UserCodeError
-from psplatform.runtime.program import choose_device, pickle_task, user_code
+from psplatform.runtime.program import choose_device, pickle_task
+from psplatform.tasks.foreign import user_code
 
 
 def test_a_task_travels_with_functions_of_the_users_own() -> None:

@@ -1,0 +1,51 @@
+"""Several trainings in one picture: loss against time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+
+from psplatform.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Losses of one training, each with the time in seconds at which it was measured."""
+
+    name: str
+    points: tuple[tuple[float, float | None], ...]
+
+    def drawable(self) -> tuple[list[float], list[float]]:
+        """Return times and losses of what was measured and is finite."""
+        kept = [(at, loss) for at, loss in self.points if loss is not None and math.isfinite(loss)]
+        return [at for at, _ in kept], [loss for _, loss in kept]
+
+
+def figure(curves: Sequence[Curve]) -> go.Figure:
+    """Return one line for each curve, in the order of their last times; losses on a logarithmic axis."""
+    ordered = sorted(curves, key=lambda curve: max(curve.drawable()[0], default=math.inf))
+    lines: list[Any] = []
+    for curve in ordered:
+        times, losses = curve.drawable()
+        lines.append(go.Scatter(x=times, y=losses, mode="lines", name=curve.name))
+    layout = {"xaxis_title": "seconds", "yaxis_title": "loss", "yaxis_type": "log", "template": "plotly_white"}
+    return go.Figure(data=lines, layout=layout)
+
+
+def draw(curves: Sequence[Curve], file: Path) -> None:
+    """Write the picture as an HTML file that needs nothing else.
+
+    Raises
+    ------
+    ConfigurationError
+        If the file cannot be written.
+    """
+    try:
+        figure(curves).write_html(file, include_plotlyjs=True)
+    except OSError as error:
+        raise ConfigurationError(f"cannot draw into {file}: {error}", field="plot") from error

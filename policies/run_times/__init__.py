@@ -1,0 +1,1 @@
+"""Predictors of the workers' run times, for the policy `psplatform.policies.cutoff`: one idea per file."""

@@ -1,0 +1,170 @@
+"""``psplatform simulate``: the same job on a modelled cluster, under one policy or all of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from psplatform.cli.progress import ProgressLine, closing
+from psplatform.cli.train import job_fields, job_options
+from psplatform.errors import ConfigurationError, PsplatformError
+
+if TYPE_CHECKING:
+    from psplatform.simulation.conditions import Conditions
+    from psplatform.simulation.twin import Simulated
+
+_ALL = "all"
+_EVALUATE_EVERY = 2
+"""Updates between evaluations where nothing is said: they take no virtual time."""
+
+_EPOCHS = 100
+"""Passes over the data after which a simulation gives up a target where no other end is given."""
+
+
+@click.command()
+@click.argument("what", metavar="WORKLOAD|JOB.YAML")
+@job_options
+@click.option("--round-trip", metavar="DIST", help="Seconds of pull, gradient and push together.")
+@click.option("--compute", metavar="DIST", help="Seconds of a gradient. [constant:seconds=0.1]")
+@click.option("--network", metavar="SPEC", help="Interfaces, such as 'nic:gbps=10,latency=0.0001'.")
+@click.option("--timing-only", is_flag=True, help="Compute no gradients: times only, any number of workers.")
+@click.option("--plot", metavar="FILE.html", help="Draw loss against time into an HTML file.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
+def simulate(what: str, *, plot: str | None, as_json: bool, **given: Any) -> None:
+    """Simulate WORKLOAD, or the job in a YAML file, on a modelled cluster, with the policy's real code.
+
+    `--policy all` compares all policies, `--policy bsp,dbw` these two.
+    """
+    # Loaded here because it takes seconds.
+    from psplatform.jobs.job import Job  # noqa: PLC0415
+    from psplatform.simulation.conditions import Conditions  # noqa: PLC0415
+
+    names = _policies(given.pop("policy"), given["policy_options"])
+    conditions = Conditions(
+        given.pop("compute"), given.pop("round_trip"), given.pop("network"), timing_only=given.pop("timing_only")
+    )
+    _require_drawable(plot, timing_only=conditions.timing_only)
+    fields = job_fields(what, given)
+    fields.pop("scheduler", None)
+    fields.setdefault("evaluate_every", _EVALUATE_EVERY)
+    fields["stop"] = _stop(fields["stop"], given, timing_only=conditions.timing_only)
+    jobs = {name: Job(**{**fields, **({"policy": name} if name else {})}) for name in names}
+    found, failures = _simulate_all(jobs, conditions)
+    if plot is not None:
+        _draw(found, plot)
+    if len(jobs) > 1:
+        _show_comparison(found, failures, as_json=as_json)
+    else:
+        _show_one(*found.values(), as_json=as_json)
+
+
+def _policies(given: str | None, options: tuple[str, ...]) -> list[str]:
+    """Return the names of the policies to simulate; an empty one stands for the job file's or the default."""
+    from psplatform.policies.registry import policy_class, policy_names  # noqa: PLC0415
+
+    if given is None:
+        return [""]
+    names = policy_names() if given == _ALL else [name.strip() for name in given.split(",")]
+    if len(names) > 1 and options:
+        raise ConfigurationError("-o sets parameters of one policy; simulate that policy alone", field="policy_options")
+    for name in names:
+        policy_class(name)
+    return names
+
+
+def _stop(stop: dict[str, Any], given: dict[str, Any], *, timing_only: bool) -> dict[str, Any]:
+    """Return the stop conditions under which a simulation ends, whatever the policy achieves."""
+    if timing_only:
+        # A workload's usual target cannot be met where nothing is computed; one that was asked for is refused later.
+        stop = {name: one for name, one in stop.items() if "target" not in name or given.get(name) is not None}
+    if not {"updates", "epochs", "seconds"} & stop.keys():
+        stop = {**stop, "epochs": _EPOCHS}
+    return stop
+
+
+def _require_drawable(plot: str | None, *, timing_only: bool) -> None:
+    if plot is None:
+        return
+    if timing_only:
+        raise ConfigurationError("a simulation of times only has no loss to draw", field="plot")
+    if Path(plot).suffix != ".html":
+        raise ConfigurationError(f"the picture is an HTML file; call it {Path(plot).stem}.html", field="plot")
+    if not Path(plot).expanduser().absolute().parent.is_dir():
+        raise ConfigurationError(f"there is no folder {Path(plot).parent} to draw into; make it first", field="plot")
+
+
+def _simulate_all(
+    jobs: dict[str, Any], conditions: Conditions
+) -> tuple[dict[str, Simulated], dict[str, PsplatformError]]:
+    from psplatform.simulation.twin import simulate as simulate_job  # noqa: PLC0415  brings torch
+
+    found: dict[str, Simulated] = {}
+    failures: dict[str, PsplatformError] = {}
+    with ProgressLine() as line:
+        for name, job in jobs.items():
+            line.say(f"simulating {name}".strip())
+            try:
+                found[name] = simulate_job(job, conditions)
+            except ConfigurationError:
+                raise
+            except PsplatformError as error:
+                if len(jobs) == 1:
+                    raise
+                failures[name] = error
+    return found, failures
+
+
+def _draw(found: dict[str, Simulated], file: str) -> None:
+    from psplatform.dashboard.comparison import Curve, draw  # noqa: PLC0415  brings plotly
+
+    curves = [
+        Curve(one.view.run["policy"], tuple((each.at, each.loss) for each in one.view.evaluations.items))
+        for one in found.values()
+    ]
+    draw(curves, Path(file).expanduser())
+
+
+def _show_one(one: Simulated, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(one.summary()))
+        return
+    console = Console(highlight=False)
+    console.print(closing({**one.summary(), "store": "none: a simulation"}))
+    console.print(f"{one.events} events, log {one.trace_sha256[:16]}")
+
+
+def _show_comparison(found: dict[str, Simulated], failures: dict[str, PsplatformError], *, as_json: bool) -> None:
+    if as_json:
+        failed = [{"policy": name, "error": str(error)} for name, error in failures.items()]
+        click.echo(json.dumps({"results": [*(one.summary() for one in found.values()), *failed]}))
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("policy", "seconds", "target", "updates", "staleness", "most", "dropped", "waiting", "loss"):
+        table.add_column(heading, justify="left" if heading == "policy" else "right", no_wrap=True)
+    for one in sorted(found.values(), key=lambda each: (not each.reached_target, each.virtual_seconds)):
+        table.add_row(*_row(one))
+    for name, error in failures.items():
+        table.add_row(name, str(error.args[0]))
+    Console(highlight=False).print(table)
+
+
+def _row(one: Simulated) -> list[str]:
+    view = one.view
+    target = {True: "reached", False: "missed", None: "-"}[one.reached_target]
+    loss = "-" if view.evaluation_loss is None else f"{view.evaluation_loss:.4f}"
+    return [
+        view.run["policy"],
+        f"{one.virtual_seconds:.2f}",
+        target,
+        str(view.updates),
+        f"{view.staleness.mean:.2f}",
+        str(view.staleness.max),
+        str(view.dropped.total),
+        f"{view.waiting_fraction:.0%}",
+        loss,
+    ]

@@ -1,0 +1,69 @@
+"""From a job to the plan that a coordinator acts on, and to what the event log says of the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psplatform.core.plan import Plan
+from psplatform.errors import ConfigurationError
+from psplatform.jobs.job import Job
+
+
+def plan_of(job: Job, run: str, *, workers: int, samples: int, evaluates: bool) -> Plan:
+    """Return the coordinator's plan.
+
+    Parameters
+    ----------
+    run
+        The run's name.
+    workers
+        Number of workers to begin with.
+    samples, evaluates
+        What is known of the task: the size of its data, and whether it can be evaluated.
+
+    Raises
+    ------
+    ConfigurationError
+        If the job wants a target that the task cannot be measured against.
+    """
+    if job.stop.needs_evaluation and not evaluates:
+        raise ConfigurationError("a target needs a task that can be evaluated on held-out data", field="stop")
+    return Plan(
+        run=run,
+        workers=workers,
+        shards=job.shards,
+        samples=samples,
+        batch_size=job.batch_size,
+        stop=job.stop,
+        schedule=job.schedule,
+        max_workers=job.max_workers,
+        deal_epochs=job.sampling == "epoch",
+        clip_norm=job.clip_norm,
+        evaluate_every=job.evaluate_every,
+        evaluates=evaluates,
+        absence_limit_s=job.absence_limit_s,
+        finish_limit_s=job.finish_limit_s,
+    )
+
+
+def description_of(job: Job, run: str, workload: str, workers: int, **known: Any) -> dict[str, Any]:
+    """Return what the event log's first record says of the run.
+
+    Parameters
+    ----------
+    workload
+        A word for what is trained.
+    known
+        What the job itself does not say, such as the policy in force and the number of parameters.
+    """
+    return {
+        "run": run,
+        "workload": workload,
+        "optimizer": job.optimizer.to_plain(),
+        "workers": workers,
+        "shards": job.shards,
+        "seed": job.seed,
+        "batch_size": job.batch_size,
+        "sampling": job.sampling,
+        **known,
+    }

@@ -1,0 +1,188 @@
+"""What a simulated cluster is like, as it is written on the command line and in programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from psplatform.errors import ConfigurationError
+from psplatform.jobs.clauses import naming, nearest, parse_count, parse_number, parse_pairs, require_not_negative
+from psplatform.jobs.distributions import DISTRIBUTIONS, Constant
+from psplatform.jobs.stragglers import Stragglers
+from psplatform.simulation.network import Links
+from psplatform.simulation.regimes import Regime, Switching
+from psplatform.simulation.run_times import Correlated, Independent, Nodes, RunTimes, Slowed, Traced
+
+Read = Callable[[str], str]
+
+_OWN_S: Final = 0.1
+"""What a gradient takes where nothing is said about it."""
+
+_TIMES: Final = (*DISTRIBUTIONS, "nodes", "trace", "slow", "factors", "regime")
+_NETWORK: Final = ("nic", "change", "hosts", "server")
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a simulated cluster is like.
+
+    Attributes
+    ----------
+    compute
+        How long gradients take, in the words of `parse_run_times`; a tenth of a second where nothing is said.
+    round_trip
+        The same for pull, gradient and push together; then the network takes no time.
+    network
+        Interfaces and servers in the words of `parse_network`; ``None`` for a network that takes no time.
+    timing_only
+        Whether gradients are not computed: no loss, no model, any number of workers.
+    """
+
+    compute: str | None = None
+    round_trip: str | None = None
+    network: str | None = None
+    timing_only: bool = False
+
+    def __post_init__(self) -> None:
+        if self.compute is not None and self.round_trip is not None:
+            text = "compute and round_trip both say how long a gradient takes; give one of them"
+            raise ConfigurationError(text, field="compute")
+        if self.network is not None and self.round_trip is not None:
+            raise ConfigurationError(
+                "a round_trip includes the network's time; give compute with a network instead", field="network"
+            )
+
+    def run_times(self, *, seed: int, workers: int, stragglers: Stragglers | None, read: Read | None) -> RunTimes:
+        """Return how long gradients take, the job's own stragglers included.
+
+        Raises
+        ------
+        ConfigurationError
+            If the words cannot be understood, or a trace is of another number of workers.
+        """
+        field = "compute" if self.round_trip is None else "round_trip"
+        text = self.compute if self.round_trip is None else self.round_trip
+        # Stragglers with a target time say all there is to say, unless an own time is given beside them.
+        targeted = stragglers is not None and (stragglers.distribution is not None or stragglers.trace is not None)
+        own: RunTimes = Independent(Constant(0.0 if targeted else _OWN_S), seed)
+        if text is not None:
+            own = parse_run_times(text, seed=seed, workers=workers, field=field, read=read)
+        if stragglers is None:
+            return own
+        if stragglers.trace is not None:
+            _require_all(len(stragglers.trace), workers, "stragglers")
+        return Slowed(own, stragglers, seed)
+
+
+def parse_run_times(text: str, *, seed: int, workers: int, field: str, read: Read | None = None) -> RunTimes:
+    """Return the run times that `text` describes: clauses between semicolons, in any order.
+
+    A distribution as ``uniform:low=0.1,high=0.2``, or ``nodes:size=40,mean=1,sd=0.4,share=0.5,memory=0.9``, or
+    ``trace:FILE``; beside it ``slow:chance=0.1,factor=4``, ``factors:1,1,2`` and any number of
+    ``regime:first=0,last=9,factor=3,from=0,until=60``.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming `field` and the clause that is wrong.
+    """
+    clauses = [clause.strip() for clause in text.split(";") if clause.strip()]
+    kinds = [clause.partition(":")[0] for clause in clauses]
+    with naming(field):
+        for kind in kinds:
+            if kind not in _TIMES:
+                raise ConfigurationError(f'"{kind}" says nothing about run times; {nearest(kind, _TIMES)}')
+        nodes = [clause for clause, kind in zip(clauses, kinds, strict=True) if kind == "nodes"]
+        regimes = [clause for clause, kind in zip(clauses, kinds, strict=True) if kind == "regime"]
+        rest = ";".join(clause for clause in clauses if clause not in nodes + regimes)
+        slowness = Stragglers.parse(rest, field=field, read=read)
+        times = _base(nodes, slowness, seed, workers)
+        plain = replace(slowness, distribution=None, trace=None)
+        if plain != Stragglers():
+            times = Slowed(times, plain, seed)
+        return Switching(times, tuple(map(_regime, regimes))) if regimes else times
+
+
+def _base(nodes: list[str], slowness: Stragglers, seed: int, workers: int) -> RunTimes:
+    ways = len(nodes) + (slowness.distribution is not None) + (slowness.trace is not None)
+    if ways != 1:
+        raise ConfigurationError("give one distribution, or nodes, or a trace, beside which others may slow it down")
+    if slowness.trace is not None:
+        _require_all(len(slowness.trace), workers, "trace")
+        return Traced(slowness.trace)
+    if slowness.distribution is not None:
+        return Independent(slowness.distribution, seed)
+    pairs = _pairs(nodes[0], ("size", "mean", "sd", "share", "memory"))
+    size = parse_count(pairs.pop("size"), "nodes", "size")
+    return Correlated(Nodes(size, *(parse_number(value, "nodes", key) for key, value in pairs.items())), seed)
+
+
+def _require_all(slots: int, workers: int, what: str) -> None:
+    if slots != workers:
+        text = f"the {what} is of {slots} workers and the job has {workers}; give the job {slots} workers"
+        raise ConfigurationError(text)
+
+
+def _regime(clause: str) -> Regime:
+    pairs = _pairs(clause, ("first", "last", "factor", "from", "until"))
+    first, last, begin, end = (parse_count(pairs[key], "regime", key) for key in ("first", "last", "from", "until"))
+    return Regime(first, last, parse_number(pairs["factor"], "regime", "factor"), begin, end)
+
+
+def parse_network(text: str, *, field: str = "network") -> tuple[Links | None, float]:
+    """Return the interfaces, and the seconds a server takes to add up a gradient.
+
+    Clauses between semicolons, in any order: ``nic:gbps=10,latency=0.0001``,
+    ``change:every=5,gbps=5+10,chance=0.1+0.9``, ``hosts:workers=2,servers=1``, ``server:update=0.01``.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming the clause that is wrong.
+    """
+    with naming(field):
+        clauses: dict[str, str] = {}
+        for clause in filter(None, (one.strip() for one in text.split(";"))):
+            kind = clause.partition(":")[0]
+            if kind not in _NETWORK:
+                raise ConfigurationError(f'"{kind}" is no part of a network; {nearest(kind, _NETWORK)}')
+            if kind in clauses:
+                raise ConfigurationError(f'"{clause}" is a second {kind}; keep one of them')
+            clauses[kind] = clause
+        update_s = _numbers(clauses["server"], ("update",))["update"] if "server" in clauses else 0.0
+        require_not_negative("server", "update", update_s)
+        if "nic" not in clauses:
+            if clauses.keys() - {"server"}:
+                raise ConfigurationError("a network needs its interfaces; write nic:gbps=10,latency=0.0001")
+            return None, update_s
+        return _links(clauses), update_s
+
+
+def _links(clauses: dict[str, str]) -> Links:
+    nic = _numbers(clauses["nic"], ("gbps", "latency"))
+    gigabits: tuple[float, ...] = (nic["gbps"],)
+    chances: tuple[float, ...] = (1.0,)
+    every_s = math.inf
+    if "change" in clauses:
+        pairs = _pairs(clauses["change"], ("every", "gbps", "chance"))
+        every_s = parse_number(pairs["every"], "change", "every")
+        gigabits, chances = _list(pairs["gbps"], "gbps"), _list(pairs["chance"], "chance")
+    hosts = _pairs(clauses["hosts"], ("workers", "servers")) if "hosts" in clauses else {}
+    counts = {key: parse_count(value, "hosts", key) for key, value in hosts.items()}
+    return Links(gigabits, chances, every_s, nic["latency"], counts.get("workers", 1), counts.get("servers", 1))
+
+
+def _list(text: str, key: str) -> tuple[float, ...]:
+    return tuple(parse_number(part.strip(), "change", key) for part in text.split("+"))
+
+
+def _pairs(clause: str, keys: tuple[str, ...]) -> dict[str, str]:
+    kind, _, rest = clause.partition(":")
+    return parse_pairs(rest, kind, keys)
+
+
+def _numbers(clause: str, keys: tuple[str, ...]) -> dict[str, float]:
+    kind = clause.partition(":")[0]
+    return {key: parse_number(value, kind, key) for key, value in _pairs(clause, keys).items()}

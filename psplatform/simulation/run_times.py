@@ -1,0 +1,166 @@
+"""How long gradients take: a function of slot and iteration, drawn from the seed, whatever the policy does.
+
+Iterations count from 0, as in a trace.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from numpy.random import Generator, Philox, SeedSequence
+
+from psplatform.errors import ConfigurationError
+from psplatform.jobs.clauses import require_not_negative, require_positive
+from psplatform.jobs.distributions import Distribution
+from psplatform.jobs.stragglers import Stragglers, Trace
+
+# Independent streams of random numbers for one and the same seed.
+_WORKERS: Final = 11
+_NODES: Final = 12
+
+_CHUNK: Final = 256
+"""Values drawn at once: a generator for each of ten thousand slots is too dear for a value at a time."""
+
+_LEAST: Final = 0.01
+"""A time drawn from a normal is at least this share of the mean: it has mass below zero, times have not."""
+
+
+class RunTimes(Protocol):
+    """Seconds that gradients take."""
+
+    def seconds(self, slot: int, iteration: int) -> float:
+        """Return how long the `iteration`-th gradient of `slot` takes."""
+
+
+@dataclass
+class Independent:
+    """Every gradient draws its time from `distribution`, independently of all others."""
+
+    distribution: Distribution
+    seed: int
+    _drawn: dict[int, list[float]] = field(default_factory=dict)
+    _sources: dict[int, Generator] = field(default_factory=dict)
+
+    def seconds(self, slot: int, iteration: int) -> float:
+        """Return the draw of that slot and iteration."""
+        drawn = self._drawn.setdefault(slot, [])
+        while iteration >= len(drawn):
+            drawn += self.distribution.samples(self._source(slot), _CHUNK).tolist()
+        return drawn[iteration]
+
+    def _source(self, slot: int) -> Generator:
+        if slot not in self._sources:
+            self._sources[slot] = _generator(self.seed, _WORKERS, slot)
+        return self._sources[slot]
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Workers on the same node are slow together, and a node that is slow stays so for a while.
+
+    A time is ``mean + sd * (sqrt(share) * node + sqrt(1 - share) * worker)``; ``node`` and ``worker`` are standard
+    normal, ``node`` is common to the slots of a node and first-order autoregressive over iterations.
+
+    Attributes
+    ----------
+    size
+        Slots per node.
+    average, sd
+        Mean and standard deviation, seconds.
+    share
+        Part of the variance that a node's slots have in common, from 0 to 1.
+    memory
+        Correlation of a node's part with that of the next iteration, from 0 to below 1.
+    """
+
+    size: int
+    average: float
+    sd: float
+    share: float
+    memory: float
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or int(self.size) != self.size:
+            raise ConfigurationError(f"nodes: size={self.size} must be a whole number, 1 or more")
+        require_positive("nodes", "mean", self.average)
+        require_not_negative("nodes", "sd", self.sd)
+        for name, value, largest in (("share", self.share, 1.0), ("memory", self.memory, 0.999999)):
+            require_not_negative("nodes", name, value)
+            if value > largest:
+                raise ConfigurationError(f"nodes: {name}={value} must be at most {largest:g}")
+
+
+@dataclass
+class Correlated:
+    """The times of `Nodes`."""
+
+    nodes: Nodes
+    seed: int
+    _by_worker: dict[int, list[float]] = field(default_factory=dict)
+    _by_node: dict[int, list[float]] = field(default_factory=dict)
+    _sources: dict[tuple[int, int], Generator] = field(default_factory=dict)
+
+    def seconds(self, slot: int, iteration: int) -> float:
+        """Return the time of that slot and iteration, never below a hundredth of the mean."""
+        nodes = self.nodes
+        worker, node = self._of_worker(slot, iteration), self._of_node(slot // nodes.size, iteration)
+        common, own = math.sqrt(nodes.share) * node, math.sqrt(1 - nodes.share) * worker
+        return max(nodes.average + nodes.sd * (common + own), _LEAST * nodes.average)
+
+    def _of_worker(self, slot: int, iteration: int) -> float:
+        drawn = self._by_worker.setdefault(slot, [])
+        while iteration >= len(drawn):
+            drawn += self._source(_WORKERS, slot).standard_normal(_CHUNK).tolist()
+        return drawn[iteration]
+
+    def _of_node(self, node: int, iteration: int) -> float:
+        drawn, memory = self._by_node.setdefault(node, []), self.nodes.memory
+        while iteration >= len(drawn):
+            for shock in self._source(_NODES, node).standard_normal(_CHUNK).tolist():
+                drawn.append(memory * drawn[-1] + math.sqrt(1 - memory * memory) * shock if drawn else shock)
+        return drawn[iteration]
+
+    def _source(self, stream: int, place: int) -> Generator:
+        if (stream, place) not in self._sources:
+            self._sources[stream, place] = _generator(self.seed, stream, place)
+        return self._sources[stream, place]
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """The times of a trace by slot and iteration; a run longer than the trace begins it again.
+
+    Slots beyond the trace, of workers that join later, take its slots in turn.
+    """
+
+    trace: Trace
+
+    def seconds(self, slot: int, iteration: int) -> float:
+        """Return the time of that slot and iteration."""
+        row = self.trace[slot % len(self.trace)]
+        return row[iteration % len(row)]
+
+
+@dataclass(frozen=True, slots=True)
+class Slowed:
+    """Times of `base` with the slowness that a job adds to real workers: a target time, factors, chance.
+
+    Both take the very same draws, so a simulated straggler is slow in the iterations in which the real one is.
+    """
+
+    base: RunTimes
+    stragglers: Stragglers
+    seed: int
+
+    def seconds(self, slot: int, iteration: int) -> float:
+        """Return the time a gradient takes: its own, or the longer one that is wanted of it."""
+        own = self.base.seconds(slot, iteration)
+        target = self.stragglers.iteration_seconds(self.seed, slot, iteration)
+        factor = self.stragglers.slow_down(self.seed, slot, iteration)
+        return max(own, factor * (own if target is None else target))
+
+
+def _generator(seed: int, stream: int, place: int) -> Generator:
+    return Generator(Philox(SeedSequence(seed, spawn_key=(stream, place))))

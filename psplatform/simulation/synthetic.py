@@ -1,0 +1,57 @@
+"""The figures of gradients that are not computed: for policies that look at norms, in simulations of times only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from psplatform.core.effects import Compute
+from psplatform.core.events import Computed
+from psplatform.core.messages import Contribution
+from psplatform.memory.arithmetic import Metadata
+
+
+class SyntheticGradients(Metadata):
+    """Gradients with the squared norms that an exact gradient and independent noise would have.
+
+    A gradient has squared norm N + V, the mean of k gradients N + V / k, where N is the squared norm of the exact
+    gradient and V the noise of one, summed over coordinates.
+
+    Parameters
+    ----------
+    shards
+        Number of shards; each reports its part of a norm.
+    samples
+        Samples in a batch.
+    signal, noise
+        N and V at a version.
+    """
+
+    def __init__(
+        self,
+        shards: int,
+        samples: int,
+        signal: Callable[[int], float] = lambda version: 100.0 / (1 + version),
+        noise: Callable[[int], float] = lambda version: 1.0,
+    ) -> None:
+        super().__init__(samples=samples)
+        self._shards = shards
+        self._signal, self._noise = signal, noise
+        self._versions = [0] * shards
+
+    def compute(self, member: str, effect: Compute, seconds: float) -> Computed:
+        """Return the figures of a gradient of the newest version."""
+        version = self._versions[0]
+        squared = self._signal(version) + self._noise(version)
+        return Computed(effect.sequence, self._samples, 1.0, squared, seconds)
+
+    def gather(self, shard: int, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...]:
+        """Return the shard's part of the mean gradient's squared norm."""
+        if not norms:
+            return ()
+        version = self._versions[shard]
+        mean = self._signal(version) + self._noise(version) / max(len(contributions), 1)
+        return (mean / self._shards,)
+
+    def publish(self, shard: int, version: int) -> None:
+        """Note what is visible."""
+        self._versions[shard] = version

@@ -1,0 +1,27 @@
+"""Running the user's code: whatever it raises becomes an error of ours that keeps its traceback."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from psplatform.errors import PsplatformError, UserCodeError
+
+
+@contextmanager
+def user_code(doing: str) -> Iterator[None]:
+    """Turn what the user's code raises into `UserCodeError`; our own errors pass."""
+    try:
+        yield
+    except PsplatformError:
+        raise
+    except Exception as error:  # noqa: BLE001  the seam where whatever the user's code raises gets its name
+        kind, text, trace = describe(error)
+        said = f"{kind} in the user's code while {doing}: {text}"
+        raise UserCodeError(said, kind=kind, user_traceback=trace) from None
+
+
+def describe(error: BaseException) -> tuple[str, str, str]:
+    """Return class name, text and traceback of an exception."""
+    return type(error).__name__, str(error), "".join(traceback.format_exception(error))
