@@ -38,6 +38,10 @@ class ProgressLine:
         """Show a step of starting."""
         self._show(f"{text} ...", always=True)
 
+    def step(self, text: str) -> None:
+        """Show one of many steps."""
+        self._show(text, always=False)
+
     def summary(self, summary: dict[str, Any]) -> None:
         """Show how the run stands."""
         self._show(one_line(summary), always=False)
@@ -82,13 +86,15 @@ def closing(summary: dict[str, Any]) -> Table:
 def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     drops = ", ".join(f"{count} {reason}" for reason, count in summary["dropped"]["by_reason"].items())
     staleness = summary["staleness"]
-    applied, gradients = summary["applied"], summary["gradients"]
+    applied, gradients, blocks = summary["applied"], summary["gradients"], summary.get("blocks", 1)
+    whole = f"{applied} of {gradients} gradients"
+    parts = f"{applied} of {gradients * blocks} parts of gradients, {blocks} each"
     rows = [
         ("outcome", _outcome(summary)),
         ("accuracy", f"{_number(summary['accuracy'])} on held-out data"),
         ("loss", f"{_number(summary['loss'])} in training, {_number(summary['evaluation_loss'])} held out"),
         ("time", f"{summary['seconds']:.1f} s, {summary['updates_per_second']:.1f} updates per second"),
-        ("updates", f"{summary['updates']} in {summary['commits']} commits of {applied} of {gradients} gradients"),
+        ("updates", f"{summary['updates']} in {summary['commits']} commits of {whole if blocks == 1 else parts}"),
         ("staleness", f"mean {staleness['mean']:.2f}, at most {staleness['max']} versions"),
         ("dropped", f"{summary['dropped']['total']}" + (f" ({drops})" if drops else "")),
         ("waiting", f"{summary['waiting_fraction']:.0%} of the workers' time"),

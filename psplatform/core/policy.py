@@ -204,6 +204,10 @@ class Worker(Protocol):
         """The worker's slot."""
 
     @property
+    def sequence(self) -> int:
+        """Number of the gradient its slot was last released for; they count from 1."""
+
+    @property
     def version(self) -> int:
         """Newest version the worker was released on or has worked on; -1 before its first release."""
 
@@ -273,6 +277,12 @@ class Policy(ABC):
 
     def load(self, read: Callable[[str], bytes]) -> None:
         """Fetch what parameters name by path, once and before anything is started; `read` returns a file's bytes."""
+
+    def foresee(self, compute_s: Callable[[int, int], float]) -> None:
+        """Take what only a simulator knows, before `check`: ``compute_s(slot, sequence)``, seconds of any gradient.
+
+        For policies that others are measured by; by default it is not listened to.
+        """
 
     @property
     @abstractmethod

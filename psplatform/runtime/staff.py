@@ -21,6 +21,7 @@ from psplatform.runtime.evaluator_host import EvaluatorHost
 from psplatform.runtime.fleet import Fleet
 from psplatform.runtime.lines import Line
 from psplatform.runtime.placement import Placement, Process
+from psplatform.runtime.server_host import EVALUATOR
 from psplatform.runtime.worker_host import WorkerHost
 from psplatform.tasks.foreign import describe
 
@@ -159,7 +160,7 @@ class Staff:
             self._host.feed(RunFailed(_named(error, hire)))
 
     def _start_evaluator(self, address: str) -> None:
-        self._evaluator = Hire(self._fleet.next_name("evaluator"), address)
+        self._evaluator = Hire(self._fleet.next_name(EVALUATOR), address)
         self._do(self._open_evaluator(self._evaluator))
 
     async def _open_evaluator(self, hire: Hire) -> None:

@@ -55,7 +55,10 @@ class Picture:
     updates, visible
         The version decided by the newest commit, and the newest one that workers may pull.
     commits, gradients, applied
-        Commits decided, gradients computed, gradients that entered a commit.
+        Commits decided, gradients computed, gradients that entered a commit; of commits and what is applied or dropped,
+        each block counts where the policy decides block by block.
+    decided, shown
+        The same versions by block, where blocks have versions of their own.
     min_clock
         The slowest live worker's clock.
     loss
@@ -81,6 +84,8 @@ class Picture:
     commits: int = 0
     gradients: int = 0
     applied: int = 0
+    decided: dict[int, int] = field(default_factory=dict)
+    shown: dict[int, int] = field(default_factory=dict)
     min_clock: int = 0
     loss: float | None = None
     evaluation_loss: float | None = None
@@ -104,6 +109,11 @@ class Picture:
     def shards(self) -> int:
         """Number of shards, 0 before the run is described."""
         return int(self.run.get("shards", 0))
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks that are decided about one by one; 1 where the model is decided about as a whole."""
+        return max(len(self.decided), 1)
 
     @property
     def waiting_fraction(self) -> float:
@@ -139,6 +149,7 @@ class Picture:
             "updates": self.updates,
             "updates_per_second": self.updates_per_second,
             "commits": self.commits,
+            "blocks": self.blocks,
             "gradients": self.gradients,
             "applied": self.applied,
             "loss": self.loss,

@@ -76,7 +76,7 @@ class RunView(Picture):
     def _commit(self, record: Record) -> None:
         at, version, delays = record["at"], record["version"], record["staleness"]
         self.commits += 1
-        self.updates = version
+        self.updates = self._of_all(self.decided, record)
         self.applied += len(record["slots"])
         self.loss = record["loss"]
         self.losses.append(Point(at, version, record["loss"]))
@@ -88,7 +88,7 @@ class RunView(Picture):
             self._worker({"slot": slot}).applied += 1
 
     def _applied(self, record: Record) -> None:
-        self.visible = record["version"]
+        self.visible = self._of_all(self.shown, record)
         self.visible_s.add(record["visible_s"])
 
     def _aborted(self, record: Record) -> None:
@@ -114,6 +114,14 @@ class RunView(Picture):
         if accuracy is not None:
             self.accuracy = accuracy
             self.best_accuracy = max(accuracy, self.best_accuracy or 0.0)
+
+    def _of_all(self, versions: dict[int, int], record: Record) -> int:
+        """Note a block's version; return the one that all blocks have."""
+        version: int = record["version"]
+        if "block" not in record:
+            return version
+        versions[record["block"]] = version
+        return min(versions.values()) if len(versions) == self.shards else 0
 
     def _worker(self, record: Record) -> WorkerView:
         slot = record["slot"]

@@ -126,6 +126,7 @@ class Admission:
         detail = f"loss {gradient.loss:g}, squared norm {gradient.squared_norm:g}"
         self._state.drop(lane, gradient, Reason(reasons.NON_FINITE, detail))
         self._commits.non_finite[gradient.slot] = gradient
+        self._commits.refusals += 1
         self._stop_if_diverged()
 
     def note_removed(self, slot: int) -> None:
@@ -135,10 +136,13 @@ class Admission:
 
     def _stop_if_diverged(self) -> None:
         state, non_finite = self._state, self._commits.non_finite
-        if not non_finite or state.pooled:
+        if not non_finite or state.pooled or self._commits.refusals < state.live:
             return
-        if any(member.slot not in non_finite for member in state.roster.members()):
-            return
+        # Who waits for others is not waited for: those may never bring the commit that would let it go on.
+        awaited = {member.slot for member in state.to_examine}
+        for member in state.roster.members():
+            if member.slot not in non_finite and (member.busy or member.slot in awaited):
+                return
         last = next(reversed(non_finite.values()))
         self._ending.fail(
             DivergedError(

@@ -24,6 +24,8 @@ class Commits:
         Called with a lane that has a new version.
     non_finite
         By slot, the latest gradient since the last commit where it was not finite; the last to arrive comes last.
+    refusals
+        Gradients refused since the last commit because they were not finite.
     """
 
     def __init__(self, state: State, asking: Asking, ending: Ending) -> None:
@@ -32,6 +34,7 @@ class Commits:
         self._ending = ending
         self.on_moved: Callable[[Lane], None] = lambda lane: None
         self.non_finite: dict[int, Gradient] = {}
+        self.refusals = 0
 
     def decide(self, lane: Lane, gradients: tuple[Gradient, ...], reason: str) -> None:
         """Commit the mean of `gradients`, which come in the order of their slots, as the lane's next version."""
@@ -119,6 +122,7 @@ class Commits:
         state = self._state
         state.changes.add(Change.COMMIT)
         self.non_finite.clear()
+        self.refusals = 0
         for gradient in commit.gradients:
             if not state.fates.apply(gradient.slot, gradient.sequence):
                 continue

@@ -28,6 +28,7 @@ from psplatform.errors import DivergedError
 from psplatform.policies.asp import Asynchronous
 from psplatform.policies.backup import BackupWorkers
 from psplatform.policies.bsp import BulkSynchronous
+from psplatform.policies.ssp import StaleSynchronous
 
 Open = Callable[..., Any]
 INFINITE = {"squared_norm": math.inf, "loss": 7.0}
@@ -210,3 +211,21 @@ def test_a_run_that_is_ending_does_not_diverge(open_scene: Open) -> None:
     scene.announce("a", **NAN)
     assert scene.failure is None
     assert scene.logged("dropped")[0]["reason"] == "stopped"
+
+
+def test_a_worker_that_waits_for_one_that_brings_nothing_finite_does_not_keep_the_run_from_diverging(
+    open_scene: Open,
+) -> None:
+    """The fast one waits at the bound; the slow one, alone, would try again for ever."""
+    scene = open_scene(StaleSynchronous(bound=0)).join("a", "b").announce("a").announce("b", **NAN)
+    assert running(scene), "one gradient of two workers may be bad luck"
+    scene.announce("b", **NAN)
+    assert failure(scene).slot == 1
+
+
+def test_a_worker_that_has_just_joined_may_still_bring_something_finite(open_scene: Open) -> None:
+    scene = open_scene(StaleSynchronous(bound=0)).join("a", "b").announce("a").announce("b", **NAN)
+    scene.join("c").announce("b", **NAN).announce("b", **NAN)
+    assert running(scene)
+    scene.announce("c", **NAN)
+    assert failure(scene).slot == 2
