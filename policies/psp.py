@@ -33,9 +33,9 @@ _FREE = yes("its pull waits at the servers, nothing else does")
 
 @dataclass
 class PartiallySynchronous(Policy):
-    """Partial push and partial pull, decided block by block; a block is a shard.
+    """Merge the first pushes of each block, and let a worker start on the first blocks that it has pulled.
 
-    A block merges as soon as `push` gradients of its version are in, or `push_timeout_s` later with whatever came
+    A block is a shard.  It merges as soon as `push` gradients of its version are in, or `push_timeout_s` later with whatever came
     meanwhile; what comes later is dropped.  A worker goes on as soon as the share `pull` of the blocks has come, or
     `pull_timeout_s` later; of the others it keeps the content that it has.  It counts its iterations itself and its
     gradients carry that count, not the versions of what they were computed on: one that has fallen behind is dropped

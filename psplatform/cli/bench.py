@@ -40,6 +40,24 @@ def simulator(*, as_json: bool) -> None:
     _run(measure, as_json=as_json)
 
 
+@bench.command()
+@_json_option
+def digits(*, as_json: bool) -> None:
+    """Train digits under every policy with the same stragglers and settings, on a cluster of this machine."""
+    from psplatform.bench.digits import measure  # noqa: PLC0415  brings Dask and torch
+
+    _run(measure, as_json=as_json)
+
+
+@bench.command()
+@_json_option
+def twin(*, as_json: bool) -> None:
+    """Train digits under stragglers for real and simulated, and compare the times to the target."""
+    from psplatform.bench.twin import measure  # noqa: PLC0415  brings Dask and torch
+
+    _run(measure, as_json=as_json)
+
+
 def _run(measure: Callable[[Callable[[dict[str, Any]], None]], list[dict[str, Any]]], *, as_json: bool) -> None:
     with ProgressLine() as line:
         rows = measure(lambda row: line.say(", ".join(f"{name} {_text(value)}" for name, value in row.items())))

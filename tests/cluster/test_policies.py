@@ -149,7 +149,8 @@ def test_a_dbw_commit_has_the_chosen_number_of_fresh_gradients(finish: Finish, l
 
 
 def test_elastic_bsp_meets_at_barriers_and_runs_on_between_them(finish: Finish, log: Log, small: Fields) -> None:
-    fields = {**small, "policy": "elastic-bsp", "workers": 3, "stragglers": "uniform:low=0.01,high=0.02;factors:1,1.5,2"}
+    paces = "uniform:low=0.01,high=0.02;factors:1,1.5,2"
+    fields = {**small, "policy": "elastic-bsp", "workers": 3, "stragglers": paces}
     run = finish(**{**fields, "stop": ps.Stop(updates=120)})
     sizes = [len(one["slots"]) for one in log(run, "commit")]
     assert set(sizes) == {1, 3}
