@@ -49,7 +49,7 @@ class Cutoff(Policy):
       then begins with 40 full rounds;
     - ``normal``: order statistics of one normal; the paper's baseline;
     - ``static``: always `c`;
-    - ``oracle``: knows the times to come; for simulators, which set the attribute `true_times`.
+    - ``oracle``: knows the times to come, of computing and not of transfers; for simulators only.
 
     A worker that joined in mid-round and was cut off is not known to be slow and teaches nothing.  Where fewer than c
     live workers can contribute, a round takes what there is, so that it never hangs.
@@ -63,7 +63,7 @@ class Cutoff(Policy):
     Attributes
     ----------
     true_times
-        Given the version of a round and ``int64[n]`` slots, the run times in it; for the oracle, and no parameter.
+        Given the number of a round and ``int64[n]`` slots, the run times in it; for the oracle, and no parameter.
     """
 
     predictor: str = parameter(
@@ -98,6 +98,7 @@ class Cutoff(Policy):
         self._heard: set[int] = set()
         self._late: set[int] = set()
         self._taken: set[int] = set()
+        self._sequences: dict[int, int] = {}
 
     # --- before anything is started ---
 
@@ -116,14 +117,19 @@ class Cutoff(Policy):
             ) from None
         self._fitted = FittedModel.from_bytes(content, name=f"model {self.model}")
 
+    def foresee(self, compute_s: Callable[[int, int], float]) -> None:
+        """Let the oracle know the run times to come."""
+        # Whoever is late aborts, so that all are released for their gradient of a round before that is planned.
+        self.true_times = lambda _, slots: [compute_s(slot, self._sequences[slot]) for slot in slots.tolist()]
+
     def check(self, workers: int) -> None:
         """Refuse what the predictor lacks, or what does not fit the number of workers."""
         self._check_cutoff(workers)
         self._check_model(workers)
         if self.predictor == "oracle" and self.true_times is None:
             raise ConfigurationError(
-                "predictor oracle must be told the run times to come, which only a simulator knows: set the policy's "
-                "true_times, or choose predictor=forgetting",
+                "predictor oracle must be told the run times to come, which only a simulator knows: use psplatform "
+                "simulate, or choose predictor=forgetting",
                 field="predictor",
             )
 
@@ -170,7 +176,8 @@ class Cutoff(Policy):
     def pool_ready(self, view: View) -> Answer:
         """Wait for c, or for all who are left."""
         if self._round is None:
-            self._round = self._planner_for(view.workers).plan([one.slot for one in view.members()])
+            self._sequences = {one.slot: one.sequence for one in view.members()}
+            self._round = self._planner_for(view.workers).plan(list(self._sequences))
         decided = self._round
         if decided.cutoff is None:
             waiting = not_yet(f"{view.busy} are still computing: {decided.reason}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from psplatform.core.parameters import parameter
 from psplatform.core.policy import (
@@ -28,6 +29,9 @@ from psplatform.core.rates import proportional
 from psplatform.core.reasons import stale
 from psplatform.errors import ConfigurationError
 
+_PUSH: Final = 28 / 32
+"""The share of the workers that the paper's blocks wait for."""
+
 _FREE = yes("its pull waits at the servers, nothing else does")
 
 
@@ -35,9 +39,9 @@ _FREE = yes("its pull waits at the servers, nothing else does")
 class PartiallySynchronous(Policy):
     """Merge the first pushes of each block, and let a worker start on the first blocks that it has pulled.
 
-    A block is a shard.  It merges as soon as `push` gradients of its version are in, or `push_timeout_s` later with whatever came
-    meanwhile; what comes later is dropped.  A worker goes on as soon as the share `pull` of the blocks has come, or
-    `pull_timeout_s` later; of the others it keeps the content that it has.  It counts its iterations itself and its
+    A block is a shard.  It merges as soon as `push` gradients of its version are in, or `push_timeout_s` later with
+    whatever came meanwhile; what comes later is dropped.  A worker goes on as soon as the share `pull` of the blocks has
+    come, or `pull_timeout_s` later; of the others it keeps the content that it has.  It counts its iterations itself and its
     gradients carry that count, not the versions of what they were computed on: one that has fallen behind is dropped
     until it has caught up, and catches up because none of its pulls waits.
 
@@ -52,10 +56,10 @@ class PartiallySynchronous(Policy):
         that of a round of all; the printed formula of the rate is garbled.
     """
 
-    push: int | None = parameter(None, minimum=1, help="gradients a block waits for (c); none stands for all workers")
-    pull: float = parameter(1.0, minimum=0.0, maximum=1.0, help="share of the blocks a worker waits for (b), above 0")
-    push_timeout_s: float = parameter(0.0, minimum=0.0, help="seconds a block with enough gradients waits on (tau 1)")
-    pull_timeout_s: float = parameter(0.0, minimum=0.0, help="seconds a worker with enough blocks waits on (tau 2)")
+    push: int | None = parameter(None, minimum=1, help="gradients a block waits for (c); none: 7 of 8 workers")
+    pull: float = parameter(0.9, minimum=0.0, maximum=1.0, help="share of the blocks a worker waits for (b), above 0")
+    push_timeout_s: float = parameter(0.0, minimum=0.0, maximum=1e6, help="seconds a block with enough gradients waits on (tau 1)")
+    pull_timeout_s: float = parameter(0.0, minimum=0.0, maximum=1e6, help="seconds a worker with enough blocks waits on (tau 2)")
     subset: bool = parameter(False, help="ask only for as many blocks as are waited for, drawn at random")
     resync: str = parameter("counter", choices=("counter", "jump"), help="who fell behind counts on, or jumps ahead")
 
@@ -89,7 +93,7 @@ class PartiallySynchronous(Policy):
 
     def pool_ready(self, view: View) -> Answer:
         """Merge when all are in, or enough are and the time is over."""
-        wanted = min(self.push or view.workers, view.live)
+        wanted = min(self.push or math.ceil(_PUSH * view.workers), view.live)
         if view.pooled >= max(view.live, 1):
             return yes("all live workers are in")
         if view.pooled < wanted:

@@ -17,9 +17,11 @@ _COMMANDS = {
     "attach": "psplatform.cli.attach:attach",
     "bench": "psplatform.cli.bench:bench",
     "demo": "psplatform.cli.demo:demo",
+    "fit-cutoff": "psplatform.cli.fit_cutoff:fit_cutoff",
     "policies": "psplatform.cli.policies:policies",
     "runs": "psplatform.cli.runs:runs",
     "simulate": "psplatform.cli.simulate:simulate",
+    "trace": "psplatform.cli.trace:trace",
     "train": "psplatform.cli.train:train",
 }
 

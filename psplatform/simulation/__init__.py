@@ -12,6 +12,8 @@ for byte.
 ``world``        the durations of everything, made of these
 ``synthetic``    the figures of gradients that are not computed
 ``chronicle``    the event log as its digest and its picture
+``course``       a run in such a world, to its end
+``threads``      one thread for all arithmetic
 ``twin``         simulating a job
 ===============  ==================================================================================
 """

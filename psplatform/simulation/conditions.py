@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from psplatform.errors import ConfigurationError
-from psplatform.jobs.clauses import naming, nearest, parse_count, parse_number, parse_pairs, require_not_negative
+from psplatform.jobs.clauses import (
+    naming,
+    nearest,
+    parse_count,
+    parse_number,
+    parse_pairs,
+    require_not_negative,
+    require_positive,
+)
 from psplatform.jobs.distributions import DISTRIBUTIONS, Constant
 from psplatform.jobs.stragglers import Stragglers
 from psplatform.simulation.network import Links
@@ -72,7 +80,8 @@ class Conditions:
         if stragglers is None:
             return own
         if stragglers.trace is not None:
-            _require_all(len(stragglers.trace), workers, "stragglers")
+            with naming("stragglers"):
+                _require_all(len(stragglers.trace), workers)
         return Slowed(own, stragglers, seed)
 
 
@@ -102,7 +111,7 @@ def parse_run_times(text: str, *, seed: int, workers: int, field: str, read: Rea
         plain = replace(slowness, distribution=None, trace=None)
         if plain != Stragglers():
             times = Slowed(times, plain, seed)
-        return Switching(times, tuple(map(_regime, regimes))) if regimes else times
+        return Switching(times, tuple(_regime(one, workers) for one in regimes)) if regimes else times
 
 
 def _base(nodes: list[str], slowness: Stragglers, seed: int, workers: int) -> RunTimes:
@@ -110,7 +119,7 @@ def _base(nodes: list[str], slowness: Stragglers, seed: int, workers: int) -> Ru
     if ways != 1:
         raise ConfigurationError("give one distribution, or nodes, or a trace, beside which others may slow it down")
     if slowness.trace is not None:
-        _require_all(len(slowness.trace), workers, "trace")
+        _require_all(len(slowness.trace), workers)
         return Traced(slowness.trace)
     if slowness.distribution is not None:
         return Independent(slowness.distribution, seed)
@@ -119,15 +128,18 @@ def _base(nodes: list[str], slowness: Stragglers, seed: int, workers: int) -> Ru
     return Correlated(Nodes(size, *(parse_number(value, "nodes", key) for key, value in pairs.items())), seed)
 
 
-def _require_all(slots: int, workers: int, what: str) -> None:
+def _require_all(slots: int, workers: int) -> None:
     if slots != workers:
-        text = f"the {what} is of {slots} workers and the job has {workers}; give the job {slots} workers"
+        text = f"the trace is of {slots} workers and the job has {workers}; give the job {slots} workers"
         raise ConfigurationError(text)
 
 
-def _regime(clause: str) -> Regime:
+def _regime(clause: str, workers: int) -> Regime:
     pairs = _pairs(clause, ("first", "last", "factor", "from", "until"))
     first, last, begin, end = (parse_count(pairs[key], "regime", key) for key in ("first", "last", "from", "until"))
+    if first >= workers:
+        text = f"regime: first={first} is no slot of a job with {workers} workers; they are 0 to {workers - 1}"
+        raise ConfigurationError(text)
     return Regime(first, last, parse_number(pairs["factor"], "regime", "factor"), begin, end)
 
 
@@ -135,7 +147,8 @@ def parse_network(text: str, *, field: str = "network") -> tuple[Links | None, f
     """Return the interfaces, and the seconds a server takes to add up a gradient.
 
     Clauses between semicolons, in any order: ``nic:gbps=10,latency=0.0001``,
-    ``change:every=5,gbps=5+10,chance=0.1+0.9``, ``hosts:workers=2,servers=1``, ``server:update=0.01``.
+    ``change:every=5,gbps=5+10,chance=0.1+0.9`` (instead of the steady rate), ``hosts:workers=2,servers=1``,
+    ``server:update=0.01``.
 
     Raises
     ------
@@ -162,6 +175,7 @@ def parse_network(text: str, *, field: str = "network") -> tuple[Links | None, f
 
 def _links(clauses: dict[str, str]) -> Links:
     nic = _numbers(clauses["nic"], ("gbps", "latency"))
+    require_positive("nic", "gbps", nic["gbps"])
     gigabits: tuple[float, ...] = (nic["gbps"],)
     chances: tuple[float, ...] = (1.0,)
     every_s = math.inf

@@ -1,9 +1,10 @@
 """Network interfaces, one per host with a rate in each direction, around a core that never congests.
 
 A transfer leaves through the sender's interface and enters through the receiver's while it leaves.  Each direction of
-an interface serves its transfers one after the other, in the order in which they begin, at the rate it has at each
-moment; the transfer is over when both are done with it.  Serving in order instead of sharing the rate among all changes
-when each of several simultaneous transfers ends, not when the last one does.
+an interface serves one transfer at a time, at the rate it has at each moment: a transfer gets all the time that is left
+free by those sent before it, from when it begins on; it is over when both directions are done with it.  Serving one
+after the other instead of sharing the rate among all changes when each of several simultaneous transfers ends, not when
+the last one does.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from psplatform.jobs.clauses import require_not_negative, require_positive
 _RATES: Final = 21  # stream of random numbers
 _BYTES_PER_GIGABIT: Final = 1e9 / 8
 _CHUNK: Final = 64
+"""Rates drawn at once."""
+
+_SHORTEST_S: Final = 0.001
+"""Rates that change more often than this differ little from their mean, and a transfer goes through each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +54,17 @@ class Links:
 
     def __post_init__(self) -> None:
         for rate in self.gigabits:
-            require_positive("network", "gbps", rate)
+            require_positive("nic", "gbps", rate)
         for chance in self.chances:
-            require_not_negative("network", "chance", chance)
+            require_not_negative("change", "chance", chance)
         if len(self.chances) != len(self.gigabits) or not math.isclose(sum(self.chances), 1.0, abs_tol=1e-9):
-            raise ConfigurationError("network: give one chance for each rate, adding up to 1")
-        if not self.every_s > 0:
-            raise ConfigurationError(f"network: every={self.every_s} must be above 0 s")
-        require_not_negative("network", "latency", self.latency_s)
-        if min(self.workers_per_host, self.servers_per_host) < 1:
-            raise ConfigurationError("network: a host has at least one worker or server")
+            raise ConfigurationError("change: give one chance for each rate of gbps, adding up to 1")
+        if not self.every_s >= _SHORTEST_S:
+            raise ConfigurationError(f"change: every={self.every_s} must be {_SHORTEST_S} s or more")
+        require_not_negative("nic", "latency", self.latency_s)
+        for name, count in (("workers", self.workers_per_host), ("servers", self.servers_per_host)):
+            if count < 1:
+                raise ConfigurationError(f"hosts: {name}={count} must be 1 or more")
 
 
 @dataclass
@@ -67,19 +73,52 @@ class Direction:
 
     Attributes
     ----------
+    key
+        Names it among the streams of random numbers.
     free_at
-        When what was begun so far is done.
+        When all that was sent so far is done.
     """
 
     links: Links
-    source: Generator
-    free_at: float = 0.0
+    seed: int
+    key: tuple[int, ...]
+    _busy: list[tuple[float, float]] = field(default_factory=list)
+    _chunk: int = -1
     _rates: list[float] = field(default_factory=list)
 
-    def serve(self, size_bytes: float, begin: float) -> float:
-        """Serve a transfer after those begun so far, not before `begin`; return when it is done."""
-        self.free_at = self.finish(size_bytes, max(begin, self.free_at))
-        return self.free_at
+    @property
+    def free_at(self) -> float:
+        return self._busy[-1][1] if self._busy else 0.0
+
+    def serve(self, size_bytes: float, begin: float, now: float) -> float:
+        """Serve a transfer in the time that is free from `begin` on; return when it is done.
+
+        What is over at `now` is forgotten.
+        """
+        before, after = [], []
+        moment, left, done = begin, size_bytes, self.finish(size_bytes, begin)
+        for start, end in self._busy:
+            if start >= done:
+                after.append((start, end))
+            elif end < begin:
+                before += [(start, end)] if end > now else []
+            else:
+                left -= self._bytes_between(moment, start)
+                moment = max(moment, end)
+                begin, done = min(begin, start), self.finish(left, moment)
+        # From its begin to its end no time is free any more.
+        self._busy = [*before, (begin, done), *after]
+        return done
+
+    def _bytes_between(self, begin: float, end: float) -> float:
+        total, now, every_s = 0.0, begin, self.links.every_s
+        while now < end:
+            period = 0 if math.isinf(every_s) else int(now // every_s)
+            until = min(end, (period + 1) * every_s)
+            if until <= now:  # the product was rounded down onto `now`
+                period, until = period + 1, min(end, (period + 2) * every_s)
+            total, now = total + self._rate(period) * (until - now), until
+        return total
 
     def finish(self, size_bytes: float, begin: float) -> float:
         """Return when `size_bytes` that begin at `begin` are through, at the rates of the time."""
@@ -95,10 +134,13 @@ class Direction:
         return now + left / self._rate(period)
 
     def _rate(self, period: int) -> float:
-        while period >= len(self._rates):
-            drawn = self.source.choice(self.links.gigabits, size=_CHUNK, p=self.links.chances)
-            self._rates += (drawn * _BYTES_PER_GIGABIT).tolist()
-        return self._rates[period]
+        """Return bytes per second in a period, which depends on nothing but the seed and the names."""
+        chunk, number = divmod(period, _CHUNK)
+        if chunk != self._chunk:
+            source = Generator(Philox(SeedSequence(self.seed, spawn_key=(_RATES, *self.key, chunk))))
+            drawn = source.choice(self.links.gigabits, size=_CHUNK, p=self.links.chances)
+            self._chunk, self._rates = chunk, (drawn * _BYTES_PER_GIGABIT).tolist()
+        return self._rates[number]
 
 
 @dataclass
@@ -115,8 +157,8 @@ class Network:
             return 0.0
         leaving = self._direction(sender, outward=True)
         begin = max(now, leaving.free_at)
-        left = leaving.serve(size_bytes, now)
-        arrived = self._direction(receiver, outward=False).serve(size_bytes, begin)
+        left = leaving.serve(size_bytes, begin, now)
+        arrived = self._direction(receiver, outward=False).serve(size_bytes, begin, now)
         return max(left, arrived) + self.links.latency_s - now
 
     def apart(self, sender: str, receiver: str, size_bytes: float, begin: float) -> float:
@@ -128,7 +170,5 @@ class Network:
         key = host, outward
         if key not in self._directions:
             # Keyed by what is named, not by the order in which interfaces are first used.
-            spawn_key = (_RATES, int(outward), *host.encode())
-            source = Generator(Philox(SeedSequence(self.seed, spawn_key=spawn_key)))
-            self._directions[key] = Direction(self.links, source)
+            self._directions[key] = Direction(self.links, self.seed, (int(outward), *host.encode()))
         return self._directions[key]

@@ -6,10 +6,14 @@ Iterations count from 0, as in a trace.
 from __future__ import annotations
 
 import math
+from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+import numpy as np
 from numpy.random import Generator, Philox, SeedSequence
+from numpy.typing import NDArray
 
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.clauses import require_not_negative, require_positive
@@ -23,7 +27,7 @@ _NODES: Final = 12
 _CHUNK: Final = 256
 """Values drawn at once: a generator for each of ten thousand slots is too dear for a value at a time."""
 
-_LEAST: Final = 0.01
+_LEAST: Final = 0.1
 """A time drawn from a normal is at least this share of the mean: it has mass below zero, times have not."""
 
 
@@ -34,26 +38,48 @@ class RunTimes(Protocol):
         """Return how long the `iteration`-th gradient of `slot` takes."""
 
 
+def seconds_of(run_times: RunTimes, slot: int, sequence: int) -> float:
+    """Return how long gradient `sequence` of `slot` takes: sequences count from 1, iterations from 0."""
+    return run_times.seconds(slot, sequence - 1)
+
+
+class Drawn:
+    """Numbers from one source in the order in which it gives them, as many as have been asked for: 8 bytes each.
+
+    Parameters
+    ----------
+    draw
+        Takes the source and a count; returns as many numbers, the next ones.
+    """
+
+    __slots__ = ("_draw", "_numbers", "_source")
+
+    def __init__(self, source: Generator, draw: Callable[[Generator, int], NDArray[np.float64]]) -> None:
+        self._source, self._draw = source, draw
+        self._numbers = array("d")
+
+    def at(self, index: int) -> float:
+        """Return number `index`, counted from 0."""
+        numbers = self._numbers
+        while index >= len(numbers):
+            numbers.frombytes(self._draw(self._source, _CHUNK).astype(np.float64, copy=False).tobytes())
+        return numbers[index]
+
+
 @dataclass
 class Independent:
     """Every gradient draws its time from `distribution`, independently of all others."""
 
     distribution: Distribution
     seed: int
-    _drawn: dict[int, list[float]] = field(default_factory=dict)
-    _sources: dict[int, Generator] = field(default_factory=dict)
+    _drawn: dict[int, Drawn] = field(default_factory=dict)
 
     def seconds(self, slot: int, iteration: int) -> float:
         """Return the draw of that slot and iteration."""
-        drawn = self._drawn.setdefault(slot, [])
-        while iteration >= len(drawn):
-            drawn += self.distribution.samples(self._source(slot), _CHUNK).tolist()
-        return drawn[iteration]
-
-    def _source(self, slot: int) -> Generator:
-        if slot not in self._sources:
-            self._sources[slot] = _generator(self.seed, _WORKERS, slot)
-        return self._sources[slot]
+        drawn = self._drawn.get(slot)
+        if drawn is None:
+            drawn = self._drawn[slot] = Drawn(_generator(self.seed, _WORKERS, slot), self.distribution.samples)
+        return drawn.at(iteration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,34 +124,45 @@ class Correlated:
 
     nodes: Nodes
     seed: int
-    _by_worker: dict[int, list[float]] = field(default_factory=dict)
-    _by_node: dict[int, list[float]] = field(default_factory=dict)
-    _sources: dict[tuple[int, int], Generator] = field(default_factory=dict)
+    _by_worker: dict[int, Drawn] = field(default_factory=dict)
+    _by_node: dict[int, Drawn] = field(default_factory=dict)
 
     def seconds(self, slot: int, iteration: int) -> float:
-        """Return the time of that slot and iteration, never below a hundredth of the mean."""
+        """Return the time of that slot and iteration, never below a tenth of the mean."""
         nodes = self.nodes
         worker, node = self._of_worker(slot, iteration), self._of_node(slot // nodes.size, iteration)
         common, own = math.sqrt(nodes.share) * node, math.sqrt(1 - nodes.share) * worker
         return max(nodes.average + nodes.sd * (common + own), _LEAST * nodes.average)
 
     def _of_worker(self, slot: int, iteration: int) -> float:
-        drawn = self._by_worker.setdefault(slot, [])
-        while iteration >= len(drawn):
-            drawn += self._source(_WORKERS, slot).standard_normal(_CHUNK).tolist()
-        return drawn[iteration]
+        drawn = self._by_worker.get(slot)
+        if drawn is None:
+            drawn = self._by_worker[slot] = Drawn(_generator(self.seed, _WORKERS, slot), Generator.standard_normal)
+        return drawn.at(iteration)
 
     def _of_node(self, node: int, iteration: int) -> float:
-        drawn, memory = self._by_node.setdefault(node, []), self.nodes.memory
-        while iteration >= len(drawn):
-            for shock in self._source(_NODES, node).standard_normal(_CHUNK).tolist():
-                drawn.append(memory * drawn[-1] + math.sqrt(1 - memory * memory) * shock if drawn else shock)
-        return drawn[iteration]
+        drawn = self._by_node.get(node)
+        if drawn is None:
+            course = _Autoregression(self.nodes.memory)
+            drawn = self._by_node[node] = Drawn(_generator(self.seed, _NODES, node), course.following)
+        return drawn.at(iteration)
 
-    def _source(self, stream: int, place: int) -> Generator:
-        if (stream, place) not in self._sources:
-            self._sources[stream, place] = _generator(self.seed, stream, place)
-        return self._sources[stream, place]
+
+@dataclass(slots=True)
+class _Autoregression:
+    """Standard normals of which each remembers the one before: ``x = memory * x + sqrt(1 - memory^2) * shock``."""
+
+    memory: float
+    newest: float | None = None
+
+    def following(self, source: Generator, count: int) -> NDArray[np.float64]:
+        """Return the next `count` of them."""
+        found = source.standard_normal(count)
+        fresh = math.sqrt(1 - self.memory * self.memory)
+        for index, shock in enumerate(found.tolist()):
+            self.newest = shock if self.newest is None else self.memory * self.newest + fresh * shock
+            found[index] = self.newest
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,10 +37,11 @@ class SyntheticGradients(Metadata):
         self._shards = shards
         self._signal, self._noise = signal, noise
         self._versions = [0] * shards
+        self._loaded: dict[str, int] = {}
 
     def compute(self, member: str, effect: Compute, seconds: float) -> Computed:
-        """Return the figures of a gradient of the newest version."""
-        version = self._versions[0]
+        """Return the figures of a gradient of the version that `member` loaded last."""
+        version = self._loaded.get(member, 0)
         squared = self._signal(version) + self._noise(version)
         return Computed(effect.sequence, self._samples, 1.0, squared, seconds)
 
@@ -55,3 +56,16 @@ class SyntheticGradients(Metadata):
     def publish(self, shard: int, version: int) -> None:
         """Note what is visible."""
         self._versions[shard] = version
+
+    def snapshot(self, shard: int) -> int:
+        """Return the version: it is all the content there is."""
+        return self._versions[shard]
+
+    def load(self, member: str, shard: int, content: int) -> None:
+        """Note the version; that of the first shard stands for all."""
+        if shard == 0:
+            self._loaded[member] = content
+
+    def forget(self, member: str) -> None:
+        """Forget what it loaded."""
+        self._loaded.pop(member, None)

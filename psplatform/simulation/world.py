@@ -10,7 +10,7 @@ from psplatform.core.messages import Pulled
 from psplatform.jobs.stragglers import SlowServers
 from psplatform.memory.evaluator import EVALUATOR
 from psplatform.simulation.network import Network
-from psplatform.simulation.run_times import RunTimes
+from psplatform.simulation.run_times import RunTimes, seconds_of
 
 _AT_ONCE: Final = [0.0]
 
@@ -41,8 +41,8 @@ class SimulatedWorld:
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def compute_s(self, slot: int, sequence: int) -> float:
-        """Return the time of that gradient; sequences count from 1, iterations from 0."""
-        return self.run_times.seconds(slot, sequence - 1)
+        """Return the time of that gradient."""
+        return seconds_of(self.run_times, slot, sequence)
 
     def deliver(self, sender: Role, to: Role, message: Any, now: float) -> list[float]:
         """Deliver once: content after its transfer, everything else after the latency."""

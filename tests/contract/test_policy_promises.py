@@ -138,7 +138,10 @@ def test_asp_applies_every_gradient_that_arrives_before_the_end(through_trouble:
     through_trouble(maker(("asp", {})), check, seeds=SEEDS)
 
 
-@pytest.mark.parametrize("options", [{}, {"push": 1, "pull": 0.5}, {"push": 2, "push_timeout_s": 0.7}], ids=str)
+PARTIAL: list[dict[str, Any]] = [{"push": 1, "pull": 0.5}, {"push": 2, "push_timeout_s": 0.7}, {"push": 9}]
+
+
+@pytest.mark.parametrize("options", PARTIAL, ids=str)
 def test_psp_merges_gradients_of_one_count_from_at_least_push_workers_and_no_more_than_there_are(
     options: dict[str, Any], through_trouble: Through
 ) -> None:
@@ -147,7 +150,7 @@ def test_psp_merges_gradients_of_one_count_from_at_least_push_workers_and_no_mor
         for commit, live in run.live_at_commits():
             keys = list(zip(commit["slots"], commit["sequences"], strict=True))
             assert {counts[key] for key in keys} == {commit["version"] - 1}
-            wanted = min(options.get("push", run.run.plan.workers), len(live))
+            wanted = min(options["push"], len(live))
             assert wanted <= len(keys) <= run.run.plan.workers + len(run.of_kind("joined"))
             assert commit["rate"] == len(keys) / run.run.plan.workers
 

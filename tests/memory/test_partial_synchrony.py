@@ -23,7 +23,7 @@ def test_psp_that_waits_for_everything_equals_bsp_bit_for_bit(
     task = convolutional()
     settings = {"shards": shards, "workers": 3, "stop": Stop(updates=12)}
     whole = train(task, policy="bsp", **settings).run()
-    partial = train(task, policy="psp", **settings).run()
+    partial = train(task, policy="psp", options={"push": 3, "pull": 1.0}, **settings).run()
     assert_equal(partial.result, whole.result)
 
 
@@ -51,8 +51,8 @@ def seconds(policy: PartiallySynchronous, **settings: Any) -> float:
 
 
 def test_partial_pull_restores_the_rate_of_updates_that_a_slow_server_costs_and_partial_push_alone_does_not() -> None:
-    undelayed = seconds(PartiallySynchronous(), slow_shard=None)
-    whole, push = seconds(PartiallySynchronous()), seconds(PartiallySynchronous(push=6))
+    undelayed = seconds(PartiallySynchronous(push=8, pull=1.0), slow_shard=None)
+    whole, push = (seconds(PartiallySynchronous(push=push, pull=1.0)) for push in (8, 6))
     pull = seconds(PartiallySynchronous(push=6, pull=0.8))
     assert pull <= 1.02 * undelayed
     assert whole > push > 1.1 * undelayed

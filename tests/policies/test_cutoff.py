@@ -77,6 +77,28 @@ def test_the_oracle_takes_the_best_number_in_every_round() -> None:
     assert len(set(accepted(run))) > 2
 
 
+def test_a_driver_that_knows_the_times_to_come_tells_the_oracle_whoever_joins_or_is_lost() -> None:
+    """Slots fall behind in their sequences, and the oracle goes by these."""
+    times = table(60, 6)
+    policy = Cutoff(predictor="oracle")
+    policy.foresee(replay(times))
+    policy.check(6)
+    run = prepare(policy, 6, 40, replay(times))
+    run.kill("w1", at=2.0)
+    run.join("new", at=10.0)
+    run.run()
+    lost, joined = (one["at"] for one in [*run.of_kind("lost"), *run.of_kind("joined")[6:]])
+    begun, taking_part = 0.0, set()
+    for commit in run.of_kind("commit"):
+        starts = [one for one in run.of_kind("start") if one["version"] == commit["version"] - 1]
+        if not begun <= lost <= commit["at"] and not begun <= joined <= commit["at"]:
+            row = np.sort([replay(times)(one["slot"], one["sequence"]) for one in starts])
+            assert len(commit["slots"]) == best_cutoff(row)
+            taking_part.add((begun > lost, len(starts)))
+        begun = commit["at"]
+    assert taking_part == {(False, 6), (True, 5), (True, 6)}
+
+
 def test_a_run_chooses_what_a_loop_over_the_same_rounds_chooses() -> None:
     """Run times, censoring and order reach the predictor as they are, through all of the engine."""
     times = table(60, 8)
@@ -314,7 +336,7 @@ def test_a_fitted_model_is_read_and_used(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"predictor": "static", "c": 6}, "c must be at most the number of workers: c = 6, workers = 5", "c"),
         ({"predictor": "static"}, "predictor static needs the number of gradients to wait for; give c", "c"),
         ({"c": 3}, "c goes with predictor=static, not with forgetting", "c"),
-        ({"predictor": "oracle"}, "only a simulator knows: set the policy's true_times, or choose", "predictor"),
+        ({"predictor": "oracle"}, "only a simulator knows: use psplatform simulate, or choose", "predictor"),
         ({"model": "m.npz"}, "a model goes with predictor=generative, not forgetting", "model"),
         ({"predictor": "generative", "model": "m.npz"}, "model m.npz was not read; call load first", "model"),
     ],

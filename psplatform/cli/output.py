@@ -1,0 +1,47 @@
+"""Files that commands write: refused before the work where they cannot be, and whole or not at all afterwards."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from psplatform.errors import ConfigurationError
+
+
+def output_file(name: str) -> Path:
+    """Return the path of a file that is to be written.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no folder for it, that cannot be written to, or the name is a folder's.
+    """
+    path = Path(name).expanduser()
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise ConfigurationError(f"{name} is a folder; name a file in it", field="output")
+    if not folder.is_dir():
+        raise ConfigurationError(f"there is no folder {path.parent} to write {path.name} into; make it", field="output")
+    if not os.access(folder, os.W_OK):
+        raise ConfigurationError(f"{folder} cannot be written to; choose another folder", field="output")
+    return path
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write the file under another name and rename it: whoever reads it sees the old content or the new.
+
+    Raises
+    ------
+    ConfigurationError
+        If the disk is full, for example; what was there before is as it was.
+    """
+    hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        hidden.write_bytes(content)
+        hidden.replace(path)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {path} ({error}); choose another place", field="output") from error
+    finally:
+        with suppress(OSError):
+            hidden.unlink(missing_ok=True)
