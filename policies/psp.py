@@ -40,10 +40,10 @@ class PartiallySynchronous(Policy):
     """Merge the first pushes of each block, and let a worker start on the first blocks that it has pulled.
 
     A block is a shard.  It merges as soon as `push` gradients of its version are in, or `push_timeout_s` later with
-    whatever came meanwhile; what comes later is dropped.  A worker goes on as soon as the share `pull` of the blocks has
-    come, or `pull_timeout_s` later; of the others it keeps the content that it has.  It counts its iterations itself and its
-    gradients carry that count, not the versions of what they were computed on: one that has fallen behind is dropped
-    until it has caught up, and catches up because none of its pulls waits.
+    whatever came meanwhile; what comes later is dropped.  A worker goes on as soon as the share `pull` of the blocks
+    has come, or `pull_timeout_s` later; of the others it keeps the content that it has.  It counts its iterations
+    itself and its gradients carry that count, not the versions of what they were computed on: one that has fallen
+    behind is dropped until it has caught up, and catches up because none of its pulls waits.
 
     Guarantees: every merge takes gradients of one count, at least `push` of them while so many workers live, else one
     of each; a pull refreshes at least the share `pull` of the blocks, the first one all.  With `push` = all workers
@@ -58,8 +58,8 @@ class PartiallySynchronous(Policy):
 
     push: int | None = parameter(None, minimum=1, help="gradients a block waits for (c); none: 7 of 8 workers")
     pull: float = parameter(0.9, minimum=0.0, maximum=1.0, help="share of the blocks a worker waits for (b), above 0")
-    push_timeout_s: float = parameter(0.0, minimum=0.0, maximum=1e6, help="seconds a block with enough gradients waits on (tau 1)")
-    pull_timeout_s: float = parameter(0.0, minimum=0.0, maximum=1e6, help="seconds a worker with enough blocks waits on (tau 2)")
+    push_timeout_s: float = parameter(0.0, minimum=0.0, maximum=1e6, help="seconds a ready block waits on (tau 1)")
+    pull_timeout_s: float = parameter(0.0, minimum=0.0, maximum=1e6, help="seconds a ready worker waits on (tau 2)")
     subset: bool = parameter(False, help="ask only for as many blocks as are waited for, drawn at random")
     resync: str = parameter("counter", choices=("counter", "jump"), help="who fell behind counts on, or jumps ahead")
 

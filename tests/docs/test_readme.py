@@ -26,6 +26,17 @@ NOT_RUN_HERE = {
 }
 
 
+WHAT_IF = (
+    "psplatform simulate digits --policy all --workers 8 --compute shifted-exponential:shift=0.02,mean=0.2",
+    "psplatform train digits --policy bsp --workers 3 --updates 60 --store runs/measured.zarr",
+    "psplatform trace runs/measured.zarr --output times.csv",
+    "psplatform simulate digits --policy dbw --workers 3 --compute trace:times.csv",
+    "psplatform fit-cutoff times.csv --output model.npz",
+    "psplatform simulate digits --policy cutoff -o predictor=generative -o model=model.npz --workers 3 "
+    "--compute trace:times.csv",
+)
+
+
 def blocks(language: str) -> list[str]:
     """Return the README's code blocks of a language, in order."""
     return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
@@ -71,6 +82,7 @@ def test_every_command_is_tried_by_a_test_or_named_as_not() -> None:
         f"psplatform attach {EXAMPLE_RUN} --scheduler {PLACE} --stop",
         "psplatform runs",
         "psplatform policies",
+        *WHAT_IF,
         f"psplatform train digits --policy deadline -o seconds=0.2 --updates 50 --scheduler {PLACE}",
     }
     assert set(commands()) == tried | NOT_RUN_HERE.keys()
@@ -90,6 +102,24 @@ def test_the_demo_prints_what_the_readme_shows(shell: Any) -> None:
     assert float(accuracy[1]) >= 0.97
     policy = next(row.split(maxsplit=1)[1] for row in shown if row.startswith("policy"))
     assert policy in printed
+
+
+@pytest.mark.cluster
+def test_the_simulation_prints_what_the_readme_shows(shell: Any) -> None:
+    """The same headings and a row for every policy, of which some are faster; only ten updates, to be quick."""
+    shown = [line.split() for line in blocks("console")[1].splitlines() if not line.startswith("$ ")]
+    printed = [line.split() for line in shell.run(*WHAT_IF[0].split(), "--updates", "10").splitlines()]
+    assert shown[0] in printed
+    policies = {one["name"] for one in describe_policies()}
+    assert {row[0] for row in shown[1:]} == policies
+    assert policies <= {row[0] for row in printed if row}
+
+
+@pytest.mark.cluster
+def test_the_times_of_a_run_drive_the_simulator_and_train_a_model(shell: Any) -> None:
+    for command in WHAT_IF[1:]:
+        shell.run(*command.split())
+    assert (shell.folder / "model.npz").exists()
 
 
 @pytest.mark.cluster
