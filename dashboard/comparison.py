@@ -27,13 +27,14 @@ class Curve:
 
 
 def figure(curves: Sequence[Curve]) -> go.Figure:
-    """Return one line for each curve, in the order of their last times; losses on a logarithmic axis."""
+    """Return one line for each curve, in the order of their last times; on a logarithmic axis where that can be."""
     ordered = sorted(curves, key=lambda curve: max(curve.drawable()[0], default=math.inf))
     lines: list[Any] = []
     for curve in ordered:
         times, losses = curve.drawable()
         lines.append(go.Scatter(x=times, y=losses, mode="lines", name=curve.name))
-    layout = {"xaxis_title": "seconds", "yaxis_title": "loss", "yaxis_type": "log", "template": "plotly_white"}
+    axis = "log" if all(loss > 0 for curve in curves for loss in curve.drawable()[1]) else "linear"
+    layout = {"xaxis_title": "seconds", "yaxis_title": "loss", "yaxis_type": axis, "template": "plotly_white"}
     return go.Figure(data=lines, layout=layout)
 
 

@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from psplatform.policies.registry import make_policy
     from psplatform.runtime.launch import train
     from psplatform.runtime.run import Run, attach
+    from psplatform.simulation.conditions import Conditions
+    from psplatform.simulation.twin import simulate
     from psplatform.tasks.seam import Evaluation, Task, Update
 
 _HOMES = {
     "AdaGrad": "psplatform.jobs.optimizers",
     "Adam": "psplatform.jobs.optimizers",
     "Additive": "psplatform.jobs.optimizers",
+    "Conditions": "psplatform.simulation.conditions",
     "Constant": "psplatform.jobs.schedules",
     "Cosine": "psplatform.jobs.schedules",
     "Evaluation": "psplatform.tasks.seam",
@@ -42,6 +45,7 @@ _HOMES = {
     "Update": "psplatform.tasks.seam",
     "attach": "psplatform.runtime.run",
     "make_policy": "psplatform.policies.registry",
+    "simulate": "psplatform.simulation.twin",
     "train": "psplatform.runtime.launch",
 }
 
@@ -50,6 +54,7 @@ __all__ = [
     "AdaGrad",
     "Adam",
     "Additive",
+    "Conditions",
     "Constant",
     "Cosine",
     "Evaluation",
@@ -66,6 +71,7 @@ __all__ = [
     "__version__",
     "attach",
     "make_policy",
+    "simulate",
     "train",
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,8 @@ from psplatform.cli.train import job_fields, job_options
 from psplatform.errors import ConfigurationError, PsplatformError
 
 if TYPE_CHECKING:
-    from psplatform.simulation.conditions import Conditions
-    from psplatform.simulation.twin import Simulated
+    from psplatform.simulation.course import Simulated
+    from psplatform.simulation.twin import Prepared
 
 _ALL = "all"
 _EVALUATE_EVERY = 2
@@ -44,17 +45,17 @@ def simulate(what: str, *, plot: str | None, as_json: bool, **given: Any) -> Non
     from psplatform.jobs.job import Job  # noqa: PLC0415
     from psplatform.simulation.conditions import Conditions  # noqa: PLC0415
 
-    names = _policies(given.pop("policy"), given["policy_options"])
     conditions = Conditions(
         given.pop("compute"), given.pop("round_trip"), given.pop("network"), timing_only=given.pop("timing_only")
     )
     _require_drawable(plot, timing_only=conditions.timing_only)
+    names = _policies(given["policy"], given["policy_options"])
     fields = job_fields(what, given)
     fields.pop("scheduler", None)
     fields.setdefault("evaluate_every", _EVALUATE_EVERY)
     fields["stop"] = _stop(fields["stop"], given, timing_only=conditions.timing_only)
-    jobs = {name: Job(**{**fields, **({"policy": name} if name else {})}) for name in names}
-    found, failures = _simulate_all(jobs, conditions)
+    jobs = {str(name): Job(**{**fields, "policy": name}) for name in names or [fields.get("policy", "bsp")]}
+    found, failures = _simulate_all(jobs, conditions, all_policies=given["policy"] == _ALL)
     if plot is not None:
         _draw(found, plot)
     if len(jobs) > 1:
@@ -64,11 +65,11 @@ def simulate(what: str, *, plot: str | None, as_json: bool, **given: Any) -> Non
 
 
 def _policies(given: str | None, options: tuple[str, ...]) -> list[str]:
-    """Return the names of the policies to simulate; an empty one stands for the job file's or the default."""
+    """Return the names of the policies to simulate; none stands for the job file's or the default."""
     from psplatform.policies.registry import policy_class, policy_names  # noqa: PLC0415
 
     if given is None:
-        return [""]
+        return []
     names = policy_names() if given == _ALL else [name.strip() for name in given.split(",")]
     if len(names) > 1 and options:
         raise ConfigurationError("-o sets parameters of one policy; simulate that policy alone", field="policy_options")
@@ -94,22 +95,24 @@ def _require_drawable(plot: str | None, *, timing_only: bool) -> None:
         raise ConfigurationError("a simulation of times only has no loss to draw", field="plot")
     if Path(plot).suffix != ".html":
         raise ConfigurationError(f"the picture is an HTML file; call it {Path(plot).stem}.html", field="plot")
-    if not Path(plot).expanduser().absolute().parent.is_dir():
+    folder = Path(plot).expanduser().absolute().parent
+    if not folder.is_dir():
         raise ConfigurationError(f"there is no folder {Path(plot).parent} to draw into; make it first", field="plot")
+    if Path(plot).expanduser().is_dir() or not os.access(folder, os.W_OK):
+        raise ConfigurationError(f"{plot} cannot be written to; name another file", field="plot")
 
 
 def _simulate_all(
-    jobs: dict[str, Any], conditions: Conditions
+    jobs: dict[str, Any], conditions: Any, *, all_policies: bool
 ) -> tuple[dict[str, Simulated], dict[str, PsplatformError]]:
-    from psplatform.simulation.twin import simulate as simulate_job  # noqa: PLC0415  brings torch
-
     found: dict[str, Simulated] = {}
-    failures: dict[str, PsplatformError] = {}
     with ProgressLine() as line:
-        for name, job in jobs.items():
-            line.say(f"simulating {name}".strip())
+        line.say("loading")
+        prepared, failures = _prepare_all(jobs, conditions, all_policies=all_policies)
+        for name, one in prepared.items():
+            line.say(f"simulating {name}")
             try:
-                found[name] = simulate_job(job, conditions)
+                found[name] = one.run()
             except ConfigurationError:
                 raise
             except PsplatformError as error:
@@ -119,13 +122,34 @@ def _simulate_all(
     return found, failures
 
 
+def _prepare_all(
+    jobs: dict[str, Any], conditions: Any, *, all_policies: bool
+) -> tuple[dict[str, Prepared], dict[str, PsplatformError]]:
+    """Return what can be simulated; of policies nobody named, some may not fit the job as they are."""
+    from psplatform.simulation.twin import prepare  # noqa: PLC0415  brings torch
+
+    prepared: dict[str, Prepared] = {}
+    failures: dict[str, PsplatformError] = {}
+    for name, job in jobs.items():
+        try:
+            prepared[name] = prepare(job, conditions)
+        except ConfigurationError as error:
+            if not all_policies:
+                raise
+            failures[name] = error
+    if not prepared:
+        raise next(iter(failures.values()))
+    return prepared, failures
+
+
 def _draw(found: dict[str, Simulated], file: str) -> None:
     from psplatform.dashboard.comparison import Curve, draw  # noqa: PLC0415  brings plotly
 
-    curves = [
-        Curve(one.view.run["policy"], tuple((each.at, each.loss) for each in one.view.evaluations.items))
-        for one in found.values()
-    ]
+    curves = []
+    for name, one in found.items():
+        evaluated = tuple((each.at, each.loss) for each in one.view.evaluations.items)
+        trained = tuple((each.at, each.value) for each in one.view.losses.items)
+        curves.append(Curve(name, evaluated if one.view.evaluation_loss is not None else trained))
     draw(curves, Path(file).expanduser())
 
 
@@ -140,17 +164,18 @@ def _show_one(one: Simulated, *, as_json: bool) -> None:
 
 def _show_comparison(found: dict[str, Simulated], failures: dict[str, PsplatformError], *, as_json: bool) -> None:
     if as_json:
-        failed = [{"policy": name, "error": str(error)} for name, error in failures.items()]
+        failed = [{"policy": name, "error": str(error.args[0])} for name, error in failures.items()]
         click.echo(json.dumps({"results": [*(one.summary() for one in found.values()), *failed]}))
         return
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0))
     for heading in ("policy", "seconds", "target", "updates", "staleness", "most", "dropped", "waiting", "loss"):
         table.add_column(heading, justify="left" if heading == "policy" else "right", no_wrap=True)
     for one in sorted(found.values(), key=lambda each: (not each.reached_target, each.virtual_seconds)):
         table.add_row(*_row(one))
+    console = Console(highlight=False)
+    console.print(table)
     for name, error in failures.items():
-        table.add_row(name, str(error.args[0]))
-    Console(highlight=False).print(table)
+        console.print(f"{name}: {error.args[0]}", markup=False)
 
 
 def _row(one: Simulated) -> list[str]:

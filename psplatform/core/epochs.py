@@ -10,6 +10,7 @@ batch that a straggler held then is missing from its epoch, and the log says so.
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, field
 
 from psplatform.core.messages import Ticket
@@ -28,13 +29,13 @@ class Deck:
     batches: int
     _epoch: int = 0
     _number: int = 0
-    _returned: list[Ticket] = field(default_factory=list)
+    _returned: list[tuple[int, int]] = field(default_factory=list)
     _out: dict[tuple[int, int], Ticket] = field(default_factory=dict)
 
     def deal(self, slot: int, sequence: int) -> Ticket:
         """Deal a ticket for gradient (`slot`, `sequence`): the earliest that came back, else a new one."""
         if self._returned:
-            ticket = self._returned.pop(0)
+            ticket = Ticket(*heapq.heappop(self._returned))
         else:
             ticket = Ticket(self._epoch, self._number)
             self._number += 1
@@ -51,5 +52,4 @@ class Deck:
         """Note that the gradient will not be applied; its ticket is dealt again."""
         ticket = self._out.pop((slot, sequence), None)
         if ticket is not None:
-            self._returned.append(ticket)
-            self._returned.sort(key=lambda one: (one.epoch, one.number))
+            heapq.heappush(self._returned, (ticket.epoch, ticket.number))

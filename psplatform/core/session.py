@@ -68,19 +68,6 @@ class WorkerSession:
         self._wait_s = self._pull_s = 0.0
         self._abort_at = 0.0
         self._now = 0.0
-        self._handlers: dict[type, Callable[[Any], list[Effect]]] = {
-            Begin: self._on_begin,
-            Computed: self._on_computed,
-            ComputeAborted: self._on_compute_aborted,
-            ComputeFailed: self._on_compute_failed,
-            Reachable: self._on_reachable,
-            TimerFired: self._on_timer,
-            msg.Welcome: self._on_welcome,
-            msg.Release: self._on_release,
-            msg.Abort: self._on_abort,
-            msg.Stop: self._on_stop,
-            msg.Pulled: self._on_pulled,
-        }
 
     @property
     def counter(self) -> int:
@@ -105,7 +92,7 @@ class WorkerSession:
         if self.activity is Activity.GONE or (term is not None and term < self._term):
             return []
         self._term = self._term if term is None else term
-        return self._handlers[type(event)](event)
+        return _HANDLERS[type(event)](self, event)
 
     def _on_begin(self, event: Begin) -> list[Effect]:
         return [Send(COORDINATOR, msg.Join(self.member, self.process))]
@@ -261,3 +248,18 @@ class WorkerSession:
     def _newest_sequence(self) -> int:
         known = [one.sequence for one in (self._release, self._next) if one is not None]
         return max([self._forestalled, *known])
+
+
+_HANDLERS: dict[type, Callable[[WorkerSession, Any], list[Effect]]] = {
+    Begin: WorkerSession._on_begin,
+    Computed: WorkerSession._on_computed,
+    ComputeAborted: WorkerSession._on_compute_aborted,
+    ComputeFailed: WorkerSession._on_compute_failed,
+    Reachable: WorkerSession._on_reachable,
+    TimerFired: WorkerSession._on_timer,
+    msg.Welcome: WorkerSession._on_welcome,
+    msg.Release: WorkerSession._on_release,
+    msg.Abort: WorkerSession._on_abort,
+    msg.Stop: WorkerSession._on_stop,
+    msg.Pulled: WorkerSession._on_pulled,
+}

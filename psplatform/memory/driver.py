@@ -121,6 +121,7 @@ class MemoryRun:
         self._evaluator = Evaluator(plan.shards, self._arithmetic, exact=not self._per_block)
         self._timers = Appointments(self.agenda)
         self._server_roles = [Role.server(shard) for shard in range(plan.shards)]
+        self._gathered_at = [0.0] * plan.shards
         self._executors = self._coordinator_executors()
         self._feed_coordinator(Begin())
 
@@ -273,10 +274,11 @@ class MemoryRun:
             self._send(self._server_roles[shard], effect)
         elif isinstance(effect, Gather):
             norms = self._arithmetic.gather(shard, effect.contributions, norms=effect.norms)
-            seconds = self._world.gather_s(shard, len(effect.contributions))
-            self.agenda.enter(seconds, self._feed_server, shard, GatherDone(effect.position, norms))
+            done = self._gathered_at[shard] = self.agenda.now + self._world.gather_s(shard, len(effect.contributions))
+            self.agenda.enter_at(done, self._feed_server, shard, GatherDone(effect.position, norms))
         elif isinstance(effect, Stage):
+            # Asked for together with the gathering where nothing is clipped, and done after it all the same.
             self._arithmetic.stage(shard, effect.factor, effect.rate)
-            self.agenda.enter(0.0, self._feed_server, shard, StageDone(effect.position))
+            self.agenda.enter_at(self._gathered_at[shard], self._feed_server, shard, StageDone(effect.position))
         elif isinstance(effect, Publish):
             self._arithmetic.publish(shard, effect.version)

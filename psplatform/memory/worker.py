@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from psplatform.core.effects import COORDINATOR, CancelCompute, Compute, Depart, Expose, Role, Send, SetTimer
@@ -55,14 +54,6 @@ class WorkerProcess:
         self._world = world
         self._send = send
         self._shards, self._per_block = shards, per_block
-        self._executors: dict[type, Callable[[Any], None]] = {
-            Send: partial(send, self._role),
-            Compute: self._start_computing,
-            CancelCompute: self._cancel,
-            Expose: self._expose,
-            SetTimer: self._set_timer,
-            Depart: lambda effect: self.leave(effect.reason),
-        }
 
     @property
     def waits_for(self) -> str | None:
@@ -93,7 +84,10 @@ class WorkerProcess:
     def _feed(self, event: Any) -> None:
         if not self.gone:
             for effect in self.session.handle(event, self._agenda.now):
-                self._executors[type(effect)](effect)
+                _EXECUTORS[type(effect)](self, effect)
+
+    def _send_on(self, effect: Send) -> None:
+        self._send(self._role, effect)
 
     def _start_computing(self, effect: Compute) -> None:
         seconds = self._world.compute_s(effect.slot, effect.sequence)
@@ -119,3 +113,16 @@ class WorkerProcess:
 
     def _set_timer(self, effect: SetTimer) -> None:
         self._appointments.make(effect.tag, effect.at, self._feed, TimerFired(effect.tag))
+
+    def _depart(self, effect: Depart) -> None:
+        self.leave(effect.reason)
+
+
+_EXECUTORS: dict[type, Callable[[WorkerProcess, Any], None]] = {
+    Send: WorkerProcess._send_on,
+    Compute: WorkerProcess._start_computing,
+    CancelCompute: WorkerProcess._cancel,
+    Expose: WorkerProcess._expose,
+    SetTimer: WorkerProcess._set_timer,
+    Depart: WorkerProcess._depart,
+}

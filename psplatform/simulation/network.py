@@ -26,6 +26,9 @@ _CHUNK: Final = 64
 _SHORTEST_S: Final = 0.001
 """Rates that change more often than this differ little from their mean, and a transfer goes through each of them."""
 
+_PERIODS: Final = 100_000
+"""A transfer that takes longer than this has seen every rate often enough, and goes on at their mean."""
+
 
 @dataclass(frozen=True, slots=True)
 class Links:
@@ -71,12 +74,10 @@ class Links:
 class Direction:
     """One direction of one interface.
 
-    Attributes
+    Parameters
     ----------
     key
         Names it among the streams of random numbers.
-    free_at
-        When all that was sent so far is done.
     """
 
     links: Links
@@ -88,6 +89,7 @@ class Direction:
 
     @property
     def free_at(self) -> float:
+        """When all that was sent so far is done."""
         return self._busy[-1][1] if self._busy else 0.0
 
     def serve(self, size_bytes: float, begin: float, now: float) -> float:
@@ -112,6 +114,8 @@ class Direction:
 
     def _bytes_between(self, begin: float, end: float) -> float:
         total, now, every_s = 0.0, begin, self.links.every_s
+        if end - begin > _PERIODS * every_s:
+            return self._mean_rate() * (end - begin)
         while now < end:
             period = 0 if math.isinf(every_s) else int(now // every_s)
             until = min(end, (period + 1) * every_s)
@@ -125,13 +129,17 @@ class Direction:
         every_s = self.links.every_s
         if math.isinf(every_s):
             return begin + size_bytes / self._rate(0)
-        now, left = begin, size_bytes
-        period = int(begin // every_s)
-        while now + left / self._rate(period) > (period + 1) * every_s:
-            end = (period + 1) * every_s
-            left -= self._rate(period) * (end - now)
-            now, period = end, period + 1
-        return now + left / self._rate(period)
+        now, left, first = begin, size_bytes, int(begin // every_s)
+        for period in range(first, first + _PERIODS):
+            end, rate = (period + 1) * every_s, self._rate(period)
+            if now + left / rate <= end:
+                return now + left / rate
+            left, now = left - rate * (end - now), end
+        return now + left / self._mean_rate()
+
+    def _mean_rate(self) -> float:
+        pairs = zip(self.links.gigabits, self.links.chances, strict=True)
+        return _BYTES_PER_GIGABIT * sum(rate * chance for rate, chance in pairs)
 
     def _rate(self, period: int) -> float:
         """Return bytes per second in a period, which depends on nothing but the seed and the names."""

@@ -32,8 +32,10 @@ WHAT_IF = (
     "psplatform trace runs/measured.zarr --output times.csv",
     "psplatform simulate digits --policy dbw --workers 3 --compute trace:times.csv",
     "psplatform fit-cutoff times.csv --output model.npz",
-    "psplatform simulate digits --policy cutoff -o predictor=generative -o model=model.npz --workers 3 "
-    "--compute trace:times.csv",
+    (
+        "psplatform simulate digits --policy cutoff -o predictor=generative -o model=model.npz --workers 3 "
+        "--compute trace:times.csv"
+    ),
 )
 
 

@@ -43,7 +43,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "bench": LOWER | {"memory", "simulation", "runtime"},
     "cli": LOWER | {"bench"} | {"runtime", "simulation", "dashboard", "memory", "facade"},
     # psplatform/__init__.py: the names users import, each fetched from its package when it is first asked for.
-    "facade": LOWER | {"runtime"},
+    "facade": LOWER | {"runtime", "simulation"},
 }
 
 PURE = frozenset({"core", "policies", "jobs", "network"})

@@ -1,0 +1,75 @@
+"""``psplatform bench``: what it measures, as an object or a table.  Here with sizes of no consequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from psplatform.bench import simulator, zipline
+from psplatform.bench.simulator import Case
+
+Command = Callable[..., Result]
+
+CASES = (
+    Case("asp", 2, 20),
+    Case("bsp", 3, 4),
+    Case("cutoff", 4, 30, {"predictor": "generative"}, fit_rounds=40, fit_steps=2),
+)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure small sizes only."""
+    monkeypatch.setattr(simulator, "CASES", CASES)
+    sizes = {name: {(4, 3): 1e-6} for name in zipline.ALGORITHMS}
+    monkeypatch.setattr(zipline, "PUBLISHED_SECONDS", sizes)
+    monkeypatch.setattr(zipline, "REPEATS", 1)
+
+
+def test_zipline_says_how_long_each_search_took_and_whether_it_is_exact(
+    psplatform: Command, last_json: Callable[[Result], dict[str, Any]]
+) -> None:
+    rows = last_json(psplatform("bench", "zipline", "--json"))["results"]
+    assert [one["algorithm"] for one in rows] == ["zipline", "gridscan", "fullgridscan"]
+    for one in rows:
+        assert (one["workers"], one["lookahead"]) == (4, 3)
+        assert one["seconds"] > 0
+        assert isinstance(one["exact"], bool)
+    assert rows[0]["exact"]
+
+
+def test_simulator_says_how_many_events_a_second_holds(
+    psplatform: Command, last_json: Callable[[Result], dict[str, Any]]
+) -> None:
+    rows = last_json(psplatform("bench", "simulator", "--json"))["results"]
+    assert [(one["policy"], one["workers"]) for one in rows] == [("asp", 2), ("bsp", 3), ("cutoff", 4)]
+    for one in rows:
+        assert one["events"] > one["workers"]
+        assert one["events_per_second"] == pytest.approx(one["events"] / one["seconds"])
+    assert "fit_seconds" not in rows[0]
+    assert rows[2]["fit_seconds"] > 0
+    assert rows[2]["note"] == "30 predictions"
+
+
+def test_every_row_is_reported_as_soon_as_it_is_known() -> None:
+    told: list[dict[str, Any]] = []
+    assert simulator.measure(told.append) == told
+    assert len(told) == len(CASES)
+
+
+def test_a_measurement_simulates_the_same_each_time() -> None:
+    first, again = ([one["events"] for one in simulator.measure()] for _ in range(2))
+    assert first == again
+
+
+@pytest.mark.parametrize("what", ["zipline", "simulator"])
+def test_people_get_a_table(psplatform: Command, what: str) -> None:
+    result = psplatform("bench", what)
+    assert result.exit_code == 0, result.output
+    headings, *rows = [line for line in result.stdout.splitlines() if line.strip()]
+    assert "workers" in headings
+    assert len(rows) == 3
+    assert "…" not in result.stdout

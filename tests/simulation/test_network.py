@@ -1,0 +1,178 @@
+"""Interfaces: each direction serves one transfer after the other, at the rate of the moment."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+import pytest
+
+from psplatform.errors import ConfigurationError
+from psplatform.simulation.network import Direction, Links, Network
+
+MEGABYTE = 1e6
+GIGABIT = Links((0.008,))  # a megabyte each second
+
+
+def network(links: Links = GIGABIT, seed: int = 0) -> Network:
+    return Network(links, seed)
+
+
+def test_a_transfer_takes_its_bytes_at_the_rate_and_the_latency_once() -> None:
+    links = Links((0.008,), latency_s=0.25)
+    assert network(links).transfer("a", "b", 3 * MEGABYTE, now=10.0) == pytest.approx(3.25)
+
+
+def test_two_equal_transfers_into_one_interface_take_twice_as_long_as_one() -> None:
+    one = network()
+    first, second = (one.transfer(sender, "b", MEGABYTE, now=0.0) for sender in ("a", "c"))
+    assert (first, second) == (1.0, 2.0)
+
+
+def test_two_equal_transfers_out_of_one_interface_take_twice_as_long_as_one() -> None:
+    one = network()
+    assert [one.transfer("a", to, MEGABYTE, now=0.0) for to in ("b", "c")] == [1.0, 2.0]
+
+
+def test_the_directions_of_an_interface_are_independent() -> None:
+    one = network()
+    assert [one.transfer("a", "b", MEGABYTE, 0.0), one.transfer("b", "a", MEGABYTE, 0.0)] == [1.0, 1.0]
+
+
+def test_an_interface_that_has_been_idle_serves_at_once() -> None:
+    one = network()
+    one.transfer("a", "b", MEGABYTE, now=0.0)
+    assert one.transfer("a", "b", MEGABYTE, now=5.0) == 1.0
+
+
+@pytest.mark.parametrize(("size", "seconds"), [(0.5, 0.5), (1, 1.0), (1.5, 2.5), (2, 3.0)])
+def test_what_waits_to_leave_holds_up_nobody_at_the_receiver(size: float, seconds: float) -> None:
+    """The second transfer out of a enters b from 1 s to 2 s; before and after that b is free."""
+    one = network()
+    one.transfer("a", "c", MEGABYTE, now=0.0)
+    assert one.transfer("a", "b", MEGABYTE, now=0.0) == 2.0
+    assert one.transfer("d", "b", size * MEGABYTE, now=0.0) == seconds
+    assert one.transfer("e", "b", MEGABYTE, now=0.0) == 2 + size
+
+
+def test_transfers_that_are_over_are_forgotten() -> None:
+    one = network()
+    for number in range(50):
+        one.transfer("a", "b", MEGABYTE, now=2.0 * number)
+    assert [len(way._busy) for way in one._directions.values()] == [1, 1]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_interface_is_never_idle_while_something_waits_and_never_serves_two_at_a_time(seed: int) -> None:
+    """Whatever the order in which transfers are known, together they end when the last byte can be through."""
+    rng = random.Random(seed)
+    begins = [rng.uniform(0, 10) for _ in range(30)]
+    sizes = [rng.uniform(0, 1) * MEGABYTE for _ in begins]
+    way = Direction(GIGABIT, 0, (1,))
+    for begin, size in zip(begins, sizes, strict=True):
+        way.serve(size, begin, now=0.0)
+    end = 0.0
+    for begin, size in sorted(zip(begins, sizes, strict=True)):
+        end = max(end, begin) + size / MEGABYTE
+    assert way.free_at == pytest.approx(end), f"seed {seed}"
+
+
+def test_processes_of_one_host_need_no_interface() -> None:
+    assert network().transfer("a", "a", MEGABYTE, now=0.0) == 0.0
+
+
+def test_a_later_transfer_has_no_place_in_the_queues_of_now() -> None:
+    one = network()
+    assert one.apart("a", "b", MEGABYTE, begin=9.0) == 1.0
+    assert one.transfer("a", "b", MEGABYTE, now=0.0) == 1.0
+
+
+# --- rates that change ---
+
+CHANGING = Links((0.008, 0.08, 0.0008), (0.5, 0.3, 0.2), every_s=0.5)
+
+
+def integrated(rates: Direction, size: float, begin: float, steps: int = 400) -> float:
+    """Return when `size` bytes are through, added up in small steps that end with the periods; and the step."""
+    step = CHANGING.every_s / steps
+    number, left = round(begin / step), size
+    while left > 0:
+        left -= rates._rate(number // steps) * step
+        number += 1
+    return number * step
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_transfer_through_changing_rates_is_their_exact_integral(seed: int) -> None:
+    """Within one step of an integration in small steps."""
+    rng = random.Random(seed)
+    one = Direction(CHANGING, seed, (1, 2))
+    step = CHANGING.every_s / 400
+    for _ in range(10):
+        size, begin = rng.uniform(0, 6) * MEGABYTE, step * rng.randrange(4000)
+        found = one.finish(size, begin)
+        assert abs(found - integrated(one, size, begin)) <= 1.001 * step, f"seed {seed}: {size} bytes from {begin} s"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_a_transfer_is_cut_changes_nothing(seed: int) -> None:
+    rng = random.Random(seed)
+    whole, cut = (Direction(CHANGING, seed, (1,)) for _ in range(2))
+    parts = [rng.uniform(0, 2) * MEGABYTE for _ in range(20)]
+    for part in parts:
+        cut.serve(part, 0.3, now=0.0)
+    assert cut.free_at == pytest.approx(whole.finish(sum(parts), 0.3)), f"seed {seed}"
+
+
+def test_rates_come_with_their_chances_and_from_seed_and_name_alone() -> None:
+    """Over 3000 periods each rate has its share within four standard errors, whatever was asked before."""
+    one, same, other = (Direction(CHANGING, seed, (0,)) for seed in (1, 1, 2))
+    rates = [one._rate(period) for period in range(3000)]
+    for rate, chance in zip(CHANGING.gigabits, CHANGING.chances, strict=True):
+        share = Counter(rates)[rate * 1e9 / 8] / len(rates)
+        assert share == pytest.approx(chance, abs=4 * math.sqrt(chance * (1 - chance) / len(rates)))
+    assert [same._rate(period) for period in range(2999, -1, -1)] == rates[::-1]
+    assert [other._rate(period) for period in range(3000)] != rates
+
+
+def test_a_transfer_that_takes_for_ever_goes_on_at_the_mean_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Direction(CHANGING, 3, (0,))
+    exact = one.finish(2000 * MEGABYTE, 0.0)
+    monkeypatch.setattr("psplatform.simulation.network._PERIODS", 200)
+    mean = one._mean_rate()
+    assert mean == pytest.approx((0.008 * 0.5 + 0.08 * 0.3 + 0.0008 * 0.2) * 1e9 / 8)
+    assert one.finish(2000 * MEGABYTE, 0.0) == pytest.approx(exact, rel=0.1)
+    assert one._bytes_between(0.0, 1000.0) == pytest.approx(1000 * mean)
+    assert one.finish(1e30, 0.0) > 1e20
+
+
+def test_no_two_directions_change_together() -> None:
+    one = network(CHANGING)
+    found = {
+        tuple(one._direction(host, outward=outward)._rate(period) for period in range(40))
+        for host in ("worker 0", "worker 1", "server 0")
+        for outward in (False, True)
+    }
+    assert len(found) == 6
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"gigabits": (0.0,)}, "nic: gbps=0.0 must be a finite number above 0"),
+        ({"gigabits": (math.nan,)}, "gbps=nan"),
+        ({"gigabits": (1.0, 2.0), "chances": (0.5, 0.4)}, "one chance for each rate of gbps, adding up to 1"),
+        ({"gigabits": (1.0, 2.0), "chances": (1.0,)}, "one chance for each rate"),
+        ({"gigabits": (1.0, 2.0), "chances": (1.5, -0.5)}, "chance=-0.5 must be a finite number, 0 or more"),
+        ({"gigabits": (1.0,), "every_s": 0.0}, "every=0.0 must be 0.001 s or more"),
+        ({"gigabits": (1.0,), "every_s": math.nan}, "every=nan must be"),
+        ({"gigabits": (1.0,), "latency_s": -1.0}, "nic: latency=-1.0 must be a finite number, 0 or more"),
+        ({"gigabits": (1.0,), "workers_per_host": 0}, "hosts: workers=0 must be 1 or more"),
+        ({"gigabits": (1.0,), "servers_per_host": 0}, "hosts: servers=0 must be 1 or more"),
+    ],
+)
+def test_interfaces_that_make_no_sense_are_refused(fields: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Links(**fields)  # type: ignore[arg-type]
+    assert sentence in str(caught.value)
