@@ -20,13 +20,11 @@ from psplatform.core.policy import (
     View,
     Worker,
     at,
-    drop,
     not_yet,
     yes,
 )
 from psplatform.core.pulling import PullRule
 from psplatform.core.rates import proportional
-from psplatform.core.reasons import stale
 from psplatform.errors import ConfigurationError
 
 _PUSH: Final = 28 / 32
@@ -45,9 +43,9 @@ class PartiallySynchronous(Policy):
     itself and its gradients carry that count, not the versions of what they were computed on: one that has fallen
     behind is dropped until it has caught up, and catches up because none of its pulls waits.
 
-    Guarantees: every merge takes gradients of one count, at least `push` of them while so many workers live, else one
-    of each; a pull refreshes at least the share `pull` of the blocks, the first one all.  With `push` = all workers
-    and `pull` = 1 the result equals `bsp`, bit for bit.
+    Guarantees: every merge takes gradients of one count, at least `push` of them while so many workers live and bring
+    finite ones, else one of each of these; a pull refreshes at least the share `pull` of the blocks, the first one all.
+    With `push` = all workers and `pull` = 1 the result equals `bsp`, bit for bit.
 
     Differences from the paper
         A push that reaches a block before that block has the version is held until it does; the paper does not say
@@ -86,15 +84,14 @@ class PartiallySynchronous(Policy):
         return Traits(exact=False, scope=Scope.BLOCK, pull=rule, wakes=frozenset())
 
     def admit(self, gradient: Gradient, view: View) -> Verdict:
-        """Pool what has the block's count, hold what is ahead of it, drop what is behind."""
-        if gradient.counter < view.version:
-            return drop(stale(gradient.counter, view.version))
+        """Pool what has the block's count, hold what is ahead of it; what is behind was dropped unasked."""
         return POOL if gradient.counter == view.version else HOLD
 
     def pool_ready(self, view: View) -> Answer:
         """Merge when all are in, or enough are and the time is over."""
-        wanted = min(self.push or math.ceil(_PUSH * view.workers), view.live)
-        if view.pooled >= max(view.live, 1):
+        able = view.live - view.refused  # what was not finite is not computed again
+        wanted = min(self.push or math.ceil(_PUSH * view.workers), able)
+        if view.pooled >= max(able, 1):
             return yes("all live workers are in")
         if view.pooled < wanted:
             return not_yet(f"{view.pooled} of {wanted}")

@@ -32,6 +32,11 @@ class Deck:
     _returned: list[tuple[int, int]] = field(default_factory=list)
     _out: dict[tuple[int, int], Ticket] = field(default_factory=dict)
 
+    @property
+    def out(self) -> set[tuple[int, int]]:
+        """The gradients that have a ticket which is neither settled nor back."""
+        return set(self._out)
+
     def deal(self, slot: int, sequence: int) -> Ticket:
         """Deal a ticket for gradient (`slot`, `sequence`): the earliest that came back, else a new one."""
         if self._returned:

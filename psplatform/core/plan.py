@@ -83,7 +83,8 @@ class Plan:
     deal_epochs
         Whether batches are dealt epoch by epoch (`psplatform.core.epochs`); else drawn with replacement.
     clip_norm
-        Largest Euclidean norm of a commit's mean gradient, or ``None``.
+        Largest Euclidean norm of a commit's mean gradient, or ``None``.  Where a policy decides block by block, a
+        commit is a block's: the limit holds for each by itself, the whole gradient may be sqrt(blocks) times longer.
     evaluate_every
         Updates between evaluations, or ``None`` for the last version only.
     evaluates

@@ -29,9 +29,31 @@ from typing import Any, ClassVar, Protocol
 
 from psplatform.core.messages import Label
 from psplatform.core.parameters import parameters_of
-from psplatform.core.pulling import WHOLE, PullRule
 from psplatform.core.reasons import Reason
+from psplatform.core.traits import Change, Scope, Traits
 from psplatform.errors import ConfigurationError
+
+__all__ = [
+    "APPLY",
+    "HOLD",
+    "POOL",
+    "Answer",
+    "Change",
+    "Committed",
+    "Fate",
+    "Gradient",
+    "Label",
+    "Policy",
+    "Scope",
+    "Traits",
+    "Verdict",
+    "View",
+    "Worker",
+    "at",
+    "drop",
+    "not_yet",
+    "yes",
+]
 
 
 class Fate(Enum):
@@ -54,7 +76,10 @@ class Verdict:
 APPLY = Verdict(Fate.APPLY)
 POOL = Verdict(Fate.POOL)
 HOLD = Verdict(Fate.HOLD)
-"""Ask again after the next commit."""
+"""Ask again after the block's next commit; only where the policy decides block by block.
+
+A held gradient is given up when its worker is lost, and so is one that a later gradient of its slot has overtaken.
+"""
 
 
 def drop(reason: Reason) -> Verdict:
@@ -89,51 +114,6 @@ def not_yet(reason: str) -> Answer:
 def at(time: float, reason: str) -> Answer:
     """Return the answer "at `time`, unless something changes before"."""
     return Answer(time, reason)
-
-
-class Change(Enum):
-    """What can change the answer to `Policy.may_start`."""
-
-    COMMIT = "commit"
-    MINIMUM_CLOCK = "minimum clock"
-    ROSTER = "roster"
-    TIMER = "timer"
-
-
-class Scope(Enum):
-    """What a policy decides about at a time."""
-
-    MODEL = "model"
-    BLOCK = "block"
-
-
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """What the engine must know of a policy before the first event.
-
-    Attributes
-    ----------
-    exact
-        Workers pull exactly one version from all shards (synchronous policies); else each shard's newest.
-    scope
-        With ``BLOCK`` every shard is a block with an order of commits of its own: `admit`, `pool_ready`, `step_scale`
-        and `on_commit` are asked for each, with a view of that block.
-    pull
-        How much of the model a worker waits for.
-    interrupt
-        A busy worker aborts when the model moves on; else it finishes what it began.
-    wakes
-        The changes after which waiting workers are looked at again.
-    mean_norm
-        `on_commit` needs the squared norm of the mean gradient, and is called when the servers have reported it.
-    """
-
-    exact: bool
-    scope: Scope = Scope.MODEL
-    pull: PullRule = WHOLE
-    interrupt: bool = False
-    wakes: frozenset[Change] = frozenset({Change.COMMIT, Change.ROSTER})
-    mean_norm: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +236,10 @@ class View(Protocol):
         """Number of gradients in the pool."""
 
     @property
+    def refused(self) -> int:
+        """Number of live workers whose gradient was refused since the last commit, because it was not finite."""
+
+    @property
     def minimum_clock(self) -> int:
         """Smallest clock among the live workers."""
 
@@ -294,7 +278,7 @@ class Policy(ABC):
 
     @abstractmethod
     def admit(self, gradient: Gradient, view: View) -> Verdict:
-        """Say whether `gradient` is applied at once, pooled or dropped."""
+        """Say whether `gradient` is applied at once, pooled, held or dropped."""
 
     def pool_ready(self, view: View) -> Answer:
         """Say whether the pool is committed now."""
@@ -305,7 +289,11 @@ class Policy(ABC):
         """Say whether `worker`, which waits, may go on; of several blocks, `view` is that of the oldest."""
 
     def wanted(self, worker: Worker, view: View) -> int:
-        """Return the least version that `worker`, which goes on, must pull; by default the newest decided."""
+        """Return the least version that `worker`, which goes on, must pull; by default the newest decided.
+
+        Less than that is allowed only where the policy decides block by block: else a pull of the newest proves that
+        every shard has read the worker's last gradient, which the next one is written over.
+        """
         return view.version
 
     def step_scale(self, commit: Committed, view: View) -> float:

@@ -129,11 +129,6 @@ class Pulling:
         return not self._open and len(self._content) == self.shards
 
     @property
-    def request(self) -> int:
-        """Number of the last request: names a pull."""
-        return self._request
-
-    @property
     def waiting_for(self) -> list[int]:
         """The shards that have not answered yet."""
         return sorted(self._open)

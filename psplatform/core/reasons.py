@@ -10,6 +10,7 @@ NON_FINITE: Final = "non-finite"
 ABORTED: Final = "aborted"
 STOPPED: Final = "stopped"
 LOST: Final = "lost"
+OVERTAKEN: Final = "overtaken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class Reason:
     ----------
     kind
         ``stale`` (computed on an old version), ``non-finite``, ``aborted`` (interrupted because the model moved on),
-        ``stopped`` (arrived after the last commit), ``lost`` (its worker died first), or a kind of a policy's own.
+        ``stopped`` (arrived after the last commit), ``lost`` (its worker died first), ``overtaken`` (held until a later
+        one of its slot was applied), or a kind of a policy's own.
     detail
         What happened, with the figures that decided.
     """

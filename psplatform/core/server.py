@@ -21,6 +21,10 @@ from psplatform.core.messages import Applied, Commit, Contribution, Gathered, Pr
 _CONFIRMATIONS_KEPT: Final = 256
 """More than the commits that are under way at a time: an older one is not asked about again."""
 
+MOST_AHEAD: Final = 8
+"""Versions by which a block that is pushed may be ahead of what its server shows: partial pulls let workers run away
+from a slow server, whose memory must not fill with what they push."""
+
 
 @dataclass
 class Server:
@@ -49,7 +53,7 @@ class Server:
     _factors: dict[int, float] = field(default_factory=dict)
     _applied: dict[int, int] = field(default_factory=dict)
     _confirmed: dict[int, Applied] = field(default_factory=dict)
-    _pulls: dict[tuple[str, int], Pull] = field(default_factory=dict)
+    _pulls: dict[str, Pull] = field(default_factory=dict)
 
     def handle(self, event: Any, now: float) -> list[Effect]:
         """Return what to do about `event`; the time is not used by a server."""
@@ -58,6 +62,13 @@ class Server:
     def applied_sequences(self) -> dict[int, int]:
         """Return for each slot the last sequence applied: the dedupe table, part of the shard's state."""
         return dict(self._applied)
+
+    def has_room_for(self, counter: int) -> bool:
+        """Whether a pushed block that contributes to the version after `counter` is taken now, or must wait.
+
+        Who waits has pushed everything before, so that nothing this server waits for is kept from it.
+        """
+        return counter <= self.version + MOST_AHEAD
 
     def _on_commit(self, commit: Commit) -> list[Effect]:
         if commit.term < self.term or commit.epoch != self.epoch:
@@ -132,8 +143,8 @@ class Server:
         return Applied(self.shard, self.epoch, commit.position, commit.version, norms)
 
     def _answers(self) -> list[Send]:
-        due = [key for key, pull in self._pulls.items() if pull.version <= self.version]
-        return [self._answer(self._pulls.pop(key)) for key in due]
+        due = [member for member, pull in self._pulls.items() if pull.version <= self.version]
+        return [self._answer(self._pulls.pop(member)) for member in due]
 
     def _answer(self, pull: Pull) -> Send:
         return Send(Role.member(pull.member), Pulled(self.shard, pull.request, self.version, self.epoch))
@@ -141,11 +152,16 @@ class Server:
     def _on_pull(self, pull: Pull) -> list[Effect]:
         if pull.version <= self.version:
             return [self._answer(pull)]
-        self._pulls[pull.member, pull.request] = pull
+        # A member's next pull makes the one before void: partial pulls would leave more and more of them here.
+        kept = self._pulls.get(pull.member)
+        if kept is None or kept.request < pull.request:
+            self._pulls[pull.member] = pull
         return []
 
     def _on_withdrawn(self, event: PullWithdrawn) -> list[Effect]:
-        self._pulls.pop((event.member, event.request), None)
+        kept = self._pulls.get(event.member)
+        if kept is not None and kept.request == event.request:
+            del self._pulls[event.member]
         return []
 
 

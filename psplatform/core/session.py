@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from psplatform.core import messages as msg
 from psplatform.core.effects import COORDINATOR, CancelCompute, Compute, Depart, Effect, Expose, Role, Send, SetTimer
 from psplatform.core.events import Begin, ComputeAborted, Computed, ComputeFailed, Reachable, TimerFired
 from psplatform.core.policy import Scope, Traits
 from psplatform.core.pulling import Pulling
+
+_PATIENCE: Final = "pull"
+"""Tag of the timer at which a pull goes on with what it has: the same for all pulls, so that one replaces another."""
 
 
 class Activity(Enum):
@@ -124,7 +127,7 @@ class WorkerSession:
     def _on_pulled(self, answer: msg.Pulled) -> list[Effect]:
         if self.activity is not Activity.PULLING:
             return []
-        had_enough, request = self._pulling.enough, self._pulling.request
+        had_enough = self._pulling.enough
         again = self._send_pulls(self._pulling.on_pulled(answer))
         if again:
             return again
@@ -132,12 +135,13 @@ class WorkerSession:
             return self._compute()
         if self._pulling.enough and not had_enough:
             # Even without patience: what comes at the same time counts, or the last to be asked would never be fresh.
-            return [SetTimer(f"pull:{request}", self._now + self._patience_s)]
+            return [SetTimer(_PATIENCE, self._now + self._patience_s)]
         return []
 
     def _on_timer(self, event: TimerFired) -> list[Effect]:
-        in_time = event.tag == f"pull:{self._pulling.request}" and self.activity is Activity.PULLING
-        return self._compute() if in_time and self._pulling.enough else []
+        # One that an earlier pull left behind finds this one without enough: with enough, it has been replaced.
+        due = self.activity is Activity.PULLING and self._pulling.enough
+        return self._compute() if due else []
 
     def _compute(self) -> list[Effect]:
         if self._release is None:

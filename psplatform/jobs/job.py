@@ -41,7 +41,7 @@ class Job(BaseModel):
 
     optimizer: Any = Field(default_factory=SGD, description="SGD, Adam, AdaGrad, RMSProp or Additive")
     schedule: Any = Field(default_factory=Constant, description="learning-rate schedule on top of the policy's rule")
-    clip_norm: float | None = Field(None, gt=0, description="largest norm of a commit's mean gradient")
+    clip_norm: float | None = Field(None, gt=0, description="largest norm of a commit's mean gradient (psp: a block's)")
     policy: Any = Field("bsp", description="name of a policy, or a Policy")
     policy_options: dict[str, Any] = Field(default_factory=dict, description="parameters of the policy")
 

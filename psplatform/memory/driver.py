@@ -46,10 +46,12 @@ from psplatform.core.session import WorkerSession
 from psplatform.memory.agenda import Agenda, Appointments
 from psplatform.memory.arithmetic import Arithmetic, Metadata
 from psplatform.memory.evaluator import EVALUATOR, Evaluator
+from psplatform.memory.room import Room
 from psplatform.memory.worker import WorkerProcess
 from psplatform.memory.world import Deliver, Ideal, World
 
 _EVALUATOR_ROLE: Final = Role.member(EVALUATOR)
+
 
 class Sink(Protocol):
     """Takes the records of the event log one by one."""
@@ -121,6 +123,7 @@ class MemoryRun:
         self._evaluator = Evaluator(plan.shards, self._arithmetic, exact=not self._per_block)
         self._timers = Appointments(self.agenda)
         self._server_roles = [Role.server(shard) for shard in range(plan.shards)]
+        self._room = Room(self.agenda, self.servers)
         self._gathered_at = [0.0] * plan.shards
         self._executors = self._coordinator_executors()
         self._feed_coordinator(Begin())
@@ -189,6 +192,7 @@ class MemoryRun:
             self._world,
             self._send,
             shards=self.plan.shards,
+            room=self._room,
             per_block=self._per_block,
         )
         self.workers[name] = worker
@@ -282,3 +286,4 @@ class MemoryRun:
             self.agenda.enter_at(self._gathered_at[shard], self._feed_server, shard, StageDone(effect.position))
         elif isinstance(effect, Publish):
             self._arithmetic.publish(shard, effect.version)
+            self._room.on_published(shard)

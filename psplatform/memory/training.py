@@ -32,7 +32,8 @@ from psplatform.tensors.vectors import allocate, fill, named_views, shard_vector
 Vectors = dict[str, Tensor]
 
 _KEPT: Final = 16
-"""Exposed gradients kept per member: where blocks are merged one by one, a member may be some ahead of the slowest."""
+"""Exposed gradients kept per member where blocks are merged one by one: more than a server lets it run ahead
+(`psplatform.core.server.MOST_AHEAD`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from psplatform.core.effects import COORDINATOR, CancelCompute, Compute, Depart, Expose, Role, Send, SetTimer
@@ -11,6 +12,7 @@ from psplatform.core.messages import Leave, Pulled
 from psplatform.core.session import Activity, WorkerSession
 from psplatform.memory.agenda import Agenda, Appointments
 from psplatform.memory.arithmetic import Arithmetic
+from psplatform.memory.room import Room
 from psplatform.memory.world import World
 
 _COMPUTATION = "computation"
@@ -27,6 +29,8 @@ class WorkerProcess:
         Takes the session's role and an effect that sends.
     per_block
         Whether a gradient is announced block by block instead of as a whole.
+    room
+        Lets what is pushed block by block wait for servers that are far behind.
 
     Attributes
     ----------
@@ -43,6 +47,7 @@ class WorkerProcess:
         send: Callable[[Role, Send], None],
         *,
         shards: int,
+        room: Room,
         per_block: bool = False,
     ) -> None:
         self.session = session
@@ -53,7 +58,7 @@ class WorkerProcess:
         self._arithmetic = arithmetic
         self._world = world
         self._send = send
-        self._shards, self._per_block = shards, per_block
+        self._shards, self._per_block, self._room = shards, per_block, room
 
     @property
     def waits_for(self) -> str | None:
@@ -109,7 +114,15 @@ class WorkerProcess:
             return
         for delay in sorted(set(delays)):
             reached = tuple(shard for shard, one in enumerate(delays) if one == delay)
-            self._agenda.enter(delay, self._feed, Reachable(effect.sequence, reached))
+            self._agenda.enter(delay, self._arrive, effect.sequence, self.session.counter, reached)
+
+    def _arrive(self, sequence: int, counter: int, shards: tuple[int, ...]) -> None:
+        taken = tuple(shard for shard in shards if self._room.is_at(shard, counter))
+        for shard in shards:
+            if shard not in taken:
+                self._room.wait_at(shard, partial(self._arrive, sequence, counter, (shard,)))
+        if taken:
+            self._feed(Reachable(sequence, taken))
 
     def _set_timer(self, effect: SetTimer) -> None:
         self._appointments.make(effect.tag, effect.at, self._feed, TimerFired(effect.tag))

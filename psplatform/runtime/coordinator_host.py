@@ -151,9 +151,7 @@ class CoordinatorHost:
     async def _hire(self, placement: Placement) -> None:
         fleet = self.fleet = Fleet(self._client, self.connect, self.program)
         self.staff = Staff(self, fleet)
-        servers = tuple(
-            fleet.peer(f"server-{shard}", address) for shard, address in enumerate(placement.servers)
-        )
+        servers = tuple(fleet.peer(f"server-{shard}", address) for shard, address in enumerate(placement.servers))
         self.staff.begin(placement, servers)
         for shard, address in enumerate(placement.servers):
             await fleet.create(ServerHost, f"server-{shard}", address, shard, 1, self.peer)
@@ -261,7 +259,7 @@ class CoordinatorHost:
     def _dismiss(self, effect: Dismiss) -> None:
         for shard, line in enumerate(self._servers):
             state = self._coordinator.state if self._coordinator is not None else None
-            position = state.last_position(effect.member, shard) if state is not None else 0
+            position = state.last_position(shard) if state is not None else 0
             self._loop.create_task(self._forget(line.peer, effect.member, position))
         self.staff.dismiss(effect.member, effect.reason)
 

@@ -21,10 +21,6 @@ from psplatform.tensors.vectors import carve, shard_vectors, size_bytes, sizes
 _KEPT: Final = 2
 """Pushed gradients kept per member: the one being committed, and one that may follow."""
 
-MOST_AHEAD: Final = 8
-"""Versions by which a pushed gradient may be ahead of its block: partial pulls let workers run away from a slow server,
-whose memory must not fill with what they push."""
-
 
 class Slab:
     """A worker's gradient vectors, in a segment or in private memory."""
@@ -96,8 +92,14 @@ class Exposures:
         """Drop what no commit after the visible `position`, which made `version`, refers to."""
         for member, sequence in [key for key, counter in self._counters.items() if counter < version]:
             del self._counters[member, sequence]
-            self._pushed.get(member, {}).pop(sequence, None)
+            self._drop(member, sequence)
         for member in [name for name, last in self._dismissed.items() if last <= position]:
             del self._dismissed[member]
             self._slabs.pop(member, None)
             self._pushed.pop(member, None)
+
+    def _drop(self, member: str, sequence: int) -> None:
+        kept = self._pushed.get(member, {})
+        kept.pop(sequence, None)
+        if not kept:
+            self._pushed.pop(member, None)  # perhaps for ever: names are never used again

@@ -20,7 +20,7 @@ from psplatform.core.wire import decode, encode
 from psplatform.errors import ProtocolError
 from psplatform.runtime.calls import Peer, call
 from psplatform.runtime.content import Content, Vectors, private_copy
-from psplatform.runtime.exposure import MOST_AHEAD, Exposures
+from psplatform.runtime.exposure import Exposures
 from psplatform.runtime.lines import Line
 from psplatform.runtime.program import Program
 from psplatform.runtime.segments import SegmentName, sweep
@@ -29,9 +29,6 @@ from psplatform.tensors.vectors import allocate, fill, shard_vectors
 
 POLL_S: Final = 5.0
 """How long a pull or a push waits before it is answered "not yet"; well below any deadline of a call."""
-
-_TRIES: Final = 500  # a push that is too far ahead looks again every hundredth of a second
-
 
 EVALUATOR: Final = "evaluator"
 """What the names of evaluators begin with."""
@@ -72,6 +69,7 @@ class ServerHost:
         self._copied: tuple[int, tuple[NDArray[Any], ...]] = (-1, ())
         self._front = 0
         self._built = asyncio.Event()
+        self._moved = asyncio.Event()
 
     async def open(self, program: Program) -> None:
         """Build the shard at its initial state; must be called once, before anything else."""
@@ -125,19 +123,20 @@ class ServerHost:
         Where blocks are merged one by one, `counter` is the version that it contributes to: one that is over is not
         kept, and one too far ahead must be pushed again.
         """
-        if counter is not None and counter < self._control.version:
-            return True
-        if counter is not None and not await self._comes_near(counter):
+        if counter is not None and not await self._has_room_for(counter):
             return False
-        self._exposures.keep(member, sequence, arrays, counter)
+        if counter is None or counter >= self._control.version:
+            self._exposures.keep(member, sequence, arrays, counter)
         return True
 
-    async def _comes_near(self, counter: int) -> bool:
-        for _ in range(_TRIES):
-            if counter <= self._control.version + MOST_AHEAD:
-                return True
-            await asyncio.sleep(POLL_S / _TRIES)
-        return False
+    async def _has_room_for(self, counter: int) -> bool:
+        try:
+            async with asyncio.timeout(POLL_S):
+                while not self._control.has_room_for(counter):
+                    await self._moved.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def pull(self, data: bytes, with_content: bool) -> Answer:
         """Answer with the version asked for or a newer one as soon as it is visible, or "not yet"."""
@@ -203,6 +202,9 @@ class ServerHost:
         self._front = 1 - self._front
         self.content.show(self._front, effect.version)
         self._exposures.release(effect.position, effect.version)
+        # Whoever waits for room looks again, once; a new event is for those who wait from now on.
+        self._moved.set()
+        self._moved = asyncio.Event()
 
     def _compute(self, work: list[Gather | Stage]) -> list[GatherDone | StageDone]:
         return [self._gather(one) if isinstance(one, Gather) else self._stage(one) for one in work]

@@ -57,6 +57,8 @@ class WorkerHost:
         self._coordinator, self._servers = coordinator, servers
         self._closed = False
         self._line: Line | None = None
+        self._pushing: asyncio.Task[None] | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     async def open(self, program: Program) -> None:
         """Build the task, attach to the servers and join; must be called once, before anything else.
@@ -105,9 +107,7 @@ class WorkerHost:
         self._slab = Slab.create(self._layout, self._run, shared=program.transport != "comms" and not self._per_block)
         self._values = allocate(self._layout)
         deliver: Callable[[Any], None] = self._feed_from_thread
-        self._computing = Computing(
-            program, workspace, self._layout, device, self._values, self._slab.vectors, deliver
-        )
+        self._computing = Computing(program, workspace, self._layout, device, self._values, self._slab.vectors, deliver)
 
     async def _attach(self) -> None:
         self._fetcher = Fetcher(
@@ -168,9 +168,15 @@ class WorkerHost:
         elif isinstance(effect, Expose):
             self._expose(effect.sequence)
         elif isinstance(effect, SetTimer):
-            self._loop.call_at(effect.at, self._feed, TimerFired(effect.tag))
+            self._set_timer(effect)
         elif isinstance(effect, Depart):
             self._leaving = self._loop.create_task(self._leave(effect.reason))
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        before = self._timers.pop(effect.tag, None)
+        if before is not None:
+            before.cancel()
+        self._timers[effect.tag] = self._loop.call_at(effect.at, self._feed, TimerFired(effect.tag))
 
     def _expose(self, sequence: int) -> None:
         if self._remote:
@@ -214,6 +220,10 @@ class WorkerHost:
             self._clean_up()
 
     def _clean_up(self) -> None:
+        # A server without room, or one that has ended with the run, would be asked for ever.
+        for waiting in (self._pushing, *self._timers.values()):
+            if waiting is not None:
+                waiting.cancel()
         self._fetcher.close()
         self._computing.close()
         self._slab.remove()

@@ -1,4 +1,8 @@
-"""Seeded trouble for runs in memory: slow workers, kills, late joiners, messages that come twice or out of order."""
+"""Seeded trouble for runs in memory.
+
+Slow workers and servers, kills, late joiners, messages that come twice or out of order, shards that get a gradient at
+different times.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from psplatform.core.policy import Policy
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun
 from psplatform.memory.arithmetic import Metadata
+from psplatform.memory.world import Ideal
 
 
 @dataclass(frozen=True)
@@ -120,13 +125,25 @@ class Outcome:
         return orders
 
     def committed(self, block: int = 0) -> Counter[tuple[int, int]]:
-        return Counter(
-            key for one in self.orders()[block] for key in zip(one["slots"], one["sequences"], strict=True)
-        )
+        return Counter(key for one in self.orders()[block] for key in zip(one["slots"], one["sequences"], strict=True))
 
     def given_up(self, kind: str, block: int = 0) -> Counter[tuple[int, int]]:
         """Count what was dropped or aborted, as a whole or of that block."""
         return Counter((one["slot"], one["sequence"]) for one in self.of_kind(kind) if one.get("block", block) == block)
+
+
+@dataclass(frozen=True, slots=True)
+class Rough(Ideal):
+    """A world in which each shard's server may get a gradient at another time, and takes its time with it."""
+
+    noisy: bool = False
+    way: random.Random = field(default_factory=random.Random)
+
+    def reach_s(self, member: str, shard: int, now: float) -> float:
+        return self.way.choice([0.0, 0.0, self.way.uniform(0, 3)]) if self.noisy else 0.0
+
+    def gather_s(self, shard: int, gradients: int) -> float:
+        return self.way.choice([0.0, 0.0, 0.5 * gradients]) if self.noisy else 0.0
 
 
 def suffer(policy: Policy, trouble: Trouble) -> Outcome:
@@ -155,7 +172,8 @@ def suffer(policy: Policy, trouble: Trouble) -> Outcome:
         evaluates=True,
     )
     witness = Witness()
-    run = MemoryRun(plan, policy, compute_s, arithmetic=witness, deliver=deliver)
+    world = Rough(compute_s, deliver, noisy=trouble.noisy, way=random.Random(f"way {trouble.seed}"))
+    run = MemoryRun(plan, policy, arithmetic=witness, world=world)
     for number in range(trouble.workers):
         run.join(f"w{number}")
     for fault in trouble.faults:

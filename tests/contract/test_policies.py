@@ -105,6 +105,11 @@ def check_nothing_is_left(run: Run) -> None:
         state.lane_of(server.shard).version for server in run.run.servers
     ]
     assert [lane.held for lane in state.lanes] == [[] for _ in state.lanes]
+    # Of a gradient that was under way at the end some blocks are open; nothing is kept of any before.
+    under_way = {(member.slot, member.sequence) for member in state.roster.members()}
+    assert state.fates.open <= under_way
+    if state.deck is not None:
+        assert state.deck.out <= under_way
 
 
 @every_policy

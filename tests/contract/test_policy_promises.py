@@ -155,3 +155,23 @@ def test_psp_merges_gradients_of_one_count_from_at_least_push_workers_and_no_mor
             assert commit["rate"] == len(keys) / run.run.plan.workers
 
     through_trouble(maker(("psp", options)), check, seeds=SEEDS // 2)
+
+
+@pytest.mark.parametrize("options", PARTIAL, ids=str)
+def test_psp_keeps_the_counts_of_a_worker_in_order_and_begins_a_new_one_s_at_the_oldest_block(
+    options: dict[str, Any], through_trouble: Through
+) -> None:
+    def check(run: Run) -> None:
+        versions = [0] * len(run.orders())
+        counts: dict[int, int | None] = {}
+        for one in run.run.records:
+            if one["kind"] == "joined":
+                counts[one["slot"]] = None
+            elif one["kind"] == "commit":
+                versions[one.get("block", 0)] = one["version"]
+            elif one["kind"] == "start":
+                before = counts[one["slot"]]
+                assert one["version"] == (min(versions) if before is None else before + 1)
+                counts[one["slot"]] = one["version"]
+
+    through_trouble(maker(("psp", options)), check, seeds=SEEDS // 2)

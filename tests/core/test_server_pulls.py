@@ -7,7 +7,7 @@ from typing import Any
 from psplatform.core.effects import Effect, Publish, Role, Send
 from psplatform.core.events import GatherDone, PullWithdrawn, StageDone
 from psplatform.core.messages import Applied, Commit, Contribution, Pull, Pulled
-from psplatform.core.server import Server
+from psplatform.core.server import MOST_AHEAD, Server
 
 
 def do(server: Server, event: Any) -> list[Effect]:
@@ -61,3 +61,28 @@ def test_a_repeated_pull_that_is_parked_is_answered_once() -> None:
     do(server, Pull("a", 0, 1, 1))
     do(server, Pull("a", 0, 1, 1))
     assert messages(apply_next(server)).count(Pulled(0, 1, 1, 1)) == 1
+
+
+def test_a_member_s_next_pull_makes_the_one_that_waits_void() -> None:
+    """Partial pulls leave requests behind: a server that is slow must not keep more and more of them."""
+    server = Server(0)
+    do(server, Pull("a", 0, 1, 1))
+    do(server, Pull("a", 0, 2, 1))
+    do(server, Pull("b", 0, 1, 1))
+    answers = [one.request for one in messages(apply_next(server)) if isinstance(one, Pulled)]
+    assert answers == [2, 1]
+
+
+def test_a_pull_that_is_overtaken_by_its_successor_does_not_take_its_place() -> None:
+    server = Server(0)
+    do(server, Pull("a", 0, 2, 1))
+    do(server, Pull("a", 0, 1, 1))
+    do(server, PullWithdrawn("a", 1))
+    assert messages(apply_next(server)).count(Pulled(0, 2, 1, 1)) == 1
+
+
+def test_there_is_room_for_pushes_up_to_a_few_versions_ahead() -> None:
+    server = Server(0)
+    assert [server.has_room_for(counter) for counter in (0, MOST_AHEAD, MOST_AHEAD + 1)] == [True, True, False]
+    apply_next(server)
+    assert server.has_room_for(MOST_AHEAD + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -9,8 +10,12 @@ import pytest
 from psplatform.core.effects import Role
 from psplatform.core.messages import Pulled
 from psplatform.core.plan import Plan, Stop
+from psplatform.core.server import MOST_AHEAD
+from psplatform.jobs.optimizers import SGD
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun
+from psplatform.memory.training import TensorArithmetic
+from psplatform.memory.world import Ideal
 from psplatform.policies.psp import PartiallySynchronous
 
 SLOW_S = 4.0
@@ -125,7 +130,6 @@ def test_who_has_fallen_behind_counts_on_or_jumps() -> None:
     assert max(staleness("counter")) > 10
 
 
-
 def test_gradients_are_computed_on_old_content_of_the_blocks_that_did_not_come(train: Any, convolutional: Any) -> None:
     """Only of the block whose server is slow at times are gradients applied that were computed on an older version."""
 
@@ -138,3 +142,39 @@ def test_gradients_are_computed_on_old_content_of_the_blocks_that_did_not_come(t
     commits = trained.of_kind("commit")
     assert {max(one["staleness"]) for one in commits if one["block"] != 1} == {0}
     assert max(max(one["staleness"]) for one in commits if one["block"] == 1) > 0
+
+
+@dataclass(frozen=True, slots=True)
+class SlowBlock(Ideal):
+    """A world in which one block's server needs much longer for a step than a worker for a gradient."""
+
+    def gather_s(self, shard: int, gradients: int) -> float:
+        return 3.0 if shard == 1 else 0.0
+
+
+def test_workers_run_only_so_far_ahead_of_a_slow_server(convolutional: Any) -> None:
+    """They push to it as in a real run: it has room for a few versions, and none of what it needs is overwritten."""
+    arithmetic = TensorArithmetic(convolutional(), SGD(lr=0.1), shards=2, batch_size=8, per_block=True)
+    plan = Plan("psp", 2, 2, arithmetic.samples, 8, Stop(updates=40), Constant())
+    world = SlowBlock(lambda slot, sequence: 0.5, lambda sender, to, message: [0.0])
+    run = MemoryRun(plan, PartiallySynchronous(push=2, pull=0.5), arithmetic=arithmetic, world=world)
+    ahead: set[int] = set()
+
+    def note(now: MemoryRun) -> None:
+        ahead.add(now.coordinator.state.lanes[1].version - now.servers[1].version)
+
+    run.on_event = note
+    run.join("w0")
+    run.join("w1")
+    assert run.run().outcome == "updates"
+    assert max(ahead) == MOST_AHEAD + 1
+
+
+def test_the_steps_of_momentum_have_the_rate_of_their_block(train: Any, assert_equal: Any, convolutional: Any) -> None:
+    """Two of three gradients make two thirds of a step, of the update and not of what momentum remembers."""
+    settings = {"shards": 2, "workers": 2, "stop": Stop(updates=8), "optimizer": SGD(lr=0.3, momentum=0.9)}
+    partial = train(convolutional(), policy="psp", options={"push": 1, "pull": 1.0}, **settings).run()
+    assert {one["rate"] for one in partial.of_kind("commit")} == {0.5}
+    rate = {"shards": 2, "workers": 1, "stop": Stop(updates=8), "optimizer": SGD(lr=0.15, momentum=0.9)}
+    # The first worker alone is in time: the same gradients, at half the rate.
+    assert_equal(partial.result, train(convolutional(), policy="bsp", **rate).run().result)

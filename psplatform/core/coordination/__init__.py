@@ -16,10 +16,12 @@ Rules that hold whatever the policy says:
 
 * A gradient is named (slot, sequence); the second announcement of one is ignored, one from a dismissed process is void.
 * A gradient that is not finite is never applied.  When there were as many since the last commit as workers live, and
-  no worker that is still computing might do better, the run stops.
+  no worker that is still computing might do better, the run stops; so it does when everybody alive has brought a block
+  nothing finite for its next version, because nobody computes that one again.
 * Gradients enter a commit in the order of their slots, so sums do not depend on the order of arrival.
 * A worker is released as soon as a commit is decided; its pull waits until the version is visible.
 * A pooled gradient stays valid when its worker dies: every shard could reach it before it was announced.
+  What is held, for a version to come, is dropped with its worker: the slot's next process begins before that version.
 """
 
 from psplatform.core.coordination.coordinator import Coordinator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from psplatform.core import reasons
 from psplatform.core.coordination.asking import Asking
@@ -105,51 +106,81 @@ class Admission:
 
     def _judge(self, gradient: Gradient, lane: Lane) -> None:
         state = self._state
-        if self._ending.begun:
-            state.drop(lane, gradient, Reason(reasons.STOPPED, "arrived after the last commit"))
+        unasked = self._void(gradient, lane)
+        if unasked is not None:
+            state.drop(lane, gradient, unasked)
             return
         finite = math.isfinite(gradient.squared_norm) and math.isfinite(gradient.loss)
         self._commits.non_finite.pop(gradient.slot, None)
         verdict = self._asking.admit(gradient, lane)
         if verdict.fate is Fate.DROP:
             state.drop(lane, gradient, verdict.reason or Reason("policy", "no reason given"))
+        elif verdict.fate is Fate.HOLD:
+            lane.held.append(gradient)
         elif not finite:
             self._refuse(lane, gradient)
         elif verdict.fate is Fate.POOL:
             lane.pool.add(gradient)
-        elif verdict.fate is Fate.HOLD:
-            lane.held.append(gradient)
+            state.stirred.add(lane.block)
         else:
             self._commits.decide(lane, (gradient,), "applied at once")
+
+    def _void(self, gradient: Gradient, lane: Lane) -> Reason | None:
+        # What no policy can bring back: the servers would not apply it, or have let go of it.
+        if self._ending.begun:
+            return Reason(reasons.STOPPED, "arrived after the last commit")
+        if self._state.per_block and gradient.counter < lane.version:
+            return reasons.stale(gradient.counter, lane.version)
+        if gradient.sequence <= lane.newest.get(gradient.slot, 0):
+            return Reason(reasons.OVERTAKEN, "a later gradient of its slot was applied before it")
+        return None
 
     def _refuse(self, lane: Lane, gradient: Gradient) -> None:
         detail = f"loss {gradient.loss:g}, squared norm {gradient.squared_norm:g}"
         self._state.drop(lane, gradient, Reason(reasons.NON_FINITE, detail))
         self._commits.non_finite[gradient.slot] = gradient
         self._commits.refusals += 1
-        self._stop_if_diverged()
+        if self._state.roster.get(gradient.member) is not None:
+            lane.unfit[gradient.member] = gradient
+            self._state.stirred.add(lane.block)  # the round has one less to wait for
+        self._stop_if_diverged([lane])
 
     def note_removed(self, slot: int) -> None:
         """Forget what the process that left `slot` computed last; those who remain may all have diverged."""
         self._commits.non_finite.pop(slot, None)
-        self._stop_if_diverged()
+        self._stop_if_diverged(self._state.lanes)
 
-    def _stop_if_diverged(self) -> None:
+    def _stop_if_diverged(self, lanes: Sequence[Lane]) -> None:
+        if self._ending.begun:
+            return
+        last = self._block_diverged(lanes) if self._state.per_block else self._model_diverged()
+        if last is not None:
+            self._ending.fail(_diverged(last))
+
+    def _block_diverged(self, lanes: Sequence[Lane]) -> Gradient | None:
+        # Nobody computes a version of a block twice: one that everybody alive has spoiled never comes.
+        for lane in lanes:
+            if lane.unfit and not lane.pool and len(lane.unfit) >= self._state.live:
+                return next(reversed(lane.unfit.values()))
+        return None
+
+    def _model_diverged(self) -> Gradient | None:
         state, non_finite = self._state, self._commits.non_finite
         if not non_finite or state.pooled or self._commits.refusals < state.live:
-            return
+            return None
         # Who waits for others is not waited for: those may never bring the commit that would let it go on.
         awaited = {member.slot for member in state.to_examine}
         for member in state.roster.members():
             if member.slot not in non_finite and (member.busy or member.slot in awaited):
-                return
-        last = next(reversed(non_finite.values()))
-        self._ending.fail(
-            DivergedError(
-                f"a whole round of gradients was not finite: worker {last.slot} at version {last.label.version} had "
-                f"loss {last.loss:g}; lower the learning rate or clip the gradient norm",
-                slot=last.slot,
-                version=last.label.version,
-                loss=last.loss,
-            )
-        )
+                return None
+        return next(reversed(non_finite.values()))
+
+
+def _diverged(last: Gradient) -> DivergedError:
+    return DivergedError(
+        f"a whole round of gradients was not finite: worker {last.slot} at version {last.label.version} had "
+        f"loss {last.loss:g}; lower the learning rate or clip the gradient norm",
+        slot=last.slot,
+        version=last.label.version,
+        loss=last.loss,
+    )

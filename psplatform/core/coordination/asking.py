@@ -10,7 +10,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from psplatform.core.policy import Answer, Committed, Gradient, Policy, Verdict, View, Worker
+from psplatform.core.policy import Answer, Committed, Fate, Gradient, Policy, Scope, Verdict, View, Worker
+from psplatform.core.reasons import Reason
 from psplatform.errors import UserCodeError
 
 _T = TypeVar("_T")
@@ -35,12 +36,17 @@ class Asking:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
+        self._per_block = policy.traits.scope is Scope.BLOCK
         self._broken = False
         self.event: Any = None
 
     def admit(self, gradient: Gradient, view: View) -> Verdict:
         """Return the policy's verdict on a gradient."""
-        return self._ask(self._policy.admit, _is_verdict, "a Verdict", gradient, view)
+        verdict = self._ask(self._policy.admit, _is_verdict, "a Verdict", gradient, view)
+        if verdict.fate is Fate.HOLD and not self._per_block:
+            # Its worker may be released and write the next gradient over it.
+            raise self._failed("returned HOLD from", self._policy.admit, "; only scope BLOCK may hold gradients", None)
+        return verdict
 
     def pool_ready(self, view: View) -> Answer:
         """Return whether the pool is committed now."""
@@ -52,7 +58,11 @@ class Asking:
 
     def wanted(self, worker: Worker, view: View) -> int:
         """Return the version that the worker must pull."""
-        return self._ask(self._policy.wanted, _is_version, "a version", worker, view)
+        if self._per_block:
+            return self._ask(self._policy.wanted, _is_version, "a version", worker, view)
+        newest = view.version
+        wanted = f"a version, {newest} or newer"
+        return self._ask(self._policy.wanted, lambda one: _is_version(one) and one >= newest, wanted, worker, view)
 
     def step_scale(self, commit: Committed, view: View) -> float:
         """Return the factor on the learning rate."""
@@ -82,18 +92,25 @@ class Asking:
 
 
 def _is_verdict(answer: Any) -> bool:
-    return isinstance(answer, Verdict)
+    return (
+        isinstance(answer, Verdict)
+        and isinstance(answer.fate, Fate)
+        and (answer.reason is None or isinstance(answer.reason, Reason))
+    )
 
 
 def _is_answer(answer: Any) -> bool:
-    return isinstance(answer, Answer) and (answer.at is None or not math.isnan(answer.at))
+    return isinstance(answer, Answer) and (answer.at is None or (_is_number(answer.at) and answer.at < math.inf))
 
 
 def _is_version(answer: Any) -> bool:
-    return isinstance(answer, int) and answer >= 0
+    return isinstance(answer, int) and not isinstance(answer, bool) and answer >= 0
 
 
 def _is_scale(answer: Any) -> bool:
+    return _is_number(answer) and math.isfinite(answer) and answer >= 0
+
+
+def _is_number(answer: Any) -> bool:
     # NumPy's floats are floats; a bool is a mistake.
-    number = isinstance(answer, int | float) and not isinstance(answer, bool)
-    return number and math.isfinite(answer) and answer >= 0
+    return isinstance(answer, int | float) and not isinstance(answer, bool) and not math.isnan(answer)

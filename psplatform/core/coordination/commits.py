@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from psplatform.core import messages as msg
@@ -20,8 +19,6 @@ class Commits:
 
     Attributes
     ----------
-    on_moved
-        Called with a lane that has a new version.
     non_finite
         By slot, the latest gradient since the last commit where it was not finite; the last to arrive comes last.
     refusals
@@ -32,7 +29,6 @@ class Commits:
         self._state = state
         self._asking = asking
         self._ending = ending
-        self.on_moved: Callable[[Lane], None] = lambda lane: None
         self.non_finite: dict[int, Gradient] = {}
         self.refusals = 0
 
@@ -44,7 +40,8 @@ class Commits:
         commit = Committed(lane.position + 1, before + 1, gradients, staleness)
         # Asked before anything is changed: a policy that fails here leaves no half of a commit behind.
         rate = state.plan.schedule.factor(before, state.epochs_done) * self._asking.step_scale(commit, lane)
-        lane.position, lane.version, lane.round_started_at = commit.position, commit.version, state.now
+        lane.move(commit, state.now)
+        state.moved.add(lane.block)
         self._send(lane, commit, rate)
         self._log(lane, commit, rate, state.now - since, reason)
         self._account(commit)
@@ -53,7 +50,6 @@ class Commits:
         if state.traits.interrupt:
             self._interrupt_busy()
         self._ending.on_commit()
-        self.on_moved(lane)
 
     def on_gathered(self, message: msg.Gathered) -> None:
         """Tell all shards the clipping factor once the norm of the whole mean gradient is known."""
@@ -68,11 +64,16 @@ class Commits:
     def on_applied(self, message: msg.Applied) -> None:
         """Note that a shard shows a commit."""
         lane = self._state.lane_of(message.shard)
-        for entry, squared_norm in lane.ledger.applied(message):
-            self._note_visible(lane, entry, squared_norm)
+        closed = lane.ledger.applied(message)
+        for entry, _ in closed:
+            self._note_visible(lane, entry)
+        if self._state.traits.mean_norm:
+            for entry, squared_norm in closed:
+                self._asking.on_commit(replace(entry.commit, mean_squared_norm=squared_norm), lane)
+                self._state.changes.add(Change.COMMIT)
         self._ending.advance()
 
-    def _note_visible(self, lane: Lane, entry: Entry, squared_norm: float) -> None:
+    def _note_visible(self, lane: Lane, entry: Entry) -> None:
         state, commit = self._state, entry.commit
         state.log(
             "applied",
@@ -81,9 +82,6 @@ class Commits:
             visible_s=state.now - entry.decided_at,
             **state.block_field(lane),
         )
-        if state.traits.mean_norm:
-            self._asking.on_commit(replace(commit, mean_squared_norm=squared_norm), lane)
-            state.changes.add(Change.COMMIT)
 
     def _send(self, lane: Lane, commit: Committed, rate: float) -> None:
         state = self._state

@@ -55,8 +55,7 @@ class Coordinator:
         self.commits = Commits(self.state, self._asking, self.ending)
         self.admission = Admission(self.state, self._asking, self.commits, self.ending)
         self.membership = Membership(self.state, self.admission, self.ending)
-        self.releases = Releases(self.state, self._asking, self.commits, self.ending)
-        self.commits.on_moved = self.admission.reconsider
+        self.releases = Releases(self.state, self._asking, self.admission, self.commits, self.ending)
         self._handlers: dict[type, Callable[[Any], None]] = {
             Begin: self._on_begin,
             TimerFired: self._on_timer,
@@ -88,7 +87,7 @@ class Coordinator:
             self._handlers[type(event)](event)
             self.releases.settle()
         except PolicyFailed as failed:
-            self.ending.fail(failed.failure)
+            self.ending.on_policy_failed(failed.failure)
         return self.state.take_effects()
 
     def _on_begin(self, event: Begin) -> None:
@@ -100,9 +99,7 @@ class Coordinator:
             self.ending.begin("seconds", f"{plan.stop.seconds:g} s are over")
         elif event.tag == "absence":
             limit = plan.absence_limit_s
-            self.ending.fail(
-                ClusterError(f"no live worker for {limit:g} s; start a Dask worker and run the job again")
-            )
+            self.ending.fail(ClusterError(f"no live worker for {limit:g} s; start a Dask worker and run the job again"))
         elif event.tag == "finish":
             self.ending.on_overdue()
         elif event.tag.startswith("start:"):

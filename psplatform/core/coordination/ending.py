@@ -106,6 +106,15 @@ class Ending:
         else:
             self.fail(failure)
 
+    def on_policy_failed(self, failure: PsplatformError) -> None:
+        """End the run because the policy fails; one that is ending goes on without it."""
+        if not self.begun:
+            self.fail(failure)
+            return
+        if self._failure is None:
+            self._outcome, self._detail, self._failure = "failed", str(failure.args[0]), failure
+        self.advance()
+
     # --- the end ---
 
     def fail(self, failure: PsplatformError) -> None:

@@ -24,6 +24,11 @@ class Fates:
     blocks: int
     _parts: dict[tuple[int, int], _Parts] = field(default_factory=dict)
 
+    @property
+    def open(self) -> set[tuple[int, int]]:
+        """The gradients of which a part is decided, and another is not."""
+        return set(self._parts)
+
     def apply(self, slot: int, sequence: int) -> bool:
         """Note that a block of the gradient was applied; return whether it was the first."""
         if self.blocks == 1:

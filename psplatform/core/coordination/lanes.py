@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from psplatform.core.ledger import Ledger
-from psplatform.core.policy import Gradient
+from psplatform.core.policy import Committed, Gradient
 from psplatform.core.pool import Pool
 from psplatform.core.roster import Member
 
@@ -32,6 +32,10 @@ class Lane:
         Time of the last decided commit, or of the run's start.
     held
         Gradients that the policy wants to be asked about again after the next commit.
+    unfit
+        The gradients refused since the last commit because they were not finite, by the worker, while it lives.
+    newest
+        By slot, the highest sequence decided: a server never applies a lower one after it.
     """
 
     def __init__(self, state: State, block: int, shards: tuple[int, ...]) -> None:
@@ -43,12 +47,28 @@ class Lane:
         self.round_started_at = 0.0
         self.pool = Pool()
         self.held: list[Gradient] = []
+        self.unfit: dict[str, Gradient] = {}
+        self.newest: dict[int, int] = {}
         self.ledger = Ledger(len(shards))
 
     @property
     def timer(self) -> str:
         """Tag of the timer at which the pool is looked at again."""
         return f"pool:{self.block}"
+
+    def move(self, commit: Committed, now: float) -> None:
+        """Note that `commit` is decided: a new round begins."""
+        self.position, self.version, self.round_started_at = commit.position, commit.version, now
+        self.unfit.clear()
+        for one in commit.gradients:
+            self.newest[one.slot] = one.sequence
+
+    def give_up_held(self, member: str) -> list[Gradient]:
+        """Take out and return what is held of a member: nothing more is decided about it."""
+        given_up = [one for one in self.held if one.member == member]
+        if given_up:
+            self.held = [one for one in self.held if one.member != member]
+        return given_up
 
     def label_of(self, gradient: Gradient) -> int:
         """Return the oldest version that the gradient was computed on, among this lane's shards."""
@@ -82,6 +102,11 @@ class Lane:
     def pooled(self) -> int:
         """Number of gradients in this lane's pool."""
         return len(self.pool)
+
+    @property
+    def refused(self) -> int:
+        """Number of live workers whose gradient was refused since the last commit, because it was not finite."""
+        return len(self.unfit)
 
     @property
     def minimum_clock(self) -> int:

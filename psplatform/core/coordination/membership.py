@@ -74,11 +74,12 @@ class Membership:
         # A worker that goes because the run ends is no incident, nor is the gradient it gave up.
         kind = "left" if self._ending.begun else "lost"
         if member.busy:
-            if state.fates.miss(member.slot, member.sequence, len(state.lanes) - len(member.announced)):
-                state.give_back(member.slot, member.sequence)
-            if not self._ending.begun:
-                lost = Reason(reasons.LOST, f"its worker was lost while computing it: {reason}")
-                state.log_drop(member.slot, member.sequence, member.version, lost)
+            self._miss(member, Reason(reasons.LOST, f"its worker was lost while computing it: {reason}"))
+        for lane in state.lanes:
+            lane.unfit.pop(name, None)
+            for gradient in lane.give_up_held(name):
+                # Whoever takes the slot begins at the oldest block: its gradients would overtake this one.
+                state.drop(lane, gradient, Reason(reasons.LOST, f"its worker was lost before its turn: {reason}"))
         state.roster.leave(member)
         state.log(kind, slot=member.slot, incarnation=member.incarnation, process=member.process, reason=reason)
         state.emit(Dismiss(name, reason), CancelTimer(f"start:{name}"))
@@ -86,3 +87,14 @@ class Membership:
         if not state.live and not self._ending.begun:
             state.emit(SetTimer("absence", state.now + state.plan.absence_limit_s))
         self._admission.note_removed(member.slot)
+
+    def _miss(self, member: Member, lost: Reason) -> None:
+        state = self._state
+        missing = [lane for lane in state.lanes if lane.block not in member.announced]
+        if state.fates.miss(member.slot, member.sequence, len(missing)):
+            state.give_back(member.slot, member.sequence)
+        if self._ending.begun:
+            return
+        # What some blocks got before is decided there; only the others have lost it.
+        for lane in missing if member.announced else [None]:
+            state.log_drop(member.slot, member.sequence, member.version, lost, lane)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from psplatform.core.coordination.admission import Admission
 from psplatform.core.coordination.asking import Asking
 from psplatform.core.coordination.commits import Commits
 from psplatform.core.coordination.ending import Ending
@@ -19,26 +20,41 @@ class Releases:
     thousand workers cost no more than their events.
     """
 
-    def __init__(self, state: State, asking: Asking, commits: Commits, ending: Ending) -> None:
+    def __init__(self, state: State, asking: Asking, admission: Admission, commits: Commits, ending: Ending) -> None:
         self._state = state
         self._asking = asking
+        self._admission = admission
         self._commits = commits
         self._ending = ending
 
     def settle(self) -> None:
-        """Ask until nothing changes; every pass commits or releases something, or is the last."""
+        """Ask until nothing changes; every pass judges, commits or releases something, or is the last."""
         state = self._state
-        while not self._ending.begun and (state.changes or state.to_examine):
-            pools = [lane for lane in state.lanes if lane.pool]
+        while not self._ending.begun and (state.changes or state.to_examine or state.stirred or state.moved):
+            pools = self._pools()
             if pools:
                 # Who joined or came too late may still contribute to this round, so it goes on before it is judged
                 # whether the round is complete.
                 self._ask_starts([one for one in state.to_examine if not _waits_in(pools, one)])
             for lane in pools:
                 self._ask_pool(lane)
+            self._reconsider()
             changes, state.changes = state.changes, set()
             waiting, state.to_examine = state.to_examine, []
             self._ask_starts(state.roster.waiting() if changes & state.traits.wakes else waiting)
+
+    def _pools(self) -> list[Lane]:
+        # A block that one more push has reached concerns that block alone, however many there are.
+        state = self._state
+        stirred, state.stirred = state.stirred, set()
+        everything = state.changes or state.to_examine
+        lanes = state.lanes if everything else [state.lanes[block] for block in sorted(stirred)]
+        return [lane for lane in lanes if lane.pool]
+
+    def _reconsider(self) -> None:
+        moved, self._state.moved = self._state.moved, set()
+        for block in sorted(moved):
+            self._admission.reconsider(self._state.lanes[block])
 
     def _ask_starts(self, members: list[Member]) -> None:
         for member in sorted(members, key=lambda one: one.slot):

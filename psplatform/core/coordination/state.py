@@ -25,6 +25,8 @@ class State:
         Time at which the first worker joined.
     changes, to_examine
         What has changed, and which members must be looked at, since the last time the policy was asked.
+    stirred, moved
+        Numbers of the lanes whose pool has grown, and of those that have a new version, since then.
     """
 
     def __init__(self, plan: Plan, policy: Policy, term: int, epochs: tuple[int, ...]) -> None:
@@ -42,6 +44,8 @@ class State:
         self.deck = Deck(plan.batches_per_epoch) if plan.deal_epochs else None
         self.changes: set[Change] = set()
         self.to_examine: list[Member] = []
+        self.stirred: set[int] = set()
+        self.moved: set[int] = set()
         self._effects: list[Effect] = []
 
     def _lanes(self) -> tuple[Lane, ...]:
@@ -61,11 +65,12 @@ class State:
         """Return the lane whose commits the shard applies."""
         return self.lanes[shard] if self.per_block else self.lanes[0]
 
-    def last_position(self, member: str, shard: int) -> int:
-        """Return the highest position at which a commit of the shard may still refer to `member`, who is gone."""
-        lane = self.lane_of(shard)
-        held = [one.counter + 1 for one in lane.held if one.member == member]
-        return max([lane.position + 1, *held])
+    def last_position(self, shard: int) -> int:
+        """Return the highest position at which the shard may still apply a gradient of a member who is gone now.
+
+        What was pooled enters the next commit, and what was held is given up.
+        """
+        return self.lane_of(shard).position + 1
 
     @property
     def oldest(self) -> Lane:

@@ -9,7 +9,21 @@ from typing import Any
 import pytest
 
 from psplatform.core.plan import Stop
-from psplatform.core.policy import POOL, Answer, Committed, Gradient, Policy, Traits, Verdict, View, Worker, at, yes
+from psplatform.core.policy import (
+    HOLD,
+    POOL,
+    Answer,
+    Committed,
+    Fate,
+    Gradient,
+    Policy,
+    Traits,
+    Verdict,
+    View,
+    Worker,
+    at,
+    yes,
+)
 from psplatform.errors import UserCodeError
 
 Open = Callable[..., Any]
@@ -83,7 +97,12 @@ NONSENSE = [
     ("pool_ready", True, "an Answer"),
     ("pool_ready", at(float("nan"), "never"), "an Answer"),
     ("may_start", "yes", "an Answer"),
-    ("wanted", -1, "a version"),
+    ("pool_ready", Answer("soon", "a word is no time"), "an Answer"),  # type: ignore[arg-type]
+    ("may_start", at(float("inf"), "never"), "an Answer"),
+    ("admit", Verdict("apply"), "a Verdict"),  # type: ignore[arg-type]
+    ("admit", Verdict(Fate.DROP, "why"), "a Verdict"),  # type: ignore[arg-type]
+    ("wanted", -1, "a version, 0 or newer"),
+    ("wanted", True, "a version, 0 or newer"),
     ("step_scale", float("nan"), "a finite number, 0 or more"),
     ("step_scale", -0.5, "a finite number, 0 or more"),
     ("step_scale", None, "a finite number, 0 or more"),
@@ -100,6 +119,25 @@ def test_a_hook_that_returns_nonsense_ends_the_run_and_says_what_was_wanted(
     assert f"the policy Odd returned {answer!r} from {hook} " in scene.failure.args[0]
     assert scene.failure.args[0].endswith(f"; the hook must return {wanted}")
     assert scene.end().finish.outcome == "failed"
+
+
+def test_a_policy_of_the_whole_model_may_neither_hold_a_gradient_nor_send_a_worker_on_an_old_version(
+    open_scene: Open,
+) -> None:
+    """The worker's next gradient would be written over one that is not applied yet."""
+    scene = open_scene(Odd("admit", lambda: HOLD)).join("a").announce("a")
+    assert scene.failure.args[0].endswith("handling Announce; only scope BLOCK may hold gradients")
+    answers = iter([0, 0])
+    scene = open_scene(Odd("wanted", lambda: next(answers))).join("a").announce("a")
+    assert scene.failure.args[0].endswith("; the hook must return a version, 1 or newer")
+
+
+def test_a_policy_that_fails_on_the_last_commit_does_not_keep_the_run_from_ending(open_scene: Open) -> None:
+    scene = open_scene(Odd("on_commit", oops, mean_norm=True), stop=Stop(updates=1)).join("a").announce("a")
+    assert scene.failure is None
+    assert scene.show().orders, "the last version is fetched without it"
+    assert scene.end().finish.outcome == "failed"
+    assert isinstance(scene.finish.failure, UserCodeError)
 
 
 def test_a_policy_that_fails_while_the_step_is_scaled_leaves_no_half_of_a_commit(open_scene: Open) -> None:
