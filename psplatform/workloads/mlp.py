@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,9 @@ _DRAW_SEED = 64  # the mixture is part of the workload: runs with other seeds tr
 Part = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 
-def make(*, samples: int, dimension: int, classes: int, spread: float) -> SupervisedTask:
+def make(*, samples: int, dimension: int, classes: int, spread: float, offset: float) -> SupervisedTask:
     """Describe the task; the options are those of `mixture`."""
-    draw = partial(_part, samples=samples, dimension=dimension, classes=classes, spread=spread)
+    draw = partial(_part, samples=samples, dimension=dimension, classes=classes, spread=spread, offset=offset)
     return SupervisedTask(
         model=partial(perceptron, dimension=dimension, hidden=_HIDDEN, classes=classes),
         loss=cross_entropy,
@@ -29,19 +30,26 @@ def make(*, samples: int, dimension: int, classes: int, spread: float) -> Superv
     )
 
 
-def mixture(*, samples: int, dimension: int, classes: int, spread: float) -> Part:
+def mixture(*, samples: int, dimension: int, classes: int, spread: float, offset: float) -> Part:
     """Draw ``float32[samples, dimension]`` and their classes, which are equally frequent.
 
-    Class centres are standard normal; samples lie around theirs with standard deviation `spread` in each dimension.
+    Class centres are normal around `offset` with standard deviation 1 in each dimension; samples lie around theirs with
+    standard deviation `spread`.  An `offset` makes the loss far steeper in one direction than in those that tell the
+    classes apart, as with pixels, which are not centred either.
     """
     rng = np.random.default_rng(_DRAW_SEED)
-    centres = rng.standard_normal((classes, dimension), dtype=np.float32)
+    centres = np.float32(offset) + rng.standard_normal((classes, dimension), dtype=np.float32)
     labels = rng.permutation(np.arange(samples, dtype=np.int64) % classes)
     noise = rng.standard_normal((samples, dimension), dtype=np.float32)
     return centres[labels] + np.float32(spread) * noise, labels
 
 
-def _part(*, held_out: bool, samples: int, dimension: int, classes: int, spread: float) -> Part:
-    inputs, labels = mixture(samples=samples, dimension=dimension, classes=classes, spread=spread)
-    chosen = (np.arange(samples) % _HELD_OUT_EVERY == 0) == held_out
-    return inputs[chosen], labels[chosen]
+def _part(*, held_out: bool, **options: Any) -> Part:
+    return _parts(**options)[held_out]
+
+
+@lru_cache(maxsize=1)  # all workers of a process train on the same arrays
+def _parts(*, samples: int, dimension: int, classes: int, spread: float, offset: float) -> tuple[Part, Part]:
+    inputs, labels = mixture(samples=samples, dimension=dimension, classes=classes, spread=spread, offset=offset)
+    held_out = np.arange(samples) % _HELD_OUT_EVERY == 0
+    return (inputs[~held_out], labels[~held_out]), (inputs[held_out], labels[held_out])
