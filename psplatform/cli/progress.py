@@ -89,10 +89,11 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     applied, gradients, blocks = summary["applied"], summary["gradients"], summary.get("blocks", 1)
     whole = f"{applied} of {gradients} gradients"
     parts = f"{applied} of {gradients * blocks} parts of gradients, {blocks} each"
+    data = summary.get("evaluate_on", "held-out")
     rows = [
         ("outcome", _outcome(summary)),
-        ("accuracy", f"{_number(summary['accuracy'])} on held-out data"),
-        ("loss", f"{_number(summary['loss'])} in training, {_number(summary['evaluation_loss'])} held out"),
+        ("accuracy", f"{_number(summary['accuracy'])} on {data} data"),
+        ("loss", f"{_number(summary['loss'])} of the last commit, {_number(summary['evaluation_loss'])} on {data} data"),
         ("time", f"{summary['seconds']:.1f} s, {summary['updates_per_second']:.1f} updates per second"),
         ("updates", f"{summary['updates']} in {summary['commits']} commits of {whole if blocks == 1 else parts}"),
         ("staleness", f"mean {staleness['mean']:.2f}, at most {staleness['max']} versions"),

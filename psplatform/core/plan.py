@@ -62,9 +62,9 @@ class Stop:
     def reached(self, loss: float | None, accuracy: float | None) -> str | None:
         """Return in words which target this evaluation reached, or ``None``."""
         if self.target_accuracy is not None and accuracy is not None and accuracy >= self.target_accuracy:
-            return f"held-out accuracy {accuracy:.4f} >= {self.target_accuracy:g}"
+            return f"accuracy {accuracy:.4f} >= {self.target_accuracy:g}"
         if self.target_loss is not None and loss is not None and loss <= self.target_loss:
-            return f"held-out loss {loss:.4f} <= {self.target_loss:g}"
+            return f"loss {loss:.4f} <= {self.target_loss:g}"
         return None
 
 

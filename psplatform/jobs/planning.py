@@ -65,5 +65,6 @@ def description_of(job: Job, run: str, workload: str, workers: int, **known: Any
         "seed": job.seed,
         "batch_size": job.batch_size,
         "sampling": job.sampling,
+        "evaluate_on": job.evaluate_on,
         **known,
     }

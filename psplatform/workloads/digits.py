@@ -10,16 +10,32 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch.nn.functional import cross_entropy
 
+from psplatform.errors import ConfigurationError
 from psplatform.tasks.supervised import SupervisedTask
-from psplatform.workloads.networks import convolutional
+from psplatform.workloads.networks import convolutional, of_pixels
 
 _TEST_SHARE = 0.2
 _SPLIT_SEED = 0  # the same images are held out in every run, whatever its seed
 
 
-def make() -> SupervisedTask:
-    """Describe the task."""
-    model = partial(convolutional, channels=1, side=8, maximum=16, filters=(32, 64), hidden=128)
+_NETWORKS = {
+    "convolutional": partial(convolutional, channels=1, side=8, maximum=16, filters=(32, 64), hidden=128),
+    "perceptron": partial(of_pixels, side=8, maximum=16, hidden=32),
+}
+
+
+def make(*, network: str) -> SupervisedTask:
+    """Describe the task; `network` is ``convolutional``, or ``perceptron`` with 32 hidden units.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such network.
+    """
+    if network not in _NETWORKS:
+        text = f"The option network is {network!r}; choose from: {', '.join(_NETWORKS)}."
+        raise ConfigurationError(text, field="network")
+    model = _NETWORKS[network]
     return SupervisedTask(model=model, loss=cross_entropy, data=training_part, test=held_out_part)
 
 

@@ -1,4 +1,4 @@
-"""The two networks the workloads train."""
+"""The networks the workloads train."""
 
 from __future__ import annotations
 
@@ -55,3 +55,21 @@ def convolutional(*, channels: int, side: int, maximum: int, filters: tuple[int,
 def perceptron(*, dimension: int, hidden: int, classes: int) -> nn.Module:
     """Build a classifier of vectors ``[B, dimension]`` with one hidden layer."""
     return nn.Sequential(nn.Linear(dimension, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+
+class Scaled(nn.Module):
+    """Pixels of any dtype from 0 to `maximum` become float32 from 0 to 1."""
+
+    def __init__(self, maximum: int) -> None:
+        super().__init__()
+        self._maximum = maximum
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Return ``float32`` of the same shape."""
+        return pixels.float() / self._maximum
+
+
+def of_pixels(*, side: int, maximum: int, hidden: int) -> nn.Module:
+    """Build a classifier of images ``[B, 1, side, side]`` with one hidden layer."""
+    layers = perceptron(dimension=side * side, hidden=hidden, classes=_IMAGE_CLASSES)
+    return nn.Sequential(Scaled(maximum), nn.Flatten(), layers)

@@ -125,6 +125,7 @@ WORKLOADS: dict[str, Workload] = {
             name="digits",
             help="1797 handwritten digits of 8x8 pixels from scikit-learn, small convolutional network",
             module="psplatform.workloads.digits",
+            options=(Option("network", str, "convolutional, or perceptron with 32 hidden units", "convolutional"),),
             defaults={"lr": 0.02, "momentum": 0.8, "batch_size": 32, "epochs": 15, "target_accuracy": 0.97},
         ),
         Workload(

@@ -54,8 +54,8 @@ def test_counts_and_times_end_a_run_without_evaluations(given: dict[str, Any]) -
 
 def test_a_target_is_reached_at_its_very_value() -> None:
     assert Stop(target_loss=0.0).needs_evaluation
-    assert Stop(target_loss=0.5).reached(0.5, None) == "held-out loss 0.5000 <= 0.5"
-    assert Stop(target_accuracy=0.9).reached(None, 0.9) == "held-out accuracy 0.9000 >= 0.9"
+    assert Stop(target_loss=0.5).reached(0.5, None) == "loss 0.5000 <= 0.5"
+    assert Stop(target_accuracy=0.9).reached(None, 0.9) == "accuracy 0.9000 >= 0.9"
     assert Stop(target_accuracy=0.9, target_loss=0.1).reached(0.11, 0.89) is None
 
 

@@ -56,7 +56,8 @@ def test_listing_workloads_loads_neither_torch_nor_scikit_learn() -> None:
     ("workload", "options", "field", "message"),
     [
         ("mlp", {"sample": 3}, "sample", "no option of mlp called 'sample'; did you mean samples"),
-        ("digits", {"size": 3}, "size", "choose from: none"),
+        ("digits", {"size": 3}, "size", "choose from: network"),
+        ("digits", {"network": "deep"}, "network", "network is 'deep'; choose from: convolutional, perceptron"),
         ("mlp", {"samples": "many"}, "samples", "samples is 'many'; give it a value of type int of at least 10"),
         ("mlp", {"samples": 9}, "samples", "of at least 10"),
         ("mlp", {"samples": 20.5}, "samples", "of type int"),

@@ -104,7 +104,7 @@ def test_the_version_that_reached_the_target_is_the_one_that_is_kept(open_scene:
     assert scene.show().asked(Evaluate) == []
     assert scene.asked(SaveModel) == [SaveModel(1)]
     finish = scene.end().finish
-    assert (finish.outcome, finish.detail) == ("reached target", "held-out accuracy 0.9500 >= 0.9")
+    assert (finish.outcome, finish.detail) == ("reached target", "accuracy 0.9500 >= 0.9")
     (record,) = scene.logged("finished")
     assert (record["version"], record["loss"], record["accuracy"]) == (1, 0.2, 0.95)
 
@@ -115,7 +115,7 @@ def test_an_evaluation_under_way_when_the_run_ends_may_still_reach_the_target(op
     assert phase(scene) is Phase.DRAINING
     scene.handle(Evaluated(1, 0.4, None))
     assert scene.asked(SaveModel) == [SaveModel(1)]
-    assert scene.handle(ModelSaved(1))[-1] == Finish("reached target", "held-out loss 0.4000 <= 0.5")
+    assert scene.handle(ModelSaved(1))[-1] == Finish("reached target", "loss 0.4000 <= 0.5")
 
 
 def test_a_failed_run_does_not_become_a_success_by_a_late_evaluation(open_scene: Open) -> None:
