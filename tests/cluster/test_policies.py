@@ -30,9 +30,12 @@ def test_every_policy_learns(finish: Finish, log: Log, small: Fields, policy: st
     assert last["loss"] < first["loss"] - 0.1
 
 
-@pytest.mark.parametrize("policy", ["asp", "backup", "bsp", "ssp"])
-def test_digits_are_learned_under_every_policy(finish: Finish, policy: str) -> None:
-    """The bundled workload with its own settings reaches 97 % of the held-out digits, under stragglers."""
+@pytest.mark.parametrize("policy", ["bsp", "psp"])
+def test_digits_are_learned(finish: Finish, policy: str) -> None:
+    """The bundled workload with its own settings reaches 97 % of the held-out digits, under stragglers.
+
+    `psplatform bench digits` does the same under every policy.
+    """
     stop = ps.Stop(target_accuracy=0.97, epochs=45)
     fields = {"workload": "digits", "workers": 3, "shards": 2, "policy": policy, "torch_threads": 1}
     run = finish(**fields, stop=stop, evaluate_every=25, stragglers="slow:chance=0.1,factor=4")

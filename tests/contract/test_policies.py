@@ -16,7 +16,7 @@ from psplatform.core.policy import Policy
 from psplatform.errors import ConfigurationError
 from psplatform.policies.registry import describe_policies, make_policy, name_of, parameter_values, policy_names
 
-SEEDS = 40
+SEEDS = 24
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in policy_names()),
     ("asp", {"rate": "delay-adaptive"}),

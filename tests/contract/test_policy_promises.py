@@ -12,7 +12,7 @@ from psplatform.core.policy import Policy
 from psplatform.core.rates import delay_adaptive
 from psplatform.policies.registry import make_policy
 
-SEEDS = 40
+SEEDS = 24
 SYNCHRONOUS: list[tuple[str, dict[str, Any]]] = [
     ("bsp", {}),
     ("backup", {}),
