@@ -89,11 +89,11 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     applied, gradients, blocks = summary["applied"], summary["gradients"], summary.get("blocks", 1)
     whole = f"{applied} of {gradients} gradients"
     parts = f"{applied} of {gradients * blocks} parts of gradients, {blocks} each"
-    data = summary.get("evaluate_on", "held-out")
+    data, evaluated = summary.get("evaluate_on", "held-out"), _number(summary["evaluation_loss"])
     rows = [
         ("outcome", _outcome(summary)),
         ("accuracy", f"{_number(summary['accuracy'])} on {data} data"),
-        ("loss", f"{_number(summary['loss'])} of the last commit, {_number(summary['evaluation_loss'])} on {data} data"),
+        ("loss", f"{_number(summary['loss'])} of the last commit, {evaluated} on {data} data"),
         ("time", f"{summary['seconds']:.1f} s, {summary['updates_per_second']:.1f} updates per second"),
         ("updates", f"{summary['updates']} in {summary['commits']} commits of {whole if blocks == 1 else parts}"),
         ("staleness", f"mean {staleness['mean']:.2f}, at most {staleness['max']} versions"),

@@ -119,6 +119,8 @@ def _simulate_all(
                 if len(jobs) == 1:
                     raise
                 failures[name] = error
+    if not found:
+        raise next(iter(failures.values()))
     return found, failures
 
 
