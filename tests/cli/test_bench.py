@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from psplatform.bench import simulator, zipline
+from psplatform.bench import dbw, psp, simulator, zipline
 from psplatform.bench.simulator import Case
 
 Command = Callable[..., Result]
@@ -73,3 +73,29 @@ def test_people_get_a_table(psplatform: Command, what: str) -> None:
     assert "workers" in headings
     assert len(rows) == 3
     assert "…" not in result.stdout
+
+
+def test_dbw_is_compared_with_every_fixed_number_on_the_workload_and_the_seeds_that_are_asked_for(
+    psplatform: Command, last_json: Callable[[Result], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def run(workload: str, alpha: float, seed: int, policy: str, k: int | None = None) -> dbw.Outcome:
+        asked.append((workload, seed))
+        return dbw.Outcome(seconds=10.0 * (k or 2), reached=True, mean_k=k or 2)
+
+    monkeypatch.setattr(dbw, "run", run)
+    rows = last_json(psplatform("bench", "dbw", "--workload", "digits", "--seeds", "2", "--json"))["results"]
+    assert set(asked) == {("digits", 1), ("digits", 2)}
+    per_alpha = [(one["policy"], one["k"]) for one in rows if one["alpha"] == 1.0]
+    assert per_alpha == [("backup", k) for k in (1, 4, 8, 12, 16)] + [("dbw", None), ("b-dbw", None)]
+    assert {one["ratio_to_best_static"] for one in rows if one["policy"] == "dbw"} == {0.5}
+
+
+def test_psp_compares_its_settings_under_each_kind_of_delays(
+    psplatform: Command, last_json: Callable[[Result], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psp, "run", lambda setting, delays, iterations: (float(setting.push), iterations))
+    rows = last_json(psplatform("bench", "psp", "--json"))["results"]
+    assert {one["delays"] for one in rows} == {"none", "all servers", "one server"}
+    assert [one["ratio_to_sync"] for one in rows[:4]] == [1.0, 28 / 32, 28 / 32, 20 / 32]
