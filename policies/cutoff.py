@@ -73,7 +73,7 @@ class Cutoff(Policy):
     )
     c: int | None = parameter(None, minimum=1, help="gradients a round waits for; for predictor=static only")
     model: str | None = parameter(None, help="file of a fitted model; none: generative learns during the run")
-    samples: int = parameter(64, minimum=1, help="rounds that are drawn to predict one")
+    samples: int = parameter(64, minimum=1, maximum=100_000, help="rounds that are drawn to predict one")
     score: str = parameter(
         "ratio of means",
         choices=("ratio of means", "mean of ratios"),

@@ -17,7 +17,7 @@ from psplatform.policies.run_times.state_space import Shape
 
 FORMAT: Final = "psplatform run-time model"
 VERSION: Final = 1
-_REMEDY: Final = "fit a model with psplatform.policies.run_times.training.fit and name its file"
+_REMEDY: Final = "make one with `psplatform fit-cutoff TRACE.csv` and name its file"
 _SIZES: Final = ("workers", "state", "hidden", "window")
 # Far above any cluster, and small enough that a damaged number cannot ask for the whole memory.
 _LARGEST_SIZE: Final = 1_000_000

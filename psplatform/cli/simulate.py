@@ -58,8 +58,10 @@ def simulate(what: str, *, plot: str | None, as_json: bool, **given: Any) -> Non
     found, failures = _simulate_all(jobs, conditions, all_policies=given["policy"] == _ALL)
     if plot is not None:
         _draw(found, plot)
-    if len(jobs) > 1:
+    if len(jobs) > 1 or "," in (given["policy"] or ""):
         _show_comparison(found, failures, as_json=as_json)
+        if failures and given["policy"] != _ALL:
+            click.get_current_context().exit(1)
     else:
         _show_one(*found.values(), as_json=as_json)
 

@@ -15,11 +15,14 @@ import math
 import types
 import typing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from psplatform.errors import ConfigurationError
 
 _KEY = "psplatform.parameter"
+
+LARGEST: Final = 2**63 - 1
+"""Parameters are part of the event log, whose integers have 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,8 @@ class Parameter:
                 return None
             raise self._refusal(value)
         value = self._typed(value)
+        if self.kind is int and abs(value) > LARGEST:
+            raise ConfigurationError(f"{self.name} must be at most {LARGEST}, not {value!r}", field=self.name)
         if self.choices and value not in self.choices:
             raise self._refusal(value)
         if self.kind in (int, float) and not self._in_range(value):

@@ -55,6 +55,8 @@ class PullRule:
         return max(1, math.ceil(self.fraction * shards - 1e-9))
 
 
+_DRAWS: Final = 31  # stream of random numbers
+
 WHOLE: Final = PullRule()
 
 
@@ -82,17 +84,22 @@ class Pulling:
     rule: PullRule = WHOLE
     seed: int = 0
     _request: int = 0
-    _pulls: int = 0
     _open: dict[int, int] = field(default_factory=dict)
     _content: dict[int, Pulled] = field(default_factory=dict)
     _whole: bool = False
     _missing: int = 0
 
-    def begin(self, version: int) -> list[Pull]:
-        """Return the requests for `version` or newer; whatever was open before is void."""
+    def begin(self, version: int, gradient: tuple[int, int] = (0, 0)) -> list[Pull]:
+        """Return the requests for `version` or newer; whatever was open before is void.
+
+        Parameters
+        ----------
+        gradient
+            Slot and sequence of what it is for, on which alone and the seed it depends which shards are drawn.
+        """
         self._open.clear()
         self._whole = len(self._content) < self.shards
-        asked = self._asked()
+        asked = self._asked(gradient)
         self._missing = len(asked) if self._whole else min(len(asked), self.rule.count(self.shards))
         return [self._ask(shard, version) for shard in asked]
 
@@ -141,14 +148,14 @@ class Pulling:
         answers = [self._content[shard] for shard in range(self.shards)]
         return Label(tuple(one.version for one in answers), tuple(one.epoch for one in answers))
 
-    def _asked(self) -> list[int]:
-        self._pulls += 1
+    def _asked(self, gradient: tuple[int, int]) -> list[int]:
         everybody = range(self.shards)
         if self._whole or not self.rule.subset:
             return list(everybody)
-        from numpy.random import Generator, Philox  # noqa: PLC0415  whoever only asks for parameters needs no numpy
+        # Here, because whoever only asks for parameters needs no numpy.
+        from numpy.random import Generator, Philox, SeedSequence  # noqa: PLC0415
 
-        random = Generator(Philox(key=[self.seed, self._pulls]))
+        random = Generator(Philox(SeedSequence(self.seed, spawn_key=(_DRAWS, *gradient))))
         return sorted(random.permutation(self.shards)[: self.rule.count(self.shards)].tolist())
 
     def _ask(self, shard: int, version: int) -> Pull:

@@ -119,7 +119,7 @@ class WorkerSession:
         self._wait_s = self._now - self._since
         self._since = self._now
         self.activity = Activity.PULLING
-        return self._send_pulls(self._pulling.begin(release.version))
+        return self._send_pulls(self._pulling.begin(release.version, (self.slot, release.sequence)))
 
     def _send_pulls(self, pulls: list[msg.Pull]) -> list[Effect]:
         return [Send(Role.server(pull.shard), pull) for pull in pulls]

@@ -45,8 +45,10 @@ class Job(BaseModel):
     policy: Any = Field("bsp", description="name of a policy, or a Policy")
     policy_options: dict[str, Any] = Field(default_factory=dict, description="parameters of the policy")
 
-    workers: int | None = Field(None, ge=1, description="gradient workers to start with; none: all there are")
-    max_workers: int | None = Field(None, ge=1, description="most gradient workers; none: no limit")
+    workers: int | None = Field(
+        None, ge=1, le=1_000_000, description="gradient workers to start with; none: all there are"
+    )
+    max_workers: int | None = Field(None, ge=1, le=1_000_000, description="most gradient workers; none: no limit")
     shards: int = Field(1, ge=1, le=4096, description="parts the parameters are divided into")
     block_elements: int = Field(65536, ge=1, description="elements of a block")
     resources: dict[str, dict[str, float]] = Field(

@@ -12,6 +12,7 @@ from distributed import Client
 
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 from psplatform.jobs.job import Job
+from psplatform.policies import readiness
 from psplatform.replication.store import create_run, update_run
 from psplatform.runtime.calls import Peer, call
 from psplatform.runtime.coordinator_host import CoordinatorHost
@@ -71,7 +72,7 @@ def train(job: Job, client: Client | None = None, *, report: Report = lambda tex
     trial = try_task(prepared.pickled, job.optimizer, prepared.settings)
     report("starting a cluster on this machine")
     workers = job.workers or _EMBEDDED_WORKERS
-    prepared.policy.check(workers)
+    readiness.check(prepared.policy, workers)
     cluster, own = start_cluster(workers + job.shards)
     try:
         return _launch(prepared, own, report, on_close=partial(end_cluster, own, cluster), embedded=True, trial=trial)
@@ -114,7 +115,7 @@ def _launch(
         report("trying a first gradient")
         trial = client.sync(_try_on, client, prepared, placement)
     workers = len(placement.workers)
-    prepared.policy.check(workers)
+    readiness.check(prepared.policy, workers)
     program = program_of(prepared, trial, workers)
     with _new_store(client, program, placement, embedded=embedded):
         report("starting servers")

@@ -14,6 +14,7 @@ from psplatform.core.policy import Policy
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job
 from psplatform.jobs.planning import description_of, plan_of
+from psplatform.policies import readiness
 from psplatform.policies.registry import name_of, parameter_values, policy_of
 from psplatform.replication.store import require_free
 from psplatform.runtime.program import Program, pickle_task
@@ -52,9 +53,9 @@ def prepare(job: Job) -> Prepared:
     """
     job = with_defaults(job)
     policy = policy_of(job)
-    policy.load(_read_file)
+    readiness.load(policy, _read_file)
     if job.workers is not None:
-        policy.check(job.workers)
+        readiness.check(policy, job.workers)
     task, workload = task_of(job)
     parts: dict[str, Any] = {}
     if isinstance(task, SupervisedTask):

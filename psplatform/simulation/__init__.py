@@ -7,6 +7,7 @@ for byte.
 ===============  ==================================================================================
 ``conditions``   what a simulated cluster is like, in words and as values
 ``run_times``    how long each gradient takes: distributions, nodes that share their pace, traces
+``round_trips``  traces of whole round trips
 ``regimes``      slots that are slower for a while
 ``network``      network interfaces with rates that change, and what is sent through them
 ``world``        the durations of everything, made of these

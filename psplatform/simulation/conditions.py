@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from psplatform.errors import ConfigurationError
@@ -21,6 +22,7 @@ from psplatform.jobs.distributions import DISTRIBUTIONS, Constant
 from psplatform.jobs.stragglers import Stragglers
 from psplatform.simulation.network import Links
 from psplatform.simulation.regimes import Regime, Switching
+from psplatform.simulation.round_trips import with_transfers
 from psplatform.simulation.run_times import Correlated, Independent, Nodes, RunTimes, Slowed, Traced
 
 Read = Callable[[str], str]
@@ -75,6 +77,8 @@ class Conditions:
         # Stragglers with a target time say all there is to say, unless an own time is given beside them.
         targeted = stragglers is not None and (stragglers.distribution is not None or stragglers.trace is not None)
         own: RunTimes = Independent(Constant(0.0 if targeted else _OWN_S), seed)
+        if self.round_trip is not None and read is not None:
+            read = partial(_read_whole, read)
         if text is not None:
             own = parse_run_times(text, seed=seed, workers=workers, field=field, read=read)
         if stragglers is None:
@@ -83,6 +87,10 @@ class Conditions:
             with naming("stragglers"):
                 _require_all(len(stragglers.trace), workers)
         return Slowed(own, stragglers, seed)
+
+
+def _read_whole(read: Read, path: str) -> str:
+    return with_transfers(read(path), path)
 
 
 def parse_run_times(text: str, *, seed: int, workers: int, field: str, read: Read | None = None) -> RunTimes:

@@ -8,12 +8,14 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from psplatform.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from psplatform.tasks.supervised import SupervisedTask
+
+_LARGEST: Final = 1e9  # more samples or dimensions than a machine holds
 
 OptionValue = int | float | str
 
@@ -54,7 +56,7 @@ class Option:
         raise ValueError(value)
 
     def _in_range(self, number: float) -> bool:
-        return math.isfinite(number) and number >= self.minimum
+        return math.isfinite(number) and self.minimum <= number <= _LARGEST
 
     def _refused(self, value: object) -> ConfigurationError:
         limit = f" of at least {self.minimum:g}" if math.isfinite(self.minimum) else ""

@@ -106,10 +106,12 @@ SENTENCE = "the policy Asynchronous raised ZeroDivisionError in on_commit while 
 
 
 @pytest.mark.usefixtures("broken_asp")
-def test_a_policy_that_fails_is_named_with_its_error_beside_the_others(
-    simulated: Callable[..., dict[str, Any]], psplatform: Command
+def test_a_policy_that_was_named_and_fails_is_shown_beside_the_others_and_fails_the_command(
+    psplatform: Command,
 ) -> None:
-    results = simulated(*TIMES, "--policy", "asp,bsp")["results"]
+    failed = psplatform("simulate", *TIMES, "--policy", "asp,bsp", "--json")
+    assert failed.exit_code == 1
+    results = json.loads(failed.stdout.splitlines()[-1])["results"]
     assert [one["policy"] for one in results] == ["bsp", "asp"]
     assert results[0]["updates"] == 5
     assert results[1] == {"policy": "asp", "error": f"{SENTENCE}: by nought"}

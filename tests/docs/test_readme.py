@@ -13,6 +13,7 @@ import pytest
 
 from psplatform.jobs.stragglers import SlowServers, Stragglers
 from psplatform.policies.registry import describe_policies
+from psplatform.simulation.conditions import parse_network, parse_run_times
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -33,7 +34,7 @@ WHAT_IF = (
     "psplatform fit-cutoff times.csv --output model.npz",
     (
         "psplatform simulate digits --policy cutoff -o predictor=generative -o model=model.npz --workers 3 "
-        "--compute trace:times.csv"
+        "--round-trip trace:times.csv"
     ),
 )
 
@@ -50,10 +51,15 @@ def commands() -> list[str]:
     return [line.partition("  #")[0].strip() for line in lines]
 
 
+def column(heading: str, number: int) -> list[str]:
+    """Return what is set in code in a column of the table whose head begins so."""
+    table = README[README.index(f"| {heading} |") :].partition("\n\n")[0]
+    return [name for row in table.splitlines()[2:] for name in re.findall(r"`([^`]+)`", row.split("|")[number + 1])]
+
+
 def first_column(heading: str) -> list[str]:
     """Return what is set in code in the first column of the table whose head begins so."""
-    table = README[README.index(f"| {heading} |") :].partition("\n\n")[0]
-    return [name for row in table.splitlines()[2:] for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
+    return column(heading, 0)
 
 
 def last_json(printed: str) -> dict[str, Any]:
@@ -192,7 +198,7 @@ def test_the_job_file_shown_is_the_one_in_the_examples() -> None:
 
 def test_the_table_of_policies_is_complete() -> None:
     """Names and parameters, in the code's own spelling."""
-    rows = re.findall(r"^\| `([\w-]+)` \| [^|]+ \| ([^|]+) \|", README, flags=re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z][\w-]*)` \| [^|]+ \| ([^|]+) \|", README, flags=re.MULTILINE)
     shown = {name: re.findall(r"`(\w+)`", parameters) for name, parameters in rows}
     known = {one["name"]: [parameter["name"] for parameter in one["parameters"]] for one in describe_policies()}
     assert shown == known
@@ -201,6 +207,17 @@ def test_the_table_of_policies_is_complete() -> None:
 @pytest.mark.parametrize("clause", first_column("clause"))
 def test_every_clause_about_stragglers_is_understood(clause: str) -> None:
     Stragglers.parse(clause, read=lambda name: "slot,sequence,seconds\n0,0,0.1\n")
+
+
+@pytest.mark.parametrize("clause", [one for one in column("option", 1) if not one.startswith("nic")])
+def test_every_clause_about_a_modelled_cluster_is_understood(clause: str) -> None:
+    trace = "slot,sequence,seconds\n" + "".join(f"{slot},0,0.1\n" for slot in range(3))
+    kind = clause.partition(":")[0]
+    if kind in ("change", "hosts", "server"):
+        parse_network(f"nic:gbps=10,latency=0.0001;{clause}")
+        return
+    base = "constant:seconds=1;" if kind in ("slow", "factors", "regime") else ""
+    parse_run_times(base + clause, seed=0, workers=3, field="compute", read=lambda name: trace)
 
 
 def test_the_words_about_slow_servers_are_understood() -> None:

@@ -10,6 +10,7 @@ import pytest
 from psplatform.core.effects import Role
 from psplatform.core.messages import Pulled
 from psplatform.core.plan import Plan, Stop
+from psplatform.core.pulling import PullRule
 from psplatform.core.server import MOST_AHEAD
 from psplatform.jobs.optimizers import SGD
 from psplatform.jobs.schedules import Constant
@@ -178,3 +179,25 @@ def test_the_steps_of_momentum_have_the_rate_of_their_block(train: Any, assert_e
     rate = {"shards": 2, "workers": 1, "stop": Stop(updates=8), "optimizer": SGD(lr=0.15, momentum=0.9)}
     # The first worker alone is in time: the same gradients, at half the rate.
     assert_equal(partial.result, train(convolutional(), policy="bsp", **rate).run().result)
+
+
+def test_each_worker_draws_blocks_of_its_own() -> None:
+    """What is drawn depends on the slot and the gradient: the same block must not be stale for everybody at once."""
+    drawn: dict[str, list[int]] = {}
+
+    def deliver(_sender: Role, to: Role, message: Any) -> list[float]:
+        if isinstance(message, Pulled) and to.name.startswith("w"):
+            drawn.setdefault(to.name, []).append(message.shard)
+        return [0.0]
+
+    plan = Plan("psp", 3, 6, 40, 4, Stop(updates=12), Constant())
+    run = MemoryRun(plan, PartiallySynchronous(pull=0.5, subset=True), deliver=deliver)
+    for number in range(3):
+        run.join(f"w{number}")
+    run.run()
+    assert len({tuple(shards[6:]) for shards in drawn.values()}) == 3
+
+
+@pytest.mark.parametrize(("fraction", "shards", "count"), [(0.9, 32, 29), (0.75, 5, 4), (0.9, 30, 27), (0.1, 3, 1)])
+def test_a_share_of_the_blocks_is_rounded_up(fraction: float, shards: int, count: int) -> None:
+    assert PullRule(fraction).count(shards) == count

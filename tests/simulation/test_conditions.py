@@ -14,8 +14,9 @@ from psplatform.simulation.network import Links
 from psplatform.simulation.regimes import Regime, Switching
 from psplatform.simulation.run_times import Correlated, Independent, Nodes, RunTimes, Slowed, Traced
 
-TRACE = "slot,sequence,seconds\n0,0,0.1\n0,1,0.2\n1,0,0.3\n"
-FILES = {"t.csv": TRACE, "bad.csv": "slot,sequence,seconds\n0,0,1\n0,1,nan\n", "words.csv": "a,b\n"}
+TRACE = "slot,sequence,seconds,pull_s,push_s\n0,0,0.1,0,0\n0,1,0.2,0,0\n1,0,0.3,0,0\n"
+WRONG = "slot,sequence,seconds,pull_s,push_s\n0,0,1,0,0\n0,1,nan,0,0\n"
+FILES = {"t.csv": TRACE, "bad.csv": WRONG, "words.csv": "a,b\n"}
 
 
 def read(name: str) -> str:

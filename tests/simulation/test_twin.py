@@ -249,3 +249,12 @@ def test_programs_find_it_under_the_name_of_the_platform(small_job: SmallJob) ->
     assert ps.simulate is simulate
     assert ps.Conditions is Conditions
     assert {"simulate", "Conditions"} <= set(dir(ps))
+
+
+def test_a_cluster_may_be_so_slow_that_a_real_run_would_give_up() -> None:
+    """The limits that a run sets to silence do not apply where time is virtual."""
+    job = ps.Job(workload="mlp", options={"samples": 200}, workers=3, stop=ps.Stop(updates=2))
+    slow = simulate(job, Conditions(network="server:update=100", timing_only=True))
+    assert slow.virtual_seconds > 2 * 300
+    far = simulate(job, Conditions(network="nic:gbps=1,latency=500", timing_only=True))
+    assert far.view.updates == 2

@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable
-from typing import Any, TypeVar
+from numbers import Real
+from typing import Any, Final
 
+from psplatform.core.parameters import LARGEST
 from psplatform.core.policy import Answer, Committed, Fate, Gradient, Policy, Scope, Verdict, View, Worker
 from psplatform.core.reasons import Reason
 from psplatform.errors import UserCodeError
 
-_T = TypeVar("_T")
+_SHOWN: Final = 200  # characters
 
 
 class PolicyFailed(Exception):
@@ -42,53 +44,62 @@ class Asking:
 
     def admit(self, gradient: Gradient, view: View) -> Verdict:
         """Return the policy's verdict on a gradient."""
-        verdict = self._ask(self._policy.admit, _is_verdict, "a Verdict", gradient, view)
+        verdict: Verdict = self._ask("admit", _is_verdict, "a Verdict", gradient, view)
         if verdict.fate is Fate.HOLD and not self._per_block:
             # Its worker may be released and write the next gradient over it.
-            raise self._failed("returned HOLD from", self._policy.admit, "; only scope BLOCK may hold gradients", None)
+            raise self._failed("returned HOLD from", "admit", "; only scope BLOCK may hold gradients", None)
         return verdict
 
     def pool_ready(self, view: View) -> Answer:
         """Return whether the pool is committed now."""
-        return self._ask(self._policy.pool_ready, _is_answer, "an Answer", view)
+        answer: Answer = self._ask("pool_ready", _is_answer, "an Answer", view)
+        return answer
 
     def may_start(self, worker: Worker, view: View) -> Answer:
         """Return whether the worker may go on."""
-        return self._ask(self._policy.may_start, _is_answer, "an Answer", worker, view)
+        answer: Answer = self._ask("may_start", _is_answer, "an Answer", worker, view)
+        return answer
 
     def wanted(self, worker: Worker, view: View) -> int:
         """Return the version that the worker must pull."""
-        if self._per_block:
-            return self._ask(self._policy.wanted, _is_version, "a version", worker, view)
-        newest = view.version
-        wanted = f"a version, {newest} or newer"
-        return self._ask(self._policy.wanted, lambda one: _is_version(one) and one >= newest, wanted, worker, view)
+        least = 0 if self._per_block else view.version
+        text = f"a version, {least} or newer"
+        version: int = self._ask("wanted", lambda one: _is_version(one) and one >= least, text, worker, view)
+        return version
 
     def step_scale(self, commit: Committed, view: View) -> float:
         """Return the factor on the learning rate."""
-        return float(self._ask(self._policy.step_scale, _is_scale, "a finite number, 0 or more", commit, view))
+        return float(self._ask("step_scale", _is_scale, "a finite number, 0 or more", commit, view))
 
     def on_commit(self, commit: Committed, view: View) -> None:
         """Let the policy learn; one that has failed is left alone."""
         if not self._broken:
-            self._ask(self._policy.on_commit, lambda answer: True, "", commit, view)
+            self._ask("on_commit", lambda answer: True, "", commit, view)
 
-    def _ask(self, hook: Callable[..., _T], accepts: Callable[[Any], bool], wanted: str, *arguments: Any) -> _T:
+    def _ask(self, hook: str, accepts: Callable[[Any], bool], wanted: str, *arguments: Any) -> Any:
         try:
-            answer = hook(*arguments)
+            answer = getattr(self._policy, hook)(*arguments)
         except Exception as error:
             raise self._failed(f"raised {type(error).__name__} in", hook, f": {error}", error) from error
         if not accepts(answer):
-            raise self._failed(f"returned {answer!r} from", hook, f"; the hook must return {wanted}", None)
+            raise self._failed(f"returned {_shown(answer)} from", hook, f"; the hook must return {wanted}", None)
         return answer
 
-    def _failed(self, did: str, hook: Callable[..., Any], tail: str, error: Exception | None) -> PolicyFailed:
+    def _failed(self, did: str, hook: str, tail: str, error: Exception | None) -> PolicyFailed:
         self._broken = True
         name, event = type(self._policy).__name__, type(self.event).__name__
-        text = f"the policy {name} {did} {hook.__name__} while the coordinator was handling {event}{tail}"
+        text = f"the policy {name} {did} {hook} while the coordinator was handling {event}{tail}"
         kind = "nonsense" if error is None else type(error).__name__
         trace = "" if error is None else "".join(traceback.format_exception(error))
         return PolicyFailed(UserCodeError(text, kind=kind, user_traceback=trace))
+
+
+def _shown(answer: Any) -> str:
+    # Foreign, so it may be of any length, and Python refuses to print integers of more than 4300 digits.
+    try:
+        return repr(answer)[:_SHOWN]
+    except Exception:  # noqa: BLE001  the text of an error must not become another one
+        return f"a {type(answer).__name__}"
 
 
 def _is_verdict(answer: Any) -> bool:
@@ -104,7 +115,7 @@ def _is_answer(answer: Any) -> bool:
 
 
 def _is_version(answer: Any) -> bool:
-    return isinstance(answer, int) and not isinstance(answer, bool) and answer >= 0
+    return isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer <= LARGEST
 
 
 def _is_scale(answer: Any) -> bool:
@@ -112,5 +123,10 @@ def _is_scale(answer: Any) -> bool:
 
 
 def _is_number(answer: Any) -> bool:
-    # NumPy's floats are floats; a bool is a mistake.
-    return isinstance(answer, int | float) and not isinstance(answer, bool) and not math.isnan(answer)
+    # NumPy's numbers are real numbers too; a bool is a mistake, and so is what no float can hold.
+    if not isinstance(answer, Real) or isinstance(answer, bool):
+        return False
+    try:
+        return not math.isnan(answer)
+    except OverflowError:
+        return False

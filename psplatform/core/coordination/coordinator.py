@@ -13,7 +13,7 @@ from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.membership import Membership
 from psplatform.core.coordination.releases import Releases
 from psplatform.core.coordination.state import State
-from psplatform.core.effects import Effect, SetTimer
+from psplatform.core.effects import Effect
 from psplatform.core.events import (
     Begin,
     Evaluated,
@@ -91,7 +91,7 @@ class Coordinator:
         return self.state.take_effects()
 
     def _on_begin(self, event: Begin) -> None:
-        self.state.emit(SetTimer("absence", self.state.now + self.state.plan.absence_limit_s))
+        self.state.limit("absence", self.state.plan.absence_limit_s)
 
     def _on_timer(self, event: TimerFired) -> None:
         plan = self.state.plan

@@ -11,7 +11,7 @@ from enum import Enum
 
 from psplatform.core import reasons
 from psplatform.core.coordination.state import State
-from psplatform.core.effects import CancelTimer, Evaluate, Finish, Role, SaveModel, Send, SetTimer
+from psplatform.core.effects import CancelTimer, Evaluate, Finish, Role, SaveModel, Send
 from psplatform.core.events import Evaluated, EvaluationLost, ModelSaved
 from psplatform.core.messages import Stop
 from psplatform.core.reasons import Reason
@@ -152,7 +152,7 @@ class Ending:
             state.emit(Send(Role.member(member.name), Stop(state.term, detail)), CancelTimer(f"start:{member.name}"))
         for tag in ("absence", "seconds", *(lane.timer for lane in state.lanes)):
             state.emit(CancelTimer(tag))
-        state.emit(SetTimer("finish", state.now + state.plan.finish_limit_s))
+        state.limit("finish", state.plan.finish_limit_s)
 
     def advance(self) -> None:
         """Go on to the next phase if what this one waits for has come."""

@@ -85,7 +85,7 @@ class Membership:
         state.emit(Dismiss(name, reason), CancelTimer(f"start:{name}"))
         state.changes |= {Change.ROSTER, Change.MINIMUM_CLOCK}
         if not state.live and not self._ending.begun:
-            state.emit(SetTimer("absence", state.now + state.plan.absence_limit_s))
+            state.limit("absence", state.plan.absence_limit_s)
         self._admission.note_removed(member.slot)
 
     def _miss(self, member: Member, lost: Reason) -> None:

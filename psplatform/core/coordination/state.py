@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from psplatform.core.coordination.fates import Fates
 from psplatform.core.coordination.lanes import Lane
-from psplatform.core.effects import Effect, Log
+from psplatform.core.effects import Effect, Log, SetTimer
 from psplatform.core.epochs import Deck
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Change, Gradient, Policy, Scope
@@ -122,6 +123,11 @@ class State:
         """Return and forget the effects emitted since the last call."""
         effects, self._effects = self._effects, []
         return effects
+
+    def limit(self, tag: str, seconds: float) -> None:
+        """Set a timer in `seconds`, none where that is infinity."""
+        if seconds < math.inf:
+            self.emit(SetTimer(tag, self.now + seconds))
 
     def log(self, kind: str, **fields: Any) -> None:
         """Add a record to the event log."""

@@ -106,6 +106,8 @@ NONSENSE = [
     ("step_scale", float("nan"), "a finite number, 0 or more"),
     ("step_scale", -0.5, "a finite number, 0 or more"),
     ("step_scale", None, "a finite number, 0 or more"),
+    ("step_scale", 10**400, "a finite number, 0 or more"),
+    ("wanted", 2**70, "a version, 0 or newer"),
 ]
 
 
@@ -116,7 +118,7 @@ def test_a_hook_that_returns_nonsense_ends_the_run_and_says_what_was_wanted(
     scene = open_scene(Odd(hook, lambda: answer)).join("a")
     if scene.failure is None:
         scene.announce("a")
-    assert f"the policy Odd returned {answer!r} from {hook} " in scene.failure.args[0]
+    assert f"the policy Odd returned {repr(answer)[:200]} from {hook} " in scene.failure.args[0]
     assert scene.failure.args[0].endswith(f"; the hook must return {wanted}")
     assert scene.end().finish.outcome == "failed"
 

@@ -37,7 +37,7 @@ def test_its_arrays_are_plain(small: FittedModel) -> None:
 @pytest.mark.parametrize("content", [b"", b"not a model", b"PK\x03\x04 cut off", b"\x93NUMPY"])
 def test_other_bytes_are_refused_with_the_remedy(content: bytes) -> None:
     with pytest.raises(
-        ConfigurationError, match="model m.npz is no file of a run-time model .*; fit a model"
+        ConfigurationError, match="model m.npz is no file of a run-time model .*; make one with"
     ) as caught:
         FittedModel.from_bytes(content, name="model m.npz")
     assert caught.value.field == "model"
