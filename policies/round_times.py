@@ -35,7 +35,8 @@ def monotone_table(means: Table, counts: Table, forces: Table | None = None) -> 
         ``float64[n, n]``: mean and number c of the samples of each cell.  Cells without samples are left out, which
         keeps all constraints between the others as long as every row has samples in its first cells or in none.
     forces
-        The second value returned for an earlier table: where to start, which changes the effort and, once it has converged, not the result.
+        The second value returned for an earlier table: where to start, which changes the effort and, once the search
+        has converged, not the result.
 
     Returns
     -------
