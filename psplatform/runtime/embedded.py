@@ -22,8 +22,9 @@ def start_cluster(processes: int) -> tuple[LocalCluster, Client]:
             dashboard_address="127.0.0.1:0",
             scheduler_kwargs={"dashboard": False},
             host="127.0.0.1",
-            # Processes that need long to end are killed, which is what is wanted here and no news to the user.
-            silence_logs=logging.ERROR,
+            # No news to the user: a process that needs long to end is killed, as is wanted here, and one that
+            # reports to the scheduler while the cluster ends says at length that it cannot.
+            silence_logs=logging.CRITICAL,
         )
     return cluster, Client(cluster, set_as_default=False, direct_to_workers=True)
 
