@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from typing import Any
 
+from psplatform.core.coordination.asking import raised_in
 from psplatform.core.policy import Policy, Traits
 from psplatform.errors import PsplatformError, UserCodeError
 
@@ -43,7 +43,4 @@ def _ask(policy: Policy, hook: str, question: Callable[[], Any]) -> Any:
     except PsplatformError:
         raise
     except Exception as error:
-        name, kind = type(policy).__name__, type(error).__name__
-        text = f"the policy {name} raised {kind} in {hook} before anything was started: {error}"
-        trace = "".join(traceback.format_exception(error))
-        raise UserCodeError(text, kind=kind, user_traceback=trace) from error
+        raise raised_in(policy, hook, "before anything was started", error) from error

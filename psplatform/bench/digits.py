@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
+from psplatform.bench.trained import train_to_the_end
 from psplatform.core.plan import Stop
 from psplatform.jobs.job import Job
 from psplatform.jobs.stragglers import Stragglers
 from psplatform.policies.registry import policy_names
-from psplatform.runtime.launch import train
 
 Row = dict[str, Any]
 
@@ -44,23 +42,17 @@ def measure(report: Callable[[Row], None] | None = None) -> list[Row]:
 
 
 def _trained(policy: str) -> Row:
-    with tempfile.TemporaryDirectory() as folder:
-        job = Job(
-            workload="digits",
-            policy=policy,
-            workers=WORKERS,
-            shards=SHARDS,
-            stragglers=Stragglers.parse(STRAGGLERS),
-            stop=Stop(target_accuracy=_TARGET, epochs=_EPOCHS),
-            evaluate_every=10,
-            torch_threads=1,
-            store=str(Path(folder) / "run.zarr"),
-        )
-        run = train(job)
-        try:
-            summary = run.wait(_LIMIT_S)
-        finally:
-            run.close()
+    job = Job(
+        workload="digits",
+        policy=policy,
+        workers=WORKERS,
+        shards=SHARDS,
+        stragglers=Stragglers.parse(STRAGGLERS),
+        stop=Stop(target_accuracy=_TARGET, epochs=_EPOCHS),
+        evaluate_every=10,
+        torch_threads=1,
+    )
+    summary = train_to_the_end(job, _LIMIT_S)
     figures = {"staleness": summary["staleness"]["mean"], "dropped": summary["dropped"]["total"]}
     same = ("outcome", "accuracy", "seconds", "updates", "gradients", "waiting_fraction")
     return {**{name: summary[name] for name in same}, **figures}

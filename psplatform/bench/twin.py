@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
+from psplatform.bench.trained import train_to_the_end
 from psplatform.core.plan import Stop
 from psplatform.jobs.job import Job
 from psplatform.jobs.stragglers import Stragglers
-from psplatform.runtime.launch import train
 from psplatform.simulation.conditions import Conditions
 from psplatform.simulation.twin import simulate
 
@@ -63,12 +61,7 @@ def _job(policy: str, options: dict[str, Any], seed: int) -> Job:
 
 def _both(job: Job) -> Row:
     twin = simulate(job, Conditions())
-    with tempfile.TemporaryDirectory() as folder:
-        run = train(job.model_copy(update={"store": str(Path(folder) / "run.zarr")}))
-        try:
-            real = run.wait(_LIMIT_S)
-        finally:
-            run.close()
+    real = train_to_the_end(job, _LIMIT_S)
     return {
         "simulated_seconds": twin.virtual_seconds,
         "real_seconds": real["seconds"],

@@ -21,6 +21,7 @@ from psplatform.runtime.program import Program, pickle_task
 from psplatform.runtime.trial import Trial
 from psplatform.tasks.seam import Task
 from psplatform.tasks.supervised import SupervisedTask, build_module
+from psplatform.workloads.files import read_file
 from psplatform.workloads.subject import task_of, with_defaults
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def prepare(job: Job) -> Prepared:
     """
     job = with_defaults(job)
     policy = policy_of(job)
-    readiness.load(policy, _read_file)
+    readiness.load(policy, read_file)
     if job.workers is not None:
         readiness.check(policy, job.workers)
     task, workload = task_of(job)
@@ -69,13 +70,6 @@ def prepare(job: Job) -> Prepared:
     require_free(store)
     settings = {name: getattr(job, name) for name in _TRIAL_SETTINGS}
     return Prepared(job, policy, task, pickled, run, store, workload, settings)
-
-
-def _read_file(path: str) -> bytes:
-    try:
-        return Path(path).expanduser().read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error}; name a file that is there", field="policy") from error
 
 
 def _absolute(store: str) -> str:

@@ -28,6 +28,7 @@ from psplatform.tasks.foreign import user_code
 from psplatform.tasks.layouts import require_trainable
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import size_bytes
+from psplatform.workloads.files import read_file
 from psplatform.workloads.subject import task_of, with_defaults
 
 WORKERS: Final = 8
@@ -66,7 +67,7 @@ def prepare(job: Job, conditions: Conditions | None = None) -> Prepared:
     links, update_s = parse_network(conditions.network) if conditions.network is not None else (None, 0.0)
     run_times = conditions.run_times(seed=job.seed, workers=workers, stragglers=job.stragglers, read=_read_text)
     policy = copy.deepcopy(policy_of(job))
-    readiness.load(policy, _read_bytes)
+    readiness.load(policy, read_file)
     readiness.foresee(policy, lambda slot, sequence: seconds_of(run_times, slot, sequence))
     readiness.check(policy, workers)
     return Prepared(job, workers, policy, run_times, links, update_s, timing_only=conditions.timing_only)
@@ -153,10 +154,3 @@ def _open(job: Job, policy: Policy, *, timing_only: bool) -> _Subject:
 
 def _read_text(path: str) -> str:
     return Path(path).expanduser().read_text()
-
-
-def _read_bytes(path: str) -> bytes:
-    try:
-        return Path(path).expanduser().read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error}; name a file that is there", field="policy") from error

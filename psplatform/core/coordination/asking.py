@@ -47,7 +47,7 @@ class Asking:
         verdict: Verdict = self._ask("admit", _is_verdict, "a Verdict", gradient, view)
         if verdict.fate is Fate.HOLD and not self._per_block:
             # Its worker may be released and write the next gradient over it.
-            raise self._failed("returned HOLD from", "admit", "; only scope BLOCK may hold gradients", None)
+            raise self._failed("returned HOLD from admit", "only scope BLOCK may hold gradients")
         return verdict
 
     def pool_ready(self, view: View) -> Answer:
@@ -80,18 +80,27 @@ class Asking:
         try:
             answer = getattr(self._policy, hook)(*arguments)
         except Exception as error:
-            raise self._failed(f"raised {type(error).__name__} in", hook, f": {error}", error) from error
+            self._broken = True
+            raise PolicyFailed(raised_in(self._policy, hook, self._when, error)) from error
         if not accepts(answer):
-            raise self._failed(f"returned {_shown(answer)} from", hook, f"; the hook must return {wanted}", None)
+            raise self._failed(f"returned {_shown(answer)} from {hook}", f"the hook must return {wanted}")
         return answer
 
-    def _failed(self, did: str, hook: str, tail: str, error: Exception | None) -> PolicyFailed:
+    @property
+    def _when(self) -> str:
+        return f"while the coordinator was handling {type(self.event).__name__}"
+
+    def _failed(self, did: str, remedy: str) -> PolicyFailed:
         self._broken = True
-        name, event = type(self._policy).__name__, type(self.event).__name__
-        text = f"the policy {name} {did} {hook} while the coordinator was handling {event}{tail}"
-        kind = "nonsense" if error is None else type(error).__name__
-        trace = "" if error is None else "".join(traceback.format_exception(error))
-        return PolicyFailed(UserCodeError(text, kind=kind, user_traceback=trace))
+        text = f"the policy {type(self._policy).__name__} {did} {self._when}; {remedy}"
+        return PolicyFailed(UserCodeError(text, kind="nonsense", user_traceback=""))
+
+
+def raised_in(policy: Policy, hook: str, when: str, error: Exception) -> UserCodeError:
+    """Return the error that says what a policy raised in a hook, and when."""
+    kind = type(error).__name__
+    text = f"the policy {type(policy).__name__} raised {kind} in {hook} {when}: {error}"
+    return UserCodeError(text, kind=kind, user_traceback="".join(traceback.format_exception(error)))
 
 
 def _shown(answer: Any) -> str:

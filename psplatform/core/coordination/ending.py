@@ -97,8 +97,8 @@ class Ending:
         """End the run because the user's evaluation raises; the model is saved without another try."""
         self._in_flight = False
         self._evaluates = False
-        if self.begun and self._failure is None:
-            self._outcome, self._detail, self._failure = "failed", str(failure.args[0]), failure
+        if self.begun:
+            self._blame(failure)
         if self.phase is Phase.EVALUATING:
             self._evaluate()
         elif self.begun:
@@ -111,8 +111,7 @@ class Ending:
         if not self.begun:
             self.fail(failure)
             return
-        if self._failure is None:
-            self._outcome, self._detail, self._failure = "failed", str(failure.args[0]), failure
+        self._blame(failure)
         self.advance()
 
     # --- the end ---
@@ -126,11 +125,15 @@ class Ending:
         if self.phase is Phase.OVER:
             return
         self._enter_draining("failed", str(failure.args[0]), failure)
+        if self._failure is not None and self._failure is not failure:
+            self._state.log("note", text=str(failure.args[0]))
+        self._blame(failure)
+        self._finish()
+
+    def _blame(self, failure: PsplatformError) -> None:
+        """Let the run have failed because of `failure`; the first one stands."""
         if self._failure is None:
             self._outcome, self._detail, self._failure = "failed", str(failure.args[0]), failure
-        elif self._failure is not failure:
-            self._state.log("note", text=str(failure.args[0]))
-        self._finish()
 
     def begin(self, outcome: str, detail: str, failure: PsplatformError | None = None) -> None:
         """End the run in good order: drain, evaluate, save.  The first reason given stands."""
