@@ -13,12 +13,15 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from psplatform.core.plan import Stop
+    from psplatform.jobs.checkpoints import Checkpoints
     from psplatform.jobs.job import Job
     from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, Additive, Group, RMSProp
+    from psplatform.jobs.replication import Bounded, Chain, NoReplication
     from psplatform.jobs.schedules import Constant, Cosine, StepDecay
     from psplatform.jobs.stragglers import SlowServers, Stragglers
     from psplatform.policies.registry import make_policy
     from psplatform.runtime.launch import train
+    from psplatform.runtime.recovery import recover
     from psplatform.runtime.run import Run, attach
     from psplatform.simulation.conditions import Conditions
     from psplatform.simulation.twin import simulate
@@ -28,12 +31,16 @@ _HOMES = {
     "AdaGrad": "psplatform.jobs.optimizers",
     "Adam": "psplatform.jobs.optimizers",
     "Additive": "psplatform.jobs.optimizers",
+    "Bounded": "psplatform.jobs.replication",
+    "Chain": "psplatform.jobs.replication",
+    "Checkpoints": "psplatform.jobs.checkpoints",
     "Conditions": "psplatform.simulation.conditions",
     "Constant": "psplatform.jobs.schedules",
     "Cosine": "psplatform.jobs.schedules",
     "Evaluation": "psplatform.tasks.seam",
     "Group": "psplatform.jobs.optimizers",
     "Job": "psplatform.jobs.job",
+    "NoReplication": "psplatform.jobs.replication",
     "RMSProp": "psplatform.jobs.optimizers",
     "Run": "psplatform.runtime.run",
     "SGD": "psplatform.jobs.optimizers",
@@ -45,6 +52,7 @@ _HOMES = {
     "Update": "psplatform.tasks.seam",
     "attach": "psplatform.runtime.run",
     "make_policy": "psplatform.policies.registry",
+    "recover": "psplatform.runtime.recovery",
     "simulate": "psplatform.simulation.twin",
     "train": "psplatform.runtime.launch",
 }
@@ -54,12 +62,16 @@ __all__ = [
     "AdaGrad",
     "Adam",
     "Additive",
+    "Bounded",
+    "Chain",
+    "Checkpoints",
     "Conditions",
     "Constant",
     "Cosine",
     "Evaluation",
     "Group",
     "Job",
+    "NoReplication",
     "RMSProp",
     "Run",
     "SlowServers",
@@ -71,6 +83,7 @@ __all__ = [
     "__version__",
     "attach",
     "make_policy",
+    "recover",
     "simulate",
     "train",
 ]

@@ -5,6 +5,7 @@
     PsplatformError
     ├── ConfigurationError     mend the job, the call or the environment, then start again
     │   └── StoreError         mend or change the place where the run persists
+    │       └── CheckpointError    go back to an earlier checkpoint
     ├── ClusterError           processes were lost or stayed silent; the store keeps what was reached
     ├── UserCodeError          the model, loss, data or task raised; carries its traceback
     ├── DivergedError          training produced no finite gradient any more
@@ -61,6 +62,23 @@ class StoreError(ConfigurationError):
     def __init__(self, message: str, *, store: str) -> None:
         super().__init__(message, field="store")
         self.store = store
+
+
+class CheckpointError(StoreError):
+    """A checkpoint is damaged or not complete.
+
+    Attributes
+    ----------
+    number
+        The checkpoint's number.
+    previous
+        Number of the last complete checkpoint before it, or ``None`` where there is none.
+    """
+
+    def __init__(self, message: str, *, store: str, number: int, previous: int | None) -> None:
+        super().__init__(message, store=store)
+        self.number = number
+        self.previous = previous
 
 
 class ClusterError(PsplatformError):

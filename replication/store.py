@@ -68,6 +68,14 @@ def require_free(store: str) -> None:
             raise StoreError(text, store=store)
 
 
+def reopen_run(store: str, description: Mapping[str, Any]) -> None:
+    """Describe the run of a store anew: it goes on."""
+    with _named_failure(store, "write to"):
+        root = zarr.open_group(store, mode="r+")
+        _described(store, root)
+        root.attrs[_KEY] = {"format": _FORMAT, **description}
+
+
 def update_run(store: str, **changes: Any) -> None:
     """Change parts of the store's description of its run."""
     with _named_failure(store, "write to"):

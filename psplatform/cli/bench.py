@@ -12,6 +12,8 @@ from rich.table import Table
 
 from psplatform.cli.progress import ProgressLine
 
+Row = dict[str, Any]
+
 _LARGE = 1000.0
 """Numbers from here on are shown without digits after the point, and not in powers of ten."""
 
@@ -82,12 +84,83 @@ def psp(*, as_json: bool) -> None:
     _run(measure, as_json=as_json)
 
 
-def _run(measure: Callable[[Callable[[dict[str, Any]], None]], list[dict[str, Any]]], *, as_json: bool) -> None:
+@bench.command()
+@click.option("--parameters", type=click.IntRange(min=1), default=25_000_000, help="float32 parameters. [25 million]")
+@click.option("--kills", type=click.IntRange(min=0), default=20, help="SIGKILLs of all configurations together. [20]")
+@click.option("--stops", type=click.IntRange(min=0), default=1, help="SIGSTOPs of each configuration. [1]")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the moments of the signals. [0]")
+@_json_option
+def failover(*, parameters: int, kills: int, stops: int, seed: int, as_json: bool) -> None:
+    """Kill and stop servers of real runs, and time how soon a replica goes on; check what is lost.
+
+    Ends with exit code 1 if a state was not the replica's, or more was lost than was promised.
+    """
+    from psplatform.bench.failover import measure  # noqa: PLC0415  brings Dask and torch
+
+    found = _measured(
+        lambda report: measure(report, parameters=parameters, kills=kills, stops=stops, seed=seed), as_json=as_json
+    )
+    if found["violations"]:
+        raise click.exceptions.Exit(1)
+
+
+@bench.command()
+@click.option("--parameters", type=click.IntRange(min=1), default=10_000_000, help="float32 parameters. [10 million]")
+@click.option("--pairs", type=click.IntRange(min=1), default=10, help="Runs with and without, of each claim. [10]")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=8.0, help="Of each run. [8]")
+@click.option("--gradient-ms", type=click.FloatRange(min=0.1), default=100.0, help="Of each gradient. [100]")
+@click.option("--checkpoint-s", type=click.FloatRange(min=0.1), default=10.0, help="Between checkpoints. [10]")
+@click.option(
+    "--effort",
+    type=click.Choice(["compute", "sleep"]),
+    default="compute",
+    help="Whether gradients are computed, or wait, which leaves cores to servers. [compute]",
+)
+@_json_option
+def replication(
+    *, parameters: int, pairs: int, seconds: float, gradient_ms: float, checkpoint_s: float, effort: Any, as_json: bool
+) -> None:
+    """Compare updates per second and bytes under every mode of replication, and with checkpoints."""
+    from psplatform.bench.replication import measure  # noqa: PLC0415  brings Dask and torch
+
+    _measured(
+        lambda report: measure(
+            report,
+            parameters=parameters,
+            pairs=pairs,
+            seconds=seconds,
+            gradient_s=gradient_ms / 1000,
+            effort=effort,
+            checkpoint_s=checkpoint_s,
+        ),
+        as_json=as_json,
+    )
+
+
+def _measured(measure: Callable[[Callable[[Row], None]], Row], *, as_json: bool) -> Row:
+    """Show a whole object: as it is, or its rows as a table and the rest as lines."""
+    with ProgressLine() as line:
+        found = measure(lambda row: line.say(", ".join(f"{name} {_text(value)}" for name, value in row.items())))
+    if as_json:
+        click.echo(json.dumps(found))
+        return found
+    _show_rows(found.get("rows") or found.get("results") or [])
+    for name, value in found.items():
+        if name not in ("rows", "results"):
+            click.echo(f"{name}: {json.dumps(value)}")
+    return found
+
+
+def _run(measure: Callable[[Callable[[Row], None]], list[Row]], *, as_json: bool) -> None:
     with ProgressLine() as line:
         rows = measure(lambda row: line.say(", ".join(f"{name} {_text(value)}" for name, value in row.items())))
     if as_json:
         click.echo(json.dumps({"results": rows}))
         return
+    _show_rows(rows)
+
+
+def _show_rows(rows: list[Row]) -> None:
     headings = list(dict.fromkeys(name for row in rows for name in row))
     table = Table(*headings, box=None, padding=(0, 1, 0, 0))
     for row in rows:

@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from typing import Any
+
 import click
 
-from psplatform.cli.train import job_fields, run_job
+from psplatform.cli.progress import ProgressLine
+from psplatform.cli.train import job_fields
 
 _JOB = {
     "policy": "backup",
     "policy_options": ("k=2",),
     "workers": 3,
+    "max_workers": 3,
     "shards": 2,
     "stragglers": "shifted-exponential:shift=0.02,mean=0.04;slow:chance=0.1,factor=5",
     "evaluate_every": 25,
+    "target_accuracy": 0.97,
+    "epochs": 12.0,
 }
+
+_KILL_AT = 40
+"""Updates after which a server is killed: training has begun to learn, and is far from its end."""
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
 def demo(*, as_json: bool) -> None:
-    """Learn handwritten digits on this machine: 3 workers, 2 shards, 1 backup worker, and stragglers."""
+    """Learn handwritten digits on this machine, through the death of a server.
+
+    3 workers, 2 shards with a replica each, 1 backup worker, and stragglers; the process of the first server, and of
+    the coordinator, is killed with SIGKILL on the way.
+    """
     if not as_json:
         click.echo("3 workers compute gradients, 2 servers apply the fastest 2 of each round; stragglers are injected.")
-    run_job(job_fields("digits", _JOB), None, as_json=as_json)
+        click.echo(f"After {_KILL_AT} updates the process of server 0 and of the coordinator is killed with SIGKILL.")
+    # Loaded here, because it takes seconds.
+    from psplatform.cli.follow import follow  # noqa: PLC0415
+    from psplatform.jobs.job import Job  # noqa: PLC0415
+    from psplatform.runtime.launch import train  # noqa: PLC0415
+
+    job = Job(**job_fields("digits", _JOB))
+    with ProgressLine() as line:
+        line.say("loading")
+        run = train(job, report=line.say)
+        killed: list[int] = []
+
+        def kill_once(summary: dict[str, Any]) -> None:
+            if not killed and (summary.get("updates") or 0) >= _KILL_AT:
+                killed.append(run.process_of("server-0"))
+                os.kill(killed[0], signal.SIGKILL)
+
+        try:
+            follow(run, line, as_json=as_json, on_progress=kill_once)
+        finally:
+            run.close()

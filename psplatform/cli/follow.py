@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,8 +16,17 @@ if TYPE_CHECKING:
     from psplatform.runtime.run import Run
 
 
-def follow(run: Run, line: ProgressLine, *, as_json: bool, stop_on_interrupt: bool = True) -> None:
+def follow(
+    run: Run,
+    line: ProgressLine,
+    *,
+    as_json: bool,
+    stop_on_interrupt: bool = True,
+    on_progress: Callable[[dict[str, Any]], None] = lambda summary: None,
+) -> None:
     """Show the run until it is over, then its summary.
+
+    `on_progress` is called with the summary so far, a few times per second.
 
     The first Ctrl-C stops the run and the second leaves it, or, without `stop_on_interrupt`, the first leaves it.
 
@@ -27,7 +37,7 @@ def follow(run: Run, line: ProgressLine, *, as_json: bool, stop_on_interrupt: bo
     """
     failure: PsplatformError | None = None
     try:
-        _wait(run, line, stop_on_interrupt=stop_on_interrupt)
+        _wait(run, line, on_progress, stop_on_interrupt=stop_on_interrupt)
     except PsplatformError as error:
         failure = error
     line.__exit__()
@@ -36,17 +46,25 @@ def follow(run: Run, line: ProgressLine, *, as_json: bool, stop_on_interrupt: bo
         raise failure
 
 
-def show(summary: dict[str, Any], *, as_json: bool, failure: PsplatformError | None = None) -> None:
-    """Print a summary, for people or as one JSON object."""
+def show(
+    summary: dict[str, Any], *, as_json: bool, failure: PsplatformError | None = None, details: bool = False
+) -> None:
+    """Print a summary, for people, with or without single checkpoints, or as one JSON object."""
     if as_json:
         click.echo(json.dumps({**summary, **({"error": str(failure)} if failure else {})}))
     elif "run" in summary:
-        Console(highlight=False).print(closing(summary))
+        Console(highlight=False).print(closing(summary, details=details))
 
 
-def _wait(run: Run, line: ProgressLine, *, stop_on_interrupt: bool) -> None:
+def _wait(
+    run: Run, line: ProgressLine, on_progress: Callable[[dict[str, Any]], None], *, stop_on_interrupt: bool
+) -> None:
+    def progress(summary: dict[str, Any]) -> None:
+        line.summary(summary)
+        on_progress(summary)
+
     try:
-        run.wait(progress=line.summary)
+        run.wait(progress=progress)
     except KeyboardInterrupt:
         if not stop_on_interrupt:
             return

@@ -19,6 +19,7 @@ _COMMANDS = {
     "demo": "psplatform.cli.demo:demo",
     "fit-cutoff": "psplatform.cli.fit_cutoff:fit_cutoff",
     "policies": "psplatform.cli.policies:policies",
+    "recover": "psplatform.cli.recover:recover",
     "runs": "psplatform.cli.runs:runs",
     "simulate": "psplatform.cli.simulate:simulate",
     "trace": "psplatform.cli.trace:trace",

@@ -11,6 +11,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from psplatform.cli.protection import protection_rows, unprotected
+
+_TOLD: Final = ("promoted", "checkpoint", "copy")
+"""Kinds of incidents that get a line of their own at once; the others wait for the closing summary."""
+
 _PLAIN_EVERY_S: Final = 2.0
 """Between two lines where standard error is no terminal."""
 
@@ -23,6 +28,7 @@ class ProgressLine:
         self._live: Live | None = None
         self._began = time.monotonic()
         self._last = 0.0
+        self._told: set[tuple[float, str]] = set()
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -43,8 +49,20 @@ class ProgressLine:
         self._show(text, always=False)
 
     def summary(self, summary: dict[str, Any]) -> None:
-        """Show how the run stands."""
+        """Show how the run stands, and, once each, what went wrong with servers, replicas and checkpoints."""
+        incidents = {(one["at"], one["text"]): one for one in summary["incidents"] if one["kind"] in _TOLD}
+        for key, one in incidents.items():
+            if key not in self._told:
+                self._tell(f"{one['at']:5.1f} s into the run: {one['text']}")
+        self._told = set(incidents)  # no longer than the summary's own list, however long the run
         self._show(one_line(summary), always=False)
+
+    def _tell(self, text: str) -> None:
+        if self._live is not None:
+            self._console.print(text, markup=False)
+        else:
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
 
     def _show(self, text: str, *, always: bool) -> None:
         text = f"{time.monotonic() - self._began:5.1f} s  {text}"
@@ -70,20 +88,22 @@ def one_line(summary: dict[str, Any]) -> str:
     ]
     if summary["dropped"]["total"]:
         parts.append(f"dropped {summary['dropped']['total']}")
+    if bare := unprotected(summary):
+        parts.append(f"unprotected {bare}")
     return "  ".join(parts)
 
 
-def closing(summary: dict[str, Any]) -> Table:
-    """Return the closing summary as a table."""
+def closing(summary: dict[str, Any], *, details: bool = False) -> Table:
+    """Return the closing summary as a table, with or without single checkpoints."""
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column()
-    for name, text in _rows(summary):
-        table.add_row(name, text)
+    for name, text in _rows(summary, details=details):
+        table.add_row(name, Text(text))
     return table
 
 
-def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+def _rows(summary: dict[str, Any], *, details: bool) -> list[tuple[str, str]]:
     drops = ", ".join(f"{count} {reason}" for reason, count in summary["dropped"]["by_reason"].items())
     staleness = summary["staleness"]
     applied, gradients, blocks = summary["applied"], summary["gradients"], summary.get("blocks", 1)
@@ -101,10 +121,12 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("waiting", f"{summary['waiting_fraction']:.0%} of the workers' time"),
         ("policy", f"{summary['policy']} {summary['policy_parameters'] or ''}".strip()),
         ("run", f"{summary['run']}: {summary['workers']} workers, {summary['shards']} shards"),
+        *protection_rows(summary, details=details),
         ("store", str(summary["store"])),
     ]
-    rows += [("incident", f"{one['at']:.1f} s: {one['text']}") for one in summary["incidents"][-5:]]
-    return rows
+    # Failovers have rows of their own.
+    incidents = [one for one in summary["incidents"] if one["kind"] != "promoted"]
+    return rows + [("incident", f"{one['at']:.1f} s: {one['text']}") for one in incidents[-5:]]
 
 
 def _outcome(summary: dict[str, Any]) -> str:

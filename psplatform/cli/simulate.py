@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from psplatform.cli.faults import fuzz_options, run_faults
 from psplatform.cli.progress import ProgressLine, closing
 from psplatform.cli.train import job_fields, job_options
 from psplatform.errors import ConfigurationError, PsplatformError
@@ -35,12 +36,18 @@ _EPOCHS = 100
 @click.option("--network", metavar="SPEC", help="Interfaces, such as 'nic:gbps=10,latency=0.0001'.")
 @click.option("--timing-only", is_flag=True, help="Compute no gradients: times only, any number of workers.")
 @click.option("--plot", metavar="FILE.html", help="Draw loss against time into an HTML file.")
+@fuzz_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
 def simulate(what: str, *, plot: str | None, as_json: bool, **given: Any) -> None:
     """Simulate WORKLOAD, or the job in a YAML file, on a modelled cluster, with the policy's real code.
 
-    `--policy all` compares all policies, `--policy bsp,dbw` these two.
+    `--policy all` compares all policies, `--policy bsp,dbw` these two.  `--fuzz 2000` looks for faults that break the
+    protocol.
     """
+    asked = {name: given.pop(name) for name in ("fuzz", "faults", "ablations")}
+    if any(asked.values()):
+        run_faults(what, asked, {**given, "plot": plot}, as_json=as_json)
+        return
     # Loaded here because it takes seconds.
     from psplatform.jobs.job import Job  # noqa: PLC0415
     from psplatform.simulation.conditions import Conditions  # noqa: PLC0415

@@ -9,9 +9,11 @@ from typing import Any
 import click
 
 from psplatform.cli.progress import ProgressLine
+from psplatform.cli.protection import OPTIONS, protection_fields
 from psplatform.errors import ConfigurationError
 
 _STOPS = ("updates", "epochs", "seconds", "target_loss", "target_accuracy")
+_PROTECTION = ("replication", "checkpoints")
 _PLAIN = (
     "workers",
     "max_workers",
@@ -56,6 +58,7 @@ def job_options(command: Any) -> Any:
         click.option("--evaluate-on", metavar="DATA", help="held-out or training. [held-out]"),
         click.option("--stragglers", metavar="SPEC", help="Slowness of workers, such as 'slow:chance=0.1,factor=4'."),
         click.option("--slow-servers", metavar="SPEC", help="Slowness of servers: 'shards=0,seconds=1,chance=0.05'."),
+        *OPTIONS,
         click.option("--device", metavar="NAME", help="auto, cpu, cuda ... [auto]"),
         click.option("--transport", metavar="NAME", help="auto or comms (no shared memory). [auto]"),
         click.option("--seed", metavar="N", help="Seed of everything random. [0]"),
@@ -113,12 +116,13 @@ def job_fields(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
         fields["policy"] = given["policy"]
         fields.pop("policy_options", None)
     for field, option in (("policy_options", "policy_options"), ("options", "workload_options")):
-        fields[field] = {**(fields.get(field) or {}), **_pairs(given.get(option, ()), field)}
+        fields[field] = {**(fields.get(field) or {}), **pairs(given.get(option, ()), field)}
     defaults = _workload_defaults(fields)
     fields.setdefault("batch_size", int(defaults["batch_size"]) if "batch_size" in defaults else 32)
     fields["optimizer"] = _optimizer(fields.get("optimizer"), given, defaults)
     fields["stop"] = _stop(fields.get("stop", {}), given, defaults)
     fields["stragglers"] = _stragglers(fields.get("stragglers"))
+    fields |= protection_fields({name: fields.pop(name, None) for name in _PROTECTION}, given)
     if fields.get("schedule") == "cosine":
         # On the command line its horizon is the number of updates the run is given.
         fields["schedule"] = {"name": "cosine", "updates": fields["stop"].get("updates", 1000)}
@@ -138,8 +142,9 @@ def _from_file(path: Path) -> dict[str, Any]:
     fields = {str(name): value for name, value in content.items()}
     for name in ("policy_options", "options", "stop"):
         _require_mapping(fields.get(name), name)
-    if not isinstance(fields.get("optimizer"), str):
-        _require_mapping(fields.get("optimizer"), "optimizer")
+    for name, words in (("optimizer", str), ("replication", str), ("checkpoints", str | int)):
+        if not isinstance(fields.get(name), words):
+            _require_mapping(fields.get(name), name)
     if not isinstance(fields.get("scheduler", ""), str):
         raise ConfigurationError(f"scheduler must be an address, not {fields['scheduler']!r}", field="scheduler")
     return fields
@@ -166,8 +171,13 @@ def _optimizer(described: Any, given: Mapping[str, Any], defaults: Mapping[str, 
     return spec | {name: given[name] for name in ("lr", "momentum") if given.get(name) is not None}
 
 
+def stop_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the conditions under which a run ends that the command line speaks of."""
+    return {name: given[name] for name in _STOPS if given.get(name) is not None}
+
+
 def _stop(described: Any, given: Mapping[str, Any], defaults: Mapping[str, float]) -> dict[str, Any]:
-    asked = {name: given[name] for name in _STOPS if given.get(name) is not None}
+    asked = stop_fields(given)
     if asked or described:
         return {**(described or {}), **asked}
     # Three times the passes that the workload needs by itself: slower policies get there too, and every run ends.
@@ -199,11 +209,18 @@ def _checked_policy(fields: Mapping[str, Any]) -> dict[str, Any]:
     return dict(fields)
 
 
-def _pairs(texts: tuple[str, ...], field: str) -> dict[str, str]:
-    pairs = {}
+def pairs(texts: tuple[str, ...], field: str) -> dict[str, str]:
+    """Return the options written as KEY=VALUE.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming the first that is not.
+    """
+    found = {}
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name:
             raise ConfigurationError(f"write options as KEY=VALUE, not {text!r}", field=field)
-        pairs[name.strip()] = value.strip()
-    return pairs
+        found[name.strip()] = value.strip()
+    return found

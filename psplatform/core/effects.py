@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from psplatform.core.messages import Contribution, Ticket
+from psplatform.core.messages import Contribution, Ticket, Transfer
 from psplatform.errors import PsplatformError
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """An addressee: the coordinator, the server of a shard, or a member by name."""
+    """An addressee: the coordinator, its standby, a copy of a shard or a member by name."""
 
     kind: str
     name: str = ""
 
     @classmethod
-    def server(cls, shard: int) -> Role:
-        """Address the server of `shard`."""
-        return cls("server", str(shard))
+    def copy(cls, name: str) -> Role:
+        """Address a copy of a shard, whatever its part is now."""
+        return cls("copy", name)
 
     @classmethod
     def member(cls, name: str) -> Role:
@@ -28,6 +28,17 @@ class Role:
 
 
 COORDINATOR = Role("coordinator")
+STANDBY = Role("standby")
+
+
+def first_server(shard: int) -> str:
+    """Return the name of the copy that serves `shard` when a run begins."""
+    return f"server-{shard}"
+
+
+def first_replica(shard: int, number: int) -> str:
+    """Return the name of a replica of `shard` that a run begins with; `number` counts them from 0."""
+    return f"replica-{shard}-{number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,69 @@ class SaveModel:
     """Put the parameters last evaluated, of `version`, into the store; answer with `ModelSaved`."""
 
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recruit:
+    """Make another copy of `shard`, away from the others; answer with `CopyReady`, or `NoCopy`."""
+
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """A copy is out: whatever it sends from now on is void."""
+
+    copy: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """Whoever asks the server of `shard` and is no member finds it in `copy`, under `epoch`."""
+
+    shard: int
+    epoch: int
+    copy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """Write the manifest of checkpoint `number`; answer with `CheckpointSealed` or `CheckpointFailed`.
+
+    Attributes
+    ----------
+    parts
+        By shard, what the copies said of what they wrote.
+    state
+        The coordinator's own part, plain values.
+    """
+
+    number: int
+    version: int
+    parts: tuple[dict[str, Any], ...]
+    state: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Appoint:
+    """Make a standby of that number, away from this coordinator."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Claim `number` where it can be claimed once; answer with `Claimed`."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """Make the standby the coordinator from now on, under its number as term."""
+
+    term: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +219,15 @@ class Depart:
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """Average these gradients, in this order, into scratch."""
+    """Average these gradients, in this order, into scratch; answer with `GatherDone` or `GatherFailed`.
+
+    With `careful` their workers may be writing over them: what is read must be whole or refused.
+    """
 
     position: int
     contributions: tuple[Contribution, ...]
     norms: bool
+    careful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +247,53 @@ class Publish:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Show what is visible under `version`, too: position `position` is lost on this shard."""
+
+    position: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transmit:
+    """Capture what `transfer` is to carry before anything else is computed, and send it; answer with `Captured`."""
+
+    replica: str
+    transfer: Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Copy the newest state before anything else is computed, and write it as a part of checkpoint `number`.
+
+    Answer with `Archived` or `ArchiveFailed`.
+    """
+
+    number: int
+    position: int
+    version: int
+    applied: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Answer pulls from now on, under `epoch`: this copy is its shard's server."""
+
+    epoch: int
+    version: int
+
+
+# --- a replica's own -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Make what came with `transfer` this copy's state; answer with `Loaded`."""
+
+    transfer: Transfer
+
+
 Effect = (
     Send
     | SetTimer
@@ -185,4 +310,16 @@ Effect = (
     | Gather
     | Stage
     | Publish
+    | Recruit
+    | Retire
+    | Redirect
+    | Seal
+    | Appoint
+    | Claim
+    | TakeOver
+    | Skip
+    | Transmit
+    | Archive
+    | Serve
+    | Load
 )

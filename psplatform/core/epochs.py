@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from typing import Any
 
 from psplatform.core.messages import Ticket
 
@@ -31,6 +32,19 @@ class Deck:
     _number: int = 0
     _returned: list[tuple[int, int]] = field(default_factory=list)
     _out: dict[tuple[int, int], Ticket] = field(default_factory=dict)
+    _dealt: set[tuple[int, int]] = field(default_factory=set)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return where dealing stands, as plain values; what is out comes back: nobody is left to compute it."""
+        returned = sorted([*self._returned, *((one.epoch, one.number) for one in self._out.values())])
+        return {"epoch": self._epoch, "number": self._number, "returned": returned, "batches": self.batches}
+
+    def restore(self, plain: dict[str, Any]) -> None:
+        """Deal on from what `to_plain` returned; with other batches in an epoch, from the beginning of that epoch."""
+        self._epoch = plain["epoch"]
+        if plain["batches"] == self.batches:
+            self._number = plain["number"]
+            self._returned = [(epoch, number) for epoch, number in plain["returned"]]
 
     @property
     def out(self) -> set[tuple[int, int]]:
@@ -39,15 +53,35 @@ class Deck:
 
     def deal(self, slot: int, sequence: int) -> Ticket:
         """Deal a ticket for gradient (`slot`, `sequence`): the earliest that came back, else a new one."""
-        if self._returned:
-            ticket = Ticket(*heapq.heappop(self._returned))
-        else:
-            ticket = Ticket(self._epoch, self._number)
-            self._number += 1
-            if self._number == self.batches:
-                self._epoch, self._number = self._epoch + 1, 0
+        ticket = self._next()
+        while (ticket.epoch, ticket.number) in self._dealt:
+            self._dealt.discard((ticket.epoch, ticket.number))
+            ticket = self._next()
         self._out[slot, sequence] = ticket
         return ticket
+
+    def _next(self) -> Ticket:
+        if self._returned:
+            return Ticket(*heapq.heappop(self._returned))
+        ticket = Ticket(self._epoch, self._number)
+        self._number += 1
+        if self._number == self.batches:
+            self._epoch, self._number = self._epoch + 1, 0
+        return ticket
+
+    def ticket(self, slot: int, sequence: int) -> Ticket | None:
+        """Return the ticket that gradient (`slot`, `sequence`) has."""
+        return self._out.get((slot, sequence))
+
+    def adopt(self, slot: int, sequence: int, ticket: Ticket, *, busy: bool) -> None:
+        """Note that a gradient, which a worker is `busy` with or not, has `ticket`, dealt by a deck that is gone."""
+        before = self._out.get((slot, sequence))
+        if before == ticket:
+            return
+        self.take_back(slot, sequence)
+        self._dealt.add((ticket.epoch, ticket.number))
+        if busy:
+            self._out[slot, sequence] = ticket
 
     def settle(self, slot: int, sequence: int) -> None:
         """Note that the gradient is applied, and its ticket with it."""

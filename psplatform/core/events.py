@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from psplatform.errors import PsplatformError
 
@@ -28,11 +29,34 @@ class MemberLost:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerLost:
-    """A shard's server died or fell silent."""
+class CopyLost:
+    """A copy of a shard died or fell silent; `silence_s` seconds after its last sign of life."""
+
+    copy: str
+    peer: str
+    reason: str
+    silence_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReady:
+    """A new copy of a shard waits to be brought in sync."""
 
     shard: int
-    peer: str
+    copy: str
+    process: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessesChanged:
+    """There are other processes than before: what could not be made may be possible now."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoCopy:
+    """No new copy of `shard` can be made, because of `reason`; when that changes, it will be."""
+
+    shard: int
     reason: str
 
 
@@ -148,10 +172,27 @@ class GatherDone:
 
 
 @dataclass(frozen=True, slots=True)
-class StageDone:
-    """The state after `position` is computed but not yet visible."""
+class GatherFailed:
+    """A gradient of `position` can no longer be read."""
 
     position: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageDone:
+    """The state after `position` is computed but not yet visible; it is `step` away from the one before."""
+
+    position: int
+    step: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What transfer `number` to `replica` carries, so many bytes, lies where no later step can change it."""
+
+    replica: str
+    number: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +203,84 @@ class PullWithdrawn:
     request: int
 
 
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The shard has another server under `epoch`."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """The copy's part of checkpoint `number` is in the store; `part` is what the manifest must say of it."""
+
+    number: int
+    position: int
+    part: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFailed:
+    """The copy's part of checkpoint `number` could not be written, because of `text`."""
+
+    number: int
+    text: str
+
+
+# --- a replica's own -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What transfer `number` carried is this copy's state now; or, where it could not be read, is not."""
+
+    number: int
+    whole: bool = True
+
+
+# --- leases and terms ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed: renew leases, and see whose are over."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyLost:
+    """The standby of that number died or fell silent."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeadLost:
+    """The coordinator died or fell silent."""
+
+    reason: str
+    silence_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Whether `number` was claimed for this side, by whoever can be asked only once for each."""
+
+    number: int
+    granted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSealed:
+    """Checkpoint `number` is complete: so many bytes in the store."""
+
+    number: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFailed:
+    """The manifest of checkpoint `number` could not be written, because of `text`."""
+
+    number: int
+    text: str

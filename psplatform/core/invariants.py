@@ -59,18 +59,20 @@ class Invariants:
             if record["kind"] == "commit":
                 _check_commit(self._orders[record.get("block", 0)], record)
         self._read = len(records)
-        self._check_tally(state)
+        check_tally(state)
         for server in servers:
             lane = state.lane_of(server.shard)
             _check_server(self._orders[lane.block], server, lane.position, state.term)
 
-    def _check_tally(self, state: State) -> None:
-        members = state.roster.members()
-        busy = sum(member.busy for member in members)
-        _require(state.busy == busy, "tally", f"{state.busy} workers count as busy, {busy} are")
-        if members:
-            lowest = min(member.clock for member in members)
-            _require(state.minimum_clock == lowest, "tally", f"minimum clock {state.minimum_clock}, it is {lowest}")
+
+def check_tally(state: State) -> None:
+    """Raise `InvariantViolation` unless the counts that policies read equal a recount."""
+    members = state.roster.members()
+    busy = sum(member.busy for member in members)
+    _require(state.busy == busy, "tally", f"{state.busy} workers count as busy, {busy} are")
+    if members:
+        lowest = min(member.clock for member in members)
+        _require(state.minimum_clock == lowest, "tally", f"minimum clock {state.minimum_clock}, it is {lowest}")
 
 
 def _check_commit(order: _Order, record: Mapping[str, Any]) -> None:

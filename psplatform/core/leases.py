@@ -1,11 +1,23 @@
 """Who has been silent for too long.
 
-A member holds a lease that every sign of life renews.  Silence is judged on the receiver's clock alone.
+A member holds a lease that every sign of life renews.  Silence is judged on the receiver's clock alone.  Whoever may
+not act once it is replaced asks for a *lease* of so many seconds and counts them from the moment at which it asked, on
+its own clock and with a margin; who gave it counts from the later moment at which it heard.  So the holder stops before
+the giver goes on without it, as long as their clocks run equally fast within the margin.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
+
+MARGIN: Final = 0.1
+"""By which part of its lease a holder stops early: clocks of two hosts, drifting or slewed, differ by far less."""
+
+
+def entitlement(sent_at: float, seconds: float, margin: float = MARGIN) -> float:
+    """Return until when, on its own clock, the holder may act that asked at `sent_at` and was given `seconds`."""
+    return sent_at + seconds * (1.0 - margin)
 
 
 @dataclass

@@ -11,10 +11,24 @@ from psplatform.core.policy import Committed
 
 @dataclass(slots=True)
 class Entry:
-    """One decided commit and what the shards have reported of it."""
+    """One decided commit and what the shards have reported of it.
+
+    Attributes
+    ----------
+    rate, cut
+        As the shards were told.
+    before
+        Version before it.
+    factor
+        By which the shards were told to clip it, if they were.
+    """
 
     commit: Committed
     decided_at: float
+    rate: float = 1.0
+    cut: int = 0
+    before: int = 0
+    factor: float | None = None
     gathered: dict[int, tuple[float, ...]] = field(default_factory=dict)
     applied: dict[int, tuple[float, ...]] = field(default_factory=dict)
 
@@ -33,9 +47,22 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, commit: Committed, now: float) -> None:
+    def open(self, entry: Entry) -> None:
         """Enter a commit that was just decided."""
-        self._open[commit.position] = Entry(commit, now)
+        self._open[entry.commit.position] = entry
+
+    def get(self, position: int) -> Entry | None:
+        """Return the open commit at that position."""
+        return self._open.get(position)
+
+    def entries(self) -> list[Entry]:
+        """Return the open commits in their order."""
+        return list(self._open.values())
+
+    @property
+    def oldest(self) -> Entry | None:
+        """The first commit that is open."""
+        return next(iter(self._open.values()), None)
 
     def gathered(self, message: Gathered) -> float | None:
         """Note a shard's norms; return the squared norm of the whole mean gradient once all shards are in."""
@@ -44,6 +71,10 @@ class Ledger:
             return None
         entry.gathered[message.shard] = message.squared_norms
         return _total(entry.gathered) if len(entry.gathered) == self.shards else None
+
+    def give_up(self, shard: int, position: int) -> float | None:
+        """Note that a shard has no part of a commit; return the norm of the rest once all others are in."""
+        return self.gathered(Gathered(shard, 0, position, ()))
 
     def applied(self, message: Applied) -> list[tuple[Entry, float]]:
         """Note that a shard shows a commit; close and return, in their order, what all shards show, with its norm.

@@ -9,137 +9,69 @@ All messages are immutable and hold plain values only; arrays never travel insid
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final
 
+from psplatform.core.member_messages import (
+    Abort,
+    Aborted,
+    Announce,
+    Failed,
+    Join,
+    Label,
+    Leave,
+    Release,
+    Stop,
+    Ticket,
+    Welcome,
+)
 
-@dataclass(frozen=True, slots=True)
-class Label:
-    """The versions a gradient was computed on.
-
-    Attributes
-    ----------
-    versions, epochs
-        One entry per shard: the version pulled from it and the epoch of the server that answered.
-    """
-
-    versions: tuple[int, ...]
-    epochs: tuple[int, ...]
-
-    @property
-    def version(self) -> int:
-        """The oldest version among the shards: what staleness is counted from."""
-        return min(self.versions)
-
-
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """One batch of one pass over the data, dealt by the coordinator under epoch sampling."""
-
-    epoch: int
-    number: int
-
-
-# --- worker and coordinator ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """A process offers itself as a gradient worker under a name of its own that is never used again."""
-
-    member: str
-    process: str
-
-
-@dataclass(frozen=True, slots=True)
-class Welcome:
-    """The joiner's slot, and the incarnation number of the process in that slot."""
-
-    term: int
-    slot: int
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Compute gradient `sequence` of your slot on `version` or newer."""
-
-    term: int
-    sequence: int
-    version: int
-    ticket: Ticket | None
-
-
-@dataclass(frozen=True, slots=True)
-class Abort:
-    """Interrupt gradient `sequence`: the model has moved on."""
-
-    term: int
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """The run ends: leave.  `reason` says why."""
-
-    term: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Announce:
-    """A gradient is ready and every shard can reach it; where a policy decides block by block, those in `shards` can.
-
-    Attributes
-    ----------
-    squared_norm
-        Squared Euclidean norm of the whole gradient; not finite where the gradient is not.
-    loss
-        Mean loss over the batch.
-    compute_s, pull_s, push_s, wait_s
-        Seconds spent computing, fetching parameters, sending, and waiting for the release before that.
-    shards
-        The shards that can reach it now, where a policy decides block by block; else empty.
-    """
-
-    member: str
-    sequence: int
-    label: Label
-    samples: int
-    loss: float
-    squared_norm: float
-    compute_s: float
-    pull_s: float
-    push_s: float
-    wait_s: float
-    shards: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Aborted:
-    """The computation of `sequence` really stopped, `latency_s` seconds after the abort reached the worker."""
-
-    member: str
-    sequence: int
-    latency_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The user's code raised on this worker."""
-
-    member: str
-    sequence: int
-    kind: str
-    text: str
-    traceback: str
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """The member goes away in good order."""
-
-    member: str
-    reason: str
-
+# Every message can be had from here.
+__all__ = [
+    "STATE",
+    "UPDATE",
+    "Abort",
+    "Aborted",
+    "Announce",
+    "Applied",
+    "Beat",
+    "Commit",
+    "Contribution",
+    "Engaged",
+    "Exclude",
+    "Failed",
+    "Gathered",
+    "HandOver",
+    "HandedOver",
+    "InSync",
+    "Include",
+    "Inquire",
+    "Join",
+    "Label",
+    "Lease",
+    "Leave",
+    "Moved",
+    "NotWritten",
+    "Observed",
+    "Outdated",
+    "Past",
+    "Proceed",
+    "Promote",
+    "Promoted",
+    "Pull",
+    "Pulled",
+    "Refused",
+    "Release",
+    "Replicated",
+    "Retiring",
+    "Standing",
+    "Stop",
+    "Ticket",
+    "Transfer",
+    "Unreachable",
+    "Welcome",
+    "Witnessed",
+    "Written",
+]
 
 # --- coordinator and server ---------------------------------------------------------------------------------------
 
@@ -167,6 +99,14 @@ class Commit:
         Whether the server reports squared norms of the mean gradient.
     clip
         Whether the server must wait for `Proceed` with a clipping factor between gathering and stepping.
+    cut
+        Number of the checkpoint that this shard's state at `position` belongs to, or 0.
+    again
+        Whether another server may have shown it already: then workers may have gone on, and may be writing over the
+        gradients that it is made of.
+
+    Without contributions every position up to this one that the shard has not applied is lost there: the version
+    exists, nothing is applied.
     """
 
     term: int
@@ -177,6 +117,8 @@ class Commit:
     rate: float
     norms: bool = False
     clip: bool = False
+    cut: int = 0
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +142,27 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A shard has made `version` visible by applying `position`."""
+    """A shard has made `version` visible by applying `position`.
+
+    Attributes
+    ----------
+    step
+        Euclidean norm of the change of the parameters.
+    divergence, lag
+        At most so far, and so many updates, are the worst of the replicas in sync from what is visible now.
+    replicated_bytes
+        What this server has sent to replicas so far.
+    """
 
     shard: int
     epoch: int
     position: int
     version: int
     squared_norms: tuple[float, ...]
+    step: float = 0.0
+    divergence: float = 0.0
+    lag: int = 0
+    replicated_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,12 +179,16 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Send shard content of `version` or newer, as soon as it is visible."""
+    """Send shard content of `version` or newer, as soon as it is visible.
+
+    `epoch` is the highest that the member has heard of for this shard: a server of a lower one has been replaced.
+    """
 
     member: str
     shard: int
     request: int
     version: int
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,3 +199,272 @@ class Pulled:
     request: int
     version: int
     epoch: int
+
+
+# --- copies of a shard --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """Be the server of the shard from now on, under `epoch`; other copies of it are none any more.
+
+    `position` is the last one that the coordinator knows to be decided.
+    """
+
+    term: int
+    epoch: int
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """The copy is the server of its shard under `epoch`, and begins with the state after `position`.
+
+    Attributes
+    ----------
+    term
+        Of the coordinator that it obeys.
+    commits
+        Those after the position that this one knows to be decided: what the copy has of a coordinator that is gone.
+    """
+
+    shard: int
+    copy: str
+    epoch: int
+    position: int
+    version: int
+    term: int = 0
+    commits: tuple[Commit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Include:
+    """Bring `replica` in sync, and show no version from which it is further away than the bound."""
+
+    term: int
+    epoch: int
+    replica: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exclude:
+    """Wait for `replica` no longer: it will not be promoted."""
+
+    term: int
+    epoch: int
+    replica: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retiring:
+    """The process of `copy` is about to end in good order, and waits a little until nobody needs the copy any more."""
+
+    copy: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Begin no further position, and bring a replica in sync to where you are."""
+
+    term: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """`replica` has everything that its server, which does nothing more, has shown or staged."""
+
+    shard: int
+    epoch: int
+    replica: str
+
+
+@dataclass(frozen=True, slots=True)
+class InSync:
+    """The server holds itself to the bound for `replica`, which stands at `position`."""
+
+    shard: int
+    epoch: int
+    replica: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A commit that a copy's state contains, with the squared norms that its server had reported of it."""
+
+    commit: Commit
+    squared_norms: tuple[float, ...]
+
+
+UPDATE: Final = "update"
+STATE: Final = "state"
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What brings a replica to `position`; the arrays travel beside it.
+
+    Attributes
+    ----------
+    server
+        Name of the copy that sends it.
+    number
+        Counts the transfers of a server to this replica.
+    kind
+        ``update``: the mean gradient of `position`, scaled, to be applied with `rate` to the state after the position
+        before.  ``state``: parameters and optimiser state after `position`.
+    applied
+        Slot and last sequence applied, in pairs: the dedupe table after `position`.
+    cut
+        Number of the checkpoint that the state at `position` belongs to, or 0.
+    past
+        The commits that the state contains and the replica may not know of: it may be the last to know them.
+    """
+
+    server: str
+    shard: int
+    epoch: int
+    number: int
+    kind: str
+    position: int
+    version: int
+    rate: float
+    applied: tuple[tuple[int, int], ...]
+    cut: int = 0
+    past: tuple[Past, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """The replica stands at `position` after transfer `number`."""
+
+    shard: int
+    replica: str
+    epoch: int
+    number: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """A copy has heard of `epoch`, which is higher than that of the server it answers to."""
+
+    shard: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """A gradient of `position` has gone: its worker has written the next one over it, or has died with it."""
+
+    shard: int
+    epoch: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The server of `shard` is now `copy`, under `epoch`."""
+
+    term: int
+    shard: int
+    epoch: int
+    copy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A copy has written its part of checkpoint `number`: what the manifest must say of it, as plain values."""
+
+    shard: int
+    number: int
+    position: int
+    part: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NotWritten:
+    """A copy could not write its part of checkpoint `number`, because of `text`."""
+
+    shard: int
+    number: int
+    text: str
+
+
+# --- leases and terms ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """`sender` lives and asks for a lease; `sent_at` is its own clock's."""
+
+    sender: str
+    sent_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The sender of the beat of `sent_at` is not replaced for silence before `seconds` have passed since then."""
+
+    term: int
+    sent_at: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Inquire:
+    """A coordinator has taken over: obey no lower term, and say where you stand.
+
+    `position` is the last one it knows to be decided, for a copy; for a member it means nothing.
+    """
+
+    term: int
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a copy stands, with the commits after the position asked about that it knows of."""
+
+    shard: int
+    copy: str
+    term: int
+    epoch: int
+    serving: bool
+    position: int
+    commits: tuple[Commit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Engaged:
+    """What a member was released for last: the coordinator that did may be gone.
+
+    `announced` is what it said of its gradients since: all in one message, because of a release that overtakes them the
+    coordinator would conclude that they are over.
+    """
+
+    term: int
+    member: str
+    sequence: int
+    version: int
+    ticket: Ticket | None
+    announced: tuple[Announce, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The `number`-th event that the coordinator has handled, at `now`."""
+
+    term: int
+    number: int
+    now: float
+    event: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Witnessed:
+    """The standby has handled every event up to `number`."""
+
+    standby: int
+    number: int

@@ -144,9 +144,7 @@ def parameters_of(owner: type) -> tuple[Parameter, ...]:
         if _KEY in field.metadata:
             kind, optional = _kind_of(hints[field.name])
             declared.append(
-                Parameter(
-                    name=field.name, kind=kind, optional=optional, default=field.default, **field.metadata[_KEY]
-                )
+                Parameter(name=field.name, kind=kind, optional=optional, default=field.default, **field.metadata[_KEY])
             )
     return tuple(declared)
 

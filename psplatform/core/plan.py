@@ -69,6 +69,42 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Protection:
+    """How servers are protected against their loss.
+
+    Attributes
+    ----------
+    replicas
+        Copies of each shard beside its server.
+    bound, unit
+        Furthest that a replica may be behind, for the log: ``norm`` of the parameters of the whole model, or
+        ``updates``.
+    shard_bound
+        The same for one shard.
+    pause
+        Whether a server whose last replica is lost waits at the bound until it has another.
+    cold
+        Whether replicas are kept in the store: nobody is there to be watched until one is promoted.
+    """
+
+    replicas: int = 1
+    bound: float = 8.0
+    unit: str = "updates"
+    shard_bound: float = 8.0
+    pause: bool = False
+    cold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """When checkpoints are cut: after so many updates, after so many seconds, or whichever comes first."""
+
+    every_updates: int | None = None
+    every_seconds: float | None = None
+    limit_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The part of a job that the coordinator acts on.
 
@@ -93,6 +129,10 @@ class Plan:
         Seconds without any live worker after which the run gives up.
     finish_limit_s
         Seconds that the last commits, the last evaluation and saving the model may take.
+    protection
+        How servers are protected, or ``None`` where the loss of one ends the run.
+    cuts
+        When checkpoints are made, or ``None`` for never.
     """
 
     run: str
@@ -109,6 +149,8 @@ class Plan:
     evaluates: bool = False
     absence_limit_s: float = 60.0
     finish_limit_s: float = 120.0
+    protection: Protection | None = None
+    cuts: Cuts | None = None
 
     @property
     def batches_per_epoch(self) -> int:

@@ -20,9 +20,17 @@ class Pool:
         """Whether that gradient is in."""
         return (slot, sequence) in self._gradients
 
+    def holds_any_of(self, slot: int) -> bool:
+        """Whether a gradient of that slot is in."""
+        return any(key[0] == slot for key in self._gradients)
+
     def add(self, gradient: Gradient) -> None:
         """Put a gradient in; the same one twice is one."""
         self._gradients[gradient.slot, gradient.sequence] = gradient
+
+    def take(self, slot: int, sequence: int) -> Gradient | None:
+        """Take that gradient out."""
+        return self._gradients.pop((slot, sequence), None)
 
     def drain(self) -> tuple[Gradient, ...]:
         """Take all gradients out, in the order of their slots: sums never depend on the order of arrival."""

@@ -88,6 +88,8 @@ class Pulling:
     _content: dict[int, Pulled] = field(default_factory=dict)
     _whole: bool = False
     _missing: int = 0
+    _version: int = 0
+    _epochs: dict[int, int] = field(default_factory=dict)
 
     def begin(self, version: int, gradient: tuple[int, int] = (0, 0)) -> list[Pull]:
         """Return the requests for `version` or newer; whatever was open before is void.
@@ -98,6 +100,7 @@ class Pulling:
             Slot and sequence of what it is for, on which alone and the seed it depends which shards are drawn.
         """
         self._open.clear()
+        self._version = version
         self._whole = len(self._content) < self.shards
         asked = self._asked(gradient)
         self._missing = len(asked) if self._whole else min(len(asked), self.rule.count(self.shards))
@@ -105,7 +108,7 @@ class Pulling:
 
     def on_pulled(self, answer: Pulled) -> list[Pull]:
         """Take an answer; return the requests it makes necessary.  Answers to void requests change nothing."""
-        if self._open.get(answer.shard) != answer.request:
+        if not self.expects(answer):
             return []
         del self._open[answer.shard]
         self._content[answer.shard] = answer
@@ -119,7 +122,26 @@ class Pulling:
 
     def expects(self, answer: Pulled) -> bool:
         """Whether `answer` is one that is waited for."""
-        return self._open.get(answer.shard) == answer.request
+        return self._open.get(answer.shard) == answer.request and answer.epoch >= self._epochs.get(answer.shard, 0)
+
+    def moved(self, shard: int, epoch: int, *, pulling: bool) -> list[Pull]:
+        """Note that the shard has another server, under `epoch`; return what must be asked of it.
+
+        Parameters
+        ----------
+        pulling
+            Whether the parameters are still being fetched: then what the server before it has answered is asked again.
+        """
+        if epoch <= self._epochs.get(shard, 0):
+            return []
+        self._epochs[shard] = epoch
+        answered = self._content.get(shard)
+        if shard in self._open:
+            return [self._ask(shard, self._version)]
+        if pulling and answered is not None and answered.epoch < epoch:
+            self._missing += 1
+            return [self._ask(shard, self._version)]
+        return []
 
     def cancel(self) -> None:
         """Make every open request void."""
@@ -161,4 +183,4 @@ class Pulling:
     def _ask(self, shard: int, version: int) -> Pull:
         self._request += 1
         self._open[shard] = self._request
-        return Pull(self.member, shard, self._request, version)
+        return Pull(self.member, shard, self._request, version, self._epochs.get(shard, 0))

@@ -11,6 +11,7 @@ ABORTED: Final = "aborted"
 STOPPED: Final = "stopped"
 LOST: Final = "lost"
 OVERTAKEN: Final = "overtaken"
+LOST_VERSION: Final = "lost version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class Reason:
     kind
         ``stale`` (computed on an old version), ``non-finite``, ``aborted`` (interrupted because the model moved on),
         ``stopped`` (arrived after the last commit), ``lost`` (its worker died first), ``overtaken`` (held until a later
-        one of its slot was applied), or a kind of a policy's own.
+        one of its slot was applied), ``lost version`` (computed on a version that was lost with a server), or a kind of
+        a policy's own.
     detail
         What happened, with the figures that decided.
     """

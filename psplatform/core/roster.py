@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -73,6 +74,17 @@ class Roster:
     def __len__(self) -> int:
         return len(self._members)
 
+    def to_plain(self) -> dict[str, Any]:
+        """Return what slots outlive: sequence numbers, incarnations and the minimum clock, as plain values."""
+        sequences, incarnations = sorted(self._sequences.items()), sorted(self._incarnations.items())
+        return {"sequences": sequences, "incarnations": incarnations, "minimum_clock": self.minimum_clock}
+
+    def restore(self, plain: dict[str, Any]) -> None:
+        """Let slots go on from what `to_plain` returned; nobody is in them."""
+        self._sequences = dict(plain["sequences"])
+        self._incarnations = Counter(dict(plain["incarnations"]))
+        self.minimum_clock = plain["minimum_clock"]
+
     def get(self, name: str) -> Member | None:
         """Return the live member of that name."""
         return self._by_name.get(name)
@@ -125,6 +137,11 @@ class Roster:
         self.busy += not member.busy
         member.busy = True
         self._waiting.discard(member.slot)
+
+    def catch_up(self, member: Member, sequence: int, version: int) -> None:
+        """Note that `member` was released for gradient `sequence` by a coordinator that is gone."""
+        member.sequence = sequence - 1
+        self.release(member, version)
 
     def rest(self, member: Member) -> None:
         """Note that `member` no longer computes."""

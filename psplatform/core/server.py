@@ -1,29 +1,64 @@
 """The control half of a shard's server: applies commits in order, once, and answers pulls when a version is visible.
 
 States of a position: *pending* (known, waits for its turn) -> *gathering* (the mean is computed; under clipping the
-server then waits for the factor) -> *staging* (the next state is computed beside the visible one) -> *visible*.  One
-position is in hand at a time; positions are applied in the coordinator's order whatever order they arrive in.
+server then waits for the factor) -> *staging* (the next state is computed beside the visible one) -> *staged* (held
+back while a replica is too far away) -> *visible*.  One position is in hand at a time; positions are applied in the
+coordinator's order whatever order they arrive in.  While what a transfer carries is *captured*, nothing else is
+computed.
 
-Guarantees: a gradient (slot, sequence) is applied at most once (S1); versions never go back; a message of a lower term
-changes nothing (S10).  Publication is a step of its own so that a replication account can hold a staged state back.
+Guarantees: a gradient (slot, sequence) is applied at most once (S1); no version is visible from which a replica in sync
+is further away than its account allows (S2); versions never go back; a server that has heard of a higher epoch of its
+shard changes and answers nothing, and one whose lease is over answers nothing (S4); a message of a lower term changes
+nothing (S10).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any, Final
 
-from psplatform.core.effects import COORDINATOR, Effect, Gather, Publish, Role, Send, Stage
-from psplatform.core.events import GatherDone, PullWithdrawn, StageDone
+from psplatform.core import messages as msg
+from psplatform.core.effects import (
+    COORDINATOR,
+    Archive,
+    Effect,
+    Gather,
+    Publish,
+    Role,
+    Send,
+    Serve,
+    Skip,
+    Stage,
+    Transmit,
+)
+from psplatform.core.events import (
+    Archived,
+    ArchiveFailed,
+    Captured,
+    GatherDone,
+    GatherFailed,
+    PullWithdrawn,
+    Replaced,
+    StageDone,
+)
+from psplatform.core.links import Link, Links, MakeAccount, no_account
 from psplatform.core.messages import Applied, Commit, Contribution, Gathered, Proceed, Pull, Pulled, Refused
-
-_CONFIRMATIONS_KEPT: Final = 256
-"""More than the commits that are under way at a time: an older one is not asked about again."""
+from psplatform.core.shown import Shown
+from psplatform.core.waiting import WaitingPulls
 
 MOST_AHEAD: Final = 8
-"""Versions by which a block that is pushed may be ahead of what its server shows: partial pulls let workers run away
-from a slow server, whose memory must not fill with what they push."""
+"""Versions by which a pushed block may be ahead of what its server shows: a slow one's memory must not fill."""
+
+
+class _Hand(Enum):
+    """What is being done about the position in hand."""
+
+    NOTHING = "nothing"
+    COMPUTING = "computing"
+    STAGED = "staged"
 
 
 @dataclass
@@ -40,6 +75,25 @@ class Server:
         Highest term of a coordinator heard so far.
     position, version
         Last visible commit, and the version it made.
+    name
+        Of this copy.
+    make_account
+        Makes the account of what a replica lacks.
+    applied
+        By slot, the last sequence applied before: the dedupe table.
+    replicas
+        Those that stand where this server does from the beginning.
+    archives_itself
+        Whether it writes its part of checkpoints although it has replicas: those in the store cannot.
+
+    Attributes
+    ----------
+    newest
+        Last staged commit, visible or not.
+    entitled_until
+        When its lease is over: from then on, it answers nothing until it is renewed.
+    fenced
+        Whether it has heard that it was replaced.
     """
 
     shard: int
@@ -47,21 +101,44 @@ class Server:
     term: int = 0
     position: int = 0
     version: int = 0
+    name: str = ""
+    make_account: MakeAccount = no_account
+    applied: dict[int, int] = field(default_factory=dict)
+    replicas: tuple[str, ...] = ()
+    archives_itself: bool = False
+    entitled_until: float = math.inf
+    fenced: bool = False
     _pending: dict[int, Commit] = field(default_factory=dict)
     _in_hand: Commit | None = None
+    _hand: _Hand = _Hand.NOTHING
     _norms: tuple[float, ...] | None = None
     _factors: dict[int, float] = field(default_factory=dict)
-    _applied: dict[int, int] = field(default_factory=dict)
-    _confirmed: dict[int, Applied] = field(default_factory=dict)
-    _pulls: dict[str, Pull] = field(default_factory=dict)
+    _shown: Shown = field(default_factory=Shown)
+    _pulls: WaitingPulls = field(default_factory=WaitingPulls)
+    _capturing: bool = False
+    _cut: int = 0
+    _step: float = 0.0
+    _transfers: int = 0
+    _replicated_bytes: int = 0
+    _now: float = 0.0
+    _yielding: bool = False
+    _handed_over: bool = False
+
+    def __post_init__(self) -> None:
+        self.newest = self.position
+        self.links = Links(self.make_account)
+        self._began_at = self.position, self.version
+        for replica in self.replicas:
+            self.links.begin(replica, self.position)
 
     def handle(self, event: Any, now: float) -> list[Effect]:
-        """Return what to do about `event`; the time is not used by a server."""
-        return _HANDLERS[type(event)](self, event)
+        """Return what to do about `event`."""
+        self._now = now
+        return [] if self.fenced else _HANDLERS[type(event)](self, event)
 
     def applied_sequences(self) -> dict[int, int]:
-        """Return for each slot the last sequence applied: the dedupe table, part of the shard's state."""
-        return dict(self._applied)
+        """Return for each slot the last sequence applied: the dedupe table, part of the shard's newest state."""
+        return dict(self.applied)
 
     def has_room_for(self, counter: int) -> bool:
         """Whether a pushed block that contributes to the version after `counter` is taken now, or must wait.
@@ -70,6 +147,21 @@ class Server:
         """
         return counter <= self.version + MOST_AHEAD
 
+    @property
+    def under_way(self) -> frozenset[str]:
+        """What it is doing, in words: none, or several at once."""
+        staged = self._hand is _Hand.STAGED
+        doing = {
+            "gathering or staging": self._hand is _Hand.COMPUTING,
+            "staged and held back": staged and not self.links.within,
+            "waiting for the clipping factor": self._norms is not None and not staged,
+            "transfer in flight": self.links.flying,
+            "capturing": self._capturing,
+        }
+        return frozenset(words for words, holds in doing.items() if holds)
+
+    # --- commits ---
+
     def _on_commit(self, commit: Commit) -> list[Effect]:
         if commit.term < self.term or commit.epoch != self.epoch:
             return [Send(COORDINATOR, Refused(self.shard, self.epoch, self.term))]
@@ -77,28 +169,71 @@ class Server:
         if commit.position <= self.position:
             return [self._confirmation(commit)]
         if self._in_hand is not None and commit.position == self._in_hand.position:
-            return self._report_norms(self._in_hand)
+            return self._again(self._in_hand, commit)
         self._pending[commit.position] = commit
-        return self._take_next()
+        return self._go_on()
+
+    def _again(self, in_hand: Commit, commit: Commit) -> list[Effect]:
+        if in_hand.contributions and not commit.contributions and self._hand is _Hand.NOTHING:
+            # Its gradients were not to be had: the position is given up on this shard.
+            self._pending[commit.position] = commit
+            self._in_hand = None
+            return self._go_on()
+        return self._report_norms(in_hand)
+
+    def _go_on(self) -> list[Effect]:
+        """Publish, transmit and begin whatever can be now."""
+        effects: list[Effect] = []
+        while not self._capturing and self._hand is not _Hand.COMPUTING:
+            more = self._publish_if_within() + self._transmit() or self._take_next()
+            if not more:
+                break
+            effects += more
+        return effects
 
     def _take_next(self) -> list[Effect]:
-        if self._in_hand is not None or self.position + 1 not in self._pending:
+        if self._cut or self._yielding or self._in_hand is not None or not self._pending:
             return []
-        commit = self._in_hand = self._pending.pop(self.position + 1)
-        gather = Gather(commit.position, self._unapplied(commit.contributions), commit.norms or commit.clip)
-        if commit.clip:
-            return [gather]
-        return [gather, Stage(commit.position, 1.0, commit.rate)]
+        following = self._following()
+        if following is None:
+            return []
+        commit = self._in_hand = self._pending.pop(following)
+        contributions = self._unapplied(commit.contributions)
+        if not contributions:
+            return self._skip(commit)
+        self._hand = _Hand.COMPUTING
+        gather = Gather(commit.position, contributions, commit.norms or commit.clip, commit.again)
+        return [gather] if commit.clip else [gather, Stage(commit.position, 1.0, commit.rate)]
+
+    def _following(self) -> int | None:
+        if self.newest + 1 in self._pending:
+            return self.newest + 1
+        # One without contributions says that everything up to it is lost on this shard.
+        lost = [position for position, commit in self._pending.items() if not commit.contributions]
+        return min(lost, default=None)
 
     def _unapplied(self, contributions: tuple[Contribution, ...]) -> tuple[Contribution, ...]:
-        return tuple(one for one in contributions if one.sequence > self._applied.get(one.slot, 0))
+        return tuple([one for one in contributions if one.sequence > self.applied.get(one.slot, 0)])
+
+    def _skip(self, commit: Commit) -> list[Effect]:
+        self._cut = self._cut or commit.cut
+        self.newest, self._step = commit.position, 0.0
+        self._pending = {position: one for position, one in self._pending.items() if position > commit.position}
+        return [Skip(commit.position, commit.version), *self._show(commit)]
 
     def _on_gather_done(self, event: GatherDone) -> list[Effect]:
         commit = self._in_hand
         if commit is None or event.position != commit.position or self._norms is not None:
             return []
         self._norms = event.squared_norms
-        return self._step(commit) if commit.clip and event.position in self._factors else self._report_norms(commit)
+        return self._step_on(commit) if commit.clip and event.position in self._factors else self._report_norms(commit)
+
+    def _on_gather_failed(self, event: GatherFailed) -> list[Effect]:
+        commit = self._in_hand
+        if commit is None or event.position != commit.position:
+            return []
+        self._hand = _Hand.NOTHING
+        return [Send(COORDINATOR, msg.Unreachable(self.shard, self.epoch, event.position))]
 
     def _report_norms(self, commit: Commit) -> list[Effect]:
         if not commit.clip or self._norms is None or commit.position in self._factors:
@@ -106,7 +241,7 @@ class Server:
         return [Send(COORDINATOR, Gathered(self.shard, self.epoch, commit.position, self._norms))]
 
     def _on_proceed(self, message: Proceed) -> list[Effect]:
-        if message.term < self.term or message.position <= self.position:
+        if message.term < self.term or message.position <= self.newest:
             return []
         self.term = message.term
         already = message.position in self._factors
@@ -114,62 +249,252 @@ class Server:
         commit = self._in_hand
         if already or commit is None or commit.position != message.position or self._norms is None:
             return []
-        return self._step(commit)
+        return self._step_on(commit)
 
-    def _step(self, commit: Commit) -> list[Effect]:
+    def _step_on(self, commit: Commit) -> list[Effect]:
         return [Stage(commit.position, self._factors[commit.position], commit.rate)]
 
     def _on_stage_done(self, event: StageDone) -> list[Effect]:
         commit = self._in_hand
-        if commit is None or event.position != commit.position:
+        if commit is None or event.position != commit.position or self._hand is not _Hand.COMPUTING:
             return []
         for one in commit.contributions:
-            self._applied[one.slot] = max(one.sequence, self._applied.get(one.slot, 0))
+            self.applied[one.slot] = max(one.sequence, self.applied.get(one.slot, 0))
+        self.newest, self._step = commit.position, event.step
+        self._cut = self._cut or commit.cut
+        self.links.add(commit.position, event.step)
+        self._hand = _Hand.STAGED
+        return self._go_on()
+
+    def _publish_if_within(self) -> list[Effect]:
+        commit = self._in_hand
+        if commit is None or self._hand is not _Hand.STAGED or not self.links.within:
+            return []
+        return [Publish(commit.position, commit.version), *self._show(commit)]
+
+    def _show(self, commit: Commit) -> list[Effect]:
         self.position, self.version = commit.position, commit.version
-        self._confirmed[commit.position] = self._applied_message(commit, self._norms or ())
-        self._confirmed.pop(commit.position - _CONFIRMATIONS_KEPT, None)
-        effects: list[Effect] = [Publish(commit.position, commit.version), self._confirmation(commit)]
-        effects += self._answers()
+        self._shown.note(commit, self._applied_message(commit, self._norms or ()))
         self._in_hand = self._norms = None
+        self._hand = _Hand.NOTHING
         self._factors.pop(commit.position, None)
-        return effects + self._take_next()
+        return [self._confirmation(commit), *self._answers()]
 
     def _confirmation(self, commit: Commit) -> Send:
         # A repetition may overtake the first confirmation, so it says the same.
-        kept = self._confirmed.get(commit.position)
-        return Send(COORDINATOR, kept or self._applied_message(commit, ()))
+        said = self._shown.said(commit.position)
+        return Send(COORDINATOR, said or self._applied_message(commit, ()))
 
     def _applied_message(self, commit: Commit, norms: tuple[float, ...]) -> Applied:
-        return Applied(self.shard, self.epoch, commit.position, commit.version, norms)
+        links = self.links
+        figures = self._step, links.distance, links.lag, self._replicated_bytes
+        return Applied(self.shard, self.epoch, commit.position, commit.version, norms, *figures)
 
-    def _answers(self) -> list[Send]:
-        due = [member for member, pull in self._pulls.items() if pull.version <= self.version]
-        return [self._answer(self._pulls.pop(member)) for member in due]
+    # --- replicas ---
+
+    def _transmit(self) -> list[Effect]:
+        if self._cut:
+            # One that joins is served all the same: it may be what makes the cut possible.
+            return self._transmit_cut() or self._transmit_newest()
+        if self._yielding:
+            return self._yield_on()
+        return self._transmit_newest()
+
+    def _transmit_newest(self) -> list[Effect]:
+        link = self.links.wanting(self.newest)
+        return self._send_to(link, 0) if link is not None else []
+
+    def _transmit_cut(self) -> list[Effect]:
+        # Nothing is staged before the state of the cut has been captured.
+        if not self.links.in_sync or self.archives_itself:
+            number, self._cut = self._cut, 0
+            return [Archive(number, self.newest, self._newest_version, tuple(sorted(self.applied.items())))]
+        link = self.links.archiving()
+        if link is None:
+            return []
+        number, self._cut = self._cut, 0
+        return self._send_to(link, number)
+
+    def _on_hand_over(self, message: msg.HandOver) -> list[Effect]:
+        if not self._obeys(message):
+            return [Send(COORDINATOR, Refused(self.shard, self.epoch, self.term))]
+        self._yielding = True
+        return self._go_on()
+
+    def _yield_on(self) -> list[Effect]:
+        level = self.links.level_with(self.newest)
+        if level is not None and self._in_hand is None and not self._handed_over:
+            self._handed_over = True
+            return [Send(COORDINATOR, msg.HandedOver(self.shard, self.epoch, level.replica))]
+        link = self.links.archiving()
+        return self._send_to(link, 0) if level is None and link is not None else []
+
+    @property
+    def _newest_version(self) -> int:
+        staged = self._in_hand is not None and self._hand is _Hand.STAGED
+        return self._in_hand.version if staged and self._in_hand is not None else self.version
+
+    def _send_to(self, link: Link, cut: int) -> list[Effect]:
+        self._transfers += 1
+        link.flying = self._transfers
+        self._capturing = True
+        commit = self._in_hand
+        # The gathered mean is there until it is published; who lacks no more than that can apply it.
+        replay = commit is not None and self._hand is _Hand.STAGED and link.position == commit.position - 1
+        newest = [commit] if commit is not None and self._hand is _Hand.STAGED else []
+        transfer = msg.Transfer(
+            server=self.name,
+            shard=self.shard,
+            epoch=self.epoch,
+            number=link.flying,
+            kind=msg.UPDATE if replay else msg.STATE,
+            position=self.newest,
+            version=self._newest_version,
+            rate=commit.rate if replay and commit is not None else 1.0,
+            applied=tuple(sorted(self.applied.items())),
+            cut=cut,
+            past=self._shown.past_after(link.position) + tuple(msg.Past(one, self._norms or ()) for one in newest),
+        )
+        return [Transmit(link.replica, transfer)]
+
+    def _on_captured(self, event: Captured) -> list[Effect]:
+        self._capturing = False
+        self._replicated_bytes += event.size_bytes
+        return self._go_on()
+
+    def _on_replicated(self, message: msg.Replicated) -> list[Effect]:
+        if message.epoch != self.epoch:
+            return []
+        link = self.links.arrived(message.replica, message.number, message.position)
+        report: list[Effect] = []
+        if link is not None:
+            report = [Send(COORDINATOR, msg.InSync(self.shard, self.epoch, link.replica, link.position))]
+        return report + self._go_on()
+
+    def _on_include(self, message: msg.Include) -> list[Effect]:
+        if not self._obeys(message):
+            return [Send(COORDINATOR, Refused(self.shard, self.epoch, self.term))]
+        self.links.include(message.replica)
+        link = self.links.get(message.replica)
+        if link is not None and link.in_sync:
+            return [Send(COORDINATOR, msg.InSync(self.shard, self.epoch, link.replica, link.position))]
+        return self._go_on()
+
+    def _on_exclude(self, message: msg.Exclude) -> list[Effect]:
+        if not self._obeys(message):
+            return [Send(COORDINATOR, Refused(self.shard, self.epoch, self.term))]
+        self.links.exclude(message.replica)
+        return self._go_on()
+
+    def _obeys(self, message: msg.Include | msg.Exclude | msg.Promote | msg.HandOver) -> bool:
+        if message.term < self.term or message.epoch != self.epoch:
+            return False
+        self.term = message.term
+        return True
+
+    def _on_archived(self, event: Archived) -> list[Effect]:
+        return [Send(COORDINATOR, msg.Written(self.shard, event.number, event.position, event.part))]
+
+    def _on_archive_failed(self, event: ArchiveFailed) -> list[Effect]:
+        return [Send(COORDINATOR, msg.NotWritten(self.shard, event.number, event.text))]
+
+    # --- who is in charge ---
+
+    def began(self, order: msg.Promote, past: tuple[msg.Past, ...]) -> list[Effect]:
+        """Return what a copy does that has just become the server, with a state that contains those commits."""
+        for one in past:
+            self._shown.note(one.commit, self._applied_message(one.commit, one.squared_norms))
+        return [Serve(self.epoch, self.version), Send(COORDINATOR, self._promoted(order.position))]
+
+    def _promoted(self, position: int) -> msg.Promoted:
+        known = self._known_after(position)
+        return msg.Promoted(self.shard, self.name, self.epoch, *self._began_at, self.term, known)
+
+    def _known_after(self, position: int) -> tuple[Commit, ...]:
+        known = {**self._shown.after(position), **self._pending}
+        if self._in_hand is not None:
+            known[self._in_hand.position] = self._in_hand
+        return tuple(known[at] for at in sorted(known) if at > position)
+
+    def _follow(self, term: int) -> None:
+        """Obey a coordinator that has just been told what is known here."""
+        if term > self.term:
+            # Of that, it sends again what it adopts; the rest it decides anew.
+            self.term = term
+            self._pending.clear()
+
+    def _on_promote(self, message: msg.Promote) -> list[Effect]:
+        if message.term < self.term or message.epoch != self.epoch:
+            return [Send(COORDINATOR, Refused(self.shard, self.epoch, self.term))]
+        commits = self._known_after(message.position)
+        self._follow(message.term)
+        return [Send(COORDINATOR, replace(self._promoted(message.position), commits=commits))]
+
+    def _on_replaced(self, event: Replaced | msg.Outdated) -> list[Effect]:
+        self.fenced = event.epoch > self.epoch
+        return []
+
+    def _on_transfer(self, transfer: msg.Transfer) -> list[Effect]:
+        # Sent to the replica that this copy was before it was promoted, or by whoever was promoted after it.
+        if transfer.epoch > self.epoch:
+            self.fenced = True
+            return []
+        return [Send(Role.copy(transfer.server), msg.Outdated(self.shard, self.epoch))]
+
+    def _on_inquire(self, message: msg.Inquire) -> list[Effect]:
+        if message.term < self.term:
+            return [Send(COORDINATOR, Refused(self.shard, self.epoch, self.term))]
+        commits = self._known_after(message.position)
+        self._follow(message.term)
+        standing = msg.Standing(self.shard, self.name, self.term, self.epoch, True, self.position, commits)
+        return [Send(COORDINATOR, standing)]
+
+    # --- pulls ---
+
+    def _answers(self) -> list[Effect]:
+        if self._now > self.entitled_until:
+            return []
+        return [self._answer(pull) for pull in self._pulls.due(self.version)]
 
     def _answer(self, pull: Pull) -> Send:
         return Send(Role.member(pull.member), Pulled(self.shard, pull.request, self.version, self.epoch))
 
     def _on_pull(self, pull: Pull) -> list[Effect]:
-        if pull.version <= self.version:
-            return [self._answer(pull)]
-        # A member's next pull makes the one before void: partial pulls would leave more and more of them here.
-        kept = self._pulls.get(pull.member)
-        if kept is None or kept.request < pull.request:
-            self._pulls[pull.member] = pull
-        return []
+        if pull.epoch > self.epoch:
+            self.fenced = True
+            return []
+        self._pulls.take(pull)
+        return self._answers()
 
     def _on_withdrawn(self, event: PullWithdrawn) -> list[Effect]:
-        kept = self._pulls.get(event.member)
-        if kept is not None and kept.request == event.request:
-            del self._pulls[event.member]
+        self._pulls.withdraw(event.member, event.request)
         return []
+
+    def renew(self, until: float, now: float) -> list[Effect]:
+        """Note that the lease lasts until then; return the answers that were held back for it."""
+        self._now = now
+        self.entitled_until = max(self.entitled_until, until)
+        return [] if self.fenced else self._answers()
 
 
 _HANDLERS: dict[type, Callable[[Server, Any], list[Effect]]] = {
     Commit: Server._on_commit,
     Proceed: Server._on_proceed,
     GatherDone: Server._on_gather_done,
+    GatherFailed: Server._on_gather_failed,
     StageDone: Server._on_stage_done,
+    Captured: Server._on_captured,
+    Archived: Server._on_archived,
+    ArchiveFailed: Server._on_archive_failed,
+    msg.Replicated: Server._on_replicated,
+    msg.Include: Server._on_include,
+    msg.Exclude: Server._on_exclude,
+    msg.HandOver: Server._on_hand_over,
+    msg.Promote: Server._on_promote,
+    msg.Outdated: Server._on_replaced,
+    msg.Transfer: Server._on_transfer,
+    Replaced: Server._on_replaced,
+    msg.Inquire: Server._on_inquire,
     Pull: Server._on_pull,
     PullWithdrawn: Server._on_withdrawn,
 }

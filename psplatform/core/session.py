@@ -9,15 +9,28 @@ aborted too.  A stop ends the session from any state.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
 
 from psplatform.core import messages as msg
-from psplatform.core.effects import COORDINATOR, CancelCompute, Compute, Depart, Effect, Expose, Role, Send, SetTimer
+from psplatform.core.effects import (
+    COORDINATOR,
+    CancelCompute,
+    Compute,
+    Depart,
+    Effect,
+    Expose,
+    Role,
+    Send,
+    SetTimer,
+    first_server,
+)
 from psplatform.core.events import Begin, ComputeAborted, Computed, ComputeFailed, Reachable, TimerFired
 from psplatform.core.policy import Scope, Traits
 from psplatform.core.pulling import Pulling
+from psplatform.core.server import MOST_AHEAD
 
 _PATIENCE: Final = "pull"
 """Tag of the timer at which a pull goes on with what it has: the same for all pulls, so that one replaces another."""
@@ -57,8 +70,12 @@ class WorkerSession:
         self.process = process
         self.activity = Activity.JOINING
         self.slot = -1
-        self._pulling = Pulling(member, shards, traits.exact, traits.pull, seed)
         self._per_block = traits.scope is Scope.BLOCK
+        self._pulling = Pulling(member, shards, traits.exact, traits.pull, seed)
+        self._servers = [first_server(shard) for shard in range(shards)]
+        self._epochs = [0] * shards
+        # What a coordinator that takes over may not have heard of: block by block a worker runs ahead of its servers.
+        self._announced: deque[msg.Announce] = deque(maxlen=shards * (MOST_AHEAD + 1) if self._per_block else 1)
         self._unreached = shards
         self._shards = shards
         self._patience_s = traits.pull.timeout_s
@@ -71,6 +88,10 @@ class WorkerSession:
         self._wait_s = self._pull_s = 0.0
         self._abort_at = 0.0
         self._now = 0.0
+
+    def server_of(self, shard: int) -> str:
+        """Return the name of the copy that serves the shard, as far as this session has heard."""
+        return self._servers[shard]
 
     @property
     def counter(self) -> int:
@@ -122,7 +143,15 @@ class WorkerSession:
         return self._send_pulls(self._pulling.begin(release.version, (self.slot, release.sequence)))
 
     def _send_pulls(self, pulls: list[msg.Pull]) -> list[Effect]:
-        return [Send(Role.server(pull.shard), pull) for pull in pulls]
+        return [Send(Role.copy(self._servers[pull.shard]), pull) for pull in pulls]
+
+    def _on_moved(self, message: msg.Moved) -> list[Effect]:
+        pulling = self.activity is Activity.PULLING
+        again = self._pulling.moved(message.shard, message.epoch, pulling=pulling)
+        if message.epoch >= self._epochs[message.shard]:
+            self._epochs[message.shard] = message.epoch
+            self._servers[message.shard] = message.copy
+        return self._send_pulls(again)
 
     def _on_pulled(self, answer: msg.Pulled) -> list[Effect]:
         if self.activity is not Activity.PULLING:
@@ -170,7 +199,9 @@ class WorkerSession:
         label = self._pulling.label
         if self.activity is not Activity.EXPOSING or label is None:
             return []
-        announce = Send(COORDINATOR, self._announcement(self._computed, label, event.shards))
+        said = self._announcement(self._computed, label, event.shards)
+        self._announced.append(said)
+        announce = Send(COORDINATOR, said)
         self._unreached -= len(event.shards) if self._per_block else self._unreached
         if self._unreached:
             return [announce]
@@ -237,6 +268,16 @@ class WorkerSession:
         failed = msg.Failed(self.member, event.sequence, event.kind, event.text, event.traceback)
         return [Send(COORDINATOR, failed), *self._depart("the user's code raised")]
 
+    def _on_inquire(self, message: msg.Inquire) -> list[Effect]:
+        # Whatever was said to the coordinator before may be lost with it.
+        if self.activity is Activity.JOINING:
+            return [Send(COORDINATOR, msg.Join(self.member, self.process))]
+        newest = self._next or self._release
+        if newest is None:
+            return []
+        last = newest.sequence, newest.version, newest.ticket
+        return [Send(COORDINATOR, msg.Engaged(message.term, self.member, *last, tuple(self._announced)))]
+
     def _on_stop(self, message: msg.Stop) -> list[Effect]:
         computing = self.activity in (Activity.COMPUTING, Activity.ABORTING) and self._release is not None
         sequence = self._release.sequence if self._release else 0
@@ -266,4 +307,6 @@ _HANDLERS: dict[type, Callable[[WorkerSession, Any], list[Effect]]] = {
     msg.Abort: WorkerSession._on_abort,
     msg.Stop: WorkerSession._on_stop,
     msg.Pulled: WorkerSession._on_pulled,
+    msg.Moved: WorkerSession._on_moved,
+    msg.Inquire: WorkerSession._on_inquire,
 }

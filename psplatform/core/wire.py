@@ -1,6 +1,7 @@
 """Messages to and from msgpack: each message type has a fixed code, nested messages included.
 
-A code is part of the wire format: never reuse or reorder, only append.
+A code is part of the wire format: never reuse or reorder, only append.  Events travel inside of `Observed`; an error
+that one of them carries travels as its class, text and attributes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final
 import msgpack
 
 from psplatform.core import effects, events, messages
-from psplatform.errors import ProtocolError
+from psplatform.errors import ProtocolError, PsplatformError, from_plain, to_plain
 
 _TYPES: Final[tuple[type, ...]] = (
     messages.Label,
@@ -39,10 +40,47 @@ _TYPES: Final[tuple[type, ...]] = (
     events.EvaluationFailed,
     events.ModelSaved,
     events.SaveFailed,
+    messages.Promote,
+    messages.Promoted,
+    messages.Include,
+    messages.Exclude,
+    messages.InSync,
+    messages.Transfer,
+    messages.Replicated,
+    messages.Outdated,
+    messages.Unreachable,
+    messages.Moved,
+    messages.Written,
+    messages.NotWritten,
+    messages.Beat,
+    messages.Lease,
+    messages.Inquire,
+    messages.Standing,
+    messages.Engaged,
+    messages.Observed,
+    messages.Witnessed,
+    messages.Retiring,
+    messages.HandOver,
+    messages.HandedOver,
+    events.Begin,
+    events.TimerFired,
+    events.MemberLost,
+    events.CopyLost,
+    events.CopyReady,
+    events.ProcessesChanged,
+    events.NoCopy,
+    events.RunFailed,
+    events.RunBroken,
+    events.StopRequested,
+    events.EvaluationLost,
+    events.CheckpointSealed,
+    events.CheckpointFailed,
+    messages.Past,
 )
 _CODES: Final = {kind: code for code, kind in enumerate(_TYPES)}
 _FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in _TYPES}
-_DEEPEST: Final = 4
+_ERROR: Final = 127
+_DEEPEST: Final = 5
 """Messages inside messages; foreign bytes that nest without end would exhaust the stack."""
 
 
@@ -62,11 +100,13 @@ def decode(data: bytes) -> Any:
     """
     try:
         return _unpack(data, _DEEPEST)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, LookupError) as error:
         raise ProtocolError(f"undecodable message ({error}); all processes must run the same psplatform") from error
 
 
 def _to_extension(message: Any) -> msgpack.ExtType:
+    if isinstance(message, PsplatformError):
+        return msgpack.ExtType(_ERROR, msgpack.packb(to_plain(message)))
     kind = type(message)
     if kind not in _CODES:
         raise ProtocolError(f"{kind.__name__} is not a message; only plain values and messages travel")
@@ -76,6 +116,8 @@ def _to_extension(message: Any) -> msgpack.ExtType:
 
 def _unpack(data: bytes, depth: int) -> Any:
     def message_of(code: int, packed: bytes) -> Any:
+        if code == _ERROR and depth:
+            return from_plain(_unpack(packed, 0))
         if not (0 <= code < len(_TYPES) and depth):
             raise ValueError(f"no message has the code {code} here")
         return _TYPES[code](*_unpack(packed, depth - 1))

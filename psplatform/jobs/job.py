@@ -12,7 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from psplatform.core.plan import Stop
 from psplatform.core.policy import Policy
 from psplatform.errors import ConfigurationError
-from psplatform.jobs.optimizers import SGD, Optimizer
+from psplatform.jobs.checkpoints import Checkpoints
+from psplatform.jobs.optimizers import SGD, Additive, Optimizer
+from psplatform.jobs.plain import ASKED, job_fields, plain_fields
+from psplatform.jobs.replication import Bounded, Replication
 from psplatform.jobs.schedules import AnySchedule, Constant, schedule_from_plain
 from psplatform.jobs.stragglers import SlowServers, Stragglers
 
@@ -64,6 +67,8 @@ class Job(BaseModel):
     evaluate_every: int | None = Field(50, ge=1, description="updates between evaluations; none: the last only")
 
     store: str | None = Field(None, description="path or URL where the run persists; none: a new one below runs/")
+    replication: Replication = Field(default_factory=Bounded, description="NoReplication, Chain or Bounded")
+    checkpoints: Checkpoints = Field(default_factory=Checkpoints, description="how often, and how many are kept")
     device: str = Field("auto", description="where gradients are computed: auto, cpu, cuda, cuda:1 ...")
     transport: Literal["auto", "comms"] = Field(
         "auto", description="shared memory where a host is shared, or always Dask's comms"
@@ -73,7 +78,7 @@ class Job(BaseModel):
     slow_servers: SlowServers | None = Field(None, description="slowness added to servers' answers")
 
     worker_lease_s: float = Field(15.0, ge=1, description="silence after which a gradient worker counts as lost")
-    server_lease_s: float = Field(30.0, ge=1, description="silence after which a server counts as lost")
+    server_lease_s: float = Field(30.0, ge=1, description="longest silence of a server; most are noticed much earlier")
     absence_limit_s: float = Field(60.0, ge=1, description="longest time without any gradient worker")
     finish_limit_s: float = Field(120.0, ge=1, description="longest time for the last evaluation and saving")
 
@@ -82,6 +87,36 @@ class Job(BaseModel):
             super().__init__(**given)
         except ValidationError as error:
             raise _in_one_sentence(error) from None
+
+    @property
+    def replication_asked(self) -> bool:
+        """Whether replication was asked for: where not, a cluster too small for replicas goes on without."""
+        return "replication" in self.model_fields_set
+
+    def to_plain(self, *, policy: str | None = None) -> dict[str, Any]:
+        """Return the job as JSON values, with the names of what must be given again as ``callables``.
+
+        Parameters
+        ----------
+        policy
+            Name under which the job's policy is registered, where `policy` is a `Policy`; without it that must be
+            given again as well.
+        """
+        return plain_fields(self, policy)
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any], **given: Any) -> Job:
+        """Return the job that `to_plain` described, completed and overridden by the fields `given`.
+
+        Raises
+        ------
+        ConfigurationError
+            If something that has no plain form is not given.
+        """
+        job = cls(**job_fields(plain, given))
+        if not plain.get(ASKED, True) and "replication" not in given:
+            job.model_fields_set.discard("replication")
+        return job
 
     @field_validator("optimizer", mode="before")
     @classmethod
@@ -117,14 +152,28 @@ class Job(BaseModel):
     def _stop(cls, value: Any) -> Stop:
         return Stop(**_known(value, Stop, "stop")) if isinstance(value, Mapping) else value
 
+    @field_validator("replication", mode="before")
+    @classmethod
+    def _replication(cls, value: Any) -> Replication:
+        return Replication.from_plain(value)
+
+    @field_validator("checkpoints", mode="before")
+    @classmethod
+    def _checkpoints(cls, value: Any) -> Checkpoints:
+        return Checkpoints.from_plain(value)
+
     @field_validator("stragglers", mode="before")
     @classmethod
     def _stragglers(cls, value: Any) -> Stragglers | None:
+        if isinstance(value, Mapping):
+            return Stragglers.from_plain(value)
         return Stragglers.parse(value) if isinstance(value, str) else value
 
     @field_validator("slow_servers", mode="before")
     @classmethod
     def _slow_servers(cls, value: Any) -> SlowServers | None:
+        if isinstance(value, Mapping):
+            return SlowServers.from_plain(value)
         return SlowServers.parse(value) if isinstance(value, str) else value
 
     @field_validator("resources")
@@ -138,6 +187,7 @@ class Job(BaseModel):
     @model_validator(mode="after")
     def _together(self) -> Job:
         _check_one_subject(self)
+        _check_summable(self)
         if not self.stop.ends:
             raise ConfigurationError(
                 "stop has no condition; give updates, epochs, seconds, target_loss or target_accuracy", field="stop"
@@ -167,6 +217,16 @@ def _check_one_subject(job: Job) -> None:
     missing = [name for name in ("model", "loss", "data") if getattr(job, name) is None]
     if supervised and missing:
         raise ConfigurationError(f"a model needs its loss and data: {missing[0]} is missing", field=missing[0])
+
+
+def _check_summable(job: Job) -> None:
+    from_workers = getattr(job.replication, "source", None) == "workers"
+    if from_workers and not isinstance(job.optimizer, SGD | Additive):
+        raise ConfigurationError(
+            f"replication from the workers needs updates that replicas can sum, and those of {job.optimizer.name} "
+            "cannot be summed; take the source server, or the optimizer sgd or additive",
+            field="replication",
+        )
 
 
 def _known(given: Mapping[str, Any], kind: type, what: str) -> dict[str, Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from psplatform.core.plan import Plan
+from psplatform.core.plan import Cuts, Plan, Protection
 from psplatform.errors import ConfigurationError
+from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job
+from psplatform.jobs.replication import Bounded, Chain, Replication
 
 
 def plan_of(job: Job, run: str, *, workers: int, samples: int, evaluates: bool) -> Plan:
@@ -43,7 +45,23 @@ def plan_of(job: Job, run: str, *, workers: int, samples: int, evaluates: bool) 
         evaluates=evaluates,
         absence_limit_s=job.absence_limit_s,
         finish_limit_s=job.finish_limit_s,
+        protection=protection_of(job.replication, job.shards),
+        cuts=cuts_of(job.checkpoints),
     )
+
+
+def protection_of(replication: Replication, shards: int) -> Protection | None:
+    """Return what the coordinator must know of how its servers are replicated, ``None`` where they are not."""
+    bound, shard_bound, unit = replication.bound, replication.shard_bound(shards), replication.unit
+    if not isinstance(replication, Chain | Bounded) or bound is None or shard_bound is None or unit is None:
+        return None
+    pause, cold = replication.on_replica_loss == "pause", replication.target == "store"
+    return Protection(replication.replicas, bound, unit, shard_bound, pause, cold)
+
+
+def cuts_of(checkpoints: Checkpoints) -> Cuts | None:
+    """Return when the coordinator cuts checkpoints, ``None`` for never."""
+    return Cuts(checkpoints.every_updates, checkpoints.every_seconds) if checkpoints.written else None
 
 
 def description_of(job: Job, run: str, workload: str, workers: int, **known: Any) -> dict[str, Any]:
@@ -54,7 +72,8 @@ def description_of(job: Job, run: str, workload: str, workers: int, **known: Any
     workload
         A word for what is trained.
     known
-        What the job itself does not say, such as the policy in force and the number of parameters.
+        What the job itself does not say, such as the policy in force and the number of parameters, or what replaces
+        the job's word, such as the replication in force where a cluster is too small for replicas.
     """
     return {
         "run": run,
@@ -66,5 +85,7 @@ def description_of(job: Job, run: str, workload: str, workers: int, **known: Any
         "batch_size": job.batch_size,
         "sampling": job.sampling,
         "evaluate_on": job.evaluate_on,
+        "replication": job.replication.to_plain(),
+        "checkpoints": job.checkpoints.to_plain(),
         **known,
     }

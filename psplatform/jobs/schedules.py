@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from psplatform.core.parameters import nearest
@@ -101,6 +101,15 @@ def schedule_from_plain(plain: dict[str, Any]) -> AnySchedule:
         return kind(**options)
     except TypeError as error:
         raise ConfigurationError(f"schedule {name!r}: {error}", field="schedule") from error
+
+
+def schedule_to_plain(schedule: object) -> dict[str, Any] | None:
+    """Return the mapping that `schedule_from_plain` reads, or ``None`` for a schedule of one's own."""
+    for name, kind in SCHEDULES.items():
+        if type(schedule) is kind:
+            plain = asdict(schedule)
+            return {"name": name, **{key: list(v) if isinstance(v, tuple) else v for key, v in plain.items()}}
+    return None
 
 
 def _warm(warmup: int, updates: int) -> float:

@@ -7,9 +7,10 @@ wherever and whenever it runs, and whatever the policy.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 from numpy.random import Generator, Philox, SeedSequence
 
@@ -88,6 +89,31 @@ class Stragglers:
             return steady * self.slow_factor
         return steady
 
+    def to_plain(self) -> dict[str, Any] | None:
+        """Return the fields as numbers, lists and text, or ``None`` where the distribution is one's own."""
+        if self.distribution is not None and type(self.distribution) not in DISTRIBUTIONS.values():
+            return None
+        return {
+            "distribution": None if self.distribution is None else str(self.distribution),
+            "factors": list(self.factors),
+            "slow_chance": self.slow_chance,
+            "slow_factor": self.slow_factor,
+            "trace": None if self.trace is None else [list(row) for row in self.trace],
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any], *, field: str = "stragglers") -> Stragglers:
+        """Return what `to_plain`, or a mapping of some of the fields, describes."""
+        with naming(field), _typed(plain):
+            options = _known(plain, cls, "stragglers")
+            distribution, trace = options.get("distribution"), options.get("trace")
+            if isinstance(distribution, str):
+                options["distribution"] = parse(distribution, field=field)
+            if trace is not None:
+                options["trace"] = tuple(tuple(float(seconds) for seconds in row) for row in trace)
+            options["factors"] = tuple(float(factor) for factor in options.get("factors", ()))
+            return cls(**options)
+
     @classmethod
     def parse(cls, text: str, *, field: str = "stragglers", read: Callable[[str], str] | None = None) -> Stragglers:
         """Return what `text` describes: clauses between semicolons, each at most once, in any order.
@@ -138,6 +164,17 @@ class SlowServers:
         if shard not in self.shards or _random(_SERVERS, seed, shard, request).random() >= self.chance:
             return 0.0
         return self.seconds
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the fields as numbers and lists."""
+        return {"shards": list(self.shards), "seconds": self.seconds, "chance": self.chance}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any], *, field: str = "slow_servers") -> SlowServers:
+        """Return what `to_plain` describes."""
+        with naming(field), _typed(plain):
+            options = _known(plain, cls, "slow servers")
+            return cls(**{**options, "shards": tuple(int(shard) for shard in options.get("shards", ()))})
 
     @classmethod
     def parse(cls, text: str, *, field: str = "slow_servers") -> SlowServers:
@@ -213,6 +250,23 @@ def _require_no_gap(numbers: Collection[int], subject: str) -> None:
     gap = next((number for number in range(len(numbers)) if number not in numbers), None)
     if gap is not None:
         raise ConfigurationError(f"{subject} {gap}; count from 0 without gaps")
+
+
+@contextmanager
+def _typed(plain: Mapping[str, Any]) -> Iterator[None]:
+    """Say in a `ConfigurationError` that a mapping has values of the wrong type, or lacks one."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"{dict(plain)!r} cannot be understood ({error}); give numbers") from None
+
+
+def _known(plain: Mapping[str, Any], kind: type, subject: str) -> dict[str, Any]:
+    names = [one.name for one in fields(kind)]
+    for name in plain:
+        if name not in names:
+            raise ConfigurationError(f'{subject} have no "{name}"; {nearest(str(name), names)}')
+    return dict(plain)
 
 
 def _clauses(text: str) -> dict[str, str]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from psplatform.core.effects import Compute
+from psplatform.core.effects import Archive, Compute, Seal
 from psplatform.core.events import Computed, ComputeFailed, Evaluated, EvaluationFailed
-from psplatform.core.messages import Contribution
+from psplatform.core.messages import Contribution, Transfer
 
 
 class Arithmetic(Protocol):
-    """The computing half of all servers and workers of one run."""
+    """The computing half of all copies of shards and of all workers of one run."""
+
+    def open_copy(self, copy: str, shard: int) -> None:
+        """Make a copy of a shard, in the state in which the run begins."""
 
     def compute(self, member: str, effect: Compute, seconds: float) -> Computed | ComputeFailed:
         """Compute a gradient on what `member` loaded last."""
@@ -19,17 +22,32 @@ class Arithmetic(Protocol):
     def expose(self, member: str, slot: int, sequence: int) -> None:
         """Let every shard reach the gradient just computed."""
 
-    def gather(self, shard: int, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...]:
-        """Average gradients; return squared norms per block if asked."""
+    def gather(self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...] | None:
+        """Average gradients; return squared norms per block if asked, or ``None`` if one of them is gone."""
 
-    def stage(self, shard: int, factor: float, rate: float) -> None:
-        """Compute the next state beside the visible one."""
+    def stage(self, copy: str, factor: float, rate: float) -> float:
+        """Compute the next state beside the visible one; return the norm of the step."""
 
-    def publish(self, shard: int, version: int) -> None:
+    def publish(self, copy: str, version: int) -> None:
         """Make the staged state visible."""
 
-    def snapshot(self, shard: int) -> Any:
+    def skip(self, copy: str, version: int) -> None:
+        """Let what is visible be `version`."""
+
+    def snapshot(self, copy: str) -> Any:
         """Return the visible content of a shard as it is now."""
+
+    def capture(self, copy: str, kind: str) -> tuple[Any, int]:
+        """Return what a transfer of that kind carries now, and its size in bytes."""
+
+    def absorb(self, copy: str, transfer: Transfer, content: Any) -> bool:
+        """Make what a transfer carried the state of a copy; return whether it could be read."""
+
+    def archive(self, copy: str, effect: Archive) -> dict[str, Any]:
+        """Put the newest state into the store; return what the manifest must say of it."""
+
+    def seal(self, effect: Seal) -> int:
+        """Write the manifest of a checkpoint; return the bytes of the whole, or raise `StoreError`."""
 
     def load(self, member: str, shard: int, content: Any) -> None:
         """Put a shard's content into the member's parameters."""
@@ -67,6 +85,9 @@ class Metadata:
         self._samples = samples
         self._measure = measure
 
+    def open_copy(self, copy: str, shard: int) -> None:
+        """There is nothing to make."""
+
     def compute(self, member: str, effect: Compute, seconds: float) -> Computed | ComputeFailed:
         """Invent a gradient's figures."""
         loss, squared_norm = self._outcome(effect.slot, effect.sequence)
@@ -75,19 +96,39 @@ class Metadata:
     def expose(self, member: str, slot: int, sequence: int) -> None:
         """There is nothing to expose."""
 
-    def gather(self, shard: int, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...]:
+    def gather(self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...] | None:
         """Pretend that every mean gradient has norm 1 on every shard."""
         return (1.0,) if norms else ()
 
-    def stage(self, shard: int, factor: float, rate: float) -> None:
+    def stage(self, copy: str, factor: float, rate: float) -> float:
+        """There is no state; every step is as long as another."""
+        return 1.0
+
+    def publish(self, copy: str, version: int) -> None:
         """There is no state."""
 
-    def publish(self, shard: int, version: int) -> None:
+    def skip(self, copy: str, version: int) -> None:
         """There is no state."""
 
-    def snapshot(self, shard: int) -> Any:
+    def snapshot(self, copy: str) -> Any:
         """Return an empty content."""
         return ()
+
+    def capture(self, copy: str, kind: str) -> tuple[Any, int]:
+        """Return an empty content."""
+        return (), 0
+
+    def absorb(self, copy: str, transfer: Transfer, content: Any) -> bool:
+        """There is no state."""
+        return True
+
+    def archive(self, copy: str, effect: Archive) -> dict[str, Any]:
+        """There is nothing to keep but the position."""
+        return {"position": effect.position}
+
+    def seal(self, effect: Seal) -> int:
+        """There is nothing to seal."""
+        return 0
 
     def load(self, member: str, shard: int, content: Any) -> None:
         """There are no parameters."""

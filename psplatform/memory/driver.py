@@ -1,63 +1,74 @@
-"""Executes the effects of coordinator, servers and sessions in one thread.
+"""Executes the effects of coordinators, copies of shards and sessions in one thread.
 
 Timers, computations and evaluations take the virtual time they say; messages take `latency_s` each (0 by default).  A
 test may change what the network does to each message with `deliver`, and may let processes join, leave, be killed or
-ask the run to stop at any virtual time.
+stopped, or ask the run to stop, at any virtual time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from psplatform.core.coordination import Coordinator
 from psplatform.core.effects import (
-    COORDINATOR,
-    CancelTimer,
+    Appoint,
+    Claim,
+    Depart,
     Dismiss,
     Effect,
     Evaluate,
     Finish,
-    Gather,
-    Log,
-    Publish,
+    Recruit,
+    Redirect,
+    Retire,
     Role,
     SaveModel,
+    Seal,
     Send,
-    SetTimer,
-    Stage,
+    TakeOver,
+    first_server,
 )
 from psplatform.core.events import (
     Begin,
-    GatherDone,
+    CheckpointFailed,
+    CheckpointSealed,
+    Claimed,
+    CopyReady,
     MemberLost,
     ModelSaved,
-    ServerLost,
-    StageDone,
+    NoCopy,
+    ProcessesChanged,
     StopRequested,
-    TimerFired,
+    Tick,
 )
-from psplatform.core.messages import Pull, Pulled
+from psplatform.core.grants import Grants
+from psplatform.core.lead import Lead
+from psplatform.core.leases import entitlement
+from psplatform.core.links import MakeAccount, no_account
+from psplatform.core.messages import Inquire, Pull, Pulled
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy, Scope
+from psplatform.core.replica import Replica
 from psplatform.core.server import Server
 from psplatform.core.session import WorkerSession
-from psplatform.memory.agenda import Agenda, Appointments
+from psplatform.core.shard_copy import ShardCopy
+from psplatform.core.standby import Standby
+from psplatform.errors import StoreError
+from psplatform.memory.agenda import Agenda
 from psplatform.memory.arithmetic import Arithmetic, Metadata
+from psplatform.memory.copies import CopyProcess
 from psplatform.memory.evaluator import EVALUATOR, Evaluator
+from psplatform.memory.leading import LeadProcess, Sink, StandbyProcess
+from psplatform.memory.losses import Losses
+from psplatform.memory.post import Post
+from psplatform.memory.processes import Processes
 from psplatform.memory.room import Room
+from psplatform.memory.supervision import Supervision
 from psplatform.memory.worker import WorkerProcess
 from psplatform.memory.world import Deliver, Ideal, World
 
 _EVALUATOR_ROLE: Final = Role.member(EVALUATOR)
-
-
-class Sink(Protocol):
-    """Takes the records of the event log one by one."""
-
-    def append(self, record: dict[str, Any], /) -> None:
-        """Take the next record."""
 
 
 class MemoryRun:
@@ -82,6 +93,12 @@ class MemoryRun:
         Says all of these durations, and others, instead.
     sink
         Takes the event log's records instead of `records`.
+    make_account
+        Makes the accounts of what replicas lack, where the plan has any.
+    supervision
+        How losses are noticed.
+    resume
+        The coordinator's part of the checkpoint that the run goes on from.
 
     Attributes
     ----------
@@ -89,11 +106,15 @@ class MemoryRun:
         The event log so far.
     finish
         The last effect of the coordinator, or ``None`` while the run goes on.
+    leads
+        Every coordinator that the run has had, the present one last.
+    copies
+        Every copy of a shard that the run has had, by name.
     on_event
         Called after each event, for tests that check what must hold at any time.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each is something that a test or the simulator may want to be otherwise
         self,
         plan: Plan,
         policy: Policy,
@@ -106,27 +127,63 @@ class MemoryRun:
         world: World | None = None,
         sink: Sink | None = None,
         seed: int = 0,
+        make_account: MakeAccount | None = None,
+        supervision: Supervision | None = None,
+        resume: dict[str, Any] | None = None,
     ) -> None:
         self.plan = plan
-        self.agenda = Agenda()
-        self.coordinator = Coordinator(plan, policy)
-        self.servers = [Server(shard) for shard in range(plan.shards)]
-        self.workers: dict[str, WorkerProcess] = {}
-        self.records: list[dict[str, Any]] = []
-        self.finish: Finish | None = None
-        self.on_event: Callable[[MemoryRun], None] | None = None
+        self._open()
         self._sink = self.records if sink is None else sink
         self._arithmetic = arithmetic or Metadata()
         self._world = world or Ideal(compute_s, deliver or (lambda sender, to, message: [latency_s]), evaluation_s)
         self._traits, self._seed = policy.traits, seed
         self._per_block = policy.traits.scope is Scope.BLOCK
+        self.supervision = supervision or Supervision()
+        self._make_account = make_account or no_account
         self._evaluator = Evaluator(plan.shards, self._arithmetic, exact=not self._per_block)
-        self._timers = Appointments(self.agenda)
-        self._server_roles = [Role.server(shard) for shard in range(plan.shards)]
-        self._room = Room(self.agenda, self.servers)
-        self._gathered_at = [0.0] * plan.shards
-        self._executors = self._coordinator_executors()
-        self._feed_coordinator(Begin())
+        self._epochs = [1] * plan.shards
+        self._serving = [Role.copy(first_server(shard)) for shard in range(plan.shards)]
+        self._room = Room(self.agenda, self._server_of, plan.shards)
+        kinds = {"coordinator": self._to_lead, "copy": self._to_copy, "member": self._to_member}
+        receivers = {**kinds, "standby": self._to_standby}
+        self._post = Post(self.agenda, self._world, self._arithmetic.snapshot, receivers)
+        self._spares = self.supervision.spares
+        self._begin(Coordinator(plan, policy, resume=resume))
+
+    def _open(self) -> None:
+        self.agenda = Agenda()
+        self.processes = Processes(self.agenda)
+        self.workers: dict[str, WorkerProcess] = {}
+        self.copies: dict[str, CopyProcess] = {}
+        self.standby: StandbyProcess | None = None
+        self.records: list[dict[str, Any]] = []
+        self.finish: Finish | None = None
+        self.seals: dict[int, Seal] = {}
+        self.on_event: Callable[[MemoryRun], None] | None = None
+        self._claims: dict[int, str] = {}
+        self._losses = Losses(self)
+
+    def _begin(self, coordinator: Coordinator) -> None:
+        self._make_first_copies(coordinator)
+        lead = Lead(coordinator, grants=self.supervision.grants(), appoints=self.supervision.standby)
+        self.leads = [self._lead_process("coordinator-1", lead)]
+        self._leads_by_term = {"1": self.leads[0]}
+        self.leads[0].feed(Begin())
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """The coordinator that is in charge."""
+        return self.leads[-1].lead.coordinator
+
+    @property
+    def servers(self) -> list[Server]:
+        """The present server of each shard; of one that is being replaced, the last."""
+        return [self._server_of(shard) for shard in range(self.plan.shards)]
+
+    def process_of(self, role: Role) -> str:
+        """Return the process in which a role lives, or has lived."""
+        lead = self._leads_by_term.get(role.name) if role.kind == "coordinator" else None
+        return self.processes.of(lead.name if lead is not None else role.name)
 
     # --- what a test or a user does ---
 
@@ -139,17 +196,25 @@ class MemoryRun:
         self.agenda.enter_at(at, self._leave, name)
 
     def kill(self, name: str, at: float) -> None:
-        """Kill the process at time `at`: it says no more, and the coordinator hears of it at once."""
-        self.agenda.enter_at(at, self._kill, name)
+        """Kill the process at time `at`: it says no more, and who watches it hears of it soon."""
+        self.agenda.enter_at(at, self.kill_now, name)
+
+    def pause(self, name: str, at: float, seconds: float) -> None:
+        """Stop the process at time `at`, as SIGSTOP does, for so long."""
+        self.agenda.enter_at(at, self.pause_now, name, seconds)
 
     def lose_server(self, shard: int, at: float) -> None:
-        """Let the coordinator hear at time `at` that the server of `shard` is lost."""
-        lost = ServerLost(shard, f"memory://shard-{shard}", "killed")
-        self.agenda.enter_at(at, self._feed_coordinator, lost)
+        """Kill the server of `shard` at time `at`."""
+        self.agenda.enter_at(at, lambda: self.kill_now(self.coordinator.state.shards[shard].server))
+
+    def reinforce(self, spares: int) -> None:
+        """Let there be so many further processes in which copies can be made."""
+        self._spares += spares
+        self.tell_lead(ProcessesChanged())
 
     def stop(self, at: float) -> None:
         """Ask the run to stop at time `at`."""
-        self.agenda.enter_at(at, self._feed_coordinator, StopRequested("asked to stop"))
+        self.agenda.enter_at(at, lambda: self.tell_lead(StopRequested("asked to stop")))
 
     def run(self, *, events: int = 1_000_000) -> Finish:
         """Run to the end.
@@ -171,7 +236,7 @@ class MemoryRun:
 
     def drain(self) -> list[str]:
         """Deliver what is still under way when the run is over; return who or what still waits for anything."""
-        timers = [f"timer {name}" for name in self._timers.names]
+        timers = [f"timer {name}" for name in self.leads[-1].timer_names]
         while self.agenda.do_next():
             if self.on_event is not None:
                 self.on_event(self)
@@ -181,7 +246,7 @@ class MemoryRun:
         """Return the log records of that kind."""
         return [record for record in self.records if record["kind"] == kind]
 
-    # --- roles ---
+    # --- making roles ---
 
     def _begin_worker(self, name: str) -> None:
         session = WorkerSession(name, f"memory://{name}", self.plan.shards, self._traits, seed=self._seed)
@@ -190,100 +255,246 @@ class MemoryRun:
             self.agenda,
             self._arithmetic,
             self._world,
-            self._send,
+            self._post.send,
+            self.processes,
             shards=self.plan.shards,
             room=self._room,
             per_block=self._per_block,
         )
         self.workers[name] = worker
+        self._post.introduce(name, self.leads[-1].lead.term)
         worker.begin()
+
+    def _make_first_copies(self, coordinator: Coordinator) -> None:
+        for one in coordinator.state.shards:
+            lane = coordinator.state.lane_of(one.shard)
+            at, version, replicas = lane.position, lane.version, tuple(one.in_sync)
+            server = Server(one.shard, 1, 0, at, version, one.server, self._make_account, replicas=replicas)
+            if self.supervision.beat_s:
+                first_s = Grants(self.supervision.shortest_lease_s, self.supervision.longest_lease_s).first_s
+                server.entitled_until = entitlement(0.0, first_s)
+            self._make_copy(server)
+            for name in replicas:
+                self._make_copy(Replica(one.shard, name, position=at, version=version))
+
+    def _make_copy(self, part: Server | Replica) -> None:
+        control = ShardCopy(part, self._make_account)
+        self.copies[part.name] = CopyProcess(
+            control, self.agenda, self.processes, self._arithmetic, self._world, self._room, self._post.send
+        )
+        self._beat(part.name, self.copies[part.name].feed)
+
+    def _lead_process(self, name: str, lead: Lead) -> LeadProcess:
+        made = LeadProcess(name, lead, self.agenda, self.processes, self._sink, self._execute)
+        self._beat(name, made.feed)
+        return made
+
+    def _beat(self, name: str, feed: Callable[[Any], None]) -> None:
+        """Let a role look at its leases now and then, as long as the run goes on."""
+        if self.supervision.beat_s and self.finish is None and not self.processes.is_dead(name):
+            self.processes.do(name, feed, Tick())
+            self.agenda.enter(self.supervision.beat_s, self._beat, name, feed)
+
+    # --- losing processes ---
 
     def _leave(self, name: str) -> None:
         if name in self.workers:
             self.workers[name].leave("left")
 
-    def _kill(self, name: str) -> None:
-        if name in self.workers:
-            self.workers[name].kill()
-            self._feed_coordinator(MemberLost(name, "killed"))
+    def kill_now(self, process: str) -> None:
+        """Kill the process: every role in it is gone.  One that nobody lives in yet is none."""
+        self._losses.kill(process)
 
-    def _feed_coordinator(self, event: Any) -> None:
-        if self.finish is None:
-            for effect in self.coordinator.handle(event, self.agenda.now):
-                self._executors[type(effect)](effect)
+    def pause_now(self, process: str, seconds: float) -> None:
+        """Stop the process for so long."""
+        self._losses.pause(process, seconds)
 
-    def _feed_server(self, shard: int, event: Any) -> None:
-        for effect in self.servers[shard].handle(event, self.agenda.now):
-            self._execute_server(shard, effect)
+    def tell_lead(self, event: Any) -> None:
+        """Tell whoever is in charge; where nobody is, whoever will be."""
+        lead = self.leads[-1]
+        if self.finish is not None:
+            return
+        if self.processes.is_dead(lead.name) and self.standby is not None:
+            self.agenda.enter(max(self.supervision.notice_s, 1e-3), self.tell_lead, event)
+        else:
+            self.processes.do(lead.name, lead.feed, event)
 
     # --- messages ---
 
-    def _send(self, sender: Role, effect: Send) -> None:
-        to, message = effect.to, effect.message
-        content = self._arithmetic.snapshot(message.shard) if isinstance(message, Pulled) else None
-        for delay_s in self._world.deliver(sender, to, message, self.agenda.now):
-            self.agenda.enter(delay_s, self._receive, sender, to, message, content)
+    def _to_lead(self, sender: Role, to: Role, message: Any, content: Any) -> None:
+        lead = self._leads_by_term[to.name]
+        self.processes.do(lead.name, self._feed_lead, lead, sender, message)
 
-    def _receive(self, sender: Role, to: Role, message: Any, content: Any) -> None:
-        if to.kind == "coordinator":
-            self._feed_coordinator(message)
-            if self.finish is not None and sender.name in self.workers:
-                self.workers[sender.name].kill()  # nobody answers any more: it goes by itself
-        elif to.kind == "server":
-            self._feed_server(int(to.name), message)
-        elif to.name == EVALUATOR:
+    def _to_copy(self, sender: Role, to: Role, message: Any, content: Any) -> None:
+        self.processes.do(to.name, self._feed_copy, to.name, message, content)
+
+    def _to_member(self, sender: Role, to: Role, message: Any, content: Any) -> None:
+        if to.name == EVALUATOR:
             self._evaluation_goes_on(message, content)
         elif to.name in self.workers:
-            self.workers[to.name].receive(message, content)
+            self.processes.do(to.name, self._feed_worker, to.name, message, content)
+
+    def _to_standby(self, sender: Role, to: Role, message: Any, content: Any) -> None:
+        if self.standby is not None and self.standby.name == to.name:
+            self.processes.do(to.name, self.standby.feed, message)
+
+    def _feed_lead(self, lead: LeadProcess, sender: Role, message: Any) -> None:
+        if self.finish is None:
+            lead.feed(message)
+        if self.finish is not None and sender.name in self.workers:
+            self.workers[sender.name].kill()  # nobody answers any more: it goes by itself
+
+    def _feed_copy(self, name: str, message: Any, content: Any) -> None:
+        self._post.hear(name, message)
+        self.copies[name].receive(message, content)
+
+    def _feed_worker(self, name: str, message: Any, content: Any) -> None:
+        if self.workers[name].gone and len(self.leads) > 1:
+            # It took its leave of a coordinator that is gone as well.
+            self.tell_lead(MemberLost(name, "left"))
+        self._post.hear(name, message)
+        self.workers[name].receive(message, content)
+
+    def _server_of(self, shard: int) -> Server:
+        server = self.copies[self._serving[shard].name].server
+        if server is None:
+            raise RuntimeError(f"the copy of shard {shard} that serves has not become a server")
+        return server
 
     def _evaluation_goes_on(self, answer: Pulled, content: Any) -> None:
         self._ask(self._evaluator.on_pulled(answer, content))
         result = self._evaluator.take_result()
         if result is not None:
-            self.agenda.enter(self._world.evaluation_s(), self._feed_coordinator, result)
-
-    # --- effects ---
-
-    def _coordinator_executors(self) -> dict[type, Callable[[Any], None]]:
-        return {
-            Send: partial(self._send, COORDINATOR),
-            Log: lambda effect: self._sink.append(effect.record),
-            SetTimer: self._set_timer,
-            CancelTimer: self._cancel_timer,
-            Evaluate: lambda effect: self._ask(self._evaluator.begin(effect)),
-            SaveModel: self._save,
-            Finish: self._finish,
-            Dismiss: lambda effect: self._arithmetic.forget(effect.member),
-        }
-
-    def _set_timer(self, effect: SetTimer) -> None:
-        self._timers.make(effect.tag, effect.at, self._feed_coordinator, TimerFired(effect.tag))
-
-    def _cancel_timer(self, effect: CancelTimer) -> None:
-        self._timers.cancel(effect.tag)
-
-    def _save(self, effect: SaveModel) -> None:
-        self._arithmetic.save(effect.version)
-        self.agenda.enter(0.0, self._feed_coordinator, ModelSaved(effect.version))
-
-    def _finish(self, effect: Finish) -> None:
-        self.finish = effect
+            self.agenda.enter(self._world.evaluation_s(), self.tell_lead, result)
 
     def _ask(self, pulls: list[Pull]) -> None:
         for pull in pulls:
-            self._send(_EVALUATOR_ROLE, Send(self._server_roles[pull.shard], pull))
+            self._post.send(_EVALUATOR_ROLE, Send(self._serving[pull.shard], pull))
 
-    def _execute_server(self, shard: int, effect: Effect) -> None:
+    # --- effects of coordinators and standbys ---
+
+    def _execute(self, process: LeadProcess, effect: Effect) -> None:
+        if type(effect) is Send and effect.to.kind != "standby":  # most of them
+            self._post.send(process.role, effect)
+        else:
+            _EXECUTORS[type(effect)](self, process, effect)
+
+    def _send_of_lead(self, process: LeadProcess, effect: Send) -> None:
+        if effect.to.kind == "standby":
+            effect = Send(Role("standby", f"standby-{process.lead.standby}"), effect.message)
+        self._post.send(process.role, effect)
+
+    def _evaluate(self, process: LeadProcess, effect: Evaluate) -> None:
+        self._ask(self._evaluator.begin(effect))
+
+    def _save(self, process: LeadProcess, effect: SaveModel) -> None:
+        self._arithmetic.save(effect.version)
+        self.agenda.enter(0.0, self.tell_lead, ModelSaved(effect.version))
+
+    def _end(self, process: LeadProcess, effect: Finish) -> None:
+        self.finish = effect
+
+    def _dismiss(self, process: LeadProcess, effect: Dismiss) -> None:
+        self._arithmetic.forget(effect.member)
+
+    def _redirect(self, process: LeadProcess, effect: Redirect) -> None:
+        if effect.epoch > self._epochs[effect.shard]:
+            self._epochs[effect.shard] = effect.epoch
+            self._serving[effect.shard] = Role.copy(effect.copy)
+            self._ask(self._evaluator.moved(effect.shard, effect.epoch))
+
+    def _recruit(self, process: LeadProcess, effect: Recruit) -> None:
+        if not self._spares:
+            answer: Any = NoCopy(effect.shard, "no process is left for it")
+        else:
+            self._spares -= 1
+            name = f"replica-{effect.shard}-{len(self.copies)}"
+            self._make_copy(Replica(effect.shard, name, epoch=0))
+            self._post.introduce(name, process.lead.term)
+            answer = CopyReady(effect.shard, name, f"memory://{name}")
+        self.agenda.enter(0.0, self.tell_lead, answer)
+
+    def _seal(self, process: LeadProcess, effect: Seal) -> None:
+        try:
+            size_bytes = self._arithmetic.seal(effect)
+        except StoreError as error:
+            answer: Any = CheckpointFailed(effect.number, str(error))
+        else:
+            self.seals[effect.number] = effect
+            answer = CheckpointSealed(effect.number, size_bytes)
+        self.agenda.enter(0.0, self.tell_lead, answer)
+
+    def _appoint(self, process: LeadProcess, effect: Appoint) -> None:
+        name = f"standby-{effect.number}"
+        beside = self._live_replica(process)
+        if beside is not None:
+            self.processes.share(name, beside)
+        coordinator, handled = process.lead.enlist(effect.number, self.agenda.now)
+        standby = Standby(
+            effect.number,
+            coordinator,
+            handled,
+            timers=process.timers,
+            grants=self.supervision.grants(),
+            now=self.processes.clock(name),
+        )
+        self.standby = StandbyProcess(name, standby, self.processes, self._execute_standby, len(self.records))
+        self._post.introduce(name, process.lead.term)
+        self._beat(name, self.standby.feed)
+
+    def _live_replica(self, process: LeadProcess) -> str | None:
+        replicas = [name for one in process.lead.coordinator.state.shards for name in one.in_sync]
+        return self.processes.first_apart(replicas, process.name)
+
+    def _claim(self, name: str, number: int, feed: Callable[[Any], None]) -> None:
+        granted = self._claims.setdefault(number, name) == name
+        self.agenda.enter(0.0, self.processes.do, name, feed, Claimed(number, granted))
+
+    def _claim_of_lead(self, process: LeadProcess, effect: Claim) -> None:
+        self._claim(process.name, effect.number, process.feed)
+
+    def _execute_standby(self, process: StandbyProcess, effect: Effect) -> None:
         if isinstance(effect, Send):
-            self._send(self._server_roles[shard], effect)
-        elif isinstance(effect, Gather):
-            norms = self._arithmetic.gather(shard, effect.contributions, norms=effect.norms)
-            done = self._gathered_at[shard] = self.agenda.now + self._world.gather_s(shard, len(effect.contributions))
-            self.agenda.enter_at(done, self._feed_server, shard, GatherDone(effect.position, norms))
-        elif isinstance(effect, Stage):
-            # Asked for together with the gathering where nothing is clipped, and done after it all the same.
-            self._arithmetic.stage(shard, effect.factor, effect.rate)
-            self.agenda.enter_at(self._gathered_at[shard], self._feed_server, shard, StageDone(effect.position))
-        elif isinstance(effect, Publish):
-            self._arithmetic.publish(shard, effect.version)
-            self._room.on_published(shard)
+            self._post.send(Role("standby", process.name), effect)
+        elif isinstance(effect, Claim):
+            self._claim(process.name, effect.number, process.feed)
+        elif isinstance(effect, TakeOver):
+            self._take_over(process)
+        elif isinstance(effect, Depart) and self.standby is process:
+            self.standby = None
+
+    def _take_over(self, process: StandbyProcess) -> None:
+        lead, effects = process.standby.rise(self.agenda.now, grants=self.supervision.grants())
+        if self._sink is self.records:
+            # What the lost coordinator logged beyond what its standby has seen never happened for this one.
+            self.records[process.records_before :] = process.standby.records
+            self.leads[-1].sink = []
+        self.standby = None
+        made = self._lead_process(f"coordinator-{lead.term}", lead)
+        self.processes.share(made.name, process.name)
+        self.leads.append(made)
+        self._leads_by_term[str(lead.term)] = made
+        self._post.announce(lead.term)
+        made.do(effects)
+        self._losses.notice_again()
+        known = {member.name for member in lead.coordinator.state.roster.members()}
+        for name in list(self.workers):
+            if name not in known:
+                # One that was not yet known asks again: requests are repeated until somebody answers.
+                self.agenda.enter(0.0, self.processes.do, name, self._feed_worker, name, Inquire(lead.term), None)
+
+
+_EXECUTORS: dict[type, Callable[[MemoryRun, LeadProcess, Any], None]] = {
+    Send: MemoryRun._send_of_lead,
+    Evaluate: MemoryRun._evaluate,
+    SaveModel: MemoryRun._save,
+    Finish: MemoryRun._end,
+    Dismiss: MemoryRun._dismiss,
+    Redirect: MemoryRun._redirect,
+    Recruit: MemoryRun._recruit,
+    Seal: MemoryRun._seal,
+    Appoint: MemoryRun._appoint,
+    Claim: MemoryRun._claim_of_lead,
+    Retire: lambda run, process, effect: None,
+    Depart: lambda run, process, effect: None,
+}

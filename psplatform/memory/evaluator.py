@@ -43,6 +43,10 @@ class Evaluator:
             self._arithmetic.load(EVALUATOR, answer.shard, content)
         return self._pulling.on_pulled(answer)
 
+    def moved(self, shard: int, epoch: int) -> list[Pull]:
+        """Note that a shard has another server; return what must be asked of it."""
+        return self._pulling.moved(shard, epoch, pulling=self._order is not None)
+
     def take_result(self) -> Evaluated | EvaluationFailed | None:
         """Return the result once, when the version is complete; else ``None``."""
         order, label = self._order, self._pulling.label

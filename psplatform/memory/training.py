@@ -7,15 +7,14 @@ can be gathered after its worker has died, and what a worker computes next canno
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from psplatform.core.effects import Compute
+from psplatform.core.effects import Archive, Compute, Seal, first_server
 from psplatform.core.events import Computed, ComputeFailed, Evaluated, EvaluationFailed
-from psplatform.core.messages import Contribution
-from psplatform.errors import InvariantViolation
+from psplatform.core.messages import UPDATE, Contribution, Transfer
 from psplatform.jobs.optimizers import Optimizer
 from psplatform.memory.evaluator import EVALUATOR
 from psplatform.tasks.batches import batch_of
@@ -60,6 +59,8 @@ class TensorArithmetic:
         As in a job.
     per_block
         Whether blocks are merged one by one, so that a member may expose a gradient before the last is consumed.
+    measures_steps
+        Whether the norm of each step is measured, for the accounts of replicas.
 
     Attributes
     ----------
@@ -67,6 +68,10 @@ class TensorArithmetic:
         Where each tensor lies.
     samples, evaluates
         What the plan must say of the task.
+    copies
+        Every copy of a shard, by name.
+    archives
+        By number of a checkpoint and shard, the state and the steps that it has seen.
     saved
         The tensors by name that the run kept, empty before its end; `saved_version` is their version.
 
@@ -87,6 +92,7 @@ class TensorArithmetic:
         micro_batches: int = 1,
         seed: int = 0,
         per_block: bool = False,
+        measures_steps: bool = False,
     ) -> None:
         self._task, self._seed, self._several = task, seed, per_block
         self._batch_size, self._micro_batches = batch_size, micro_batches
@@ -94,10 +100,21 @@ class TensorArithmetic:
         self.layout = layout_of(workspace, optimizer, shards, block_elements)
         self.samples, self.evaluates = workspace.samples, workspace.evaluates
         self.saved: dict[str, Tensor] = {}
+        self.archives: dict[int, dict[int, tuple[Vectors, int]]] = {}
+        self.measures_steps = measures_steps
         self.saved_version = -1
         self._benches = {EVALUATOR: self._bench(workspace)}
         self._exposed: dict[str, dict[int, Vectors]] = {}
-        self._shards = _shards(self.layout, optimizer, workspace.initial())
+        self._optimizer, self._initial = optimizer, workspace.initial()
+        self.copies: dict[str, Shard] = {}
+
+    def open_copy(self, copy: str, shard: int) -> None:
+        """Make a copy of a shard, in the state in which the run begins."""
+        whole = allocate(self.layout)
+        fill(self.layout, whole, self._initial)
+        pieces = shard_vectors(self.layout, shard, whole)
+        storage = allocate(self.layout, shard), allocate(self.layout, shard)
+        self.copies[copy] = Shard(self.layout, shard, self._optimizer, pieces, storage)
 
     def compute(self, member: str, effect: Compute, seconds: float) -> Computed | ComputeFailed:
         """Compute a gradient on what `member` loaded last."""
@@ -116,25 +133,65 @@ class TensorArithmetic:
         for old in list(kept)[: -_KEPT if self._several else -1]:
             del kept[old]
 
-    def gather(self, shard: int, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...]:
-        """Average gradients; return squared norms per block if asked."""
-        pieces = [shard_vectors(self.layout, shard, self._exposure(one)) for one in contributions]
-        self._shards[shard].gather(pieces)
-        return tuple(self._shards[shard].squared_norms()) if norms else ()
+    def gather(self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...] | None:
+        """Average gradients; return squared norms per block if asked, or ``None`` if one of them is gone."""
+        held = self.copies[copy]
+        exposed = [self._exposed.get(one.member, {}).get(one.sequence) for one in contributions]
+        pieces = [shard_vectors(self.layout, held.index, one) for one in exposed if one is not None]
+        if len(pieces) < len(contributions):
+            return None
+        held.gather(pieces)
+        return tuple(held.squared_norms()) if norms else ()
 
-    def stage(self, shard: int, factor: float, rate: float) -> None:
-        """Compute the next state beside the visible one."""
+    def stage(self, copy: str, factor: float, rate: float) -> float:
+        """Compute the next state beside the visible one; return the norm of the step."""
+        held = self.copies[copy]
         if factor != 1.0:
-            self._shards[shard].scale(factor)
-        self._shards[shard].stage(rate)
+            held.scale(factor)
+        held.stage(rate)
+        return held.displacement_norm() if self.measures_steps else 0.0
 
-    def publish(self, shard: int, version: int) -> None:
+    def publish(self, copy: str, version: int) -> None:
         """Make the staged state visible."""
-        self._shards[shard].publish(version)
+        self.copies[copy].publish(version)
 
-    def snapshot(self, shard: int) -> Vectors:
+    def skip(self, copy: str, version: int) -> None:
+        """Let what is visible be `version`."""
+        self.copies[copy].version = version
+
+    def snapshot(self, copy: str) -> Vectors:
         """Return a copy of the visible content of a shard."""
-        return _copy(dict(self._shards[shard].front))
+        return _copy(dict(self.copies[copy].front))
+
+    def capture(self, copy: str, kind: str) -> tuple[Any, int]:
+        """Return what a transfer of that kind carries now, and its size in bytes."""
+        held = self.copies[copy]
+        vectors = _copy(dict(held.gathered if kind == UPDATE else held.state()))
+        return (vectors, held.commits), sum(one.numel() * one.element_size() for one in vectors.values())
+
+    def absorb(self, copy: str, transfer: Transfer, content: Any) -> bool:
+        """Make what a transfer carried the state of a copy; return whether it could be read."""
+        held, (vectors, commits) = self.copies[copy], content
+        if transfer.kind == UPDATE:
+            held.gather([vectors])
+            held.stage(transfer.rate)
+            held.publish(max(transfer.version, held.version + 1))
+            held.version = transfer.version
+        else:
+            held.restore(vectors, version=transfer.version, commits=commits)
+        return True
+
+    def archive(self, copy: str, effect: Archive) -> dict[str, Any]:
+        """Keep the newest state as a part of a checkpoint."""
+        held = self.copies[copy]
+        part = self.archives.setdefault(effect.number, {})
+        part[held.index] = (_copy(held.state()), held.commits)
+        return {"position": effect.position}
+
+    def seal(self, effect: Seal) -> int:
+        """Do nothing but count: the parts are kept in `archives`."""
+        vectors = [one for state, _ in self.archives[effect.number].values() for one in state.values()]
+        return sum(one.numel() * one.element_size() for one in vectors)
 
     def load(self, member: str, shard: int, content: Vectors) -> None:
         """Put a shard's content into the member's parameters."""
@@ -159,9 +216,10 @@ class TensorArithmetic:
         self._benches.pop(member, None)
 
     def visible(self) -> dict[str, Tensor]:
-        """Return copies of the tensors that the shards show now, by name."""
+        """Return copies of the tensors that the first servers show now, by name."""
         whole = allocate(self.layout)
-        for shard, state in enumerate(self._shards):
+        for shard in range(self.layout.shards):
+            state = self.copies[first_server(shard)]
             for key, piece in shard_vectors(self.layout, shard, whole).items():
                 piece.copy_(state.front[key])
         return named_views(self.layout, whole)
@@ -178,30 +236,6 @@ class TensorArithmetic:
         if member not in self._benches:
             self._benches[member] = self._bench(self._open())
         return self._benches[member]
-
-    def _exposure(self, one: Contribution) -> Vectors:
-        kept = self._exposed.get(one.member, {})
-        if one.sequence not in kept:
-            newest = max(kept, default=0)
-            raise InvariantViolation(
-                f"gradient {one.sequence} of {one.member} is committed, but gradient {newest} took its place"
-            )
-        return kept[one.sequence]
-
-
-def _shards(layout: Layout, optimizer: Optimizer, initial: dict[str, Tensor]) -> list[Shard]:
-    whole = allocate(layout)
-    fill(layout, whole, initial)
-    return [
-        Shard(
-            layout,
-            shard,
-            optimizer,
-            shard_vectors(layout, shard, whole),
-            (allocate(layout, shard), allocate(layout, shard)),
-        )
-        for shard in range(layout.shards)
-    ]
 
 
 def _copy(vectors: Vectors) -> Vectors:

@@ -12,6 +12,7 @@ from psplatform.core.messages import Leave, Pulled
 from psplatform.core.session import Activity, WorkerSession
 from psplatform.memory.agenda import Agenda, Appointments
 from psplatform.memory.arithmetic import Arithmetic
+from psplatform.memory.processes import Processes
 from psplatform.memory.room import Room
 from psplatform.memory.world import World
 
@@ -45,6 +46,7 @@ class WorkerProcess:
         arithmetic: Arithmetic,
         world: World,
         send: Callable[[Role, Send], None],
+        processes: Processes,
         *,
         shards: int,
         room: Room,
@@ -58,6 +60,7 @@ class WorkerProcess:
         self._arithmetic = arithmetic
         self._world = world
         self._send = send
+        self._processes = processes
         self._shards, self._per_block, self._room = shards, per_block, room
 
     @property
@@ -91,26 +94,30 @@ class WorkerProcess:
             for effect in self.session.handle(event, self._agenda.now):
                 _EXECUTORS[type(effect)](self, effect)
 
+    def _later(self, delay_s: float, event: Any) -> None:
+        self._agenda.enter(delay_s, self._processes.do, self.session.member, self._feed, event)
+
     def _send_on(self, effect: Send) -> None:
         self._send(self._role, effect)
 
     def _start_computing(self, effect: Compute) -> None:
         seconds = self._world.compute_s(effect.slot, effect.sequence)
-        self._appointments.make(_COMPUTATION, self._agenda.now + seconds, self._end_computing, effect, seconds)
+        arguments = self.session.member, self._end_computing, effect, seconds
+        self._appointments.make(_COMPUTATION, self._agenda.now + seconds, self._processes.do, *arguments)
 
     def _end_computing(self, effect: Compute, seconds: float) -> None:
         self._feed(self._arithmetic.compute(self.session.member, effect, seconds))
 
     def _cancel(self, effect: CancelCompute) -> None:
         if self._appointments.cancel(_COMPUTATION):
-            self._agenda.enter(0.0, self._feed, ComputeAborted(effect.sequence))
+            self._later(0.0, ComputeAborted(effect.sequence))
 
     def _expose(self, effect: Expose) -> None:
         name, now = self.session.member, self._agenda.now
         self._arithmetic.expose(name, effect.slot, effect.sequence)
         delays = [self._world.reach_s(name, shard, now) for shard in range(self._shards)]
         if not self._per_block:
-            self._agenda.enter(max(delays), self._feed, Reachable(effect.sequence))
+            self._later(max(delays), Reachable(effect.sequence))
             return
         for delay in sorted(set(delays)):
             reached = tuple(shard for shard, one in enumerate(delays) if one == delay)
@@ -122,10 +129,11 @@ class WorkerProcess:
             if shard not in taken:
                 self._room.wait_at(shard, partial(self._arrive, sequence, counter, (shard,)))
         if taken:
-            self._feed(Reachable(sequence, taken))
+            self._processes.do(self.session.member, self._feed, Reachable(sequence, taken))
 
     def _set_timer(self, effect: SetTimer) -> None:
-        self._appointments.make(effect.tag, effect.at, self._feed, TimerFired(effect.tag))
+        arguments = self.session.member, self._feed, TimerFired(effect.tag)
+        self._appointments.make(effect.tag, effect.at, self._processes.do, *arguments)
 
     def _depart(self, effect: Depart) -> None:
         self.leave(effect.reason)

@@ -6,12 +6,20 @@
 ``preflight``         what must hold before anything is started; with ``trial``, a first gradient
 ``placement``         which role goes into which process
 ``embedded``          a cluster on this machine, for one run
-``coordinator_host``  executes the coordinator's effects; with ``fleet`` (actors on the cluster),
-                      ``staff`` (who is hired, watched, replaced) and ``journal`` (the event log)
-``server_host``       one shard: arithmetic in a thread of its own, its ``content`` in a segment
+``coordinator_host``  the coordinator, or its standby (``standing_by``) until it takes over;
+                      ``executing`` its effects with ``fleet`` (actors on the cluster), ``staff``
+                      (gradient workers and evaluator), ``copy_staff`` (copies of shards), ``deputy``
+                      (its standby), ``absent`` (where nobody is hired), ``sealing`` (checkpoints),
+                      ``claims`` (who may take over) and ``journal`` (the event log)
+``copy_host``         one copy of a shard, server or replica: arithmetic in a thread of its own, its
+                      ``content`` in a segment; ``transfers`` to replicas through an ``outbox``, and
+                      ``archiving`` of its part of checkpoints
 ``worker_host``       one gradient worker, with ``computing`` (its thread) and
                       ``exposure`` (how its gradients are made reachable for the servers)
 ``evaluator_host``    measures and saves versions
+``watching``          noticing at once that a process has ended; ``retirement``, before it does
+``recovery``          going on from the store when nobody is left
+``background``        tasks that nobody awaits
 ``fetching``          a pull's content into local vectors
 ``calls``, ``lines``  calls with a deadline, and ordered one-way delivery on top of them
 ``segments``          shared memory that outlives nobody

@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from distributed.protocol.serialize import to_serialize
 
 from psplatform.errors import ClusterError
+
+_PROBE_S: Final = 1.0
+"""A process that is there accepts a connection at once, even a stopped one: its kernel does."""
 
 Connect = Callable[[str], Any]
 """``worker.rpc`` or ``client.rpc``: gives the remote calls of a Dask worker's address."""
@@ -21,6 +24,10 @@ Connect = Callable[[str], Any]
 
 class PeerLost(ClusterError):
     """A peer's process or actor is gone, or did not answer within the deadline."""
+
+
+class PeerSilent(PeerLost):
+    """A peer did not answer within the deadline: it may be gone, stopped or busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +44,9 @@ async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadl
     Raises
     ------
     PeerLost
-        If the peer is gone, or silent for `deadline_s`; whether the call was executed is then not known.
+        If the peer is gone; whether the call was executed is then not known.
+    PeerSilent
+        The same, where it said nothing for `deadline_s`.
     Exception
         Whatever the method raised.
     """
@@ -47,7 +56,7 @@ async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadl
                 actor=peer.key, function=method, args=[to_serialize(one) for one in arguments], kwargs={}
             )
     except TimeoutError:
-        raise PeerLost(f"{peer.address} did not answer {method} within {deadline_s:g} s", peer=peer.address) from None
+        raise PeerSilent(f"{peer.address} did not answer {method} within {deadline_s:g} s", peer=peer.address) from None
     except OSError as error:
         _stay_cancelled()
         raise PeerLost(f"{peer.address} is gone ({error})", peer=peer.address) from error
@@ -61,6 +70,26 @@ async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadl
     if reply["status"] == "error":
         raise reply["exception"]
     return reply["result"]
+
+
+async def is_dead(peer: Peer) -> bool:
+    """Whether the peer's process has certainly ended: nobody listens at its address any more.
+
+    Where there is no address of TCP, and where nothing is heard at all, the answer is no.
+    """
+    scheme, _, place = peer.address.rpartition("://")
+    host, _, port = place.rpartition(":")
+    if scheme not in ("tcp", "tls") or not port.isdecimal():
+        return False
+    try:
+        async with asyncio.timeout(_PROBE_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False
 
 
 def _stay_cancelled() -> None:

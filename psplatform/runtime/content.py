@@ -47,12 +47,21 @@ class Content:
     def open(cls, layout: Layout, shard: int, name: SegmentName) -> Content | None:
         """Map a server's segment, or return ``None`` if this process cannot see it."""
         segment = Segment.open(name)
-        return cls(layout, shard, segment) if segment is not None else None
+        if segment is None:
+            return None
+        content = cls(layout, shard, segment)
+        for copy in content.copies:
+            segment.populate(copy)
+        return content
 
     @property
     def name(self) -> SegmentName:
         """What another process needs to open it."""
         return self._segment.name
+
+    def belong_to(self, epoch: int) -> None:
+        """Note under which epoch it is shown from now on."""
+        self._segment.header[_EPOCH] = epoch
 
     def show(self, copy: int, version: int) -> None:
         """Note that `copy` holds `version`."""

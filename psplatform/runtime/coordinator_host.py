@@ -1,44 +1,53 @@
 """The coordinator as a Dask actor: executes effects, keeps the log, and sees to the run's actors.
 
 It holds everything the run needs to go on without the program that started it: a client of its own, the program, the
-log.  It is kept alive by its published future until the run is over.
+log.  It is kept alive by its published future until the run is over.  The same actor is a standby elsewhere: it follows
+the coordinator until it takes over, and is the coordinator from then on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any, Final
 
-from distributed import Client, get_worker
+from distributed import get_worker
 
 from psplatform.core.coordination import Coordinator
-from psplatform.core.effects import (
-    CancelTimer,
-    Dismiss,
-    Effect,
-    Evaluate,
-    Finish,
-    Log,
-    SaveModel,
-    Send,
-    SetTimer,
+from psplatform.core.coordination.ending import Phase
+from psplatform.core.events import (
+    Begin,
+    Claimed,
+    CopyLost,
+    LeadLost,
+    ProcessesChanged,
+    RunBroken,
+    RunFailed,
+    StopRequested,
+    Tick,
 )
-from psplatform.core.events import Begin, RunBroken, RunFailed, ServerLost, StopRequested, TimerFired
-from psplatform.core.messages import Leave
+from psplatform.core.grants import Grants
+from psplatform.core.lead import Lead
+from psplatform.core.messages import Beat, Lease, Leave, Retiring, Witnessed
 from psplatform.core.wire import decode
-from psplatform.errors import ClusterError, PsplatformError, to_plain
-from psplatform.replication.store import update_run
-from psplatform.runtime.calls import Peer, call
+from psplatform.errors import ClusterError, PsplatformError
+from psplatform.runtime.absent import Absent
+from psplatform.runtime.background import Background
+from psplatform.runtime.calls import Peer, PeerLost
+from psplatform.runtime.claims import claim
+from psplatform.runtime.copy_host import BEAT_S
+from psplatform.runtime.copy_staff import CopyStaff, where
+from psplatform.runtime.deputy import Deputy
+from psplatform.runtime.executing import Executor
 from psplatform.runtime.fleet import Fleet
-from psplatform.runtime.hosting import dataset_name
 from psplatform.runtime.journal import Journal
-from psplatform.runtime.lines import Line
+from psplatform.runtime.outcome import write_outcome
 from psplatform.runtime.placement import Placement
 from psplatform.runtime.program import Program
-from psplatform.runtime.segments import sweep
-from psplatform.runtime.server_host import ServerHost
+from psplatform.runtime.publication import announce, open_client, withdraw
+from psplatform.runtime.retirement import PROCESS_ENDS, before_the_end, not_before_the_end
+from psplatform.runtime.sealing import Sealer
 from psplatform.runtime.staff import Staff
+from psplatform.runtime.standing_by import Posting, StandingBy
 from psplatform.tasks.foreign import describe
 
 _LEAVING_S: Final = 5.0
@@ -47,19 +56,9 @@ _LEAVING_S: Final = 5.0
 _ASSEMBLY_S: Final = 60.0
 """How long those who are ready wait for a gradient worker that is not; it joins later then."""
 
-TERM: Final = 1
-_NEVER_BEGUN: Final = {
-    "kind": "finished",
-    "outcome": "failed",
-    "version": 0,
-    "loss": None,
-    "accuracy": None,
-    "seconds": 0.0,
-}
-
 
 class CoordinatorHost:
-    """Hosts `psplatform.core.coordination.Coordinator` and the run's other actors.
+    """Hosts `psplatform.core.lead.Lead` and the run's other actors, or a standby until it takes over.
 
     Parameters
     ----------
@@ -72,32 +71,60 @@ class CoordinatorHost:
         self.phase = "starting"
         self.failure: PsplatformError | None = None
         self.servers_made = asyncio.Event()
+        self.sender = "coordinator"
         self._begun = asyncio.Event()
         self._over = asyncio.Event()
-        self._coordinator: Coordinator | None = None
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._servers: list[Line] = []
+        self._lead: Lead | None = None
+        self._standing_by: StandingBy | None = None
+        self.executor = Executor(self)
         self._early: list[tuple[str, bytes]] = []
+        self.absent = Absent()
+        self.term = 0
+        self._dismissed = False
+        self._background = Background(self.on_mishap)
 
     # --- what programs call ---
 
     async def open(self, program: Program, placement: Placement, key: str) -> None:
         """Start the run in the background."""
-        worker = get_worker()
+        await self._settle_in(program, key)
+        self.journal = await Journal.open(program.store, program.term)
+        self._starting = self._loop.create_task(self._start(placement))
+
+    async def stand_by(self, program: Program, key: str, lead: Peer, posting: Posting) -> None:
+        """Follow the coordinator at `lead`, and take over when it is lost."""
+        arrived_at = asyncio.get_running_loop().time()
+        self.phase = "standing by"
+        await self._settle_in(program, key)
+        self._standing_by = StandingBy(
+            self.run,
+            program,
+            self.connect,
+            lead,
+            self.fleet,
+            self._client,
+            on_take_over=lambda: self._background.do(self._take_over()),
+            on_depart=lambda reason: self._background.do(self._depart()),
+        )
+        await self.fleet.hold([self.peer])
+        if self._dismissed:
+            self._standing_by = None
+            await self._close_client()
+            return
+        self._standing_by.begin(posting, self._grants(), arrived_at)
+
+    async def _settle_in(self, program: Program, key: str) -> None:
+        worker = self._worker = get_worker()
         self.program = program
         self.peer = Peer(worker.address, key)
         self.connect = worker.rpc
         self._loop = asyncio.get_running_loop()
-        self.journal = Journal(program.store, TERM)
-        self._client = await Client(
-            worker.scheduler.address,
-            asynchronous=True,
-            set_as_default=False,
-            security=worker.security,
-            direct_to_workers=True,
-            name=f"psplatform-{self.run}",
-        )
-        self._starting = self._loop.create_task(self._start(placement))
+        self._client = await open_client(worker, self.run)
+        self.fleet = Fleet(self._client, self.connect, program)
+        await before_the_end(worker, f"{self.run}-{key}", self._retire)
+
+    def _grants(self) -> Grants | None:
+        return self.program.grants() if self.program.plan.protection is not None else None
 
     async def status(self, wait_s: float) -> dict[str, Any]:
         """Return how the run stands; answers at once if it is over, else after `wait_s`."""
@@ -106,36 +133,117 @@ class CoordinatorHost:
                 await self._over.wait()
         except TimeoutError:
             pass
+        if self._standing_by is not None or not hasattr(self, "journal"):
+            return {"phase": "standing by"}
         # Over is for others what is over and written.
         phase = "ending" if self.phase == "over" and not self._over.is_set() else self.phase
         summary = self.journal.view.to_summary()
         return {"phase": phase, "summary": summary, "failure": self.failure, "trouble": self.journal.trouble}
 
+    async def roles(self) -> dict[str, str]:
+        """Return the address of every role, by name."""
+        found = {name: peer.address for name, (_, peer) in self.copies.directory().items()}
+        found |= {name: peer.address for name, (_, peer) in self.staff.directory().items()}
+        return {**found, "coordinator": self.peer.address, **self.deputy.roles()}
+
+    async def standing(self) -> dict[str, Any]:
+        """Return when the run's time began on this host's monotonic clock, and how its shards are served.
+
+        ``copies`` has shard and place of each copy by name; ``shards`` what the coordinator holds of each.
+        """
+        if self._lead is None or self.phase == "replaced":
+            raise PeerLost(f"{self.peer.address} does not lead the run", peer=self.peer.address)
+        shards = [
+            {"server": one.server, "epoch": one.epoch, "in_sync": tuple(one.in_sync), "promoting": one.promoting}
+            for one in self._lead.coordinator.state.shards
+        ]
+        return {
+            "began_s": self._epoch_s,
+            "term": self.term,
+            "lead": self.peer,
+            "stands_by": self.deputy.stands_by,
+            "copies": self.copies.directory(),
+            "shards": shards,
+        }
+
     async def stop(self, reason: str) -> None:
-        """End the run in good order."""
-        if self._coordinator is not None:
+        """End the run in good order.
+
+        Raises
+        ------
+        PeerLost
+            If this is not the run's coordinator.
+        """
+        if self.phase in ("standing by", "replaced"):
+            raise PeerLost(f"the run's coordinator is not at {self.peer.address}", peer=self.peer.address)
+        if self._lead is not None:
             self.feed(StopRequested(reason))
         else:
             self.feed(RunFailed(ClusterError(f"stopped while it was starting: {reason}")))
+
+    async def alive(self, wait_s: float) -> bool:
+        """Answer after so long: whoever waits learns at once when this process ends."""
+        await asyncio.sleep(wait_s)
+        return True
+
+    async def relieve(self) -> None:
+        """Take over now: the coordinator's process is about to end in good order."""
+        if self._standing_by is not None:
+            self._standing_by.feed(LeadLost("retired"))
+
+    async def close(self) -> None:
+        """End a standby whose run is over."""
+        self._dismissed = True
+        if self._standing_by is not None:
+            await self._leave_quietly()
 
     # --- what the run's actors call ---
 
     async def deliver(self, sender: str, data: bytes) -> bool:
         """Take messages; return whether the sender is one of this run's actors, as far as is known."""
-        known = self.staff.heard(sender)
+        if self._standing_by is not None:
+            if sender != f"coordinator-{self._standing_by.standby.term}":
+                return False
+            for message in decode(data):
+                if self._standing_by is not None:
+                    self._standing_by.take(message)
+            return True
+        if self.phase == "replaced":
+            # Not refused, or whoever has not heard of the successor yet would end; nor taken, or it would be lost.
+            raise PeerLost(f"the coordinator at {self.peer.address} was replaced", peer=self.peer.address)
+        if sender.startswith("coordinator"):
+            return False
+        known = self._knows(sender)
         if known and not self._begun.is_set():
             self._early.append((sender, data))
         elif known:
             self._take(data)
         return known
 
+    def _knows(self, sender: str) -> bool:
+        if self.deputy.is_from(sender) or self.copies.heard(sender) or self.staff.heard(sender):
+            return True
+        if self.absent.heard(sender):
+            self.on_processes_changed()
+        return False
+
     def _take(self, data: bytes) -> None:
         for message in decode(data):
+            if isinstance(message, Retiring):
+                self.copies.expect_the_end(message.copy)
+            elif isinstance(message, Leave) and message.reason == PROCESS_ENDS:
+                self.staff.expect_the_end(message.member)
             self.feed(message)
 
-    async def on_server_failed(self, shard: int, text: str) -> None:
-        """Take a server's word that it cannot go on."""
-        self.feed(ServerLost(shard, self._servers[shard].peer.address, text))
+    def on_processes_changed(self) -> None:
+        """Make what could not be made before, if it can be now."""
+        self.deputy.on_processes_changed()
+        self.staff.fill()
+        self.feed(ProcessesChanged())
+
+    async def on_copy_failed(self, name: str, text: str) -> None:
+        """Take a copy's word that it cannot go on."""
+        self.copies.lose(name, text)
 
     # --- starting ---
 
@@ -149,161 +257,241 @@ class CoordinatorHost:
             await self._end(ClusterError(f"the run could not start ({kind}: {text})\n{trace}"))
 
     async def _hire(self, placement: Placement) -> None:
-        fleet = self.fleet = Fleet(self._client, self.connect, self.program)
-        self.staff = Staff(self, fleet)
-        servers = tuple(fleet.peer(f"server-{shard}", address) for shard, address in enumerate(placement.servers))
-        self.staff.begin(placement, servers)
-        for shard, address in enumerate(placement.servers):
-            await fleet.create(ServerHost, f"server-{shard}", address, shard, 1, self.peer)
+        self._take_office(self.program.term)
+        await self.copies.create(placement)
+        self.staff.begin(placement)
         self.servers_made.set()
-        await asyncio.gather(*(fleet.open(peer) for peer in servers))
+        await self.copies.open_all()
         # All together, or the first to be ready would train alone for a while, and no run would be like another.
         await self.staff.assembled(_ASSEMBLY_S)
-        self._begin(servers)
+        self._begin()
 
-    def _begin(self, servers: tuple[Peer, ...]) -> None:
-        self._servers = [
-            Line(
-                self.connect,
-                peer,
-                "coordinator",
-                patience_s=self.program.server_lease_s,
-                on_lost=self._when_server_lost(shard, peer),
-                beat_s=self.program.server_lease_s / 4,
-            )
-            for shard, peer in enumerate(servers)
-        ]
+    def _take_office(self, term: int) -> None:
+        self.sender = f"coordinator-{term}"
+        self.term = term
+        self.fleet.begin_term(term)
+        self.copies = CopyStaff(self, self.fleet)
+        self.staff = Staff(self, self.fleet)
+        self.deputy = Deputy(self, self.fleet)
+        self.sealer = Sealer(self)
+
+    def _begin(self) -> None:
+        program, resume = self.program, self.program.resume
         self._epoch_s = self._loop.time()
-        self._coordinator = Coordinator(self.program.plan, self.program.policy, term=TERM)
+        coordinator = Coordinator(
+            program.plan, program.policy, term=program.term, resume=resume.state if resume is not None else None
+        )
+        self._lead = Lead(
+            coordinator,
+            grants=self._grants(),
+            next_number=program.term + 1,
+            appoints=program.plan.protection is not None,
+        )
+        self.copies.begin()
         self.phase = "running"
-        self.journal.append({"kind": "run", "at": 0.0, **self.program.description})
+        self.note({"kind": "run", "at": 0.0, **program.description})
         self.feed(Begin())
         self._begun.set()
+        self._background.keep(self._tick)
         for sender, data in self._early:
-            if self.staff.heard(sender):
+            if self._knows(sender):
                 self._take(data)
 
-    def _when_server_lost(self, shard: int, peer: Peer) -> Any:
-        return lambda reason: self.feed(ServerLost(shard, peer.address, reason))
+    # --- taking over ---
+
+    async def _take_over(self) -> None:
+        standing_by, self._standing_by = self._standing_by, None
+        if standing_by is None:
+            return
+        standby = standing_by.standby
+        await self._succeed(standing_by)
+        self.copies.adopt({n: (s, p) for n, (part, s, p) in standing_by.hired.items() if part == "copy"})
+        others = {n: (part, p) for n, (part, _, p) in standing_by.hired.items() if part != "copy"}
+        state = standby.coordinator.state
+        self.staff.adopt(others, state.shards, {member.name for member in state.roster.members()})
+        self.phase = "running" if standby.coordinator.ending.phase is Phase.RUNNING else "ending"
+        self._lead, effects = standby.rise(self.elapsed_s, grants=self._grants())
+        self._begun.set()
+        self.servers_made.set()
+        self.executor.execute(effects)
+        self._background.keep(self._tick)
+        self.announce()
+
+    async def _succeed(self, standing_by: StandingBy) -> None:
+        """Go on with the clock and the log of the coordinator before."""
+        number = standing_by.standby.number
+        self._epoch_s = self._loop.time() - standing_by.now
+        self._take_office(number)
+        self.journal = await Journal.succeed(
+            self.program.store, number, standing_by.place[0], standing_by.view, standing_by.unwritten
+        )
+
+    async def _depart(self) -> None:
+        """Leave; but bring a run to its end whose coordinator was lost while it did."""
+        standing_by = self._standing_by
+        ending = standing_by.standby.coordinator.ending if standing_by is not None else None
+        if standing_by is None or ending is None or ending.phase is not Phase.OVER or self._dismissed:
+            await self._leave_quietly()
+            return
+        number = standing_by.standby.number
+        if not await claim(self._client, self.program, number, f"standby-{number}"):
+            await self._leave_quietly()
+            return
+        self._standing_by, self.phase = None, "over"
+        await self._succeed(standing_by)
+        self.announce()
+        self.finish(ending.failure)
+
+    def whereabouts(self) -> dict[str, Any]:
+        """Return what tells an actor whose coordinator is lost where the new one is."""
+        return {"lead": self.term, "address": self.peer.address, "key": self.peer.key}
+
+    def announce(self) -> None:
+        """Let programs that look for the run find its coordinator here."""
+        stands_by = self.deputy.stands_by
+        self._background.do(announce(self._client, self.run, self.program.store, self.peer, standby=stands_by))
+
+    def on_refused(self) -> None:
+        """Stop: an actor obeys another coordinator."""
+        if self.phase not in ("over", "replaced"):
+            self.step_down()
+
+    def step_down(self) -> None:
+        """Decide and say nothing more: another has taken over."""
+        self.phase = "replaced"
+        self.executor.close()
+        self._fall_silent()
+        self._background.do(self._leave_quietly())
+
+    def _fall_silent(self) -> None:
+        self.journal.abandon()
+        self.copies.close()
+        self.staff.close()
+        self.deputy.close()
+
+    async def _leave_quietly(self) -> None:
+        if self._standing_by is not None:
+            self._standing_by.close()
+        self._over.set()
+        self._background.close()
+        await self._close_client()
+
+    async def _close_client(self) -> None:
+        await not_before_the_end(self._worker, f"{self.run}-{self.peer.key}")
+        self.fleet.release_all()
+        await self._client.close()
 
     # --- events and effects ---
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the servers were ready."""
-        return self._loop.time() - self._epoch_s if self._begun.is_set() else 0.0
+        return self._loop.time() - self._epoch_s if hasattr(self, "_epoch_s") else 0.0
 
     @property
     def live(self) -> int:
         """Number of live workers."""
-        return self._coordinator.state.live if self._coordinator is not None else 0
+        return self._lead.coordinator.state.live if self._lead is not None else 0
+
+    @property
+    def busy_addresses(self) -> set[str]:
+        """Processes with a gradient worker."""
+        return self.staff.addresses
+
+    def note(self, record: dict[str, Any]) -> None:
+        """Add a record to the log that no event has led to."""
+        self.journal.append(record)
+        self.deputy.tell({"record": record})
+
+    def hired(self, part: str, name: str, peer: Peer, shard: int = -1) -> None:
+        """Note that an actor was made: a standby must know it, too."""
+        self.deputy.tell({"part": part, "shard": shard, **where(name, peer)})
+
+    def released(self, name: str) -> None:
+        """Note that an actor was let go of."""
+        self.deputy.tell({"released": name})
 
     def feed(self, event: Any) -> None:
         """Hand an event to the coordinator, and execute what it answers."""
-        if self._coordinator is None:
+        if self._lead is None:
             self._end_start(event)
             return
-        if self.phase == "over" and not isinstance(event, Leave):
+        if self.phase == "replaced" or (self.phase == "over" and not isinstance(event, Leave | Witnessed | Lease)):
             return
         try:
-            effects = self._coordinator.handle(event, self.elapsed_s)
+            effects = self._lead.handle(event, self.elapsed_s)
         except Exception as error:  # noqa: BLE001  a policy may be anybody's code; its errors end the run, not the process
             kind, text, trace = describe(error)
             name = self.program.description["policy"]
-            where = f"handling {type(event).__name__} under policy {name!r}"
-            broken = ClusterError(f"{kind} while {where}: {text}\n{trace}")
-            effects = self._coordinator.handle(RunBroken(broken), self.elapsed_s)
-        if self._coordinator.ending.begun and self.phase == "running":
+            where_it_was = f"handling {type(event).__name__} under policy {name!r}"
+            broken = ClusterError(f"{kind} while {where_it_was}: {text}\n{trace}")
+            effects = self._lead.handle(RunBroken(broken), self.elapsed_s)
+        if self._lead.coordinator.ending.begun and self.phase == "running":
             self.phase = "ending"
-        for effect in effects:
-            self._execute(effect)
+        self.executor.execute(effects)
 
     def _end_start(self, event: Any) -> None:
         # Of what can happen before the run has begun, only a failure matters: nobody has joined yet.
         error = event.error if isinstance(event, RunFailed) else None
-        if isinstance(event, ServerLost):
-            error = ClusterError(f"{event.peer} was lost while shard {event.shard} started: {event.reason}")
+        if isinstance(event, CopyLost):
+            error = ClusterError(f"{event.peer} was lost while {event.copy} started: {event.reason}")
         if error is not None and self.phase == "starting":
             self._starting.cancel()
-            self._finish(error)
+            self.finish(error)
 
-    def _execute(self, effect: Effect) -> None:
-        if isinstance(effect, Send):
-            self._send(effect)
-        elif isinstance(effect, Log):
-            self.journal.append(effect.record)
-        elif isinstance(effect, SetTimer):
-            self._cancel_timer(effect.tag)
-            at = self._epoch_s + effect.at
-            self._timers[effect.tag] = self._loop.call_at(at, self.feed, TimerFired(effect.tag))
-        elif isinstance(effect, CancelTimer):
-            self._cancel_timer(effect.tag)
-        elif isinstance(effect, Evaluate | SaveModel):
-            self.staff.order(effect)
-        elif isinstance(effect, Dismiss):
-            self._dismiss(effect)
-        elif isinstance(effect, Finish):
-            self._finish(effect.failure)
+    def claim(self, number: int) -> None:
+        """Claim a term's number in the background."""
+        self._background.do(self._claim_number(number))
 
-    def _send(self, effect: Send) -> None:
-        if effect.to.kind == "server":
-            self._servers[int(effect.to.name)].send(effect.message)
-        else:
-            self.staff.send(effect.to.name, effect.message)
+    async def _claim_number(self, number: int) -> None:
+        self.feed(Claimed(number, await claim(self._client, self.program, number, self.sender)))
 
-    def _cancel_timer(self, tag: str) -> None:
-        timer = self._timers.pop(tag, None)
-        if timer is not None:
-            timer.cancel()
+    @property
+    def lead(self) -> Lead:
+        """The coordinator."""
+        if self._lead is None:
+            raise ClusterError("the run has not begun")
+        return self._lead
 
-    def _dismiss(self, effect: Dismiss) -> None:
-        for shard, line in enumerate(self._servers):
-            state = self._coordinator.state if self._coordinator is not None else None
-            position = state.last_position(shard) if state is not None else 0
-            self._loop.create_task(self._forget(line.peer, effect.member, position))
-        self.staff.dismiss(effect.member, effect.reason)
+    async def _tick(self) -> None:
+        while self.phase in ("running", "ending", "over") and self.program.plan.protection is not None:
+            if self.phase == "over":
+                self.deputy.tell(Beat("coordinator", self.elapsed_s))  # it is still being written
+            else:
+                self.feed(Tick())
+            await asyncio.sleep(BEAT_S)
 
-    async def _forget(self, server: Peer, member: str, position: int) -> None:
-        try:
-            await call(self.connect, server, "forget", member, position, deadline_s=10.0)
-        except PsplatformError:
-            return  # a server that is gone has forgotten everything
+    async def _retire(self) -> None:
+        """Hand over before this process ends in good order."""
+        if self._lead is not None and self.phase in ("running", "ending"):
+            await self.deputy.hand_over()
+        if hasattr(self, "staff"):
+            self._fall_silent()
 
     # --- the end ---
 
-    def _finish(self, failure: PsplatformError | None) -> None:
+    def finish(self, failure: PsplatformError | None) -> None:
+        """Bring the run to its end in the background."""
         self.phase = "over"
         self._ending = self._loop.create_task(self._end(failure))
 
     async def _end(self, failure: PsplatformError | None) -> None:
         self.failure = failure
-        for tag in list(self._timers):
-            self._cancel_timer(tag)
+        self.executor.close()
         if hasattr(self, "staff"):
-            await self.staff.disband(_LEAVING_S)
-        for line in self._servers:
-            line.close()
-        await self._note_end()
-        await self._withdraw()
+            await self.staff.disband(_LEAVING_S, self.deputy.peer)
+            self.copies.close()
+        await write_outcome(self.journal, self.program.store, self.run, failure, self.elapsed_s)
+        if hasattr(self, "deputy"):
+            await self.deputy.dismiss()
+        await withdraw(self._client, self.run)
         self.phase = "over"
         self._over.set()
-        await self._withdraw()  # whoever started the run may have published it just now
-        await self._client.close()
+        await withdraw(self._client, self.run)  # whoever started the run may have published it just now
+        self._background.close()
+        await self._close_client()
 
-    async def _withdraw(self) -> None:
-        with contextlib.suppress(KeyError, OSError):  # an embedded cluster's runs are not published
-            await self._client.unpublish_dataset(dataset_name(self.run))
-
-    async def _note_end(self) -> None:
-        if self.journal.view.outcome is None:  # it ended before its coordinator began
-            detail = str(self.failure.args[0]) if self.failure is not None else ""
-            self.journal.append({**_NEVER_BEGUN, "at": self.elapsed_s, "detail": detail})
-        await self.journal.close()
-        summary = self.journal.view.to_summary()
-        failure = to_plain(self.failure) if self.failure is not None else None
-        changes = {"outcome": summary["outcome"], "error": str(self.failure or ""), "failure": failure}
-        try:
-            await asyncio.to_thread(update_run, self.program.store, **changes)
-        except PsplatformError as error:
-            self.journal.trouble = str(error)
-        await asyncio.to_thread(sweep, self.run)
+    def on_mishap(self, text: str) -> None:
+        """Note what nobody has foreseen and nobody waits for."""
+        if hasattr(self, "journal"):
+            self.note({"kind": "note", "at": self.elapsed_s, "text": f"in the coordinator's process: {text}"})

@@ -6,23 +6,25 @@ It pulls one published version like any worker and measures it in a thread of it
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from distributed import get_worker
 
 from psplatform.core.effects import Evaluate, SaveModel
 from psplatform.core.events import Evaluated, EvaluationFailed, ModelSaved, SaveFailed
-from psplatform.core.messages import Pull, Pulled
+from psplatform.core.messages import Moved, Pull, Pulled
 from psplatform.core.policy import Scope
 from psplatform.core.pulling import Pulling
 from psplatform.core.wire import decode
 from psplatform.errors import StoreError
 from psplatform.replication.store import save_model
-from psplatform.runtime.calls import Peer, call
+from psplatform.runtime.background import Background
+from psplatform.runtime.calls import Peer
 from psplatform.runtime.fetching import Fetcher
 from psplatform.runtime.lines import Line
 from psplatform.runtime.program import Program, choose_device
-from psplatform.runtime.worker_host import ATTACH_DEADLINE_S
+from psplatform.runtime.retirement import before_the_end, not_before_the_end
 from psplatform.tasks.cancellation import Cancellation
 from psplatform.tasks.foreign import describe
 from psplatform.tensors.vectors import allocate, named_views
@@ -31,11 +33,17 @@ from psplatform.tensors.vectors import allocate, named_views
 class EvaluatorHost:
     """Answers `Evaluate` and `SaveModel` of the coordinator, one after the other."""
 
-    def __init__(self, run: str, name: str, coordinator: Peer, servers: tuple[Peer, ...]) -> None:
+    def __init__(self, run: str, name: str, coordinator: Peer, servers: Sequence[tuple[str, int, Peer]]) -> None:
         self._run, self._name = run, name
-        self._coordinator, self._servers = coordinator, servers
+        self._coordinator, self._term = coordinator, 0
+        self._copies = {copy: peer for copy, _, peer in servers}
+        self._serving = [copy for copy, _, _ in servers]
+        self._epochs = [epoch for _, epoch, _ in servers]
         self._pulling = Pulling(name, len(servers), exact=True)
         self._arrived = asyncio.Event()
+        self._fetching = False
+        # An evaluator that fails falls silent, and another takes its place.
+        self._background = Background(lambda text: self._stop())
         self._work: asyncio.Queue[Evaluate | SaveModel] = asyncio.Queue()
 
     async def open(self, program: Program) -> None:
@@ -43,22 +51,24 @@ class EvaluatorHost:
         self._program = program
         # Blocks with versions of their own have none in common.
         self._pulling.exact = program.policy.traits.scope is Scope.MODEL
-        self._connect = get_worker().rpc
+        self._worker = get_worker()
+        self._connect = self._worker.rpc
         self._loop = asyncio.get_running_loop()
         await self._loop.run_in_executor(None, self._build)
         self._fetcher = Fetcher(
             self._connect,
             self._layout,
-            self._servers,
+            self._name,
+            None,
+            self._copies,
             self._values,
             self._pulling.expects,
             self._on_pulled,
+            shared=program.transport != "comms",
             slow_s=self._program.slow_s,
         )
-        for shard, server in enumerate(self._servers):
-            _, segment = await call(self._connect, server, "attach", self._name, None, deadline_s=ATTACH_DEADLINE_S)
-            if program.transport != "comms":
-                self._fetcher.attach(shard, segment)
+        for shard, epoch in enumerate(self._epochs):
+            self._pulling.moved(shard, epoch, pulling=False)
         self._line = Line(
             self._connect,
             self._coordinator,
@@ -68,7 +78,8 @@ class EvaluatorHost:
             on_refused=self._stop,
             beat_s=program.worker_lease_s / 8,
         )
-        self._working = self._loop.create_task(self._work_off())
+        self._background.do(self._work_off())
+        await before_the_end(self._worker, f"{self._run}-{self._name}", self.close)
 
     def _build(self) -> None:
         device = choose_device(self._program.device)
@@ -82,8 +93,26 @@ class EvaluatorHost:
     async def deliver(self, sender: str, data: bytes) -> bool:
         """Take orders of the coordinator."""
         for message in decode(data):
-            self._work.put_nowait(message)
+            if isinstance(message, dict):
+                self._take_note(message)
+            elif isinstance(message, Moved):
+                self._follow_server(message)
+            else:
+                self._work.put_nowait(message)
         return True
+
+    def _take_note(self, message: dict[str, Any]) -> None:
+        peer = Peer(message["address"], message["key"])
+        if "peer" in message:
+            self._fetcher.peers[message["peer"]] = peer
+        elif message["lead"] > self._term:
+            self._term = message["lead"]
+            self._line.retarget(peer)
+
+    def _follow_server(self, moved: Moved) -> None:
+        if moved.epoch >= self._epochs[moved.shard]:
+            self._serving[moved.shard], self._epochs[moved.shard] = moved.copy, moved.epoch
+        self._ask(self._pulling.moved(moved.shard, moved.epoch, pulling=self._fetching))
 
     async def close(self) -> None:
         """Stop answering."""
@@ -114,14 +143,16 @@ class EvaluatorHost:
 
     async def _fetch(self, version: int) -> int:
         self._arrived.clear()
+        self._fetching = True
         self._ask(self._pulling.begin(version))
         await self._arrived.wait()
+        self._fetching = False
         label = self._pulling.label
         return label.version if label is not None else version
 
     def _ask(self, pulls: list[Pull]) -> None:
         for pull in pulls:
-            self._fetcher.pull(pull)
+            self._fetcher.pull(pull, self._serving[pull.shard])
 
     def _on_pulled(self, pulled: Pulled) -> None:
         self._ask(self._pulling.on_pulled(pulled))
@@ -138,6 +169,7 @@ class EvaluatorHost:
         return ModelSaved(order.version)
 
     def _stop(self) -> None:
-        self._working.cancel()
+        self._background.close()
         self._line.close()
         self._fetcher.close()
+        self._loop.create_task(not_before_the_end(self._worker, f"{self._run}-{self._name}"))

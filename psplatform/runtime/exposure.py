@@ -18,6 +18,9 @@ from psplatform.runtime.segments import Segment, SegmentName
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import carve, shard_vectors, size_bytes, sizes
 
+_SEQUENCE: Final = 0  # place in the segment's header
+_NONE: Final = -1
+
 _KEPT: Final = 2
 """Pushed gradients kept per member: the one being committed, and one that may follow."""
 
@@ -36,6 +39,20 @@ class Slab:
         """Make a slab, shared with other processes of this host or not."""
         return cls(layout, Segment.create(run, "slab", size_bytes(layout)) if shared else None)
 
+    def begin(self) -> None:
+        """Note that what lies here is being written over."""
+        if self.segment is not None:
+            self.segment.header[_SEQUENCE] = _NONE
+
+    def hold(self, sequence: int) -> None:
+        """Note that the gradient of that sequence lies here, whole."""
+        if self.segment is not None:
+            self.segment.header[_SEQUENCE] = sequence
+
+    def holds(self, sequence: int) -> bool:
+        """Whether the gradient of that sequence lies here, whole."""
+        return self.segment is not None and int(self.segment.header[_SEQUENCE]) == sequence
+
     @property
     def name(self) -> SegmentName | None:
         """What another process needs to open it, or ``None`` where it is private."""
@@ -53,7 +70,7 @@ class Exposures:
 
     layout: Layout
     shard: int
-    _slabs: dict[str, Vectors] = field(default_factory=dict)
+    _slabs: dict[str, tuple[Slab, SegmentName]] = field(default_factory=dict)
     _pushed: dict[str, dict[int, Vectors]] = field(default_factory=dict)
     _dismissed: dict[str, int] = field(default_factory=dict)
     _counters: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -61,10 +78,17 @@ class Exposures:
     def attach(self, member: str, name: SegmentName | None) -> bool:
         """Map a worker's slab; return whether this process can see it."""
         segment = Segment.open(name) if name is not None else None
-        if segment is None:
+        if segment is None or name is None:
             return False
-        self._slabs[member] = shard_vectors(self.layout, self.shard, Slab(self.layout, segment).vectors)
+        slab = Slab(self.layout, segment)
+        segment.populate(shard_vectors(self.layout, self.shard, slab.vectors))
+        self._slabs[member] = slab, name
         return True
+
+    @property
+    def slabs(self) -> dict[str, SegmentName]:
+        """The names of the slabs that can be seen, by member."""
+        return {member: name for member, (_, name) in self._slabs.items()}
 
     def keep(self, member: str, sequence: int, arrays: list[NDArray[Any]], counter: int | None = None) -> None:
         """Keep a pushed gradient: this shard's pieces, in the order of the layout's regions.
@@ -81,8 +105,17 @@ class Exposures:
             del kept[old]
 
     def find(self, member: str, sequence: int) -> Vectors | None:
-        """Return this shard's pieces of a gradient, or ``None`` if it never came."""
-        return self._pushed.get(member, {}).get(sequence) or self._slabs.get(member)
+        """Return this shard's pieces of a gradient where they lie, or ``None`` if they are not to be had (any more)."""
+        pushed = self._pushed.get(member, {}).get(sequence)
+        if pushed is not None or not self.has(member, sequence):
+            return pushed
+        return shard_vectors(self.layout, self.shard, self._slabs[member][0].vectors)
+
+    def has(self, member: str, sequence: int) -> bool:
+        """Whether a gradient is to be had, whole."""
+        if sequence in self._pushed.get(member, {}):
+            return True
+        return member in self._slabs and self._slabs[member][0].holds(sequence)
 
     def dismiss(self, member: str, position: int) -> None:
         """Note that no commit after `position` refers to `member`."""

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import torch
 
 from psplatform.core.messages import Pull, Pulled
 from psplatform.core.wire import decode, encode
+from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Connect, Peer, PeerLost, call
 from psplatform.runtime.content import Content, Vectors
+from psplatform.runtime.copy_host import POLL_S, Answer
 from psplatform.runtime.segments import SegmentName
-from psplatform.runtime.server_host import POLL_S, Answer
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
 
 _DEADLINE_S: Final = POLL_S + 30.0
 """For one pull: the server's own waiting time, and the transfer of a large shard."""
 
-_PAUSE_S: Final = 0.1
+ATTACH_DEADLINE_S: Final = 600.0
+"""Servers may still be reading what their shard begins with."""
+
+_PAUSE_S: Final = 0.05
 
 
 class Fetcher:
@@ -28,61 +32,92 @@ class Fetcher:
 
     Parameters
     ----------
-    servers
-        The servers by shard.
+    member
+        Who pulls, and `slab` where its gradients lie, if others can see them: what every server is told first.
+    peers
+        The copies of shards that are known, by name.
     vectors
         Whole flat vectors that the shards' pieces are copied into.
     expects
         Whether an answer is still wanted; what is not is not copied.
     deliver
         Takes the answer once its content is in place.
+    shared
+        Whether content is read where it lies, if this process can see it.
     slow_s
         How much longer an answer may take because servers are made slow.
+    on_failure
+        Called with words for what nobody has foreseen.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  all of them are different things that every caller has
         self,
         connect: Connect,
         layout: Layout,
-        servers: tuple[Peer, ...],
+        member: str,
+        slab: SegmentName | None,
+        peers: Mapping[str, Peer],
         vectors: Vectors,
         expects: Callable[[Pulled], bool],
         deliver: Callable[[Pulled], None],
         *,
+        shared: bool = True,
         slow_s: float = 0.0,
+        on_failure: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._deadline_s = _DEADLINE_S + slow_s
         self._connect = connect
         self._layout = layout
-        self._servers = servers
-        self._pieces = [shard_vectors(layout, shard, vectors) for shard in range(len(servers))]
-        self._contents: list[Content | None] = [None] * len(servers)
+        self._member, self._slab = member, slab
+        self.peers = dict(peers)
+        self._pieces = [shard_vectors(layout, shard, vectors) for shard in range(layout.shards)]
+        self._contents: dict[str, Content | None] = {}
+        self._sees: dict[str, bool] = {}
+        self._attaching: dict[str, asyncio.Lock] = {}
         self._expects = expects
         self._deliver = deliver
+        self._shared = shared
+        self._background = Background(on_failure)
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
-    def attach(self, shard: int, name: SegmentName) -> None:
-        """Read `shard` out of the segment of that name from now on, if this process can see it."""
-        self._contents[shard] = Content.open(self._layout, shard, name)
+    async def attach(self, copy: str, shard: int) -> bool:
+        """See to it that a copy knows this member, and this member its content; return whether it sees the slab.
 
-    def pull(self, pull: Pull) -> None:
-        """Fetch; a pull of the same shard that is still under way is given up."""
+        Raises
+        ------
+        PeerLost
+            If the copy is gone or does not answer.
+        """
+        async with self._attaching.setdefault(copy, asyncio.Lock()):  # once, however many ask for it
+            if copy not in self._contents:
+                sees, segment = await call(
+                    self._connect, self._peer(copy), "attach", self._member, self._slab, deadline_s=ATTACH_DEADLINE_S
+                )
+                self._contents[copy] = Content.open(self._layout, shard, segment) if self._shared else None
+                self._sees[copy] = sees
+        return self._sees[copy]
+
+    def sees(self, copy: str) -> bool:
+        """Whether a copy is known to see this member's slab."""
+        return self._sees.get(copy, False)
+
+    def pull(self, pull: Pull, copy: str) -> None:
+        """Fetch from a copy; a pull of the same shard that is still under way is given up."""
         before = self._tasks.get(pull.shard)
         if before is not None:
             before.cancel()
-        self._tasks[pull.shard] = asyncio.create_task(self._fetch(pull))
+        self._tasks[pull.shard] = self._background.do(self._fetch(pull, copy))
 
     def close(self) -> None:
         """Give up whatever is under way."""
-        for task in self._tasks.values():
-            task.cancel()
+        self._background.close()
 
-    async def _fetch(self, pull: Pull) -> None:
+    async def _fetch(self, pull: Pull, copy: str) -> None:
         # Ends with an answer, or when the next pull or the end of the run cancels it: a server that is gone is the
         # coordinator's business, who ends the run or names another.
         while True:
             try:
-                pulled = await self._try(pull)
+                pulled = await self._try(pull, copy)
             except PeerLost:
                 await asyncio.sleep(_PAUSE_S)
                 continue
@@ -90,11 +125,11 @@ class Fetcher:
                 self._deliver(pulled)
                 return
 
-    async def _try(self, pull: Pull) -> Pulled | None:
-        content = self._contents[pull.shard]
-        server = self._servers[pull.shard]
+    async def _try(self, pull: Pull, copy: str) -> Pulled | None:
+        await self.attach(copy, pull.shard)
+        content = self._contents[copy]
         answer: Answer = await call(
-            self._connect, server, "pull", encode(pull), content is None, deadline_s=self._deadline_s
+            self._connect, self._peer(copy), "pull", encode(pull), content is None, deadline_s=self._deadline_s
         )
         if answer.pulled is None:
             return None
@@ -102,6 +137,11 @@ class Fetcher:
         if not self._expects(pulled):
             return pulled
         return pulled if self._place(pulled, content, answer) else None
+
+    def _peer(self, copy: str) -> Peer:
+        if copy not in self.peers:
+            raise PeerLost(f"{copy} is not known here yet")
+        return self.peers[copy]
 
     def _place(self, pulled: Pulled, content: Content | None, answer: Answer) -> bool:
         into = self._pieces[pulled.shard]

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 from distributed import CancelledError, Client, Future
 
 from psplatform.errors import ConfigurationError
 from psplatform.runtime.calls import Peer, PeerLost, call
-from psplatform.runtime.hosting import call_named, name_of
+from psplatform.runtime.hosting import call_named, key_of, name_of
 from psplatform.runtime.placement import Process
 from psplatform.runtime.preflight import cluster_of, foreign_workers
 from psplatform.runtime.program import Program
 
 CREATE_LIMIT_S: Final = 60.0
 """For Dask to make an actor; a busy worker may have to end a task first."""
+
+_LOOK_S: Final = 0.5
+"""Between two looks at the cluster while an actor is made."""
 
 OPEN_LIMIT_S: Final = 600.0
 """For an actor to import what the task needs and to read its data."""
@@ -55,15 +59,20 @@ class Fleet:
         self._program = program
         self._held: dict[Peer, Future[Any]] = {}
         self._numbers = 0
+        self._term = program.term
+
+    def begin_term(self, term: int) -> None:
+        """Name actors under this coordinator's term from now on: what those before it have used is not all known."""
+        self._term = term
 
     def next_name(self, role: str) -> str:
         """Return a name that no actor of this run has had."""
         self._numbers += 1
-        return f"{role}-{self._numbers}"
+        return f"{role}-{self._numbers}" if self._term == 1 else f"{role}-{self._term}.{self._numbers}"
 
     def peer(self, name: str, address: str) -> Peer:
         """Return how the actor `name` on the Dask worker at `address` is reached, once it is there."""
-        return Peer(address, f"psplatform-{self._program.run}-{name}")
+        return Peer(address, key_of(self._program.run, self._program.term, name))
 
     async def create(self, host: type, name: str, address: str, *arguments: Any) -> Peer:
         """Make an actor of class `host` on the Dask worker at `address`.
@@ -78,8 +87,38 @@ class Fleet:
         self._held[peer] = future = self._client.submit(
             call_named, *arguments, actor=True, key=peer.key, workers=[address], pure=False
         )
-        await made(future, name, address)
+        watching = asyncio.create_task(self._until_gone(address))
+        making = asyncio.create_task(made(future, name, address))
+        try:
+            await asyncio.wait([making, watching], return_when=asyncio.FIRST_COMPLETED)
+            if not making.done():
+                raise PeerLost(f"{address} left the cluster before it had made {name}", peer=address)
+            making.result()
+        except BaseException:
+            self.release(peer)
+            raise
+        finally:
+            making.cancel()
+            watching.cancel()
         return peer
+
+    async def _until_gone(self, address: str) -> None:
+        # Dask would keep the actor for a worker of that address, which never comes.
+        there = True
+        while there:
+            await asyncio.sleep(_LOOK_S)
+            with contextlib.suppress(OSError):
+                there = address in (await self.cluster())[1]
+
+    async def hold(self, peers: Sequence[Peer]) -> None:
+        """Hold actors that another process has made, so that they outlive it."""
+        keys = [peer.key for peer in peers if peer not in self._held]
+        for peer in peers:
+            self._held.setdefault(peer, Future(peer.key, self._client))
+        # A future made by hand is not known to the scheduler: Dask has no public way to say that one wants a key.
+        self._client._send_to_scheduler(  # noqa: SLF001
+            {"op": "client-desires-keys", "keys": keys, "client": self._client.id}
+        )
 
     async def open(self, peer: Peer) -> None:
         """Let an actor build what it needs.
@@ -94,24 +133,34 @@ class Fleet:
     async def close(self, peer: Peer) -> None:
         """Let an actor clean up, if it still can, and let go of it."""
         # One that is gone, or not open yet, has nothing to clean up; whatever it says, the run ends.
-        if self._held[peer].done():
+        if peer in self._held and self._held[peer].done():
             with contextlib.suppress(Exception):
                 await call(self._connect, peer, "close", deadline_s=5.0)
         self.release(peer)
 
-    async def close_all(self) -> None:
-        """Let every actor clean up, and let go of them."""
+    async def close_all(self, but: Peer | None = None) -> None:
+        """Let every actor but one clean up, and let go of them."""
         with contextlib.suppress(OSError):  # without a scheduler, everybody is asked
             _, there = await self.cluster()
             for peer in [peer for peer in self._held if peer.address not in there]:
                 self.release(peer)  # nobody would answer before the deadline
-        await asyncio.gather(*(self.close(peer) for peer in list(self._held)))
+        await asyncio.gather(*(self.close(peer) for peer in list(self._held) if peer != but))
 
     def release(self, peer: Peer) -> None:
         """Let go of an actor."""
         future = self._held.pop(peer, None)
-        if future is not None:
+        if future is None:
+            return
+        to_scheduler: Any = self._client.scheduler_comm
+        if to_scheduler is None or to_scheduler.closed():
+            future._cleared = True  # noqa: SLF001  nobody is there to be told, and Dask would try
+        else:
             future.release()
+
+    def release_all(self) -> None:
+        """Let go of every actor."""
+        for peer in list(self._held):
+            self.release(peer)
 
     async def cluster(self) -> tuple[list[Process], set[str]]:
         """Return the Dask workers that can be hired now, and the addresses of all there are."""

@@ -15,6 +15,14 @@ def dataset_name(run: str) -> str:
     return f"psplatform-{run}"
 
 
+def key_of(run: str, term: int, name: str) -> str:
+    """Return the key of a run's actor on a cluster where the run began under that term.
+
+    What is left of a run that failed there keeps its own keys while the run goes on from its store.
+    """
+    return f"psplatform-{run}-{name}" if term == 1 else f"psplatform-{run}-{term}-{name}"
+
+
 def call_named(dotted: str, *arguments: Any) -> Any:
     """Return what the class or function of that name, such as ``package.module:Class``, makes of `arguments`."""
     return pkgutil.resolve_name(dotted)(*arguments)

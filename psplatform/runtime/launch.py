@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,13 +13,14 @@ from distributed import Client
 
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 from psplatform.jobs.job import Job
+from psplatform.jobs.replication import NoReplication, Replication, replicas_of
 from psplatform.policies import readiness
-from psplatform.replication.store import create_run, update_run
+from psplatform.replication.store import create_run, describe_run, reopen_run, update_run
 from psplatform.runtime.calls import Peer, call
 from psplatform.runtime.coordinator_host import CoordinatorHost
 from psplatform.runtime.embedded import end_cluster, start_cluster
 from psplatform.runtime.fleet import made
-from psplatform.runtime.hosting import call_named, dataset_name
+from psplatform.runtime.hosting import call_named, dataset_name, key_of
 from psplatform.runtime.hosting import name_of as hosted_name
 from psplatform.runtime.placement import Placement, place
 from psplatform.runtime.preflight import (
@@ -62,7 +64,12 @@ def train(job: Job, client: Client | None = None, *, report: Report = lambda tex
     UserCodeError
         If the user's code raises at a first gradient.
     """
-    prepared = prepare(job)
+    return start(prepare(job), client, report)
+
+
+def start(prepared: Prepared, client: Client | None, report: Report) -> Run:
+    """Start what was prepared, on the client's cluster or on one of its own."""
+    job = prepared.job
     if client is not None:
         try:
             return _launch(prepared, client, report, on_close=lambda: None, embedded=False)
@@ -73,7 +80,8 @@ def train(job: Job, client: Client | None = None, *, report: Report = lambda tex
     report("starting a cluster on this machine")
     workers = job.workers or _EMBEDDED_WORKERS
     readiness.check(prepared.policy, workers)
-    cluster, own = start_cluster(workers + job.shards)
+    copies = max(job.shards, replicas_of(job.replication) + 1)
+    cluster, own = start_cluster(workers + copies)
     try:
         return _launch(prepared, own, report, on_close=partial(end_cluster, own, cluster), embedded=True, trial=trial)
     except BaseException:
@@ -110,14 +118,14 @@ def _launch(
     trial: Trial | None = None,
 ) -> Run:
     report("looking at the cluster")
-    placement = client.sync(_place, prepared, client)
+    placement, replication = client.sync(_place, prepared, client)
     if trial is None:
         report("trying a first gradient")
         trial = client.sync(_try_on, client, prepared, placement)
     workers = len(placement.workers)
     readiness.check(prepared.policy, workers)
-    program = program_of(prepared, trial, workers)
-    with _new_store(client, program, placement, embedded=embedded):
+    program = program_of(prepared, trial, workers, replication)
+    with _store_of(client, prepared, program, placement, embedded=embedded):
         report("starting servers")
         coordinator, future = client.sync(_start, client, program, placement, publish=not embedded)
     return Run(
@@ -131,27 +139,34 @@ def _launch(
     )
 
 
-async def _place(prepared: Prepared, client: Client) -> Placement:
+async def _place(prepared: Prepared, client: Client) -> tuple[Placement, Replication]:
+    """Return where everything goes, and how servers are replicated on what there is."""
     processes, _ = await cluster_of(client)
     require_workers(processes)
     await require_same_version(client, processes)
     job = prepared.job
-    return place(
+    where = partial(
+        place,
         processes,
         workers=job.workers,
         shards=job.shards,
         for_worker=job.resources.get("worker"),
         for_server=job.resources.get("server"),
     )
+    try:
+        return where(replicas=replicas_of(job.replication)), job.replication
+    except ConfigurationError as error:
+        if error.field != "replication" or job.replication_asked:
+            raise
+    # Nobody asked for replicas: where there is no process for them, the run does without.
+    return where(replicas=0), NoReplication()
 
 
 async def _try_on(client: Client, prepared: Prepared, placement: Placement) -> Trial:
     # In a gradient worker's process, because that is where the data must be and the device.
     address = placement.workers[0]
     peer = Peer(address, f"psplatform-{prepared.run}-trial")
-    future = client.submit(
-        call_named, hosted_name(TrialHost), actor=True, key=peer.key, workers=[address], pure=False
-    )
+    future = client.submit(call_named, hosted_name(TrialHost), actor=True, key=peer.key, workers=[address], pure=False)
     try:
         await made(future, "trial", address)
         arguments = prepared.pickled, prepared.job.optimizer, prepared.settings
@@ -162,15 +177,25 @@ async def _try_on(client: Client, prepared: Prepared, placement: Placement) -> T
 
 
 @contextlib.contextmanager
-def _new_store(client: Client, program: Program, placement: Placement, *, embedded: bool) -> Iterator[None]:
-    """Make the store and see that every process of the run can use it; what could not start leaves no store behind."""
+def _store_of(
+    client: Client, prepared: Prepared, program: Program, placement: Placement, *, embedded: bool
+) -> Iterator[None]:
+    """Make or reopen the store, and see that every process of the run can use it; what fails leaves it as it was."""
     address = client.scheduler.address if client.scheduler is not None else ""
-    create_run(program.store, {**program.description, "scheduler": address, "embedded": embedded})
-    addresses = [placement.coordinator, placement.evaluator]
+    description = {**program.description, "job": prepared.plain, "scheduler": address, "embedded": embedded}
+    before = describe_run(program.store) if prepared.resume is not None else None
+    if before is None:
+        create_run(program.store, description)
+    else:
+        reopen_run(program.store, description)
+    addresses = {placement.coordinator, placement.evaluator, *placement.servers, *chain(*placement.replicas)}
     try:
-        client.sync(require_visible_store, client, program.store, addresses)
+        client.sync(require_visible_store, client, program.store, sorted(addresses))
     except PsplatformError:
-        _remove_new(program.store)
+        if before is None:
+            _remove_new(program.store)
+        else:
+            reopen_run(program.store, before)
         raise
     try:
         yield
@@ -188,14 +213,16 @@ def _remove_new(store: str) -> None:
 
 async def _start(client: Client, program: Program, placement: Placement, *, publish: bool) -> tuple[Peer, Any]:
     name = dataset_name(program.run)
-    key = f"{name}-coordinator"
+    key = key_of(program.run, program.term, "coordinator")
     peer = Peer(placement.coordinator, key)
     arguments = hosted_name(CoordinatorHost), program.run
     future = client.submit(call_named, *arguments, actor=True, key=key, workers=[peer.address], pure=False)
     await made(future, "coordinator", peer.address)
     await call(client.rpc, peer, "open", program, placement, key, deadline_s=_OPEN_LIMIT_S)
-    if publish:
+    # What the coordinator says of itself later must not be written over: nobody can have replaced it yet.
+    if await client.get_metadata([name], default=None) is None:
         await client.set_metadata([name], {"address": peer.address, "key": key, "store": program.store})
+    if publish:
         await client.publish_dataset(future, name=name)
         # A run that was over before it was published has not withdrawn this.
         if (await call(client.rpc, peer, "status", 0.0, deadline_s=_OPEN_LIMIT_S))["phase"] == "over":

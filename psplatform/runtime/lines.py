@@ -8,10 +8,12 @@ every `beat_s`, which is the peer's sign that this side lives.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
 from psplatform.core.wire import encode
+from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Connect, Peer, PeerLost, call
 
 _DEADLINE_S: Final = 10.0
@@ -60,14 +62,24 @@ class Line:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._closed = False
-        self._task = asyncio.create_task(self._run())
+        self._again = asyncio.Event()
+        self._calling: asyncio.Timeout | None = None
+        self._batch = b""
+        self._background = Background()
+        self._background.keep(self._deliver_for_ever)
 
     def send(self, message: Any) -> None:
         """Deliver `message` after everything sent before."""
         self._waiting.append(message)
         self._idle.clear()
         self._wake.set()
+
+    def retarget(self, peer: Peer) -> None:
+        """Send everything that was not acknowledged, and whatever follows, to another peer."""
+        self.peer = peer
+        self._again.set()
+        if self._calling is not None:
+            self._calling.reschedule(0.0)  # a call to one that is gone may last until its deadline
 
     async def flush(self, limit_s: float) -> None:
         """Wait until everything sent is delivered, for at most `limit_s`."""
@@ -79,25 +91,17 @@ class Line:
 
     def close(self) -> None:
         """Send nothing any more."""
-        self._closed = True
-        self._task.cancel()
-
-    async def _run(self) -> None:
-        try:
-            await self._deliver_for_ever()
-        except asyncio.CancelledError:
-            if not self._closed:
-                # Dask cancels what is left when its worker ends in good order: the last moment to clean up.
-                self._on_lost("this process ends")
-            raise
+        self._background.close()
 
     async def _deliver_for_ever(self) -> None:
         while True:
-            await self._pause()
-            batch, self._waiting = self._waiting, []
-            if not await self._deliver(encode(batch)):
+            if not self._batch:  # else it was interrupted
+                await self._pause()
+                self._batch, self._waiting = encode(self._waiting), []
+            if not await self._deliver(self._batch):
                 self._idle.set()
                 return
+            self._batch = b""
             if not self._waiting:
                 self._idle.set()
 
@@ -115,9 +119,12 @@ class Line:
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                deadline_s = min(_DEADLINE_S, self._patience_s)
-                known = await call(self._connect, self.peer, "deliver", self._sender, data, deadline_s=deadline_s)
-            except PeerLost as error:
+                known = await self._call(data)
+            except (PeerLost, TimeoutError) as error:
+                if self._again.is_set():
+                    self._again.clear()
+                    first_try, pause_s = clock(), _FIRST_PAUSE_S
+                    continue
                 if clock() - first_try >= self._patience_s:
                     self._on_lost(str(error))
                     return False
@@ -128,5 +135,16 @@ class Line:
                 if not known:
                     self._on_refused()
                 return True
-            await asyncio.sleep(pause_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._again.wait()
             pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+
+    async def _call(self, data: bytes) -> bool:
+        deadline_s = min(_DEADLINE_S, self._patience_s)
+        try:
+            async with asyncio.timeout(None) as self._calling:
+                known = await call(self._connect, self.peer, "deliver", self._sender, data, deadline_s=deadline_s)
+        finally:
+            self._calling = None
+        return bool(known)

@@ -38,6 +38,8 @@ class Placement:
     ----------
     servers
         Address by shard.
+    replicas
+        Addresses by shard.
     workers
         One address per gradient worker.
     """
@@ -46,6 +48,7 @@ class Placement:
     evaluator: str
     servers: tuple[str, ...]
     workers: tuple[str, ...]
+    replicas: tuple[tuple[str, ...], ...] = ()
 
 
 def place(
@@ -53,6 +56,7 @@ def place(
     *,
     workers: int | None,
     shards: int,
+    replicas: int = 0,
     for_worker: Resources | None = None,
     for_server: Resources | None = None,
 ) -> Placement:
@@ -83,14 +87,67 @@ def place(
         )
     chosen = _for_workers(able, serving, wanted)
     servers = _for_servers(serving, {one.address for one in chosen}, shards)
-    taken = {one.address for one in chosen} | set(servers)
+    busy = {one.address for one in chosen}
+    copies = _for_replicas(serving, busy, servers, replicas)
+    taken = busy | set(servers) | {address for group in copies for address in group}
     idle = [one.address for one in processes if one.address not in taken]
     return Placement(
         coordinator=servers[0],
         evaluator=idle[0] if idle else servers[0],
         servers=servers,
         workers=tuple(one.address for one in chosen),
+        replicas=copies,
     )
+
+
+def process_for_copy(
+    processes: Sequence[Process], shard: int, copies: Sequence[tuple[int, str]], busy: set[str]
+) -> str | None:
+    """Return where another copy of a shard goes, or ``None`` where every process has one.
+
+    Parameters
+    ----------
+    copies
+        Shard and address of each copy there is.
+    busy
+        Processes with a gradient worker: they come last.
+    """
+    load = Counter(address for _, address in copies)
+    hosts = {one.address: one.host for one in processes}
+    near = {hosts.get(address) for held, address in copies if held == shard}
+    able = [one for one in processes if (shard, one.address) not in set(copies)]
+    best = min(
+        able,
+        key=lambda one: (
+            one.host in near and len(set(hosts.values())) > 1,
+            one.address in busy,
+            load[one.address],
+            one.address,
+        ),
+        default=None,
+    )
+    return best.address if best is not None else None
+
+
+def _for_replicas(
+    serving: Sequence[Process], busy: set[str], servers: tuple[str, ...], replicas: int
+) -> tuple[tuple[str, ...], ...]:
+    placed = list(enumerate(servers))
+    groups: list[tuple[str, ...]] = []
+    for shard in range(len(servers)):
+        group = []
+        for _ in range(replicas):
+            address = process_for_copy(serving, shard, placed, busy)
+            if address is None:
+                raise ConfigurationError(
+                    f"a shard with {replicas} replicas needs {replicas + 1} processes for its copies, but only "
+                    f"{len(serving)} can serve; start more Dask workers or ask for fewer replicas",
+                    field="replication",
+                )
+            placed.append((shard, address))
+            group.append(address)
+        groups.append(tuple(group))
+    return tuple(groups)
 
 
 def _all_but_servers(able: Sequence[Process], serving: Sequence[Process], shards: int) -> int:

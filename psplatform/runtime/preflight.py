@@ -100,5 +100,3 @@ def require_workers(processes: Sequence[Process]) -> None:
     """Refuse a cluster without any Dask worker."""
     if not processes:
         raise ClusterError("the scheduler has no Dask workers; start some with `dask worker ADDRESS`")
-
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,10 +14,11 @@ from psplatform.core.policy import Policy
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job
 from psplatform.jobs.planning import description_of, plan_of
+from psplatform.jobs.replication import Replication
 from psplatform.policies import readiness
-from psplatform.policies.registry import name_of, parameter_values, policy_of
+from psplatform.policies.registry import name_of, parameter_values, policy_names, policy_of
 from psplatform.replication.store import require_free
-from psplatform.runtime.program import Program, pickle_task
+from psplatform.runtime.program import Program, Resume, pickle_task
 from psplatform.runtime.trial import Trial
 from psplatform.tasks.seam import Task
 from psplatform.tasks.supervised import SupervisedTask, build_module
@@ -42,10 +43,22 @@ class Prepared:
     store: str
     workload: str
     settings: dict[str, Any] = field(default_factory=dict)
+    resume: Resume | None = None
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The job as the store keeps it, for whoever recovers the run."""
+        name = name_of(self.policy)
+        return self.job.to_plain(policy=name if name in policy_names() else None)
 
 
-def prepare(job: Job) -> Prepared:
+def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -> Prepared:
     """Find the job's policy and task, and check that they fit and travel.
+
+    Parameters
+    ----------
+    run, resume
+        Of a run that goes on in its store, the id and where it goes on from.
 
     Raises
     ------
@@ -65,19 +78,27 @@ def prepare(job: Job) -> Prepared:
             text = "a target needs held-out data to be measured on; give the job test=..."
             raise ConfigurationError(text, field="test")
     pickled = pickle_task(task, parts)
-    run = f"{workload}-{name_of(policy).lower()}-{uuid.uuid4().hex[:6]}"
+    run = run or f"{workload}-{name_of(policy).lower()}-{uuid.uuid4().hex[:6]}"
     store = _absolute(job.store or f"runs/{run}.zarr")
-    require_free(store)
     settings = {name: getattr(job, name) for name in _TRIAL_SETTINGS}
-    return Prepared(job, policy, task, pickled, run, store, workload, settings)
+    if resume is None:
+        require_free(store)
+    else:
+        settings |= {"store": store, "checkpoint": resume.number}
+    return Prepared(job, policy, task, pickled, run, store, workload, settings, resume)
 
 
 def _absolute(store: str) -> str:
     return store if "://" in store else str(Path(store).expanduser().absolute())
 
 
-def program_of(prepared: Prepared, trial: Trial, workers: int) -> Program:
+def program_of(prepared: Prepared, trial: Trial, workers: int, replication: Replication) -> Program:
     """Return what every process of the run gets to know, once a trial has told about the data.
+
+    Parameters
+    ----------
+    replication
+        What the cluster has processes for.
 
     Raises
     ------
@@ -86,6 +107,8 @@ def program_of(prepared: Prepared, trial: Trial, workers: int) -> Program:
     """
     job = prepared.job
     plan = plan_of(job, prepared.run, workers=workers, samples=trial.samples, evaluates=trial.evaluates)
+    if replication.mode == "none":
+        plan = replace(plan, protection=None)
     return Program(
         run=prepared.run,
         task=prepared.pickled,
@@ -104,11 +127,14 @@ def program_of(prepared: Prepared, trial: Trial, workers: int) -> Program:
         worker_lease_s=job.worker_lease_s,
         server_lease_s=job.server_lease_s,
         resources=job.resources,
-        description=_description(prepared, trial, workers),
+        replication=replication,
+        checkpoints=job.checkpoints,
+        resume=prepared.resume,
+        description=_description(prepared, trial, workers, replication),
     )
 
 
-def _description(prepared: Prepared, trial: Trial, workers: int) -> dict[str, Any]:
+def _description(prepared: Prepared, trial: Trial, workers: int, replication: Replication) -> dict[str, Any]:
     return description_of(
         prepared.job,
         prepared.run,
@@ -120,6 +146,7 @@ def _description(prepared: Prepared, trial: Trial, workers: int) -> dict[str, An
         parameters=trial.parameters,
         store=prepared.store,
         started=time.time(),
+        replication=replication.to_plain(),
     )
 
 

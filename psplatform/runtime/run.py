@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -26,6 +27,9 @@ _POLL_S: Final = 0.25
 _DEADLINE_S: Final = 10.0
 _TRIES: Final = 3
 """Failed calls in a row after which the coordinator counts as gone."""
+
+_TAKEOVER_S: Final = 60.0
+"""How long a coordinator that has a standby is looked for: longer than any lease."""
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -71,6 +75,8 @@ class Run:
         self._live = LiveRun(store)
         self._last: dict[str, Any] | None = None
         self._gone = gone
+        self._stands_by = False
+        self._stop_reason: str | None = None
 
     def status(self, wait_s: float = 0.0) -> dict[str, Any]:
         """Return how the run stands, as the coordinator knows it or, where that is gone, as the store does.
@@ -82,13 +88,19 @@ class Run:
             return self._last
         if self._client is None or self._coordinator is None or self._gone:
             return self._from_store()
-        for _ in range(_TRIES):
+        tries, give_up_at = 0, time.monotonic() + _TAKEOVER_S
+        while tries < _TRIES or (self._stands_by and time.monotonic() < give_up_at):
             with contextlib.suppress(PeerLost):
                 status = self._ask("status", wait_s, deadline_s=_DEADLINE_S + wait_s)
-                self._last = status if status["phase"] == "over" else None
-                return dict(status)
-            if self._left_the_cluster(self._coordinator.address):
+                if status["phase"] not in ("standing by", "replaced"):
+                    self._last = status if status["phase"] == "over" else None
+                    return dict(status)
+            if self._seek():
+                self._repeat_stop()
+                continue
+            if self._left_the_cluster(self._coordinator.address) and not self._stands_by:
                 break
+            tries += 1
             time.sleep(_POLL_S)
         self._gone = True
         return self._from_store()
@@ -130,12 +142,59 @@ class Run:
         summary: dict[str, Any] = self.status()["summary"]
         return summary
 
+    def roles(self) -> dict[str, str]:
+        """Return the address of the Dask worker of each of the run's servers, replicas, workers and so on, by name.
+
+        Raises
+        ------
+        ClusterError
+            If the run's coordinator cannot be asked.
+        """
+        if self._client is None or self._coordinator is None:
+            raise ClusterError(f"nobody can be asked where run {self.run} is; attach to it with a client", peer=None)
+        roles: dict[str, str] = self._ask("roles", deadline_s=_DEADLINE_S)
+        return roles
+
+    def standing(self) -> dict[str, Any]:
+        """Return how the run's shards are served, as `CoordinatorHost.standing` does: for whoever looks from beside.
+
+        Raises
+        ------
+        ClusterError
+            If the run's coordinator cannot be asked; after a takeover `status` finds the new one.
+        """
+        if self._client is None or self._coordinator is None:
+            raise ClusterError(f"nobody can be asked how run {self.run} stands; attach to it with a client", peer=None)
+        standing: dict[str, Any] = self._ask("standing", deadline_s=_DEADLINE_S)
+        return standing
+
+    def process_of(self, role: str) -> int:
+        """Return the process id of the role of that name, on its own host.
+
+        Raises
+        ------
+        ConfigurationError
+            If the run has no such role; those it has are named.
+        """
+        roles = self.roles()
+        if role not in roles:
+            raise ConfigurationError(f"the run has no {role!r}; it has {', '.join(sorted(roles))}", field="role")
+        client: Any = self._client
+        pids: dict[str, int] = client.run(os.getpid, workers=[roles[role]])
+        return pids[roles[role]]
+
     def stop(self, reason: str = "asked to stop") -> None:
         """End the run in good order; `wait` tells when that is done.  A run that is over stays as it is."""
         if self._client is None or self._coordinator is None or self._last is not None or self._gone:
             return
-        with contextlib.suppress(PeerLost):
-            self._ask("stop", reason, deadline_s=_DEADLINE_S)
+        self._stop_reason = reason
+        for _ in range(_TRIES):
+            with contextlib.suppress(PeerLost):
+                self._ask("stop", reason, deadline_s=_DEADLINE_S)
+                return
+            self.status()  # which finds the coordinator that has taken over, if one has
+            if self._gone or self._last is not None:
+                return
 
     def parameters(self) -> tuple[dict[str, NDArray[Any]], int]:
         """Return the saved model's tensors by name, and its version.
@@ -187,9 +246,32 @@ class Run:
         client: Any = self._client
         return client.sync(call, client.rpc, self._coordinator, method, *arguments, deadline_s=deadline_s)
 
+    def _repeat_stop(self) -> None:
+        # A coordinator that is replaced and does not know it yet takes the order, and nothing comes of it.
+        if self._stop_reason is not None:
+            with contextlib.suppress(PeerLost):
+                self._ask("stop", self._stop_reason, deadline_s=_DEADLINE_S)
+
+    def _seek(self) -> bool:
+        """Look where the run's coordinator is now; return whether it is elsewhere than before."""
+        client: Any = self._client
+        if client.scheduler is None:  # Dask has given it up: without it nobody can take over
+            self._stands_by = False
+            return False
+        try:
+            details = client.get_metadata([dataset_name(self.run)], default=None) or {}
+        except (OSError, TimeoutError):
+            return False
+        self._stands_by = bool(details.get("standby"))
+        found = Peer(details["address"], details["key"]) if "key" in details else self._coordinator
+        moved, self._coordinator = found != self._coordinator, found
+        return moved
+
     def _left_the_cluster(self, address: str) -> bool:
         # Calls to a process that died last until their deadline; its scheduler knows at once.
         client: Any = self._client
+        if client.scheduler is None:
+            return True
         try:
             return address not in client.sync(cluster_of, client)[1]
         except (OSError, TimeoutError):

@@ -15,9 +15,10 @@ import errno
 import fcntl
 import mmap
 import os
+import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -31,6 +32,9 @@ from psplatform.errors import ClusterError
 HEADER_BYTES: Final = 4096
 _PREFIX: Final = "psplatform-"
 _MARK: Final = 0
+_POPULATE_READ: Final = 22
+"""Linux's MADV_POPULATE_READ, which Python has no name for; kernels before 5.14 refuse it."""
+
 _FIELDS: Final = 16
 
 
@@ -113,6 +117,17 @@ class Segment:
         finally:
             os.close(file)
         return segment if segment.name.mark == name.mark else None
+
+    def populate(self, vectors: Mapping[str, torch.Tensor]) -> None:
+        """Map the pages of vectors that lie here now: who first reads them is not held up by a fault at each page."""
+        if sys.platform != "linux":
+            return
+        begin = self.content.data_ptr() - HEADER_BYTES
+        for vector in [one for one in vectors.values() if one.numel()]:
+            start = (vector.data_ptr() - begin) // mmap.PAGESIZE * mmap.PAGESIZE
+            stop = vector.data_ptr() - begin + vector.numel() * vector.element_size()
+            with contextlib.suppress(OSError):  # it costs time only
+                self._map.madvise(_POPULATE_READ, start, stop - start)
 
     def remove(self) -> None:
         """Remove the name, if this process owns it; whoever has it mapped keeps it until the last one is gone."""

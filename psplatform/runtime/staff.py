@@ -8,20 +8,24 @@ wherever there is a process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from psplatform.core.effects import Evaluate, SaveModel
-from psplatform.core.events import EvaluationLost, MemberLost, RunFailed, ServerLost
+from psplatform.core.coordination.shards import ShardState
+from psplatform.core.effects import Evaluate, Redirect, SaveModel, first_server
+from psplatform.core.events import EvaluationLost, MemberLost, RunFailed
 from psplatform.core.leases import Leases
+from psplatform.core.messages import Moved
 from psplatform.errors import ClusterError, PsplatformError
+from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, PeerLost
+from psplatform.runtime.copy_host import EVALUATOR
 from psplatform.runtime.evaluator_host import EvaluatorHost
 from psplatform.runtime.fleet import Fleet
 from psplatform.runtime.lines import Line
 from psplatform.runtime.placement import Placement, Process
-from psplatform.runtime.server_host import EVALUATOR
 from psplatform.runtime.worker_host import WorkerHost
 from psplatform.tasks.foreign import describe
 
@@ -54,30 +58,30 @@ class Staff:
         self._workers: dict[str, Hire] = {}
         self._evaluator: Hire | None = None
         self._orders: list[Evaluate | SaveModel] = []
-        self._servers: list[Peer] = []
+        self._serving: list[tuple[str, int, Peer]] = []
         self._known: dict[str, Process] = {}
         self._seen: set[str] = set()
-        self._silent: dict[str, str] = {}
         self._missing: set[str] = set()
         self._failed_starts: dict[str, int] = {}
         self._leases = Leases(host.program.worker_lease_s)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background(host.on_mishap)
         self._hiring = asyncio.Lock()
         self._initial = host.program.plan.workers
 
     # --- at the start ---
 
-    def begin(self, placement: Placement, servers: tuple[Peer, ...]) -> None:
+    def begin(self, placement: Placement) -> None:
         """Start the evaluator and the gradient workers, and watch the cluster from now on.
 
         They load what they need while the servers do; they join when the servers are ready.
         """
-        self._servers = list(servers)
+        posts = self._host.copies.posts
+        self._serving = [(name, 1, posts[name].peer) for name in map(first_server, range(len(placement.servers)))]
         for address in placement.workers:
             self._start_worker(address)
         self._missing = set(self._workers)
         self._start_evaluator(placement.evaluator)
-        self._do(self._watch_cluster())
+        self._background.keep(self._watch_cluster)
 
     async def assembled(self, limit_s: float) -> None:
         """Wait until every gradient worker hired at the start is ready or gone, for at most `limit_s`."""
@@ -85,7 +89,60 @@ class Staff:
         while self._missing & set(self._workers) and self._now() < deadline:  # noqa: ASYNC110  several can end the wait
             await asyncio.sleep(_LEAVE_LOOK_S)
 
+    def adopt(self, known: Mapping[str, tuple[str, Peer]], shards: Sequence[ShardState], joined: set[str]) -> None:
+        """Go on with the workers and the evaluator that a coordinator before has hired.
+
+        Parameters
+        ----------
+        joined
+            The workers that have joined; others may still be opening.
+        """
+        posts = self._host.copies.posts
+        self._serving = [(one.server, one.epoch, posts[one.server].peer) for one in shards if one.server in posts]
+        for name, (part, peer) in known.items():
+            hire = Hire(name, peer.address, peer)
+            if part == "worker":
+                self._workers[name] = hire
+                if name in joined:
+                    self._follow_up(hire)
+                else:
+                    self._do(self._reopen_worker(hire, peer))
+            elif part == "evaluator":
+                self._evaluator = hire
+                hire.line = self._line_to(hire, partial(self._replace_evaluator, hire))
+                hire.line.send(self._host.whereabouts())
+                self._leases.renew(name, self._now())
+        self._background.keep(self._watch_cluster)
+
     # --- what the coordinator's host asks ---
+
+    @property
+    def addresses(self) -> set[str]:
+        """Processes with a gradient worker."""
+        return {hire.address for hire in self._workers.values()}
+
+    @property
+    def peers(self) -> list[Peer]:
+        """Where all of them are."""
+        return [peer for _, peer in self.directory().values()]
+
+    def directory(self) -> dict[str, tuple[str, Peer]]:
+        """Return what each of them is, and where, by name."""
+        found = {hire.name: ("worker", hire.peer) for hire in self._workers.values() if hire.peer is not None}
+        if self._evaluator is not None and self._evaluator.peer is not None:
+            found[self._evaluator.name] = "evaluator", self._evaluator.peer
+        return found
+
+    def redirect(self, effect: Redirect, peer: Peer) -> None:
+        """Let the evaluator ask the shard's new server."""
+        self._serving[effect.shard] = effect.copy, effect.epoch, peer
+        self._tell_evaluator(effect.shard)
+
+    def _tell_evaluator(self, shard: int) -> None:
+        copy, epoch, peer = self._serving[shard]
+        if self._evaluator is not None and self._evaluator.line is not None:
+            self._evaluator.line.send({"peer": copy, "address": peer.address, "key": peer.key})
+            self._evaluator.line.send(Moved(0, shard, epoch, copy))
 
     def heard(self, sender: str) -> bool:
         """Note a sign of life; return whether the sender belongs to the run."""
@@ -93,11 +150,7 @@ class Staff:
             self._leases.renew(sender, self._now())
             self._missing.discard(sender)
             return True
-        # A worker that was silent too long and speaks again: its process can be asked anew.
-        address = self._silent.pop(sender, None)
-        if address is not None:
-            self._do(self._fill())
-        return sender.startswith("server-")
+        return False
 
     def send(self, name: str, message: Any) -> None:
         """Send to a gradient worker; to one that is gone, nothing."""
@@ -118,23 +171,34 @@ class Staff:
         if hire is None:
             return
         self._leases.forget(name)
-        if "silent" in reason:
-            self._silent[name] = hire.address
+        self._host.absent.lose(name, hire.address)
         self._do(self._retire(hire))
+        self.fill()
+
+    def expect_the_end(self, name: str) -> None:
+        """Note that the process of a gradient worker is about to end."""
+        if name in self._workers:
+            self._host.absent.leave(self._workers[name].address)
+
+    def fill(self) -> None:
+        """Look for gradient workers in the place of those that are missing."""
         if self._host.phase == "running":
             self._do(self._fill())
 
-    async def disband(self, limit_s: float) -> None:
-        """Wait for the workers to leave, for at most `limit_s`, then close whoever is left."""
+    async def disband(self, limit_s: float, but: Peer | None = None) -> None:
+        """Wait for the workers to leave, for at most `limit_s`, then close whoever is left but one."""
         deadline = self._now() + limit_s
         while self._host.live and self._now() < deadline:  # noqa: ASYNC110  the core counts members, nobody signals
             await asyncio.sleep(_LEAVE_LOOK_S)
-        for task in self._tasks:
-            task.cancel()
+        self.close()
+        await self._fleet.close_all(but)
+
+    def close(self) -> None:
+        """Say nothing more to anybody."""
+        self._background.close()
         for hire in [*self._workers.values(), *([self._evaluator] if self._evaluator else [])]:
             if hire.line is not None:
                 hire.line.close()
-        await self._fleet.close_all()
 
     # --- hiring ---
 
@@ -145,19 +209,33 @@ class Staff:
 
     async def _open_worker(self, hire: Hire) -> None:
         try:
-            arguments = hire.name, self._host.peer, tuple(self._servers)
+            arguments = hire.name, self._host.peer, self._host.copies.directory()
             hire.peer = await self._fleet.create(WorkerHost, hire.name, hire.address, *arguments)
+            self._host.hired("worker", hire.name, hire.peer)
             hire.line = self._line_to(hire, lambda reason: self._lose(hire.name, reason))
             await self._host.servers_made.wait()
             await self._fleet.open(hire.peer)
         except PeerLost as error:
             self._failed_starts[hire.address] = self._failed_starts.get(hire.address, 0) + 1
             self._workers.pop(hire.name, None)
-            self._host.journal.append(self._note(f"no worker could be started at {hire.address}: {error}"))
+            self._host.note(self._note(f"no worker could be started at {hire.address}: {error}"))
             self._host.feed(MemberLost(hire.name, str(error)))
             self._do(self._fill())
         except Exception as error:  # noqa: BLE001  the seam where what an actor raises ends the run
             self._host.feed(RunFailed(_named(error, hire)))
+
+    async def _reopen_worker(self, hire: Hire, peer: Peer) -> None:
+        try:
+            await self._fleet.open(peer)
+        except PsplatformError as error:
+            self._lose(hire.name, str(error))
+        else:
+            self._follow_up(hire)
+
+    def _follow_up(self, hire: Hire) -> None:
+        hire.line = self._line_to(hire, partial(self._lose, hire.name))
+        hire.line.send(self._host.whereabouts())
+        self._leases.renew(hire.name, self._now())
 
     def _start_evaluator(self, address: str) -> None:
         self._evaluator = Hire(self._fleet.next_name(EVALUATOR), address)
@@ -165,8 +243,9 @@ class Staff:
 
     async def _open_evaluator(self, hire: Hire) -> None:
         try:
-            arguments = hire.name, self._host.peer, tuple(self._servers)
+            arguments = hire.name, self._host.peer, self._serving
             hire.peer = await self._fleet.create(EvaluatorHost, hire.name, hire.address, *arguments)
+            self._host.hired("evaluator", hire.name, hire.peer)
             await self._host.servers_made.wait()
             await self._fleet.open(hire.peer)
         except PeerLost as error:
@@ -177,6 +256,8 @@ class Staff:
             self._host.feed(RunFailed(_named(error, hire)))
             return
         hire.line = self._line_to(hire, lambda reason: self._replace_evaluator(hire, reason))
+        for shard in range(len(self._serving)):
+            self._tell_evaluator(shard)  # servers may have changed while it was made
         for order in self._orders:
             hire.line.send(order)
         self._orders = []
@@ -185,7 +266,12 @@ class Staff:
         if hire.peer is None:
             raise PeerLost(f"{hire.name} was not created", peer=hire.address)
         return Line(
-            self._host.connect, hire.peer, "coordinator", patience_s=self._host.program.worker_lease_s, on_lost=on_lost
+            self._host.connect,
+            hire.peer,
+            self._host.sender,
+            patience_s=self._host.program.worker_lease_s,
+            on_lost=on_lost,
+            on_refused=self._host.on_refused,
         )
 
     # --- losing ---
@@ -199,27 +285,34 @@ class Staff:
         if self._evaluator is not hire:
             return
         self._orders = []
-        address = next(iter(sorted(self._known, key=lambda one: (one == hire.address, one))), hire.address)
+        self._host.absent.lose(hire.name, hire.address)
         self._do(self._retire(hire))
-        self._start_evaluator(address)
+        self._start_evaluator(self._place_for_evaluator())
         self._host.feed(EvaluationLost(reason))
+
+    def _place_for_evaluator(self) -> str:
+        serving = self._host.copies.addresses
+        free = set(self._known) - self._host.absent.addresses - self.addresses
+        return min(free, key=lambda one: (one in serving, one), default=self._host.peer.address)
 
     async def _retire(self, hire: Hire) -> None:
         if hire.line is not None:
             await hire.line.flush(1.0)
             hire.line.close()
         if hire.peer is not None:
+            self._host.released(hire.name)
             self._fleet.release(hire.peer)
 
     # --- watching ---
 
     async def _watch_cluster(self) -> None:
-        present = {hire.address for hire in self._workers.values()} | {peer.address for peer in self._servers}
+        present = self.addresses | self._host.copies.addresses
+        present |= {self._evaluator.address} if self._evaluator is not None else set()
         while True:
             try:
                 present = await self._look(present)
             except (OSError, TimeoutError) as error:
-                self._host.journal.append(self._note(f"the scheduler does not answer: {error}"))
+                self._host.note(self._note(f"the scheduler does not answer: {error}"))
             for name in self._leases.expire(self._now()):
                 self._on_silence(name)
             await asyncio.sleep(_LOOK_S)
@@ -233,6 +326,12 @@ class Staff:
         self._seen |= came
         for address in sorted(before - present):
             self._lose_process(address)
+        if first:
+            self.fill()  # a coordinator before this one may have been about to
+            if self._evaluator is None:
+                self._start_evaluator(self._place_for_evaluator())
+        if came and not first:
+            self._host.on_processes_changed()
         for process in processes:
             if process.address in came and not first:
                 # Beside this loop: a process that hangs while it is asked must not keep others from being noticed.
@@ -252,9 +351,8 @@ class Staff:
             self._lose(name, reason)
         if self._evaluator is not None and self._evaluator.address == address:
             self._replace_evaluator(self._evaluator, reason)
-        for shard, peer in enumerate(self._servers):
-            if peer.address == address:
-                self._host.feed(ServerLost(shard, address, reason))
+        self._host.copies.lose_process(address, reason)
+        self._host.deputy.lose_process(address, reason)
 
     async def _welcome(self, process: Process) -> None:
         limit = self._host.program.plan.max_workers
@@ -269,8 +367,7 @@ class Staff:
                     await self._start_if_fit(process)
 
     async def _start_if_fit(self, process: Process) -> None:
-        taken = {hire.address for hire in self._workers.values()} | set(self._silent.values())
-        taken |= {peer.address for peer in self._servers}
+        taken = self.addresses | self._host.absent.addresses | self._host.copies.addresses
         tried = self._failed_starts.get(process.address, 0)
         if self._host.phase != "running" or process.address in taken or tried >= _TRIES_PER_PROCESS:
             return
@@ -280,9 +377,7 @@ class Staff:
     # --- small things ---
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._background.do(work)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -11,7 +11,10 @@ import numpy as np
 
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.optimizers import Optimizer
-from psplatform.runtime.program import choose_device, open_task
+from psplatform.replication.arrays import Contents
+from psplatform.replication.checkpoints import load_checkpoint
+from psplatform.replication.matching import require_match
+from psplatform.runtime.program import choose_device, open_task, slot_names
 from psplatform.tasks.cancellation import Cancellation
 from psplatform.tasks.foreign import user_code
 from psplatform.tasks.layouts import require_trainable
@@ -46,12 +49,14 @@ def try_task(task: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> 
     task
         Pickled by cloudpickle.
     settings
-        ``seed``, ``device``, ``batch_size``, ``micro_batches``, ``shards`` and ``block_elements`` of the job.
+        ``seed``, ``device``, ``batch_size``, ``micro_batches``, ``shards`` and ``block_elements`` of the job; where it
+        goes on from a checkpoint, ``store`` and ``checkpoint``.
 
     Raises
     ------
     ConfigurationError
-        If the task cannot be trained: no trainable parameters, a batch larger than the data, a loss that is no scalar.
+        If the task cannot be trained: no trainable parameters, a batch larger than the data, a loss that is no scalar;
+        or if it is not that of the checkpoint, or the checkpoint is damaged.
     UserCodeError
         If the user's code raises.
     """
@@ -59,6 +64,8 @@ def try_task(task: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> 
     workspace, layout = open_task(task, optimizer, settings, device)
     require_trainable(layout.parameters, workspace.samples, settings["batch_size"])
     _require_portable(layout)
+    if "checkpoint" in settings:
+        _require_checkpoint(layout, optimizer, settings["store"], settings["checkpoint"])
     values = allocate(layout, device=device)
     with user_code("computing a first gradient"):
         fill(layout, values, workspace.initial())
@@ -66,6 +73,12 @@ def try_task(task: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> 
         batch = BatchRef(np.arange(settings["batch_size"], dtype=np.int64), gradient_seed(settings["seed"], 0, 0))
         workspace.compute(batch, Cancellation(), settings["micro_batches"])
     return Trial(workspace.samples, layout.parameters, workspace.evaluates)
+
+
+def _require_checkpoint(layout: Layout, optimizer: Optimizer, store: str, number: int) -> None:
+    checkpoint = load_checkpoint(store, number)
+    require_match(checkpoint.contents, Contents(layout, slot_names(layout, optimizer)))
+    checkpoint.verify()
 
 
 def _require_portable(layout: Layout) -> None:

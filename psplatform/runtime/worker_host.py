@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 import torch
 from distributed import get_worker
+from numpy.typing import NDArray
 
 from psplatform.core.effects import (
     COORDINATOR,
@@ -19,25 +20,25 @@ from psplatform.core.effects import (
     Expose,
     Send,
     SetTimer,
+    first_server,
 )
 from psplatform.core.events import Begin, Reachable, TimerFired
-from psplatform.core.messages import Leave, Pull, Pulled
+from psplatform.core.messages import Leave, Moved, Pull, Pulled
 from psplatform.core.policy import Scope
 from psplatform.core.session import WorkerSession
 from psplatform.core.wire import decode
+from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, PeerLost, call
 from psplatform.runtime.computing import Computing
 from psplatform.runtime.exposure import Slab
 from psplatform.runtime.fetching import Fetcher
 from psplatform.runtime.lines import Line
 from psplatform.runtime.program import Program, choose_device
-from psplatform.runtime.segments import SegmentName, sweep
+from psplatform.runtime.retirement import PROCESS_ENDS, before_the_end, not_before_the_end
+from psplatform.runtime.segments import sweep
 from psplatform.tensors.vectors import allocate, shard_vectors
 
 _PUSH_DEADLINE_S: Final = 60.0
-ATTACH_DEADLINE_S: Final = 600.0
-"""Servers may still be reading what their shard begins with."""
-
 _PAUSE_S: Final = 0.1
 
 
@@ -48,29 +49,41 @@ class WorkerHost:
     ----------
     member
         The name this process joins under, never used before in the run.
-    servers
-        The servers by shard.
+    copies
+        The copies of shards by name, with the shard of each.
     """
 
-    def __init__(self, run: str, member: str, coordinator: Peer, servers: tuple[Peer, ...]) -> None:
+    def __init__(self, run: str, member: str, coordinator: Peer, copies: Mapping[str, tuple[int, Peer]]) -> None:
         self._run, self._member = run, member
-        self._coordinator, self._servers = coordinator, servers
+        self._coordinator, self._copies = coordinator, dict(copies)
+        self._term = 0
+        self._exposed = 0
         self._closed = False
         self._line: Line | None = None
-        self._pushing: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._pushing: dict[int, asyncio.Task[None]] = {}
+        self._background = Background(self._on_mishap)
+        self._calling: dict[int, asyncio.Timeout] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     async def open(self, program: Program) -> None:
-        """Build the task, attach to the servers and join; must be called once, before anything else.
+        """Build the task, attach to the servers and join; must be called before anything else.
+
+        Whoever calls again, because the one who did is lost, waits for the same.
 
         Raises
         ------
         UserCodeError
             If the user's code raises while the task is opened.
         """
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._open(program))
+        await asyncio.shield(self._opening)
+
+    async def _open(self, program: Program) -> None:
         self._program = program
         self._per_block = program.policy.traits.scope is Scope.BLOCK
-        worker = get_worker()
+        worker = self._worker = get_worker()
         self._connect = worker.rpc
         self._loop = asyncio.get_running_loop()
         await self._loop.run_in_executor(None, self._build)
@@ -94,6 +107,7 @@ class WorkerHost:
         process = f"{worker.address} pid {os.getpid()}"
         traits = program.policy.traits
         self._session = WorkerSession(self._member, process, program.plan.shards, traits, seed=program.seed)
+        await before_the_end(worker, f"{self._run}-{self._member}", self._retire)
         self._feed(Begin())
 
     def _build(self) -> None:
@@ -113,32 +127,71 @@ class WorkerHost:
         self._fetcher = Fetcher(
             self._connect,
             self._layout,
-            self._servers,
+            self._member,
+            self._slab.name,
+            {name: peer for name, (_, peer) in self._copies.items()},
             self._values,
             self._expects,
             self._feed,
+            shared=self._program.transport != "comms",
             slow_s=self._program.slow_s,
+            on_failure=self._on_mishap,
         )
-        self._remote: list[int] = []
-        for shard, server in enumerate(self._servers):
-            shared, segment = await call(
-                self._connect, server, "attach", self._member, self._slab.name, deadline_s=ATTACH_DEADLINE_S
-            )
-            self._note_way(shard, segment, shared=shared)
-
-    def _note_way(self, shard: int, segment: SegmentName, *, shared: bool) -> None:
-        if not shared:
-            self._remote.append(shard)
-        if self._program.transport != "comms":
-            self._fetcher.attach(shard, segment)
+        for name, (shard, _) in self._copies.items():
+            try:
+                await self._fetcher.attach(name, shard)
+            except PeerLost:
+                if name == first_server(shard):
+                    raise
 
     # --- what peers call ---
 
     async def deliver(self, sender: str, data: bytes) -> bool:
         """Take messages of the coordinator."""
         for message in decode(data):
-            self._feed(message)
+            if isinstance(message, dict):
+                self._take_note(message)
+            elif isinstance(message, Moved):
+                self._do(self._follow_server(message))
+            else:
+                self._feed(message)
         return True
+
+    def _take_note(self, message: dict[str, Any]) -> None:
+        peer = Peer(message["address"], message["key"])
+        if "peer" in message:
+            self._fetcher.peers[message["peer"]] = peer
+        elif message["lead"] > self._term and self._line is not None:
+            self._term = message["lead"]
+            self._line.retarget(peer)
+
+    async def _follow_server(self, moved: Moved) -> None:
+        self._feed(moved)
+        if moved.shard in self._calling:
+            self._calling[moved.shard].reschedule(0.0)  # a call to one that is gone may last until its deadline
+        sees = await self._sees_slab(moved.copy, moved.shard)
+        pushed = self._pushing.get(moved.shard)
+        if self._exposed and pushed is not None and pushed.done() and not sees:
+            # What was pushed to the server before is gone with it.
+            self._start_push(moved.shard, self._exposed)
+
+    async def _sees_slab(self, copy: str, shard: int) -> bool:
+        try:
+            return await self._fetcher.attach(copy, shard)
+        except PeerLost:
+            return False
+
+    async def _retire(self) -> None:
+        if self._line is not None and not self._closed:
+            await self._leave(PROCESS_ENDS, 1.0)
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        self._background.do(work)
+
+    def _on_mishap(self, text: str) -> None:
+        # It would wait for ever for what failed; another takes its place.
+        if self._line is not None and not self._closed:
+            self._leaving = self._loop.create_task(self._leave(text, self._program.worker_lease_s))
 
     async def close(self) -> None:
         """End at once; one that is still being opened ends when it is."""
@@ -160,8 +213,10 @@ class WorkerHost:
         if isinstance(effect, Send) and effect.to == COORDINATOR:
             self._say(effect.message)
         elif isinstance(effect, Send) and isinstance(effect.message, Pull):
-            self._fetcher.pull(effect.message)
+            self._fetcher.pull(effect.message, effect.to.name)
         elif isinstance(effect, Compute):
+            self._slab.begin()
+            self._exposed = 0
             self._computing.start(effect)
         elif isinstance(effect, CancelCompute):
             self._computing.cancel(effect.sequence)
@@ -170,7 +225,7 @@ class WorkerHost:
         elif isinstance(effect, SetTimer):
             self._set_timer(effect)
         elif isinstance(effect, Depart):
-            self._leaving = self._loop.create_task(self._leave(effect.reason))
+            self._leaving = self._loop.create_task(self._leave(effect.reason, self._program.worker_lease_s))
 
     def _set_timer(self, effect: SetTimer) -> None:
         before = self._timers.pop(effect.tag, None)
@@ -179,38 +234,61 @@ class WorkerHost:
         self._timers[effect.tag] = self._loop.call_at(effect.at, self._feed, TimerFired(effect.tag))
 
     def _expose(self, sequence: int) -> None:
-        if self._remote:
-            self._pushing = self._loop.create_task(self._push_all(sequence))
-        else:
+        self._slab.hold(sequence)
+        self._exposed = sequence
+        servers = [self._session.server_of(shard) for shard in range(self._layout.shards)]
+        if all(self._fetcher.sees(copy) for copy in servers):
             self._feed(Reachable(sequence))
+        else:
+            self._do(self._reach_all(sequence))
 
-    async def _push_all(self, sequence: int) -> None:
-        counter = self._session.counter if self._per_block else None
-        await asyncio.gather(*(self._push(shard, sequence, counter) for shard in self._remote))
+    async def _reach_all(self, sequence: int) -> None:
+        shards = range(self._layout.shards)
+        seen = [await self._sees_slab(self._session.server_of(shard), shard) for shard in shards]
+        for shard in shards:
+            if not seen[shard]:
+                self._start_push(shard, sequence)
+        await asyncio.gather(*(self._pushing[shard] for shard in shards if not seen[shard]))
         if not self._per_block:
             self._feed(Reachable(sequence))
+
+    def _start_push(self, shard: int, sequence: int) -> None:
+        counter = self._session.counter if self._per_block else None
+        self._pushing[shard] = self._background.do(self._push(shard, sequence, counter))
 
     async def _push(self, shard: int, sequence: int, counter: int | None) -> None:
         pieces = shard_vectors(self._layout, shard, self._slab.vectors)
         arrays = [vector.numpy() for vector in pieces.values()]
-        arguments = self._connect, self._servers[shard], "push", self._member, sequence, arrays, counter
         taken = False
         while not taken:
+            # Its server may change while it is asked.
+            peer = self._fetcher.peers.get(self._session.server_of(shard))
             try:
-                taken = await call(*arguments, deadline_s=_PUSH_DEADLINE_S)
-            except PeerLost:
-                await asyncio.sleep(_PAUSE_S)  # until the coordinator, who watches the servers, ends the run
+                taken = peer is not None and await self._call_push(shard, peer, sequence, arrays, counter)
+            except (PeerLost, TimeoutError):
+                await asyncio.sleep(_PAUSE_S)  # until the coordinator, who watches the servers, names another
         if self._per_block:
             self._feed(Reachable(sequence, (shard,)))
+
+    async def _call_push(
+        self, shard: int, peer: Peer, sequence: int, arrays: list[NDArray[Any]], counter: int | None
+    ) -> bool:
+        arguments = self._member, sequence, arrays, counter
+        try:
+            async with asyncio.timeout(None) as self._calling[shard]:
+                taken = await call(self._connect, peer, "push", *arguments, deadline_s=_PUSH_DEADLINE_S)
+        finally:
+            del self._calling[shard]
+        return bool(taken)
 
     def _say(self, message: Any) -> None:
         if self._line is not None:
             self._line.send(message)
 
-    async def _leave(self, reason: str) -> None:
+    async def _leave(self, reason: str, limit_s: float) -> None:
         self._say(Leave(self._member, reason))
         if self._line is not None:
-            await self._line.flush(self._program.worker_lease_s)
+            await self._line.flush(limit_s)
         self._depart(reason)
 
     def _depart(self, reason: str) -> None:
@@ -221,9 +299,10 @@ class WorkerHost:
 
     def _clean_up(self) -> None:
         # A server without room, or one that has ended with the run, would be asked for ever.
-        for waiting in (self._pushing, *self._timers.values()):
-            if waiting is not None:
-                waiting.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._background.close()
+        self._loop.create_task(not_before_the_end(self._worker, f"{self._run}-{self._member}"))
         self._fetcher.close()
         self._computing.close()
         self._slab.remove()

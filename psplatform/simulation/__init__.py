@@ -16,5 +16,6 @@ for byte.
 ``course``       a run in such a world, to its end
 ``threads``      one thread for all arithmetic
 ``twin``         simulating a job
+``faults``       the protocol under random faults, with everything checked that must hold
 ===============  ==================================================================================
 """

@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 
 from psplatform.core.effects import Finish
+from psplatform.core.links import MakeAccount
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy
 from psplatform.errors import ClusterError
@@ -74,9 +75,16 @@ class Simulated:
 
 
 def run_world(
-    plan: Plan, policy: Policy, arithmetic: Arithmetic, world: SimulatedWorld, chronicle: Chronicle, *, seed: int = 0
+    plan: Plan,
+    policy: Policy,
+    arithmetic: Arithmetic,
+    world: SimulatedWorld,
+    chronicle: Chronicle,
+    *,
+    seed: int = 0,
+    make_account: MakeAccount | None = None,
 ) -> Simulated:
-    """Run a plan to its end in a world.
+    """Run a plan to its end in a world; `make_account` makes the accounts of replicas, where the plan has any.
 
     Raises
     ------
@@ -85,7 +93,9 @@ def run_world(
     ClusterError
         If it cannot end any more: nobody goes on, nothing is committed, or time stands still.
     """
-    run = MemoryRun(plan, policy, arithmetic=arithmetic, world=world, sink=chronicle, seed=seed)
+    run = MemoryRun(
+        plan, policy, arithmetic=arithmetic, world=world, sink=chronicle, seed=seed, make_account=make_account
+    )
     for number in range(plan.workers):
         run.join(f"w{number}")
     with _few_collections():

@@ -36,7 +36,7 @@ class SyntheticGradients(Metadata):
         super().__init__(samples=samples)
         self._shards = shards
         self._signal, self._noise = signal, noise
-        self._versions = [0] * shards
+        self._versions: dict[str, int] = {}
         self._loaded: dict[str, int] = {}
 
     def compute(self, member: str, effect: Compute, seconds: float) -> Computed:
@@ -45,21 +45,25 @@ class SyntheticGradients(Metadata):
         squared = self._signal(version) + self._noise(version)
         return Computed(effect.sequence, self._samples, 1.0, squared, seconds)
 
-    def gather(self, shard: int, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...]:
+    def gather(self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...]:
         """Return the shard's part of the mean gradient's squared norm."""
         if not norms:
             return ()
-        version = self._versions[shard]
+        version = self._versions.get(copy, 0)
         mean = self._signal(version) + self._noise(version) / max(len(contributions), 1)
         return (mean / self._shards,)
 
-    def publish(self, shard: int, version: int) -> None:
+    def publish(self, copy: str, version: int) -> None:
         """Note what is visible."""
-        self._versions[shard] = version
+        self._versions[copy] = version
 
-    def snapshot(self, shard: int) -> int:
+    def skip(self, copy: str, version: int) -> None:
+        """Note what is visible."""
+        self._versions[copy] = version
+
+    def snapshot(self, copy: str) -> int:
         """Return the version: it is all the content there is."""
-        return self._versions[shard]
+        return self._versions.get(copy, 0)
 
     def load(self, member: str, shard: int, content: int) -> None:
         """Note the version; that of the first shard stands for all."""

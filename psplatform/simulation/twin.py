@@ -10,12 +10,15 @@ from typing import Any, Final
 
 from psplatform.core.policy import Policy, Scope
 from psplatform.errors import ConfigurationError
+from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job
 from psplatform.jobs.planning import description_of, plan_of
+from psplatform.jobs.replication import NoReplication
 from psplatform.memory.arithmetic import Arithmetic
 from psplatform.memory.training import TensorArithmetic
 from psplatform.policies import readiness
 from psplatform.policies.registry import name_of, parameter_values, policy_of
+from psplatform.replication.accounts import account_factory
 from psplatform.simulation.chronicle import Chronicle
 from psplatform.simulation.conditions import Conditions, parse_network
 from psplatform.simulation.course import Simulated, run_world
@@ -92,10 +95,16 @@ class Prepared:
             subject = _open(job, policy, timing_only=self.timing_only)
             plan = plan_of(job, "simulated", workers=self.workers, samples=subject.samples, evaluates=subject.evaluates)
             # They guard against processes that fall silent; here nobody does, and what is slow may be meant so.
-            plan = replace(plan, absence_limit_s=math.inf, finish_limit_s=math.inf)
+            plan = replace(plan, absence_limit_s=math.inf, finish_limit_s=math.inf, cuts=None)
+            if not job.replication_asked:
+                # Nothing fails here, so replicas that nobody asked about would only cost time.
+                plan = replace(plan, protection=None)
             chronicle = Chronicle(keep=keep_records)
             chronicle.append(self._description(subject))
-            return run_world(plan, policy, subject.arithmetic, self._world(subject.layout), chronicle, seed=job.seed)
+            world, make_account = self._world(subject.layout), account_factory(job.replication, job.shards)
+            return run_world(
+                plan, policy, subject.arithmetic, world, chronicle, seed=job.seed, make_account=make_account
+            )
 
     def _world(self, layout: Layout) -> SimulatedWorld:
         job = self.job
@@ -119,6 +128,8 @@ class Prepared:
             samples=subject.samples,
             parameters=subject.layout.parameters,
             store=None,
+            replication=(self.job.replication if self.job.replication_asked else NoReplication()).to_plain(),
+            checkpoints=Checkpoints.never().to_plain(),
         )
         return {"kind": "run", "at": 0.0, **described}
 
@@ -144,6 +155,7 @@ def _open(job: Job, policy: Policy, *, timing_only: bool) -> _Subject:
             micro_batches=job.micro_batches,
             seed=job.seed,
             per_block=policy.traits.scope is Scope.BLOCK,
+            measures_steps=job.replication_asked and job.replication.bound is not None,
         )
     require_trainable(tensors.layout.parameters, tensors.samples, job.batch_size)
     if timing_only:

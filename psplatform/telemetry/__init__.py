@@ -3,19 +3,21 @@
 The coordinator's driver is the only writer; dashboards, command lines and tests read, in any number, while the run is
 on or years later.
 
-==============  =======================================================================================
-module          idea
-==============  =======================================================================================
-``segments``    the bytes of one immutable segment of the log, and where it stands
-``folder``      segments in a folder that any fsspec URL can name; each appears whole or not at all
-``writer``      `EventLog`: buffers records and brings them out as segments of one term
-``reader``      `LogReader`: reads on from a position; a higher term supersedes what it did not continue
-``follow``      `LiveRun`: a run's picture that keeps up with its log
-``read_model``  `RunView`: folds records, one by one, into the picture
-``picture``     all that is known about a run, and its summary
-``workers``     the part of the picture that belongs to one slot
-``measures``    bounded series, tallies, delays and drops: what the picture is made of
-==============  =======================================================================================
+===============  =======================================================================================
+module           idea
+===============  =======================================================================================
+``segments``     the bytes of one immutable segment of the log, and where it stands
+``folder``       segments in a folder that any fsspec URL can name; each appears whole or not at all
+``writer``       `EventLog`: buffers records and brings them out as segments of one term
+``reader``       `LogReader`: reads on from a position; a higher term supersedes what it did not continue
+``follow``       `LiveRun`: a run's picture that keeps up with its log
+``read_model``   `RunView`: folds records, one by one, into the picture
+``picture``      all that is known about a run, and its summary
+``workers``      the part of the picture that belongs to one slot
+``protection``   the part about copies: how far they lag, which there are, and when one took over
+``checkpoints``  the part about checkpoints
+``measures``     bounded series, tallies, delays and drops: what the picture is made of
+===============  =======================================================================================
 
 Guarantees: a reader sees whole records, in the writer's order, none twice.  A writer that dies loses what it had not
 flushed and leaves at worst one hidden temporary file.  The same records give the same bytes.

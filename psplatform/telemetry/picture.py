@@ -7,7 +7,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from psplatform.telemetry.checkpoints import CheckpointsView
 from psplatform.telemetry.measures import Delays, Drops, Point, Series, Tally, TimeSpent
+from psplatform.telemetry.protection import Protection, allowance
 from psplatform.telemetry.workers import WorkerView
 
 INCIDENTS: Final = 256  # the newest ones; the log has them all
@@ -23,7 +25,7 @@ class Evaluation(NamedTuple):
 
 
 class Incident(NamedTuple):
-    """Something a person may want to know: a process ``lost`` or ``joined`` again, or a ``note``."""
+    """Something a person may want to know; `kind` is that of the record: ``lost``, ``promoted``, ``note`` and so on."""
 
     at: float
     kind: str
@@ -73,6 +75,10 @@ class Picture:
         Delays applied, gradients not applied, where time went, the slots by number, and the newest incidents.
     commit_s, visible_s, abort_s
         Seconds a commit took to gather, to become visible, and an abort to take effect.
+    protection
+        Copies of the servers, how far they lag, and failovers.
+    checkpoints
+        Those that are complete, and how many failed.
     outcome
         How the run ended, ``None`` while it is on.
     """
@@ -103,7 +109,24 @@ class Picture:
     commit_s: Tally = field(default_factory=Tally)
     visible_s: Tally = field(default_factory=Tally)
     abort_s: Tally = field(default_factory=Tally)
+    protection: Protection = field(default_factory=Protection)
+    checkpoints: CheckpointsView = field(default_factory=CheckpointsView)
     outcome: Outcome | None = None
+
+    @property
+    def replication(self) -> dict[str, Any]:
+        """Plain form of the replication in force, empty before the run is described."""
+        return dict(self.run.get("replication") or {})
+
+    @property
+    def divergence_bound(self) -> float | None:
+        """What replicas may lack, in `divergence_unit`; ``None`` where there are none."""
+        return allowance(self.replication)[0]
+
+    @property
+    def divergence_unit(self) -> str | None:
+        """``norm`` or ``updates``; ``None`` where there are no replicas."""
+        return allowance(self.replication)[1]
 
     @property
     def shards(self) -> int:
@@ -131,7 +154,10 @@ class Picture:
         """Return the object that ``train --json`` prints: plain values, numbers finite, ``None`` for unknown."""
         summary = {
             **self.run,
+            "checkpoint_rule": self.run.get("checkpoints"),
             **self._progress(),
+            **self.protection.to_plain(self.replication),
+            **self.checkpoints.to_plain(),
             "staleness": self.staleness.to_plain(),
             "dropped": self.dropped.to_plain(),
             "waiting_fraction": self.waiting_fraction,

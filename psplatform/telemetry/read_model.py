@@ -1,7 +1,7 @@
 """Folding the records of a run's log into its picture, one by one.
 
 Folding is pure and deterministic, takes constant time per record (amortised over the thinning of series) and memory
-that grows with the number of slots only, however long the run.
+that grows with the number of slots and shards only, however long the run.
 """
 
 from __future__ import annotations
@@ -90,6 +90,29 @@ class RunView(Picture):
     def _applied(self, record: Record) -> None:
         self.visible = self._of_all(self.shown, record)
         self.visible_s.add(record["visible_s"])
+        self.protection.show(record)
+
+    def _copy(self, record: Record) -> None:
+        text = self.protection.change(record)
+        if text is not None:
+            self._incident(record, text)
+
+    def _promoted(self, record: Record) -> None:
+        self._incident(record, self.protection.promote(record).text)
+
+    def _resumed(self, record: Record) -> None:
+        self.protection.resume(record)
+
+    def _lost_positions(self, record: Record) -> None:
+        self.protection.lose(record)
+
+    def _protection(self, record: Record) -> None:
+        self.protection.unprotected = tuple(record["shards"])
+
+    def _checkpoint(self, record: Record) -> None:
+        text = self.checkpoints.add(record)
+        if text is not None:
+            self._incident(record, text)
 
     def _aborted(self, record: Record) -> None:
         worker = self._worker(record)
@@ -143,6 +166,12 @@ _FOLDS: Final[dict[str, Callable[[RunView, Record], None]]] = {
     "dropped": RunView._dropped,
     "commit": RunView._commit,
     "applied": RunView._applied,
+    "copy": RunView._copy,
+    "promoted": RunView._promoted,
+    "resumed": RunView._resumed,
+    "lost positions": RunView._lost_positions,
+    "protection": RunView._protection,
+    "checkpoint": RunView._checkpoint,
     "aborted": RunView._aborted,
     "evaluated": RunView._evaluated,
     "note": RunView._note,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import Lock
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgpack
 
@@ -12,6 +12,17 @@ from psplatform.errors import InvariantViolation, StoreError
 from psplatform.telemetry.folder import SegmentFolder
 from psplatform.telemetry.reader import LogReader
 from psplatform.telemetry.segments import Position, Record, encode
+
+
+class Mark(NamedTuple):
+    """How much of a writer's log is visible: the last segment, and how many of the writer's records that makes.
+
+    Who may have to take over keeps the newest mark, and the records after it: the next term then continues `position`
+    and begins with those records again, so that none is lost and none is told twice.
+    """
+
+    position: Position
+    records: int
 
 
 class EventLog:
@@ -59,18 +70,25 @@ class EventLog:
             raise StoreError(message, store=store)
         self._term = term
         self._number = 0
+        self._mark = Mark(self._after, 0)
         self._flush_records = flush_records
         self._flush_seconds = flush_seconds
         self._frames: list[bytes] = []
         self._oldest = 0.0
         self._sealed: bytes | None = None
+        self._sealed_records = 0
         self._filling = Lock()
         self._flushing = Lock()
 
     @property
     def position(self) -> Position:
         """The last visible segment of this writer's log: where a next term would continue."""
-        return Position(self._term, self._number) if self._number else self._after
+        return self._mark.position
+
+    @property
+    def mark(self) -> Mark:
+        """What is visible now; position and number belong together, whichever thread flushes meanwhile."""
+        return self._mark
 
     def append(self, record: Record) -> None:
         """Add a record, and flush if its time says that a flush is due.
@@ -129,6 +147,7 @@ class EventLog:
         if frames:
             after = self._after if self._number == 0 else None
             self._sealed = encode(Position(self._term, self._number + 1), after, frames)
+            self._sealed_records = len(frames)
 
     def _publish(self) -> None:
         # A sealed segment is retried byte for byte and never grows: an object store may have kept a put whose answer
@@ -136,6 +155,7 @@ class EventLog:
         if self._sealed is not None:
             self._folder.write(Position(self._term, self._number + 1), self._sealed)
             self._number += 1
+            self._mark = Mark(Position(self._term, self._number), self._mark.records + self._sealed_records)
             self._sealed = None
 
 

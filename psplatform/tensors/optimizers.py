@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, Additive, Optimizer, RMSProp
+from psplatform.tensors.norms import StepNorm
 from psplatform.tensors.vectors import TILE
 
 
@@ -188,6 +189,7 @@ class Rule:
         rate: float,
         step: int,
         group: int = 0,
+        norm: StepNorm | None = None,
     ) -> None:
         """Write the parameters after a step into `out` and advance the state in place.
 
@@ -205,11 +207,15 @@ class Rule:
             Number of this commit, from 1.
         group
             Number of the parameter group.
+        norm
+            Takes in how far the step leads, if that is wanted.
         """
         equations = self._groups[group]
         vectors = (parameter, gradient, out, *state.values())
         for w, g, target, *slots in zip(*(vector.split(TILE) for vector in vectors), strict=True):
             equations.advance(w, g, dict(zip(state, slots, strict=True)), target, rate, step)
+            if norm is not None:
+                norm.add(w, target)
 
 
 def make_rule(spec: Optimizer) -> Rule:

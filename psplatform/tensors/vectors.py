@@ -58,6 +58,11 @@ def size_bytes(layout: Layout, shard: int | None = None) -> int:
     return _offsets(sizes(layout, shard))[1]
 
 
+def size_bytes_of(wanted: Mapping[str, tuple[str, int]]) -> int:
+    """Return how many bytes a buffer needs to hold vectors of those dtypes and elements."""
+    return _offsets(wanted)[1]
+
+
 def carve(buffer: Tensor, wanted: Mapping[str, tuple[str, int]]) -> dict[str, Tensor]:
     """Return vectors that lie in a buffer one after the other.
 

@@ -142,7 +142,10 @@ def cluster(lasting: Cluster) -> Cluster:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Callable[..., ps.Job]:
-    """Describe a run that goes on until it is stopped, each iteration of which takes a hundredth of a second."""
+    """Describe a run that goes on until it is stopped, each iteration of which takes a hundredth of a second.
+
+    Nothing of it is protected.
+    """
 
     def make(**fields: Any) -> ps.Job:
         known = {
@@ -154,6 +157,8 @@ def job(tmp_path: Path) -> Callable[..., ps.Job]:
             "stragglers": "constant:seconds=0.01",
             "evaluate_every": None,
             "torch_threads": 1,
+            "replication": ps.NoReplication(),
+            "checkpoints": ps.Checkpoints.never(),
             "store": str(tmp_path / "run.zarr"),
         }
         return ps.Job(**{**known, **fields})

@@ -1,4 +1,4 @@
-"""Servers, the coordinator and whole clusters that die: runs end with a word, hosts are left clean."""
+"""Servers, the coordinator and whole clusters that die, and nothing is protected: runs end with a word."""
 
 from __future__ import annotations
 

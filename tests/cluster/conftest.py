@@ -157,5 +157,3 @@ def segments() -> Callable[[str], list[Path]]:
 def by_value() -> Callable[[str], None]:
     """Let the processes of the cluster get what a test module defines, which they cannot import."""
     return lambda module: cloudpickle.register_pickle_by_value(sys.modules[module])
-
-

@@ -237,7 +237,9 @@ def test_a_run_leaves_nothing_in_shared_memory(
     until(lambda: run.metrics()["updates"] > 0, "the first update")
     slabs = [path for path in segments(run.run) if "slab" in path.name]
     assert len(slabs) == (2 if transport == "auto" else 0)
-    assert len(segments(run.run)) == 2 + len(slabs)
+    boxes = [path for path in segments(run.run) if "outbox" in path.name]
+    assert len(boxes) == (2 if transport == "auto" else 0), "from each server to its replica"
+    assert len(segments(run.run)) == 4 + len(boxes) + len(slabs), "each of two shards has a server and a replica"
     run.stop("seen enough")
     run.wait(LIMIT_S)
     until(lambda: segments(run.run) == [], "the segments of the run are gone")

@@ -60,9 +60,7 @@ def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_the_scheduler_sees_no_gradient(
-    finish: Finish, client: Client, received: list[int], small: Fields
-) -> None:
+def test_the_scheduler_sees_no_gradient(finish: Finish, client: Client, received: list[int], small: Fields) -> None:
     """Twenty synchronous iterations of two workers, 100 MB each: its memory grows by less than a tenth of one."""
 
     def memory() -> int:

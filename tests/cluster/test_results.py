@@ -111,9 +111,7 @@ class Tally(ps.Task):
 
 @pytest.mark.parametrize("transport", ["auto", "comms"])
 @pytest.mark.parametrize(("policy", "workers"), [("bsp", 2), ("ssp", 2), ("asp", 1)])
-def test_an_epoch_uses_every_sample_once(
-    start: Start, policy: str, workers: int, transport: str
-) -> None:
+def test_an_epoch_uses_every_sample_once(start: Start, policy: str, workers: int, transport: str) -> None:
     """Three epochs of eight batches of seven or eight: what was applied counts every sample three times.
 
     What is under way when the last sample of the third epoch is applied may replace one of it by one of the fourth.

@@ -81,9 +81,9 @@ class Witness(Metadata):
         self.gathered: dict[int, list[tuple[Contribution, ...]]] = {}
         self.saved: list[int] = []
 
-    def gather(self, shard: int, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...]:
-        self.gathered.setdefault(shard, []).append(contributions)
-        return super().gather(shard, contributions, norms=norms)
+    def gather(self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...] | None:
+        self.gathered.setdefault(int(copy.removeprefix("server-")), []).append(contributions)
+        return super().gather(copy, contributions, norms=norms)
 
     def save(self, version: int) -> None:
         self.saved.append(version)

@@ -67,7 +67,7 @@ class Scene:
         self.effects = self.coordinator.handle(event, self.now)
         self.records += [one.record for one in self.effects if isinstance(one, Log)]
         commits = [one for one in self.effects if isinstance(one, Send) and isinstance(one.message, msg.Commit)]
-        self.unseen += [(int(one.to.name), one.message) for one in commits]
+        self.unseen += [(int(one.to.name.rsplit("-", 1)[1]), one.message) for one in commits]
         answered = {Evaluated: Evaluate, EvaluationFailed: Evaluate, ModelSaved: SaveModel}
         if isinstance(event, EvaluationLost):
             self.orders.clear()

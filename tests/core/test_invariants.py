@@ -55,7 +55,7 @@ def test_hold_after_every_event_under_every_policy(name: str, seed: int) -> None
         ("tally", lambda run: setattr(run.coordinator.state.roster, "busy", 99)),
         ("S3", lambda run: setattr(run.servers[1], "position", 39)),
         ("S10", lambda run: setattr(run.servers[2], "term", 7)),
-        ("S9", lambda run: run.servers[0]._applied.update({0: 10**6})),
+        ("S9", lambda run: run.servers[0].applied.update({0: 10**6})),
     ],
 )
 def test_a_state_that_must_not_be_is_named(name: str, spoil: Callable[[MemoryRun], None]) -> None:
@@ -70,7 +70,7 @@ def test_a_gradient_in_two_commits_is_noticed() -> None:
     records = [{**record, "position": 1, "version": 1}, {**record, "position": 2, "version": 2}]
     plan = Plan("twice", workers=1, shards=1, samples=1, batch_size=1, stop=Stop(updates=2), schedule=Constant())
     with pytest.raises(InvariantViolation, match="S1"):
-        Invariants().check(State(plan, make_policy("asp"), 1, (1,)), [], records)
+        Invariants().check(State(plan, make_policy("asp"), 1), [], records)
 
 
 def test_a_server_that_forgets_what_it_applied_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_a_server_that_forgets_what_it_applied_is_noticed(monkeypatch: pytest.Mo
 
     def forgetful(server: Server, event: object, now: float) -> object:
         if isinstance(event, Commit) and event.position == 5:
-            server._applied.clear()
+            server.applied.clear()
         return original(server, event, now)
 
     monkeypatch.setattr(Server, "handle", forgetful)

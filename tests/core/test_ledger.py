@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psplatform.core.ledger import Ledger, clipping_factor
+from psplatform.core.ledger import Entry, Ledger, clipping_factor
 from psplatform.core.messages import Applied, Gathered
 from psplatform.core.policy import Committed, Gradient
 
@@ -28,7 +28,7 @@ def applied(shard: int, position: int, *norms: float) -> Applied:
 
 def test_a_commit_is_closed_when_the_last_shard_shows_it(gradient: Make) -> None:
     ledger = Ledger(2)
-    ledger.open(commit(1, gradient), now=3.0)
+    ledger.open(Entry(commit(1, gradient), decided_at=3.0))
     assert ledger.applied(applied(1, 1)) == []
     assert ledger.applied(applied(1, 1)) == []
     ((entry, _),) = ledger.applied(applied(0, 1))
@@ -37,7 +37,7 @@ def test_a_commit_is_closed_when_the_last_shard_shows_it(gradient: Make) -> None
 
 def test_repeated_reports_of_a_closed_commit_change_nothing(gradient: Make) -> None:
     ledger = Ledger(1)
-    ledger.open(commit(1, gradient), now=0.0)
+    ledger.open(Entry(commit(1, gradient), decided_at=0.0))
     ledger.applied(applied(0, 1))
     assert ledger.applied(applied(0, 1)) == []
     assert ledger.gathered(Gathered(0, 1, 1, (1.0,))) is None
@@ -46,7 +46,7 @@ def test_repeated_reports_of_a_closed_commit_change_nothing(gradient: Make) -> N
 def test_commits_are_closed_in_their_order_whatever_the_order_of_the_reports(gradient: Make) -> None:
     ledger = Ledger(1)
     for position in (1, 2, 3):
-        ledger.open(commit(position, gradient), now=0.0)
+        ledger.open(Entry(commit(position, gradient), decided_at=0.0))
     assert ledger.applied(applied(0, 2)) == []
     assert [entry.commit.position for entry, _ in ledger.applied(applied(0, 1))] == [1, 2]
     assert [entry.commit.position for entry, _ in ledger.applied(applied(0, 3))] == [3]
@@ -56,7 +56,7 @@ def test_commits_are_closed_in_their_order_whatever_the_order_of_the_reports(gra
 def test_the_squared_norm_does_not_depend_on_the_order_of_the_shards(order: tuple[int, ...], gradient: Make) -> None:
     blocks = {0: (1e16, 1.0), 1: (1.0,), 2: (0.1, 1e-9)}
     ledger = Ledger(3)
-    ledger.open(commit(1, gradient), now=0.0)
+    ledger.open(Entry(commit(1, gradient), decided_at=0.0))
     totals = [ledger.gathered(Gathered(shard, 1, 1, blocks[shard])) for shard in order]
     assert totals[:2] == [None, None]
     assert totals[2] == math.fsum([1e16, 1.0, 1.0, 0.1, 1e-9])

@@ -128,7 +128,7 @@ def test_a_commit_of_long_ago_is_confirmed_without_its_norms_and_little_is_kept(
         do(server, StageDone(position))
     assert do(server, commit(1, clip=True)) == [Send(COORDINATOR, Applied(0, 1, 1, 1, ()))]
     assert do(server, commit(300, clip=True)) == [Send(COORDINATOR, Applied(0, 1, 300, 300, (1.0,)))]
-    assert len(server._confirmed) == 256
+    assert len(server._shown) == 256
     assert server._factors == server._pending == {}
 
 

@@ -109,8 +109,10 @@ def train() -> Callable[..., Training]:
     """Prepare a training of a task: ``train(task, workers=4, shards=2).kill("w1", at=2.5).run()``."""
 
     def prepare(task: Any, policy: str = "bsp", options: dict[str, Any] | None = None, **given: Any) -> Training:
-        arithmetic_fields = ("shards", "batch_size", "block_elements", "micro_batches")
-        driver_fields = ("compute_s", "deliver", "evaluation_s")
+        arithmetic_fields = ("shards", "batch_size", "block_elements", "micro_batches", "measures_steps")
+        driver_fields = (
+            "compute_s", "deliver", "evaluation_s", "latency_s", "make_account", "supervision", "resume",
+        )  # fmt: skip
         fields: dict[str, Any] = {"workers": 2, "shards": 1, "batch_size": 8, "stop": Stop(updates=6), **given}
         sampling, optimizer = fields.pop("sampling", "replacement"), fields.pop("optimizer", SGD(lr=0.1))
         kind: type[TensorArithmetic] = fields.pop("kind", TensorArithmetic)
@@ -119,7 +121,7 @@ def train() -> Callable[..., Training]:
         per_block = made.traits.scope is Scope.BLOCK
         arithmetic = kind(task, optimizer, seed=SEED, per_block=per_block, **chosen)
         driven = {name: fields.pop(name) for name in driver_fields if name in fields}
-        for name in ("block_elements", "micro_batches"):
+        for name in ("block_elements", "micro_batches", "measures_steps"):
             fields.pop(name, None)
         plan = Plan(
             run="memory",

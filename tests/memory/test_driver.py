@@ -10,8 +10,8 @@ import pytest
 from psplatform.core.effects import Compute, Role
 from psplatform.core.events import Computed, ComputeFailed
 from psplatform.core.messages import Announce, Join, Pull, Pulled, Welcome
-from psplatform.core.plan import Plan, Stop
-from psplatform.errors import ClusterError
+from psplatform.core.plan import Plan, Protection, Stop
+from psplatform.errors import ClusterError, InvariantViolation
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun
 from psplatform.memory.arithmetic import Metadata
@@ -28,7 +28,7 @@ def start() -> Start:
         policy: str = "bsp", *, workers: int = 2, shards: int = 1, options: Any = None, **further: Any
     ) -> MemoryRun:
         known: dict[str, Any] = {"stop": Stop(updates=5), "schedule": Constant(), "samples": 100, "batch_size": 4}
-        names = set(known) | {"evaluates", "evaluate_every", "absence_limit_s", "deal_epochs"}
+        names = set(known) | {"evaluates", "evaluate_every", "absence_limit_s", "deal_epochs", "protection"}
         plan = known | {name: further.pop(name) for name in list(further) if name in names}
         run = MemoryRun(Plan(run="r", workers=workers, shards=shards, **plan), make_policy(policy, options), **further)
         for number in range(workers):
@@ -76,6 +76,31 @@ def test_a_killed_worker_says_no_more_and_its_loss_is_noted_at_once(start: Start
     (lost,) = run.of_kind("lost")
     assert (lost["at"], lost["slot"], lost["reason"]) == (1.5, 1, "killed")
     assert all(one["at"] <= 1.5 for one in run.of_kind("gradient") if one["slot"] == 1)
+
+
+def test_who_is_killed_before_it_is_there_comes_all_the_same(start: Start) -> None:
+    run = start(workers=1)
+    run.kill("late", at=1.5)
+    run.join("late", at=2.5)
+    run.run()
+    assert run.of_kind("lost") == []
+    assert [one["slot"] for one in run.of_kind("joined")] == [0, 1]
+
+
+def test_a_gradient_that_is_gone_where_nothing_was_lost_is_a_bug_of_ours(start: Start) -> None:
+    """A worker must not be let go on before every shard has read what the next gradient is written over."""
+
+    class Forgetful(Metadata):
+        def gather(self, copy: str, contributions: Any, *, norms: bool) -> tuple[float, ...] | None:
+            return None if copy == "server-1" else super().gather(copy, contributions, norms=norms)
+
+    with pytest.raises(InvariantViolation, match="a gradient of position 1 is gone, though nothing was lost"):
+        start(shards=2, arithmetic=Forgetful()).run()
+
+
+def test_a_run_with_replicas_needs_accounts_of_what_they_lack(start: Start) -> None:
+    with pytest.raises(RuntimeError, match="nothing was given that accounts for"):
+        start(protection=Protection(1))
 
 
 def test_a_worker_that_leaves_takes_its_leave(start: Start) -> None:
@@ -149,15 +174,15 @@ class Versions(Metadata):
 
     def __init__(self) -> None:
         super().__init__()
-        self.shown: dict[int, int] = {}
+        self.shown: dict[str, int] = {}
         self.loaded: dict[str, dict[int, int]] = {}
         self.computed_on: dict[tuple[int, int], tuple[int, ...]] = {}
 
-    def publish(self, shard: int, version: int) -> None:
-        self.shown[shard] = version
+    def publish(self, copy: str, version: int) -> None:
+        self.shown[copy] = version
 
-    def snapshot(self, shard: int) -> int:
-        return self.shown.get(shard, 0)
+    def snapshot(self, copy: str) -> int:
+        return self.shown.get(copy, 0)
 
     def load(self, member: str, shard: int, content: int) -> None:
         self.loaded.setdefault(member, {})[shard] = content

@@ -131,5 +131,3 @@ def layout() -> Layout:
         ],
         shards=2,
     )
-
-

@@ -70,9 +70,7 @@ def test_a_silent_peer_is_lost_at_the_deadline(network: Network, peer: Peer, jum
 
 
 @pytest.mark.parametrize("meets", [asyncio.CancelledError, OSError])
-def test_a_cancelled_call_stays_cancelled(
-    network: Network, peer: Peer, jump: Jump, meets: type[BaseException]
-) -> None:
+def test_a_cancelled_call_stays_cancelled(network: Network, peer: Peer, jump: Jump, meets: type[BaseException]) -> None:
     """Also where Dask turns the cancellation into an OSError: whoever was cancelled does not try again."""
 
     async def answer() -> None:

@@ -21,7 +21,7 @@ def test_a_run_is_over_for_others_when_everything_is_written(tmp_path: Path, jum
 
     async def ask() -> tuple[str, str]:
         host = CoordinatorHost("run")
-        host.journal = Journal(str(tmp_path), 1)
+        host.journal = await Journal.open(str(tmp_path), 1)
         host.phase = phase
         before = (await host.status(1.0))["phase"]
         host.phase = "over"
@@ -39,7 +39,7 @@ def test_asking_waits_for_the_end(tmp_path: Path, jump: Jump) -> None:
     async def ask() -> list[float]:
         clock = asyncio.get_running_loop().time
         host = CoordinatorHost("run")
-        host.journal = Journal(str(tmp_path), 1)
+        host.journal = await Journal.open(str(tmp_path), 1)
         asyncio.get_running_loop().call_later(5.0, host._over.set)
         times = []
         for wait_s in (2.0, 99.0, 99.0):

@@ -38,6 +38,8 @@ def test_a_shared_gradient_is_read_where_it_lies(layout: Layout, exposures: Expo
     slab = Slab.create(layout, run_id, shared=True)
     assert exposures.attach("worker-1", slab.name)
     slab.vectors["parameter.float32"].copy_(_counting(layout))
+    assert exposures.find("worker-1", 1) is None, "it is not whole yet"
+    slab.hold(1)
     piece = layout.piece(SHARD, "parameter.float32")
     vectors = exposures.find("worker-1", 1)
     assert vectors is not None

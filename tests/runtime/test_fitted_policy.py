@@ -10,6 +10,7 @@ import pytest
 
 from psplatform.core.plan import Stop
 from psplatform.jobs.job import Job
+from psplatform.jobs.replication import NoReplication
 from psplatform.policies.cutoff import Cutoff
 from psplatform.policies.run_times.fitted_model import FittedModel
 from psplatform.policies.run_times.state_space import Shape, first_weights
@@ -49,5 +50,6 @@ def test_the_policy_keeps_the_model_when_it_is_pickled(prepared: Prepared, model
 
 def test_the_program_that_processes_get_brings_the_model(prepared: Prepared, model: bytes) -> None:
     """Whoever runs it needs neither the file nor the folder that the job was started in."""
-    program = program_of(prepared, Trial(samples=100, parameters=650, evaluates=True), workers=3)
+    trial = Trial(samples=100, parameters=650, evaluates=True)
+    program = program_of(prepared, trial, workers=3, replication=NoReplication())
     assert content_of(cloudpickle.loads(cloudpickle.dumps(program)).policy) == model

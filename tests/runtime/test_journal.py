@@ -52,7 +52,7 @@ def test_records_reach_the_store_while_the_run_goes_on(store: Path, jump: Jump) 
     """In the background, without anybody asking."""
 
     async def write() -> None:
-        journal = Journal(str(store), 1)
+        journal = await Journal.open(str(store), 1)
         journal.append(note(1))
         await until(lambda: texts(store) == ["note 1"], "the first flush")
         await journal.close()
@@ -64,7 +64,7 @@ def test_the_view_shows_a_record_at_once(store: Path, jump: Jump) -> None:
     """Whoever asks the coordinator does not wait for the store."""
 
     async def write() -> list[str]:
-        journal = Journal(str(store), 1)
+        journal = await Journal.open(str(store), 1)
         journal.append(note(1))
         shown = [incident.text for incident in journal.view.incidents]
         await journal.close()
@@ -75,7 +75,7 @@ def test_the_view_shows_a_record_at_once(store: Path, jump: Jump) -> None:
 
 def test_closing_brings_out_everything(store: Path, jump: Jump) -> None:
     async def write() -> None:
-        journal = Journal(str(store), 1)
+        journal = await Journal.open(str(store), 1)
         for number in range(5):
             journal.append(note(number))
         await journal.close()
@@ -88,7 +88,7 @@ def test_a_store_that_fails_for_a_while_loses_nothing(store: Path, broken: Path,
     """A full disk holds nothing up: records wait in memory, in order, and the failure is shown until it is over."""
 
     async def write() -> None:
-        journal = Journal(str(store), 1)
+        journal = await Journal.open(str(store), 1)
         journal.append(note(1))
         await until(lambda: bool(journal.trouble), "trouble with the store")
         assert str(store) in journal.trouble
@@ -108,7 +108,7 @@ def test_a_store_that_fails_to_the_end_is_named(store: Path, jump: Jump) -> None
     """The end of a run does not wait for it for ever."""
 
     async def write() -> str:
-        journal = Journal(str(store), 1)
+        journal = await Journal.open(str(store), 1)
         journal.append(note(1))
         await journal.close()
         return journal.trouble

@@ -223,17 +223,61 @@ def test_a_closed_line_sends_nothing_and_loses_nobody(post: Post, jump: Jump) ->
     assert post.lost == []
 
 
-def test_a_line_that_its_process_cancels_says_so(post: Post, jump: Jump) -> None:
-    """Dask cancels what still runs when its worker ends in good order: the last moment to clean up."""
+def test_a_line_outlives_what_its_process_cancels(post: Post, jump: Jump) -> None:
+    """Where a signal ends a Dask worker, everything is cancelled before its actors have handed over."""
 
     async def end() -> None:
-        line = post.open(beat_s=2)
+        post.hold = asyncio.Event()
+        line = post.open()
+        line.send(message(1))
         await asyncio.sleep(1)
-        line._task.cancel()
-        await asyncio.sleep(1)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        line.send(message(2))
+        await asyncio.sleep(0)
+        post.hold.set()
+        await line.flush(10)
+        line.close()
 
     jump(end())
-    assert post.lost == ["this process ends"]
+    assert post.tried == [[1], [1], [2]]
+    assert post.lost == []
+
+
+def test_what_one_that_is_gone_has_not_acknowledged_goes_to_the_next(
+    network: Callable[..., Any], peer: Peer, jump: Jump
+) -> None:
+    """At once: a call to a process that is stopped would last until its deadline."""
+    heard: list[tuple[str, list[int]]] = []
+
+    class Stopped:
+        async def actor_execute(self, **_call: Any) -> None:
+            await asyncio.sleep(99)
+
+    async def move() -> float:
+        loop = asyncio.get_running_loop()
+
+        def take(method: str, sender: str, data: bytes) -> bool:
+            heard.append(("next", [one.term for one in decode(data)]))
+            return True
+
+        living = network(take)
+        line = Line(
+            lambda address: living(address) if address == "tcp://next" else Stopped(),
+            peer,
+            "worker-1",
+            patience_s=PATIENCE_S,
+            on_lost=pytest.fail,
+        )
+        line.send(message(1))
+        await asyncio.sleep(1)
+        line.retarget(Peer("tcp://next", peer.key))
+        await line.flush(9)
+        line.close()
+        return loop.time()
+
+    assert jump(move()) < 2.0
+    assert heard == [("next", [1])]
 
 
 def test_flushing_an_idle_line_does_not_wait(post: Post, jump: Jump) -> None:

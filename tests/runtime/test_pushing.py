@@ -8,12 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from distributed.core import Status
 
 from psplatform.core.effects import Publish, SetTimer
-from psplatform.core.server import MOST_AHEAD
+from psplatform.core.server import MOST_AHEAD, Server
+from psplatform.core.shard_copy import ShardCopy
 from psplatform.runtime.calls import Peer
+from psplatform.runtime.copy_host import POLL_S, Beginning, CopyHost
 from psplatform.runtime.exposure import Exposures, Slab
-from psplatform.runtime.server_host import POLL_S, ServerHost
 from psplatform.runtime.worker_host import WorkerHost
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
@@ -23,9 +25,10 @@ AHEAD = MOST_AHEAD + 1
 
 
 @pytest.fixture
-def server(layout: Layout, peer: Peer) -> ServerHost:
+def server(layout: Layout, peer: Peer) -> CopyHost:
     """Make a server's host without a process: its arithmetic is not there."""
-    host = ServerHost("run", 0, 1, peer)
+    host = CopyHost("run", "server-0", 0, peer, Beginning(serving=True))
+    host._control = ShardCopy(Server(0, name="server-0"), SimpleNamespace)  # type: ignore[arg-type]
     host._exposures = Exposures(layout, 0)
     host._shard = SimpleNamespace(publish=lambda version: None)  # type: ignore[assignment]
     host.content = SimpleNamespace(show=lambda copy, version: None)  # type: ignore[assignment]
@@ -38,13 +41,13 @@ def pieces(layout: Layout) -> list[Any]:
     return [piece.numpy() for piece in shard_vectors(layout, 0, slab.vectors).values()]
 
 
-def show(server: ServerHost, version: int) -> None:
-    server._control.version = version
-    server._publish(Publish(version, version))
+def show(server: CopyHost, version: int) -> None:
+    server._control.part.version = version
+    server._execute([Publish(version, version)])
 
 
 def test_a_push_that_is_far_ahead_is_taken_as_soon_as_the_server_has_room(
-    server: ServerHost, pieces: list[Any], jump: Jump
+    server: CopyHost, pieces: list[Any], jump: Jump
 ) -> None:
     async def push() -> tuple[bool, float]:
         loop = asyncio.get_running_loop()
@@ -55,7 +58,7 @@ def test_a_push_that_is_far_ahead_is_taken_as_soon_as_the_server_has_room(
     assert server._exposures.find("w", 9) is not None
 
 
-def test_a_push_that_finds_no_room_in_time_is_sent_back(server: ServerHost, pieces: list[Any], jump: Jump) -> None:
+def test_a_push_that_finds_no_room_in_time_is_sent_back(server: CopyHost, pieces: list[Any], jump: Jump) -> None:
     async def push() -> tuple[bool, float]:
         return await server.push("w", 9, pieces, AHEAD), asyncio.get_running_loop().time()
 
@@ -63,15 +66,13 @@ def test_a_push_that_finds_no_room_in_time_is_sent_back(server: ServerHost, piec
     assert server._exposures.find("w", 9) is None
 
 
-def test_a_push_whose_version_is_over_is_taken_and_not_kept(server: ServerHost, pieces: list[Any], jump: Jump) -> None:
+def test_a_push_whose_version_is_over_is_taken_and_not_kept(server: CopyHost, pieces: list[Any], jump: Jump) -> None:
     show(server, 3)
     assert jump(server.push("w", 1, pieces, 2))
     assert server._exposures.find("w", 1) is None
 
 
-def test_nothing_is_left_of_a_worker_whose_pushes_are_all_over(
-    server: ServerHost, pieces: list[Any], jump: Jump
-) -> None:
+def test_nothing_is_left_of_a_worker_whose_pushes_are_all_over(server: CopyHost, pieces: list[Any], jump: Jump) -> None:
     """One that was dismissed may push once more: its name would be kept for ever."""
     jump(server.push("w", 1, pieces, 0))
     show(server, 1)
@@ -85,13 +86,27 @@ class Closable:
         """Nothing is open."""
 
 
+class BlindFetcher(Closable):
+    """Knows servers that do not see this worker's slab."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peers = {"server-0": peer}
+
+    def sees(self, copy: str) -> bool:
+        return False
+
+    async def attach(self, copy: str, shard: int) -> bool:
+        return False
+
+
 @pytest.fixture
 def worker(layout: Layout, peer: Peer) -> WorkerHost:
     """Make a worker's host without a process, all of whose gradients are pushed."""
-    host = WorkerHost("run", "w", peer, (peer,))
+    host = WorkerHost("run", "w", peer, {"server-0": (0, peer)})
     host._layout, host._slab = layout, Slab.create(layout, "none", shared=False)
-    host._remote, host._per_block = [0], True
-    host._fetcher = host._computing = host._line = Closable()  # type: ignore[assignment]
+    host._per_block, host._worker = True, SimpleNamespace(plugins={}, status=Status.running)
+    host._computing = host._line = Closable()  # type: ignore[assignment]
+    host._fetcher = BlindFetcher(peer)  # type: ignore[assignment]
     return host
 
 
@@ -106,7 +121,7 @@ def test_a_worker_that_has_left_pushes_no_more(worker: WorkerHost, network: Any,
 
     async def leave() -> tuple[int, int]:
         loop = worker._loop = asyncio.get_running_loop()
-        worker._session = SimpleNamespace(counter=0)  # type: ignore[assignment]
+        worker._session = SimpleNamespace(counter=0, server_of=lambda shard: "server-0")  # type: ignore[assignment]
         connection = worker._connect = network(slowly(answer))
         worker._expose(1)
         await asyncio.sleep(2.0)

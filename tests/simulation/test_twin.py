@@ -258,3 +258,29 @@ def test_a_cluster_may_be_so_slow_that_a_real_run_would_give_up() -> None:
     assert slow.virtual_seconds > 2 * 300
     far = simulate(job, Conditions(network="nic:gbps=1,latency=500", timing_only=True))
     assert far.view.updates == 2
+
+
+# --- replicas ---
+
+
+def test_replicas_are_simulated_only_where_the_job_asks_for_them(small_job: SmallJob) -> None:
+    """Nothing fails in it, so what everybody has by default would only take time."""
+    silent = simulate(small_job(), keep_records=True)
+    asked = simulate(small_job(replication=ps.Bounded(max_divergence=0.5)), keep_records=True)
+    assert not [one for one in silent.records if one["kind"] == "copy"]
+    assert silent.records[0]["replication"] == {"mode": "none"}
+    assert len([one for one in asked.records if one["kind"] == "copy" and one["event"] == "in sync"]) > 0
+    assert asked.records[0]["replication"]["mode"] == "bounded"
+    assert asked.events > silent.events
+
+
+@pytest.mark.parametrize("replication", [ps.Chain(), ps.Bounded(max_divergence=0.01), ps.Bounded()])
+def test_replicas_change_nothing_of_what_is_learned(small_job: SmallJob, replication: Any) -> None:
+    alone, protected = (simulate(small_job(**given)) for given in ({}, {"replication": replication}))
+    assert alone.model.keys() == protected.model.keys()
+    assert all(torch.equal(alone.model[name], protected.model[name]) for name in alone.model)
+
+
+def test_a_simulation_writes_no_checkpoints(small_job: SmallJob) -> None:
+    found = simulate(small_job(checkpoints=ps.Checkpoints(every_updates=1)), keep_records=True)
+    assert not [one for one in found.records if one["kind"] == "checkpoint"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.effects import COORDINATOR, Role
+from psplatform.core.effects import COORDINATOR, Role, first_server
 from psplatform.core.messages import Pull, Pulled, Welcome
 from psplatform.jobs.stragglers import SlowServers
 from psplatform.simulation.network import Links, Network
@@ -15,7 +15,7 @@ from psplatform.simulation.world import SimulatedWorld
 
 MEGABYTE = 1e6
 WORKER, OTHER, THIRD = (Role.member(f"w{number}") for number in range(3))
-SERVER = Role.server(0)
+SERVER = Role.copy(first_server(0))
 EVALUATOR = Role.member("evaluator")
 
 
@@ -56,7 +56,10 @@ def test_workers_of_one_host_share_its_interface() -> None:
     together, apart = linked(workers_per_host=2), linked()
     for one, second in ((together, 2.25), (apart, 1.25)):
         # From two servers, so that these do not stand in each other's way.
-        found = [one.deliver(Role.server(shard), who, pulled(shard), 0.0) for shard, who in enumerate((WORKER, OTHER))]
+        found = [
+            one.deliver(Role.copy(first_server(shard)), who, pulled(shard), 0.0)
+            for shard, who in enumerate((WORKER, OTHER))
+        ]
         assert found == [[1.25], [second]]
         assert one.deliver(SERVER, THIRD, pulled(), 9.0) == [1.25]
 
@@ -77,17 +80,17 @@ def test_the_late_answers_of_a_slow_server_do_not_hold_up_others() -> None:
     one.slow_servers = SlowServers((0,), seconds=10.0, chance=1.0)
     assert one.deliver(SERVER, WORKER, pulled(), 0.0) == [11.25]
     assert one.deliver(SERVER, OTHER, pulled(), 0.0) == [11.25]
-    assert one.deliver(Role.server(1), WORKER, pulled(1), 0.0) == [1.25]
+    assert one.deliver(Role.copy(first_server(1)), WORKER, pulled(1), 0.0) == [1.25]
 
 
 def test_answers_are_late_in_the_requests_in_which_those_of_a_real_run_are() -> None:
     slow = SlowServers((1,), seconds=2.0, chance=0.4)
     one = world(slow_servers=slow)
-    found = [one.deliver(Role.server(1), WORKER, pulled(1), 0.0)[0] for _ in range(30)]
+    found = [one.deliver(Role.copy(first_server(1)), WORKER, pulled(1), 0.0)[0] for _ in range(30)]
     assert found == [slow.delay(5, 1, request) for request in range(30)]
     assert set(found) == {0.0, 2.0}
     assert one.deliver(SERVER, WORKER, pulled(0), 0.0) == [0.0]
-    assert one.deliver(WORKER, Role.server(1), Pull("w0", 1, 1, 0), 0.0) == [0.0]
+    assert one.deliver(WORKER, Role.copy(first_server(1)), Pull("w0", 1, 1, 0), 0.0) == [0.0]
 
 
 def test_the_evaluator_costs_nothing_and_changes_nothing() -> None:

@@ -250,6 +250,68 @@ def test_a_term_may_continue_an_earlier_place(tmp_path: Path) -> None:
     assert _numbers(tmp_path) == [20]
 
 
+def test_a_mark_tells_how_many_records_are_visible(tmp_path: Path) -> None:
+    """Position and number belong together; what is buffered is beyond the mark."""
+    log = EventLog(str(tmp_path), 1, flush_records=2)
+    assert log.mark == (START, 0)
+    for number in range(5):
+        log.append(_note(number))
+    assert log.mark == (Position(1, 2), 4)
+    log.close()
+    assert log.mark == (log.position, 5) == (Position(1, 3), 5)
+
+
+def test_a_mark_counts_what_could_not_be_written_only_when_it_is(tmp_path: Path) -> None:
+    log = EventLog(str(tmp_path), 1)
+    log.buffer(_note(0))
+    with _full_disk(), pytest.raises(StoreError):
+        log.flush()
+    assert log.mark == (START, 0)
+    log.buffer(_note(1))
+    log.flush()
+    assert log.mark == (Position(1, 2), 2)
+
+
+@pytest.mark.parametrize("flushed_after_the_mark", [0, 1, 3])
+def test_a_standby_writes_again_what_it_knows_beyond_a_mark(tmp_path: Path, flushed_after_the_mark: int) -> None:
+    """It needs a mark, old or new, and the records since: the log then has each of them once, in order.
+
+    Whatever the old term brought out beyond the mark, what the standby never heard of included, is superseded; so is
+    what it writes after the takeover.
+    """
+    old = EventLog(str(tmp_path), 1, flush_records=2)
+    known = [_note(number) for number in range(8)]
+    for record in known[:5]:
+        old.append(record)
+    mark = old.mark
+    live = LiveRun(str(tmp_path))
+    for record in [*known[5:], _note(100)][: 2 * flushed_after_the_mark]:
+        old.append(record)
+    live.refresh()
+
+    standby = EventLog(str(tmp_path), 2, after=mark.position)
+    for record in [*known[mark.records :], _note(8)]:
+        standby.buffer(record)
+    standby.flush()
+    old.buffer(_note(101))
+    old.flush()
+
+    assert _numbers(tmp_path) == list(range(9))
+    live.refresh()
+    assert [incident.text for incident in live.view.incidents] == [str(number) for number in range(9)]
+
+
+def test_a_takeover_that_dies_before_its_first_segment_changes_nothing(tmp_path: Path) -> None:
+    """The log stays the old term's, and the term may be used by the next one that tries."""
+    with EventLog(str(tmp_path), 1) as old:
+        old.buffer(_note(0))
+    EventLog(str(tmp_path), 2, after=START).buffer(_note(50))
+    assert _numbers(tmp_path) == [0]
+    with EventLog(str(tmp_path), 2) as again:
+        again.buffer(_note(1))
+    assert _numbers(tmp_path) == [0, 1]
+
+
 def test_reading_on_in_a_higher_term_repeats_nothing_of_lower_ones() -> None:
     """A position lies behind all segments of the terms it followed."""
     history = History((Position(1, 2), Position(3, 2)))

@@ -27,6 +27,14 @@ _EXAMPLES: dict[str, Record] = {
     "applied": {"position": 1, "version": 1, "visible_s": 0.01},
     "aborted": {"slot": 0, "sequence": 1, "latency_s": 0.02},
     "evaluated": {"version": 1, "loss": 1.25, "accuracy": 0.5},
+    "copy": {"shard": 0, "copy": "server-0-2", "process": "tcp://b:1", "event": "in sync", "reason": "caught up"},
+    "promoted": {"role": "server", "shard": 0, "epoch": 2, "copy": "server-0-2", "process": "tcp://b:1",
+                 "signal": "closed connection", "detected_seconds": 0.01, "promoted_seconds": 0.08,
+                 "distance_lost": 0.12, "updates_lost": 3, "bound": 0.5, "unit": "norm"},
+    "resumed": {"role": "server", "shard": 0, "epoch": 2, "first_commit_seconds": 0.2},
+    "lost positions": {"shard": 0, "epoch": 2, "first": 4, "last": 6},
+    "checkpoint": {"number": 1, "version": 1, "event": "complete", "seconds": 0.1, "bytes": 80, "reason": ""},
+    "protection": {"shards": [0]},
     "note": {"text": "hello"},
     "finished": {"outcome": "updates", "detail": "1 of 1", "version": 1, "loss": 1.5, "accuracy": 0.5, "seconds": 3.5},
 }  # fmt: skip
@@ -142,7 +150,7 @@ def test_a_finished_run_has_an_outcome_until_it_is_recovered() -> None:
 
 def test_kinds_of_later_versions_are_ignored() -> None:
     """A picture can be folded from a log that tells more than it shows."""
-    assert _view({"kind": "promoted", "at": 1.0}, {"at": 2.0}) == RunView()
+    assert _view({"kind": "rebalanced", "at": 1.0}, {"at": 2.0}) == RunView()
 
 
 @pytest.mark.parametrize("kind", sorted(set(_EXAMPLES) - {"run"}))

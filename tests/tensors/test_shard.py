@@ -205,6 +205,40 @@ def test_the_displacement_is_the_distance_of_the_staged_parameters() -> None:
     assert shard.displacement_norm() == pytest.approx(float(difference.norm()), rel=1e-14)
 
 
+@pytest.mark.parametrize("spec", OPTIMIZERS, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_step_measured_on_the_way_is_never_shorter_than_it_is_and_hardly_longer(spec: Optimizer, shards: int) -> None:
+    layout = Layout.of(SPECS, shards=shards)
+    for index in range(shards):
+        shard = make_shard(layout, index, spec, random_vectors(layout, 99))
+        for version in (1, 2, 3):
+            shard.gather([shard_vectors(layout, index, random_vectors(layout, version))])
+            step = shard.stage(0.9, measure=True)
+            assert 1.0 <= step / shard.displacement_norm() < 1 + 7e-5
+            shard.publish(version)
+
+
+@pytest.mark.parametrize("spec", OPTIMIZERS, ids=lambda spec: spec.name)
+def test_measuring_and_touching_change_no_bit(spec: Optimizer) -> None:
+    plain, measured = (shard_of(spec, random_vectors(LAYOUT, 99)) for _ in range(2))
+    measured.touch()
+    for version in (1, 2, 3):
+        for shard in (plain, measured):
+            shard.gather([random_vectors(LAYOUT, 10 * version + seed) for seed in range(2)])
+            shard.stage(0.9, measure=shard is measured)
+            shard.publish(version)
+    assert all(torch.equal(tensor, measured.state()[name]) for name, tensor in plain.state().items())
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-30, 1e30])
+def test_steps_beyond_what_squares_can_tell_are_measured_all_the_same(size: float) -> None:
+    layout = Layout.of([TensorSpec("a", (5000,), "float32", "parameter")], shards=1)
+    shard = make_shard(layout, 0, SGD(lr=1.0), allocate(layout))
+    shard.gather([{"parameter.float32": torch.full((5000,), size)}])
+    step = shard.stage(1.0, measure=True)
+    assert step == shard.displacement_norm() == pytest.approx(size * 5000**0.5, rel=1e-6)
+
+
 def test_gathering_what_was_gathered_repeats_the_commit_bit_for_bit() -> None:
     """So a replica replays an update without the contributions it was made of."""
     initial = random_vectors(LAYOUT, 99)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from psplatform.core import reasons
 from psplatform.core.coordination.asking import Asking
 from psplatform.core.coordination.commits import Commits
 from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.lanes import Lane
+from psplatform.core.coordination.shards import rebased
 from psplatform.core.coordination.state import State
 from psplatform.core.effects import Role, Send
 from psplatform.core.messages import Aborted, Announce, Stop
@@ -38,8 +40,12 @@ class Admission:
             member.interrupted.remove(message.sequence)
             reason = Reason(reasons.ABORTED, "was ready when it was told to abort")
             state.log_drop(member.slot, message.sequence, message.label.version, reason)
-        elif member.busy and message.sequence == member.sequence:
-            self._take(member, message)
+        else:
+            if message.sequence > member.sequence:
+                # Released by a coordinator that is gone and had no time to tell, perhaps on a version gone with it.
+                state.roster.catch_up(member, message.sequence, rebased(message.label, state.shards).version)
+            if member.busy and message.sequence == member.sequence:
+                self._take(member, message)
 
     def _take(self, member: Member, message: Announce) -> None:
         state, gradient = self._state, self._gradient_of(member, message)
@@ -49,11 +55,34 @@ class Admission:
         member.announced.update(news)
         if not state.per_block or len(member.announced) == state.plan.shards:
             state.roster.rest(member)
-            # Its pull may have been answered after the next commit: it has worked on that version then.
-            member.version = max(member.version, message.label.version)
+            member.version = self._worked_on(member, gradient)
             state.to_examine.append(member)
         for lane in [state.lanes[shard] for shard in news] if state.per_block else state.lanes:
             self._judge(gradient, lane)
+
+    def _worked_on(self, member: Member, gradient: Gradient) -> int:
+        if self._state.per_block:
+            return max(member.version, gradient.label.version)
+        # Newer than it was released on, where its pull was answered after the next commit; older, where what it pulled
+        # was lost: then it has not worked on what it was released on, and may be released on that again.
+        return gradient.label.version
+
+    def take_as_decided(self, message: Announce, lane: Lane) -> Gradient | None:
+        """Note a gradient that a lost coordinator has committed in `lane`; the policy sees it, and is not obeyed."""
+        state = self._state
+        member = state.roster.get(message.member)
+        if member is None:
+            return None
+        if message.sequence > member.sequence:
+            state.roster.catch_up(member, message.sequence, message.label.version)
+        gradient = self._gradient_of(member, message)
+        if member.busy and message.sequence == member.sequence and not state.per_block:
+            self._log(gradient, message)
+            state.roster.rest(member)
+            member.version = max(member.version, gradient.label.version)
+            state.to_examine.append(member)
+        self._asking.admit(gradient, lane)
+        return gradient
 
     def on_aborted(self, message: Aborted) -> None:
         """Note that an interrupted computation really stopped, and how long that took."""
@@ -89,7 +118,7 @@ class Admission:
             member=member.name,
             slot=member.slot,
             sequence=message.sequence,
-            label=message.label,
+            label=rebased(message.label, self._state.shards),
             counter=member.counter,
             samples=message.samples,
             loss=message.loss,
@@ -131,9 +160,27 @@ class Admission:
             return Reason(reasons.STOPPED, "arrived after the last commit")
         if self._state.per_block and gradient.counter < lane.version:
             return reasons.stale(gradient.counter, lane.version)
+        if self._state.traits.exact and self._on_lost_version(gradient, lane):
+            return Reason(reasons.LOST_VERSION, "computed on a version that was lost with its server")
         if gradient.sequence <= lane.newest.get(gradient.slot, 0):
             return Reason(reasons.OVERTAKEN, "a later gradient of its slot was applied before it")
         return None
+
+    def _on_lost_version(self, gradient: Gradient, lane: Lane) -> bool:
+        shards, label = self._state.shards, gradient.label
+        outdated = [
+            shard for shard in lane.shards if shards[shard].losses and label.epochs[shard] < shards[shard].losses[-1][0]
+        ]
+        return bool(outdated) and lane.label_of(gradient) < lane.version
+
+    def take_back(self, lane: Lane) -> list[Gradient]:
+        """Take out and return the pooled gradients that were computed on versions that are lost now."""
+        rebase = [replace(one, label=rebased(one.label, self._state.shards)) for one in lane.pool.drain()]
+        taken = [one for one in rebase if self._on_lost_version(one, lane)]
+        for one in rebase:
+            if one not in taken:
+                lane.pool.add(one)
+        return taken
 
     def _refuse(self, lane: Lane, gradient: Gradient) -> None:
         detail = f"loss {gradient.loss:g}, squared norm {gradient.squared_norm:g}"

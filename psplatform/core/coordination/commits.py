@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from psplatform.core import messages as msg
 from psplatform.core.coordination.asking import Asking
+from psplatform.core.coordination.checkpoints import Checkpoints
 from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.lanes import Lane
+from psplatform.core.coordination.shards import ShardState
 from psplatform.core.coordination.state import State
 from psplatform.core.effects import Role, Send
 from psplatform.core.ledger import Entry, clipping_factor
@@ -25,8 +27,9 @@ class Commits:
         Gradients refused since the last commit because they were not finite.
     """
 
-    def __init__(self, state: State, asking: Asking, ending: Ending) -> None:
+    def __init__(self, state: State, asking: Asking, ending: Ending, checkpoints: Checkpoints) -> None:
         self._state = state
+        self._checkpoints = checkpoints
         self._asking = asking
         self._ending = ending
         self.non_finite: dict[int, Gradient] = {}
@@ -40,30 +43,60 @@ class Commits:
         commit = Committed(lane.position + 1, before + 1, gradients, staleness)
         # Asked before anything is changed: a policy that fails here leaves no half of a commit behind.
         rate = state.plan.schedule.factor(before, state.epochs_done) * self._asking.step_scale(commit, lane)
+        self._enter(lane, Entry(commit, state.now, rate, self._checkpoints.cut(lane), before), reason, since)
+
+    def adopt(self, lane: Lane, message: msg.Commit, gradients: tuple[Gradient, ...]) -> None:
+        """Take over a commit that a lost coordinator has decided, as it was decided."""
+        staleness = tuple([max(0, lane.version - lane.label_of(one)) for one in gradients])
+        commit = Committed(message.position, message.version, gradients, staleness)
+        entry = Entry(commit, self._state.now, message.rate, 0, lane.version)
+        self._enter(lane, entry, "decided by the coordinator before", lane.round_started_at)
+
+    def _enter(self, lane: Lane, entry: Entry, reason: str, since: float) -> None:
+        state, commit = self._state, entry.commit
         lane.move(commit, state.now)
         state.moved.add(lane.block)
-        self._send(lane, commit, rate)
-        self._log(lane, commit, rate, state.now - since, reason)
+        lane.ledger.open(entry)
+        self._send(lane, entry)
+        self._log(lane, commit, entry.rate, state.now - since, reason)
         self._account(commit)
         if not state.traits.mean_norm:
             self._asking.on_commit(commit, lane)
+        self._checkpoints.decided(entry)
         if state.traits.interrupt:
-            self._interrupt_busy()
+            self.interrupt_busy()
         self._ending.on_commit()
 
     def on_gathered(self, message: msg.Gathered) -> None:
         """Tell all shards the clipping factor once the norm of the whole mean gradient is known."""
         state = self._state
         lane = state.lane_of(message.shard)
-        squared = lane.ledger.gathered(message)
-        if squared is not None and state.plan.clip_norm is not None:
-            factor = clipping_factor(squared, state.plan.clip_norm)
-            proceed = msg.Proceed(state.term, message.position, factor)
-            state.emit(*(Send(Role.server(shard), proceed) for shard in lane.shards))
+        if message.epoch == state.shards[message.shard].epoch:
+            self._clip(lane, message.position, lane.ledger.gathered(message))
+
+    def _clip(self, lane: Lane, position: int, squared_norm: float | None) -> None:
+        state, entry = self._state, lane.ledger.get(position)
+        if squared_norm is None or entry is None or state.plan.clip_norm is None:
+            return
+        if entry.factor is None:
+            entry.factor = clipping_factor(squared_norm, state.plan.clip_norm)
+        for shard in lane.shards:
+            self._proceed(state.shards[shard], entry)
+
+    def _proceed(self, one: ShardState, entry: Entry) -> None:
+        if entry.factor is not None and not one.promoting:
+            proceed = msg.Proceed(self._state.term, entry.commit.position, entry.factor)
+            self._state.emit(Send(Role.copy(one.server), proceed))
 
     def on_applied(self, message: msg.Applied) -> None:
         """Note that a shard shows a commit."""
         lane = self._state.lane_of(message.shard)
+        if message.epoch != self._state.shards[message.shard].epoch:
+            return
+        if self._state.plan.clip_norm is not None:
+            # Who shows it has had its factor, perhaps of a coordinator that is gone: the others wait for the same.
+            said = msg.Gathered(message.shard, message.epoch, message.position, message.squared_norms)
+            self._clip(lane, message.position, lane.ledger.gathered(said))
         closed = lane.ledger.applied(message)
         for entry, _ in closed:
             self._note_visible(lane, entry)
@@ -80,25 +113,80 @@ class Commits:
             position=commit.position,
             version=commit.version,
             visible_s=state.now - entry.decided_at,
+            **state.replication_fields(),
             **state.block_field(lane),
         )
 
-    def _send(self, lane: Lane, commit: Committed, rate: float) -> None:
-        state = self._state
-        contributions = tuple([msg.Contribution(one.member, one.slot, one.sequence) for one in commit.gradients])
+    def _send(self, lane: Lane, entry: Entry) -> None:
         for shard in lane.shards:
-            message = msg.Commit(
-                term=state.term,
-                epoch=state.epochs[shard],
-                position=commit.position,
-                version=commit.version,
-                contributions=contributions,
-                rate=rate,
-                norms=state.traits.mean_norm,
-                clip=state.plan.clip_norm is not None,
-            )
-            state.emit(Send(Role.server(shard), message))
-        lane.ledger.open(commit, state.now)
+            one = self._state.shards[shard]
+            if not one.promoting:  # it is sent again to whoever is promoted
+                self._order(one, entry)
+
+    def _order(self, one: ShardState, entry: Entry, *, again: bool = False) -> None:
+        state, commit = self._state, entry.commit
+        message = msg.Commit(
+            term=state.term,
+            epoch=one.epoch,
+            position=commit.position,
+            version=commit.version,
+            contributions=tuple([msg.Contribution(each.member, each.slot, each.sequence) for each in commit.gradients]),
+            rate=entry.rate,
+            norms=state.traits.mean_norm,
+            clip=state.plan.clip_norm is not None,
+            cut=entry.cut,
+            again=again,
+        )
+        state.emit(Send(Role.copy(one.server), message))
+
+    # --- after a failure ---
+
+    def send_again(self, one: ShardState, position: int) -> int:
+        """Let a new server, which stands at `position`, catch up with what was decided; return the last one lost.
+
+        What the server before it had shown is lost: workers may have gone on since, and written over what it was made
+        of.  The rest is sent again.
+        """
+        lane = self._state.lane_of(one.shard)
+        oldest = lane.ledger.oldest
+        settled = lane.position if oldest is None else oldest.commit.position - 1
+        last = max(one.visible, settled)
+        if last > position:
+            self._lose(one, last, lane.version_at(last))
+        for entry in lane.ledger.entries():
+            number = entry.commit.position
+            if position < number <= last:
+                self._lose(one, number, entry.commit.version)
+            else:
+                # What it has already, and had not been confirmed, is sent as well: it confirms that.
+                self._order(one, entry, again=True)
+                self._proceed(one, entry)
+        return last
+
+    def repeat(self, one: ShardState) -> None:
+        """Order every commit again that the shard may not have heard of."""
+        lane = self._state.lane_of(one.shard)
+        for entry in lane.ledger.entries():
+            self._order(one, entry, again=True)
+            self._proceed(one, entry)
+
+    def give_up(self, one: ShardState, position: int) -> None:
+        """Let a shard go on without a commit that it cannot apply any more."""
+        lane = self._state.lane_of(one.shard)
+        entry = lane.ledger.get(position)
+        if entry is not None:
+            self._lose(one, position, entry.commit.version, entry.cut)
+            self._clip(lane, position, lane.ledger.give_up(one.shard, position))
+
+    def _lose(self, one: ShardState, position: int, version: int, cut: int = 0) -> None:
+        state = self._state
+        lost = msg.Commit(state.term, one.epoch, position, version, (), 0.0, cut=cut)
+        state.emit(Send(Role.copy(one.server), lost))
+
+    def version_before(self, lane: Lane, position: int) -> int:
+        """Return the version that an open commit follows."""
+        entry = lane.ledger.get(position)
+        return lane.version if entry is None else entry.before
 
     def _log(self, lane: Lane, commit: Committed, rate: float, duration_s: float, reason: str) -> None:
         self._state.log(
@@ -131,7 +219,8 @@ class Commits:
             if member is not None and state.roster.tick(member):
                 state.changes.add(Change.MINIMUM_CLOCK)
 
-    def _interrupt_busy(self) -> None:
+    def interrupt_busy(self) -> None:
+        """Tell every busy worker to abort: the model has moved on."""
         state = self._state
         for member in state.roster.members():
             if member.busy:

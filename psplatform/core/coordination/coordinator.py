@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from psplatform.core import messages as msg
 from psplatform.core.coordination.admission import Admission
 from psplatform.core.coordination.asking import Asking, PolicyFailed
+from psplatform.core.coordination.checkpoints import DUE, OVERDUE, Checkpoints
 from psplatform.core.coordination.commits import Commits
+from psplatform.core.coordination.copies import Copies
 from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.membership import Membership
 from psplatform.core.coordination.releases import Releases
+from psplatform.core.coordination.snapshot import capture, restore
 from psplatform.core.coordination.state import State
+from psplatform.core.coordination.takeover import Takeover
 from psplatform.core.effects import Effect
 from psplatform.core.events import (
     Begin,
+    CheckpointFailed,
+    CheckpointSealed,
+    CopyLost,
+    CopyReady,
     Evaluated,
     EvaluationFailed,
     EvaluationLost,
+    LeadLost,
     MemberLost,
     ModelSaved,
+    NoCopy,
+    ProcessesChanged,
     RunBroken,
     RunFailed,
     SaveFailed,
-    ServerLost,
     StopRequested,
     TimerFired,
 )
@@ -44,54 +55,99 @@ class Coordinator:
         Answers the four questions.
     term
         Fencing number of this coordinator among those the run has had.
-    epochs
-        Fencing number of each shard's server; all 1 where none is given.
+    resume
+        The coordinator's part of the checkpoint that the run goes on from.
     """
 
-    def __init__(self, plan: Plan, policy: Policy, *, term: int = 1, epochs: tuple[int, ...] | None = None) -> None:
-        self.state = State(plan, policy, term, epochs or (1,) * plan.shards)
+    def __init__(self, plan: Plan, policy: Policy, *, term: int = 1, resume: Mapping[str, Any] | None = None) -> None:
+        self.state = State(plan, policy, term)
+        if resume is not None:
+            restore(self.state, dict(resume))
         self._asking = Asking(policy)
         self.ending = Ending(self.state)
-        self.commits = Commits(self.state, self._asking, self.ending)
+        self.checkpoints = Checkpoints(self.state, partial(capture, self.state))
+        self.commits = Commits(self.state, self._asking, self.ending, self.checkpoints)
         self.admission = Admission(self.state, self._asking, self.commits, self.ending)
         self.membership = Membership(self.state, self.admission, self.ending)
+        self.copies = Copies(self.state, self.admission, self.commits, self.ending, self.checkpoints)
         self.releases = Releases(self.state, self._asking, self.admission, self.commits, self.ending)
-        self._handlers: dict[type, Callable[[Any], None]] = {
+        self.takeover = Takeover(self.state, self.admission, self.commits, self.copies, self.ending, self.checkpoints)
+        self._handlers = {**self._of_drivers(), **self._of_roles()}
+
+    def _of_drivers(self) -> dict[type, Callable[[Any], None]]:
+        return {
             Begin: self._on_begin,
             TimerFired: self._on_timer,
-            StopRequested: lambda event: self.ending.begin("stopped", event.reason),
-            RunFailed: lambda event: self.ending.fail(event.error),
-            RunBroken: lambda event: self.ending.give_up(event.error),
-            ServerLost: self._on_server_lost,
-            MemberLost: lambda event: self.membership.remove(event.member, event.reason),
+            StopRequested: self._on_stop_requested,
+            RunFailed: self._on_run_failed,
+            RunBroken: self._on_run_broken,
+            CopyLost: self.copies.on_lost,
+            CopyReady: self.copies.on_ready,
+            NoCopy: self.copies.on_none,
+            ProcessesChanged: self.copies.on_processes_changed,
+            CheckpointSealed: self.checkpoints.on_sealed,
+            CheckpointFailed: self.checkpoints.on_failed,
+            MemberLost: self._on_member_gone,
             Evaluated: self.ending.on_evaluated,
             EvaluationLost: self.ending.on_evaluation_lost,
             EvaluationFailed: self._on_evaluation_failed,
             ModelSaved: self.ending.on_saved,
-            SaveFailed: lambda event: self.ending.give_up(StoreError(event.text, store=event.store)),
+            SaveFailed: self._on_save_failed,
+        }
+
+    def _of_roles(self) -> dict[type, Callable[[Any], None]]:
+        return {
             msg.Join: self.membership.on_join,
-            msg.Leave: lambda message: self.membership.remove(message.member, message.reason),
+            msg.Leave: self._on_member_gone,
             msg.Announce: self.admission.on_announce,
             msg.Aborted: self.admission.on_aborted,
             msg.Failed: self._on_failed,
             msg.Gathered: self.commits.on_gathered,
-            msg.Applied: self.commits.on_applied,
+            msg.Applied: self._on_applied,
+            msg.Promoted: self._on_promoted,
+            msg.Standing: self.takeover.on_standing,
+            msg.Engaged: self.takeover.on_engaged,
+            msg.InSync: self.copies.on_in_sync,
+            msg.Retiring: self.copies.on_retiring,
+            msg.HandedOver: self.copies.on_handed_over,
+            msg.Unreachable: self.copies.on_unreachable,
+            msg.Written: self.checkpoints.on_written,
+            msg.NotWritten: self.checkpoints.on_not_written,
             msg.Refused: self._on_refused,
         }
 
     def handle(self, event: Any, now: float) -> list[Effect]:
         """Return what to do about `event`, which happened `now` seconds after the run's start."""
         self.state.now = now
+        if not self.takeover.under_way:
+            self._do(event)
+        elif not self.takeover.defers(event):
+            self._do(event)
+            for kept in self.takeover.take_deferred():
+                self._do(kept)
+        return self.state.take_effects()
+
+    def _do(self, event: Any) -> None:
         self._asking.event = event
         try:
             self._handlers[type(event)](event)
-            self.releases.settle()
+            if not self.takeover.under_way:
+                self.releases.settle()
         except PolicyFailed as failed:
             self.ending.on_policy_failed(failed.failure)
+
+    def take_over(self, term: int, reason: LeadLost, now: float) -> list[Effect]:
+        """Become the coordinator of `term`, having handled what the one before did; return what to do first."""
+        self.state.now = now
+        self.takeover.begin(term, reason)
         return self.state.take_effects()
 
     def _on_begin(self, event: Begin) -> None:
         self.state.limit("absence", self.state.plan.absence_limit_s)
+        self.copies.begin()
+        self.checkpoints.begin()
+        if self.state.version:  # recovered, perhaps where it was to end
+            self.ending.on_commit()
 
     def _on_timer(self, event: TimerFired) -> None:
         plan = self.state.plan
@@ -102,19 +158,21 @@ class Coordinator:
             self.ending.fail(ClusterError(f"no live worker for {limit:g} s; start a Dask worker and run the job again"))
         elif event.tag == "finish":
             self.ending.on_overdue()
+        elif event.tag in (DUE, OVERDUE):
+            self.checkpoints.on_timer(event.tag)
         elif event.tag.startswith("start:"):
             self.releases.on_due(event.tag.removeprefix("start:"))
         else:
             self.state.changes.add(Change.TIMER)
 
-    def _on_server_lost(self, event: ServerLost) -> None:
-        self.ending.give_up(
-            ClusterError(
-                f"the server of shard {event.shard} at {event.peer} is lost ({event.reason}); "
-                "start the job again on the remaining workers",
-                peer=event.peer,
-            )
-        )
+    def _on_promoted(self, message: msg.Promoted) -> None:
+        self.copies.on_promoted(message)
+        self.takeover.on_promoted(message)
+
+    def _on_applied(self, message: msg.Applied) -> None:
+        self.copies.note_applied(message)
+        self.takeover.note_applied()
+        self.commits.on_applied(message)
 
     def _on_failed(self, message: msg.Failed) -> None:
         member = self.state.roster.get(message.member)
@@ -125,10 +183,24 @@ class Coordinator:
         self.ending.on_evaluation_failed(_user_code_error("the evaluation on held-out data", event))
 
     def _on_refused(self, message: msg.Refused) -> None:
-        if message.term > self.state.term:
-            self.ending.give_up(
-                ClusterError(f"a coordinator of term {message.term} has taken over this run; attach to it instead")
-            )
+        """Do nothing: it was out of date, and whoever has heard of a higher term is heard before it comes here."""
+
+    # Methods, not lambdas: a copy of this coordinator must act on itself.
+
+    def _on_stop_requested(self, event: StopRequested) -> None:
+        self.ending.begin("stopped", event.reason)
+
+    def _on_run_failed(self, event: RunFailed) -> None:
+        self.ending.fail(event.error)
+
+    def _on_run_broken(self, event: RunBroken) -> None:
+        self.ending.give_up(event.error)
+
+    def _on_member_gone(self, event: MemberLost | msg.Leave) -> None:
+        self.membership.remove(event.member, event.reason)
+
+    def _on_save_failed(self, event: SaveFailed) -> None:
+        self.ending.give_up(StoreError(event.text, store=event.store))
 
 
 def _user_code_error(where: str, report: msg.Failed | EvaluationFailed) -> UserCodeError:

@@ -47,6 +47,11 @@ class Ending:
         """Whether no further commit will be decided."""
         return self.phase is not Phase.RUNNING
 
+    @property
+    def failure(self) -> PsplatformError | None:
+        """Why the run has failed, if it has."""
+        return self._failure
+
     # --- while the run goes on ---
 
     def on_commit(self) -> None:
@@ -153,7 +158,7 @@ class Ending:
                 state.drop(lane, gradient, Reason(reasons.STOPPED, "the run ended before its round"))
         for member in state.roster.members():
             state.emit(Send(Role.member(member.name), Stop(state.term, detail)), CancelTimer(f"start:{member.name}"))
-        for tag in ("absence", "seconds", *(lane.timer for lane in state.lanes)):
+        for tag in ("absence", "seconds", "checkpoint due", *(lane.timer for lane in state.lanes)):
             state.emit(CancelTimer(tag))
         state.limit("finish", state.plan.finish_limit_s)
 
@@ -190,6 +195,16 @@ class Ending:
             limit = self._state.plan.finish_limit_s
             self.give_up(ClusterError(f"waited {limit:g} s for {waited_for}; the event log is complete up to here"))
 
+    def repeat(self) -> None:
+        """Ask again for what a coordinator that is gone has asked for."""
+        if self._in_flight:
+            self._evaluate()
+        elif self.phase is Phase.SAVING:
+            self._save()
+        if self.begun:
+            for member in self._state.roster.members():
+                self._state.emit(Send(Role.member(member.name), Stop(self._state.term, self._detail)))
+
     def _finish(self) -> None:
         self.phase = Phase.OVER
         last, state = self._last, self._state
@@ -201,6 +216,6 @@ class Ending:
             version=last.version if last.version >= 0 else state.version,
             loss=last.loss,
             accuracy=last.accuracy,
-            seconds=state.now - (state.started_at if state.started_at is not None else state.now),
+            seconds=state.seconds,
         )
         state.emit(Finish(self._outcome, self._detail, self._failure))

@@ -30,6 +30,8 @@ class Lane:
         After the last *decided* commit.
     round_started_at
         Time of the last decided commit, or of the run's start.
+    loss
+        Of the last decided commit.
     held
         Gradients that the policy wants to be asked about again after the next commit.
     unfit
@@ -45,6 +47,7 @@ class Lane:
         self.version = 0
         self.position = 0
         self.round_started_at = 0.0
+        self.loss = 0.0
         self.pool = Pool()
         self.held: list[Gradient] = []
         self.unfit: dict[str, Gradient] = {}
@@ -59,9 +62,15 @@ class Lane:
     def move(self, commit: Committed, now: float) -> None:
         """Note that `commit` is decided: a new round begins."""
         self.position, self.version, self.round_started_at = commit.position, commit.version, now
+        self.loss = commit.loss
         self.unfit.clear()
         for one in commit.gradients:
             self.newest[one.slot] = one.sequence
+
+    def version_at(self, position: int) -> int:
+        """Return the version after a position that no open commit comes before but it."""
+        following = self.ledger.get(position + 1)
+        return self.version if following is None else following.before
 
     def give_up_held(self, member: str) -> list[Gradient]:
         """Take out and return what is held of a member: nothing more is decided about it."""

@@ -7,7 +7,7 @@ from psplatform.core.coordination.admission import Admission
 from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.state import State
 from psplatform.core.effects import CancelTimer, Dismiss, Role, Send, SetTimer
-from psplatform.core.messages import Join, Stop, Welcome
+from psplatform.core.messages import Join, Moved, Stop, Welcome
 from psplatform.core.policy import Change
 from psplatform.core.reasons import Reason
 from psplatform.core.roster import Member
@@ -32,7 +32,11 @@ class Membership:
                 state.emit(Send(Role.member(join.member), Stop(state.term, refusal)))
                 return
             member = self._enter(join)
-        state.emit(Send(Role.member(join.member), Welcome(state.term, member.slot, member.incarnation)))
+        to = Role.member(join.member)
+        state.emit(Send(to, Welcome(state.term, member.slot, member.incarnation)))
+        for one in state.shards:
+            if one.epoch > 1 and not one.promoting:
+                state.emit(Send(to, Moved(state.term, one.shard, one.epoch, one.server)))
 
     def _refusal(self, join: Join) -> str | None:
         if self._ending.begun:
@@ -61,7 +65,7 @@ class Membership:
         for lane in state.lanes:
             lane.round_started_at = state.now
         if seconds is not None:
-            state.emit(SetTimer("seconds", state.now + seconds))
+            state.emit(SetTimer("seconds", state.now + max(0.0, seconds - state.seconds_before)))
 
     def remove(self, name: str, reason: str) -> None:
         """Take a member out; what it announced before stays valid, what it was computing does not."""

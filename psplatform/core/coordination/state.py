@@ -7,6 +7,7 @@ from typing import Any
 
 from psplatform.core.coordination.fates import Fates
 from psplatform.core.coordination.lanes import Lane
+from psplatform.core.coordination.shards import ShardState
 from psplatform.core.effects import Effect, Log, SetTimer
 from psplatform.core.epochs import Deck
 from psplatform.core.plan import Plan
@@ -22,22 +23,28 @@ class State:
     ----------
     lanes
         The orders of commits: one, or one per shard (`psplatform.core.policy.Scope`).
+    shards
+        The copies of each shard.
     started_at
         Time at which the first worker joined.
+    seconds_before
+        Seconds that the run had taken before it was recovered from a checkpoint.
     changes, to_examine
         What has changed, and which members must be looked at, since the last time the policy was asked.
     stirred, moved
         Numbers of the lanes whose pool has grown, and of those that have a new version, since then.
     """
 
-    def __init__(self, plan: Plan, policy: Policy, term: int, epochs: tuple[int, ...]) -> None:
+    def __init__(self, plan: Plan, policy: Policy, term: int) -> None:
         self.plan = plan
         self.policy = policy
         self.traits = policy.traits
         self.term = term
-        self.epochs = epochs
+        replicas = plan.protection.replicas if plan.protection is not None else 0
+        self.shards = [ShardState.first(shard, replicas) for shard in range(plan.shards)]
         self.now = 0.0
         self.started_at: float | None = None
+        self.seconds_before = 0.0
         self.samples_applied = 0
         self.roster = Roster(plan.max_workers)
         self.lanes = self._lanes()
@@ -115,6 +122,11 @@ class State:
         """Passes over the data, counted in samples of applied gradients."""
         return self.samples_applied / self.plan.samples
 
+    @property
+    def seconds(self) -> float:
+        """Seconds since the first worker joined, those before a recovery included."""
+        return self.seconds_before + (self.now - self.started_at if self.started_at is not None else 0.0)
+
     def emit(self, *effects: Effect) -> None:
         """Add effects to the answer to the event at hand."""
         self._effects.extend(effects)
@@ -151,6 +163,16 @@ class State:
             detail=reason.detail,
             **({} if lane is None else self.block_field(lane)),
         )
+
+    def replication_fields(self) -> dict[str, float | int]:
+        """Return what a log record says of how far replicas are behind, where there are any: of the whole model."""
+        if self.plan.protection is None:
+            return {}
+        return {
+            "divergence": math.sqrt(sum(one.divergence**2 for one in self.shards)),
+            "lag": max(one.lag for one in self.shards),
+            "to_replica_bytes": sum(one.replicated_bytes for one in self.shards),
+        }
 
     def block_field(self, lane: Lane) -> dict[str, int]:
         """Return what a log record says of the lane: its number, where there is more than the one."""

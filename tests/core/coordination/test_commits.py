@@ -30,9 +30,10 @@ def test_positions_and_versions_grow_by_one(open_scene: Open) -> None:
 
 def test_every_shard_is_told_the_same_commit_for_its_own_epoch(open_scene: Open) -> None:
     scene = open_scene(shards=3)
-    scene.coordinator.state.epochs = (1, 4, 2)
+    for one, epoch in zip(scene.coordinator.state.shards, (1, 4, 2), strict=True):
+        one.epoch = epoch
     commits = scene.join("a").announce("a").sent(msg.Commit)
-    assert scene.addressed(msg.Commit) == ["0", "1", "2"]
+    assert scene.addressed(msg.Commit) == ["server-0", "server-1", "server-2"]
     assert [one.epoch for one in commits] == [1, 4, 2]
     assert len({(one.term, one.position, one.contributions, one.rate) for one in commits}) == 1
 
@@ -101,7 +102,7 @@ def test_under_clipping_all_shards_are_told_one_factor_once_all_norms_are_known(
     scene.handle(msg.Gathered(1, 1, 1, (7.0,)))
     assert scene.sent(msg.Proceed) == []
     scene.handle(msg.Gathered(0, 1, 1, (1.0, 1.0)))
-    assert scene.addressed(msg.Proceed) == ["0", "1"]
+    assert scene.addressed(msg.Proceed) == ["server-0", "server-1"]
     factor = 1.0 / (3.0 + 1e-6)
     assert scene.sent(msg.Proceed) == [msg.Proceed(1, 1, factor), msg.Proceed(1, 1, factor)]
 

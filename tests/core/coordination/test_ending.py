@@ -11,18 +11,18 @@ from psplatform.core import messages as msg
 from psplatform.core.coordination.ending import Phase
 from psplatform.core.effects import Evaluate, Finish, SaveModel, SetTimer
 from psplatform.core.events import (
+    CopyLost,
     Evaluated,
     EvaluationFailed,
     ModelSaved,
     RunFailed,
-    ServerLost,
     StopRequested,
 )
 from psplatform.core.plan import Stop
 from psplatform.errors import ClusterError
 
 Open = Callable[..., Any]
-LOST = ServerLost(0, "tcp://there:1", "killed")
+LOST = CopyLost("server-0", "tcp://there:1", "killed")
 BROKEN = EvaluationFailed("KeyError", "'x'", "Traceback ...")
 
 

@@ -11,12 +11,12 @@ from psplatform.core import messages as msg
 from psplatform.core.coordination.ending import Phase
 from psplatform.core.effects import Evaluate, Finish, SaveModel, SetTimer
 from psplatform.core.events import (
+    CopyLost,
     Evaluated,
     EvaluationFailed,
     EvaluationLost,
     RunFailed,
     SaveFailed,
-    ServerLost,
     StopRequested,
 )
 from psplatform.core.plan import Stop
@@ -24,7 +24,7 @@ from psplatform.errors import ClusterError, StoreError, UserCodeError
 from psplatform.policies.bsp import BulkSynchronous
 
 Open = Callable[..., Any]
-LOST = ServerLost(0, "tcp://there:1", "killed")
+LOST = CopyLost("server-0", "tcp://there:1", "killed")
 BROKEN = EvaluationFailed("KeyError", "'x'", "Traceback ...")
 
 
@@ -149,13 +149,6 @@ def test_a_model_that_cannot_be_saved_fails_the_run(brought_to: Any, at_phase: P
     scene.handle(SaveFailed("disk full", "runs/full.zarr"))
     assert isinstance(scene.finish.failure, StoreError)
     assert scene.finish.detail == "disk full"
-
-
-@in_phases(BEFORE_THE_END)
-def test_a_coordinator_of_a_higher_term_ends_this_one(brought_to: Any, at_phase: Phase) -> None:
-    scene = brought_to(at_phase)
-    scene.handle(msg.Refused(0, 1, term=2))
-    assert "a coordinator of term 2 has taken over this run" in scene.finish.detail
 
 
 def test_a_refusal_of_its_own_term_or_a_lower_one_changes_nothing(open_scene: Open) -> None:

@@ -1,0 +1,225 @@
+"""What replicas and checkpoints cost: updates per second beside a run without, and the bytes that replicas are sent.
+
+Runs follow each other on one cluster.  Of each, only the middle counts, from the log: neither start nor end.  The two
+claims are measured in pairs, with and without, whose order alternates: what the machine does besides, it does to both.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from psplatform.bench.dense import Dense, Effort, task_of
+from psplatform.core.plan import Stop
+from psplatform.jobs.checkpoints import Checkpoints
+from psplatform.jobs.job import Job
+from psplatform.jobs.optimizers import SGD
+from psplatform.jobs.replication import Bounded, Chain, NoReplication, Replication
+from psplatform.runtime.embedded import end_cluster, start_cluster
+from psplatform.runtime.launch import train
+from psplatform.telemetry.reader import LogReader
+
+Row = dict[str, Any]
+Report = Callable[[Row], None]
+
+WORKERS: Final = 2
+PROCESSES: Final = WORKERS + 2
+BOUNDS: Final = (2, 8, 20, 50)
+CLAIMED_BOUND: Final = 20
+NORM_STEPS: Final = 20
+"""Mean updates in the bound that is given as a distance."""
+
+CHECKPOINT_S: Final = 10.0
+SLOTS: Final = 1
+"""State vectors of the optimiser: its momentum."""
+
+_WARM_UP: Final = 3
+_END_S: Final = 120.0
+_CONFIDENCE: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """One run: its updates per second, the bytes to replicas and the mean norm of an update, if that is known."""
+
+    updates_per_second: float
+    bytes_per_update: float
+    step: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What all runs have in common."""
+
+    client: Any
+    task: Dense
+    seconds: float
+
+    def run(self, replication: Replication, checkpoints: Checkpoints | None = None, seconds: float = 0.0) -> Rates:
+        """Train for a while; return what the log tells of it."""
+        with tempfile.TemporaryDirectory() as folder:
+            store = str(Path(folder) / "run.zarr")
+            job = Job(
+                task=self.task,
+                optimizer=SGD(lr=1e-4, momentum=0.9),
+                workers=WORKERS,
+                replication=replication,
+                checkpoints=checkpoints or Checkpoints.never(),
+                stop=Stop(seconds=max(self.seconds, seconds)),
+                evaluate_every=None,
+                torch_threads=1,
+                store=store,
+            )
+            run = train(job, self.client)
+            run.wait(job.stop.seconds + _END_S if job.stop.seconds is not None else _END_S)
+            records = [record for found, _ in LogReader(store).iter_from() for record in found]
+            run.close()
+        return rates_of([record for record in records if record["kind"] == "applied"])
+
+
+def rates_of(applied: list[Row]) -> Rates:
+    """Return what the log's records of commits tell, the first few left out."""
+    counted = applied[min(_WARM_UP, max(0, len(applied) - 2)) :]
+    first, last = counted[0], counted[-1]
+    updates = last["version"] - first["version"]
+    size_bytes = last.get("to_replica_bytes", 0) - first.get("to_replica_bytes", 0)
+    steps = [record["divergence"] / record["lag"] for record in counted if record.get("lag")]
+    seconds = last["at"] - first["at"]
+    return Rates(
+        updates_per_second=updates / seconds if seconds else math.nan,
+        bytes_per_update=size_bytes / updates if updates else math.nan,
+        step=sum(steps) / len(steps) if steps else None,
+    )
+
+
+def measure(
+    report: Report | None = None,
+    *,
+    parameters: int = 10_000_000,
+    pairs: int = 10,
+    seconds: float = 8.0,
+    gradient_s: float = 0.1,
+    effort: Effort = "compute",
+    checkpoint_s: float = CHECKPOINT_S,
+) -> Row:
+    """Run every mode once, then the pairs of both claims.
+
+    Parameters
+    ----------
+    seconds
+        Of each run; those with checkpoints go on for two of them at least.
+    gradient_s, effort
+        What a gradient takes at least, and how: a wait leaves cores idle, which a server then has for itself.
+
+    Returns
+    -------
+    dict
+        ``results, overhead, gradient``; the overhead is the part of the updates per second that is missing.
+    """
+    task = task_of(parameters, gradient_s, effort)
+    cluster, client = start_cluster(PROCESSES)
+    try:
+        course = Course(client, task, seconds)
+        results = _modes(course, report)
+        long_s = 2.2 * checkpoint_s
+        checkpoints = Checkpoints(every_seconds=checkpoint_s)
+        bounded = Bounded(max_divergence=CLAIMED_BOUND, unit="updates")
+        overhead = {
+            "bounded": _pairs(
+                "bounded", lambda: course.run(bounded), lambda: course.run(NoReplication()), pairs, report
+            ),
+            "checkpoint": _pairs(
+                "checkpoint",
+                lambda: course.run(bounded, checkpoints, long_s),
+                lambda: course.run(bounded, None, long_s),
+                pairs,
+                report,
+            ),
+        }
+    finally:
+        end_cluster(client, cluster)
+    gradient = {"effort": effort, "seconds": gradient_s, "parameters": task.width**2, "rows": task.rows}
+    return {"results": results, "overhead": overhead, "gradient": gradient}
+
+
+def _modes(course: Course, report: Report | None) -> list[Row]:
+    alone = course.run(NoReplication())
+    rows = [_row("none", None, None, alone, alone, 0.0)]
+    rows.append(_row("chain", 0, "updates", course.run(Chain()), alone, _vectors(course.task, 1)))
+    step = None
+    for bound in BOUNDS:
+        rates = course.run(Bounded(max_divergence=bound, unit="updates"))
+        step = rates.step or step
+        rows.append(_row("bounded", bound, "updates", rates, alone, _closed_form(course.task, bound / 2)))
+    if step is not None:
+        rates = course.run(Bounded(max_divergence=NORM_STEPS * step, unit="norm"))
+        expected = _closed_form(course.task, NORM_STEPS / 2)
+        rows.append(_row("bounded", NORM_STEPS * step, "norm", rates, alone, expected))
+    cold = Bounded(max_divergence=CLAIMED_BOUND, unit="updates", target="store")
+    expected = _closed_form(course.task, CLAIMED_BOUND / 2)
+    rows.append({**_row("bounded", CLAIMED_BOUND, "updates", course.run(cold), alone, expected), "target": "store"})
+    for row in rows:
+        if report is not None:
+            report(row)
+    return rows
+
+
+def _vectors(task: Dense, count: float) -> float:
+    return 4.0 * task.width**2 * count
+
+
+def _closed_form(task: Dense, updates: float) -> float:
+    """Return bytes per update where the whole state goes out every so many updates."""
+    return _vectors(task, (1 + SLOTS) / max(1.0, updates))
+
+
+def _row(mode: str, bound: float | None, unit: str | None, rates: Rates, alone: Rates, expected: float) -> Row:
+    return {
+        "mode": mode,
+        "max_divergence": bound,
+        "unit": unit,
+        "target": "replica" if bound is not None else None,
+        "updates_per_second": rates.updates_per_second,
+        "relative": rates.updates_per_second / alone.updates_per_second,
+        "bytes_to_replica_per_update": rates.bytes_per_update,
+        "closed_form_bytes_per_update": expected,
+    }
+
+
+def _pairs(
+    name: str, costly: Callable[[], Rates], plain: Callable[[], Rates], pairs: int, report: Report | None
+) -> Row:
+    """Return the median part of the updates per second that is missing, with an interval of confidence."""
+    missing = []
+    for number in range(pairs):
+        if number % 2:
+            beside, found = plain(), costly()
+        else:
+            found, beside = costly(), plain()
+        missing.append(1 - found.updates_per_second / beside.updates_per_second)
+        if report is not None:
+            report({"overhead of": name, "pair": number + 1, "overhead": missing[-1]})
+    low, high, confidence = interval(missing)
+    return {"median": median(missing), "low": low, "high": high, "confidence": confidence, "pairs": pairs}
+
+
+def interval(values: list[float]) -> tuple[float, float, float]:
+    """Return an interval that holds the median of what `values` are drawn from, and how sure that is.
+
+    Its ends are order statistics: the narrowest symmetric pair that is sure enough, or the extremes if none is.
+    Source: W. Conover, "Practical nonparametric statistics", 1999, section 3.2.
+    """
+    ordered, count = sorted(values), len(values)
+
+    def confidence(rank: int) -> float:
+        return 1 - sum(math.comb(count, below) for below in range(rank + 1)) * 2.0 ** (1 - count)
+
+    rank = 0
+    while rank + 1 < count // 2 and confidence(rank + 1) >= _CONFIDENCE:
+        rank += 1
+    return ordered[rank], ordered[count - 1 - rank], max(0.0, confidence(rank))

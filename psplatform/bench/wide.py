@@ -1,0 +1,55 @@
+"""A task as wide as wanted, whose gradients cost little more than reading the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from psplatform.tasks.seam import Batch, Task, Update
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+_PULL: Final = 0.1
+"""How strongly the parameters are drawn back to where they are wanted."""
+
+_OFFSETS: Final = 1024
+_STRIDE: Final = 16  # elements of a cache line, so that every offset is as fast as any other
+
+
+class Wide(Task):
+    """Quadratic losses ``|a w + p|^2 / (2 a)`` whose gradients are ``a w + p``; ``p`` is noise, another in each batch.
+
+    Parameters
+    ----------
+    parameters
+        Number of float32 parameters.
+    """
+
+    samples = 1024
+
+    def __init__(self, parameters: int) -> None:
+        self.parameters = parameters
+        self._noise: Tensor | None = None
+        self._gradient: Tensor | None = None
+
+    def initial(self) -> Mapping[str, Tensor]:
+        """Return zeros."""
+        import torch  # noqa: PLC0415  whoever only describes the job needs no torch
+
+        return {"weights": torch.zeros(self.parameters)}
+
+    def compute(self, parameters: Mapping[str, Tensor], batch: Batch, rng: np.random.Generator) -> Update:
+        """Return the gradient under the noise that `rng` chooses: one pass over the parameters, one for the loss."""
+        import torch  # noqa: PLC0415  see above
+
+        weights = parameters["weights"]
+        if self._noise is None or self._gradient is None:
+            generator = torch.Generator().manual_seed(0)
+            self._noise = torch.randn(self.parameters + _OFFSETS * _STRIDE, generator=generator)
+            self._gradient = torch.zeros_like(weights)  # made once: fresh memory costs more than the arithmetic
+        start = _STRIDE * int(rng.integers(_OFFSETS))
+        noise = self._noise[start : start + self.parameters]
+        gradient = torch.add(noise, weights, alpha=_PULL, out=self._gradient)
+        return Update({"weights": gradient}, loss=float(torch.dot(gradient, gradient)) / (2 * _PULL))

@@ -1,0 +1,174 @@
+"""Checkpoints: one cut over all shards, chosen here, written by the copies, complete when its manifest is.
+
+A cut is a position in every order of commits: the commit there says so, and every copy that writes does it from
+exactly that state.  At most one is under way.  Its numbers begin with the term, so that a coordinator that was replaced
+and does not know it cannot write into another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from psplatform.core import messages as msg
+from psplatform.core.coordination.lanes import Lane
+from psplatform.core.coordination.state import State
+from psplatform.core.effects import CancelTimer, Seal
+from psplatform.core.events import CheckpointFailed, CheckpointSealed
+from psplatform.core.ledger import Entry
+
+NUMBERS_PER_TERM: Final = 100_000
+"""Checkpoints that a term can number: a billion updates at one every ten thousand."""
+
+DUE: Final = "checkpoint due"
+OVERDUE: Final = "checkpoint overdue"
+
+
+@dataclass(slots=True)
+class _Cut:
+    number: int
+    begun_at: float
+    positions: dict[int, int] = field(default_factory=dict)
+    versions: dict[int, int] = field(default_factory=dict)
+    parts: dict[int, dict[str, Any]] = field(default_factory=dict)
+    version: int = 0
+    state: dict[str, Any] | None = None
+
+
+class Checkpoints:
+    """Decides where cuts are, and follows each until it is sealed.
+
+    Parameters
+    ----------
+    capture
+        Returns the coordinator's part of a checkpoint as plain values.
+    """
+
+    def __init__(self, state: State, capture: Callable[[], dict[str, Any]]) -> None:
+        self._state = state
+        self._capture = capture
+        self._count = 0
+        self._last_version = 0
+        self._due = False
+        self._cut: _Cut | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether one has been cut that is neither sealed nor given up."""
+        return self._cut is not None
+
+    def begin(self) -> None:
+        """Set the clock for the first one."""
+        self._last_version = self._state.version
+        self._rest()
+
+    def on_timer(self, tag: str) -> None:
+        """Cut at the next commit, or give up one that takes too long."""
+        if tag == DUE:
+            self._due = True
+        elif self._cut is not None and self._state.plan.cuts is not None:
+            limit = self._state.plan.cuts.limit_s
+            self._abandon(f"not complete after {limit:g} s; shards {self._missing()} have not written their part")
+
+    def _missing(self) -> list[int]:
+        parts = self._cut.parts if self._cut is not None else {}
+        return [shard for shard in range(self._state.plan.shards) if shard not in parts]
+
+    def cut(self, lane: Lane) -> int:
+        """Return the number of the checkpoint that ends at the lane's next commit, or 0."""
+        state = self._state
+        if self._cut is None and self._is_due():
+            self._due = False
+            self._last_version = state.version + 1
+            self._count += 1
+            number = state.term * NUMBERS_PER_TERM + self._count
+            self._cut = _Cut(number, state.now)
+            state.limit(OVERDUE, state.plan.cuts.limit_s if state.plan.cuts is not None else 0.0)
+        if self._cut is None or lane.shards[0] in self._cut.positions:
+            return 0
+        for shard in lane.shards:
+            self._cut.positions[shard] = lane.position + 1
+            self._cut.versions[shard] = lane.version + 1
+        return self._cut.number
+
+    def _is_due(self) -> bool:
+        cuts = self._state.plan.cuts
+        if cuts is None:
+            return False
+        every = cuts.every_updates
+        return self._due or (every is not None and self._state.version + 1 - self._last_version >= every)
+
+    def decided(self, entry: Entry) -> None:
+        """Note that a commit is accounted for; with the last of a cut, what the coordinator knows belongs to it."""
+        cut = self._cut
+        if cut is not None and entry.cut == cut.number and len(cut.positions) == self._state.plan.shards:
+            # Where blocks have orders of their own, those that were cut first have moved on.
+            shards = sorted(cut.positions)
+            cut.version = min(cut.versions.values())
+            cut.state = self._capture() | {
+                "version": cut.version,
+                "positions": [cut.positions[shard] for shard in shards],
+                "versions": [cut.versions[shard] for shard in shards],
+            }
+
+    def on_written(self, message: msg.Written) -> None:
+        """Note a shard's part; with the last one, the manifest is written."""
+        cut = self._cut
+        if cut is None or message.number != cut.number or cut.positions.get(message.shard) != message.position:
+            return
+        complete = len(cut.parts) == self._state.plan.shards
+        cut.parts[message.shard] = message.part
+        if cut.state is not None and not complete and len(cut.parts) == self._state.plan.shards:
+            parts = tuple(cut.parts[shard] for shard in sorted(cut.parts))
+            self._state.emit(Seal(cut.number, cut.version, parts, cut.state))
+
+    def on_not_written(self, message: msg.NotWritten) -> None:
+        """Give the checkpoint up: the one before stays."""
+        if self._cut is not None and message.number == self._cut.number:
+            self._abandon(message.text, "failed")
+
+    def on_copy_lost(self, shard: int) -> None:
+        """Give up a checkpoint that lacks the part of a shard whose copy is lost."""
+        if self._cut is not None and shard not in self._cut.parts:
+            self._abandon(f"a copy of shard {shard} was lost")
+
+    def on_taken_over(self) -> None:
+        """Give up what is under way: copies may have said that they have written to a coordinator that is gone."""
+        if self._cut is not None:
+            self._abandon("its coordinator was lost")
+
+    def on_sealed(self, event: CheckpointSealed) -> None:
+        """Note that a checkpoint is complete."""
+        if self._cut is not None and event.number == self._cut.number:
+            self._log("complete", "", event.size_bytes)
+            self._rest()
+
+    def on_failed(self, event: CheckpointFailed) -> None:
+        """Note that a manifest could not be written."""
+        if self._cut is not None and event.number == self._cut.number:
+            self._abandon(event.text, "failed")
+
+    def _abandon(self, reason: str, event: str = "abandoned") -> None:
+        self._log(event, reason, 0)
+        self._rest()
+
+    def _rest(self) -> None:
+        cuts = self._state.plan.cuts
+        self._cut = None
+        self._state.emit(CancelTimer(OVERDUE))
+        if cuts is not None and cuts.every_seconds is not None:
+            self._state.limit(DUE, cuts.every_seconds)
+
+    def _log(self, event: str, reason: str, size_bytes: int) -> None:
+        cut, state = self._cut, self._state
+        if cut is not None:
+            state.log(
+                "checkpoint",
+                number=cut.number,
+                version=cut.version,
+                event=event,
+                seconds=state.now - cut.begun_at,
+                bytes=size_bytes,
+                reason=reason,
+            )

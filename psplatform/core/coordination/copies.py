@@ -1,0 +1,316 @@
+"""What becomes of a shard when one of its copies is lost: a replica is promoted, or replaced by a new one.
+
+Rules: only a replica in sync is promoted; a server is told to wait for a replica no longer only when that one is out of
+the set of those in sync.  A promotion begins a new epoch and never turns versions back: what the lost server had shown
+and the replica does not have is *lost*, the shard goes on with the next version.  What was decided and had not been
+shown is sent again; a gradient that is gone by then makes its position lost as well.
+"""
+
+from __future__ import annotations
+
+from psplatform.core import messages as msg
+from psplatform.core import reasons
+from psplatform.core.coordination.admission import Admission
+from psplatform.core.coordination.checkpoints import Checkpoints
+from psplatform.core.coordination.commits import Commits
+from psplatform.core.coordination.ending import Ending
+from psplatform.core.coordination.shards import ShardState
+from psplatform.core.coordination.state import State
+from psplatform.core.effects import Recruit, Redirect, Retire, Role, Send
+from psplatform.core.events import CopyLost, CopyReady, NoCopy, ProcessesChanged
+from psplatform.core.policy import Change
+from psplatform.core.reasons import Reason
+from psplatform.errors import ClusterError
+
+
+class Copies:
+    """Promotes replicas, and sees that there are as many as the plan asks for."""
+
+    def __init__(
+        self, state: State, admission: Admission, commits: Commits, ending: Ending, checkpoints: Checkpoints
+    ) -> None:
+        self._state = state
+        self._checkpoints = checkpoints
+        self._admission = admission
+        self._commits = commits
+        self._ending = ending
+        self._gone: set[str] = set()
+        self._unprotected: tuple[int, ...] = ()
+        self._recruiting: dict[int, int] = {}
+
+    def begin(self) -> None:
+        """Note which copies the run begins with."""
+        for one in self._state.shards:
+            for copy in one.in_sync:
+                self._log(one, copy, "in sync", "was made at the start")
+        self._note_protection()
+
+    # --- losing ---
+
+    def on_lost(self, event: CopyLost) -> None:
+        """Promote a replica of a lost server; replace a lost replica."""
+        if event.copy in self._gone:
+            return
+        for one in self._state.shards:
+            if event.copy in [*one.copies, *one.replaced]:
+                self._checkpoints.on_copy_lost(one.shard)
+            if event.copy == one.server:
+                self._gone.add(event.copy)
+                self._lose_server(one, event)
+            elif event.copy in one.in_sync or event.copy in one.joining or event.copy in one.replaced:
+                self._gone.add(event.copy)
+                self._lose_replica(one, event)
+
+    def _lose_server(self, one: ShardState, event: CopyLost) -> None:
+        state = self._state
+        self._log(one, event.copy, "lost", event.reason)
+        state.emit(Retire(event.copy, event.reason))
+        if not one.in_sync:
+            self._ending.give_up(_no_replica(one, event))
+            return
+        if not one.promoting:
+            one.lost_at, one.reason, one.silence_s = state.now, event.reason, event.silence_s
+        one.server = one.in_sync.pop(0)
+        one.epoch += 1
+        one.retiring = False
+        one.excluded.clear()
+        one.promoting = True
+        # The others may still be promoted in its place: it shows nothing before it has confirmed.
+        state.emit(Send(Role.copy(one.server), msg.Promote(state.term, one.epoch, state.lane_of(one.shard).position)))
+        self._note_protection()
+
+    def _lose_replica(self, one: ShardState, event: CopyLost) -> None:
+        state = self._state
+        self._log(one, event.copy, "lost", event.reason)
+        state.emit(Retire(event.copy, event.reason))
+        was_in_sync = event.copy in one.in_sync
+        for group in (one.in_sync, one.joining, one.replaced):
+            if event.copy in group:
+                group.remove(event.copy)
+        if was_in_sync and self._pauses and not one.in_sync and not one.promoting:
+            # It was the last.  Its server goes on waiting for it, until another has taken its place.
+            one.replaced.append(event.copy)
+        else:
+            self._exclude(one, event.copy)
+        self._note_protection()
+        self._fill(one)
+
+    @property
+    def _pauses(self) -> bool:
+        protection = self._state.plan.protection
+        return protection is not None and protection.pause
+
+    def _exclude(self, one: ShardState, copy: str) -> None:
+        if copy not in one.excluded:
+            one.excluded.append(copy)
+        if not one.promoting:
+            self._state.emit(Send(Role.copy(one.server), msg.Exclude(self._state.term, one.epoch, copy)))
+
+    def _fill(self, one: ShardState) -> None:
+        """See that as many replicas are made as are missing."""
+        protection = self._state.plan.protection
+        if protection is None or (self._ending.begun and not one.replaced):
+            return  # one that waits for a replica could not end without it
+        asked = self._recruiting.get(one.shard, 0)
+        for _ in range(protection.replicas - len(one.in_sync) - len(one.joining) - asked):
+            self._recruiting[one.shard] = self._recruiting.get(one.shard, 0) + 1
+            self._state.emit(Recruit(one.shard))
+
+    # --- going in good order ---
+
+    def on_retiring(self, message: msg.Retiring) -> None:
+        """Let a replica take over from a server whose process ends, without losing anything."""
+        for one in self._state.shards:
+            if message.copy == one.server:
+                one.retiring = True
+                self._hand_over(one)
+                self._fill(one)
+            elif message.copy in one.copies:
+                self.on_lost(CopyLost(message.copy, message.copy, "retired"))
+
+    def _hand_over(self, one: ShardState) -> None:
+        if one.retiring and one.in_sync and not one.promoting:
+            self._state.emit(Send(Role.copy(one.server), msg.HandOver(self._state.term, one.epoch)))
+
+    def on_handed_over(self, message: msg.HandedOver) -> None:
+        """Promote the replica that has everything."""
+        one = self._state.shards[message.shard]
+        if message.epoch == one.epoch and message.replica in one.in_sync:
+            one.in_sync.remove(message.replica)
+            one.in_sync.insert(0, message.replica)
+            self.on_lost(CopyLost(one.server, one.server, "retired"))
+
+    # --- gaining ---
+
+    def on_ready(self, event: CopyReady) -> None:
+        """Have a new copy brought in sync."""
+        one = self._state.shards[event.shard]
+        if event.copy in self._gone or event.copy in one.copies:
+            return
+        self._recruiting[event.shard] = max(0, self._recruiting.get(event.shard, 0) - 1)
+        one.joining.append(event.copy)
+        self._state.log(
+            "copy", shard=event.shard, copy=event.copy, process=event.process, event="ready", reason="a new replica"
+        )
+        if not one.promoting:
+            self._include(one, event.copy)
+
+    def on_none(self, event: NoCopy) -> None:
+        """Note that a shard stays with fewer replicas than asked for."""
+        self._recruiting[event.shard] = 0
+        self._state.log("note", text=f"no new replica of shard {event.shard}: {event.reason}")
+
+    def on_processes_changed(self, event: ProcessesChanged) -> None:
+        """Try again to make the replicas that are missing."""
+        for one in self._state.shards:
+            self._fill(one)
+
+    def _include(self, one: ShardState, copy: str) -> None:
+        self._state.emit(Send(Role.copy(one.server), msg.Include(self._state.term, one.epoch, copy)))
+
+    def on_in_sync(self, message: msg.InSync) -> None:
+        """Count a replica among those that may be promoted."""
+        one = self._state.shards[message.shard]
+        if message.epoch != one.epoch or message.replica not in one.joining:
+            return
+        one.joining.remove(message.replica)
+        one.in_sync.append(message.replica)
+        self._log(one, message.replica, "in sync", f"has caught up at position {message.position}")
+        for copy in one.replaced:
+            self._exclude(one, copy)
+        one.replaced.clear()
+        self._note_protection()
+        self._hand_over(one)
+
+    def forget_orders(self) -> None:
+        """Note that whoever was to make new replicas is gone."""
+        self._recruiting.clear()
+
+    def repeat(self, one: ShardState) -> None:
+        """Say again which replicas the server waits for: who said so before may not have been heard."""
+        for copy in one.excluded:
+            self._exclude(one, copy)
+        for copy in one.joining:
+            self._include(one, copy)
+        self._redirect(one)
+        self._fill(one)
+
+    # --- promotion ---
+
+    def on_promoted(self, message: msg.Promoted) -> None:
+        """Let the shard go on under its new server."""
+        state = self._state
+        one = state.shards[message.shard]
+        if message.epoch != one.epoch or message.copy != one.server or not one.promoting:
+            return
+        one.promoting = False
+        last = self._commits.send_again(one, message.position)
+        one.resumes_after = max(last, message.position)
+        self._log_promotion(one, message, last)
+        if last > message.position:
+            self._lose_positions(one, message.position + 1, last, message.version)
+        else:
+            one.known.append((one.epoch, state.lane_of(one.shard).version))
+        # Where the others stand is not known to the new server: they are brought in sync anew.
+        one.joining, one.in_sync = [*one.in_sync, *one.joining], []
+        self._note_protection()
+        for replica in one.joining:
+            self._include(one, replica)
+        self._redirect(one)
+        self._fill(one)
+        self._ending.advance()
+
+    def _redirect(self, one: ShardState) -> None:
+        state = self._state
+        state.emit(Redirect(one.shard, one.epoch, one.server))
+        for member in state.roster.members():
+            state.emit(Send(Role.member(member.name), self.moved(one)))
+
+    def moved(self, one: ShardState) -> msg.Moved:
+        """Return what says where the shard's server is."""
+        return msg.Moved(self._state.term, one.shard, one.epoch, one.server)
+
+    def _log_promotion(self, one: ShardState, message: msg.Promoted, last: int) -> None:
+        state, protection = self._state, self._state.plan.protection
+        lost = max(0, last - message.position)
+        bound = protection.shard_bound if protection is not None else None
+        distance = one.way(message.position + 1, last) if lost else 0.0
+        state.log(
+            "promoted",
+            role="server",
+            shard=one.shard,
+            epoch=one.epoch,
+            copy=one.server,
+            process=one.server,
+            signal=one.reason,
+            detected_seconds=one.silence_s,
+            promoted_seconds=state.now - one.lost_at,
+            distance_lost=distance,
+            updates_lost=lost,
+            bound=bound,
+            unit=protection.unit if protection is not None else None,
+        )
+
+    def on_unreachable(self, message: msg.Unreachable) -> None:
+        """Give up a position on one shard, because a gradient of it is gone."""
+        state = self._state
+        one = state.shards[message.shard]
+        if message.epoch != one.epoch:
+            return
+        self._commits.give_up(one, message.position)
+        kept = self._commits.version_before(state.lane_of(one.shard), message.position)
+        self._lose_positions(one, message.position, message.position, kept)
+
+    def _lose_positions(self, one: ShardState, first: int, last: int, kept: int) -> None:
+        state = self._state
+        state.log("lost positions", shard=one.shard, epoch=one.epoch, first=first, last=last)
+        one.losses.append((one.epoch, kept))
+        for member in state.roster.members():
+            member.version = min(member.version, kept)
+        lane = state.lane_of(one.shard)
+        if state.traits.exact:
+            for gradient in self._admission.take_back(lane):
+                detail = f"computed on a version that was lost with the server of shard {one.shard}"
+                state.drop(lane, gradient, Reason(reasons.LOST_VERSION, detail))
+        state.changes |= {Change.COMMIT, Change.ROSTER}
+        if state.traits.interrupt:
+            self._commits.interrupt_busy()
+
+    def note_applied(self, message: msg.Applied) -> None:
+        """Note what a server says of a position that it shows."""
+        state = self._state
+        one = state.shards[message.shard]
+        if message.epoch != one.epoch:
+            return
+        one.note(message)
+        if one.resumes_after is not None and message.position > one.resumes_after:
+            one.resumes_after = None
+            state.log(
+                "resumed",
+                role="server",
+                shard=one.shard,
+                epoch=one.epoch,
+                first_commit_seconds=state.now - one.lost_at,
+            )
+
+    # --- small things ---
+
+    def _note_protection(self) -> None:
+        state = self._state
+        if state.plan.protection is None:
+            return
+        unprotected = tuple(one.shard for one in state.shards if not one.in_sync)
+        if unprotected != self._unprotected:
+            self._unprotected = unprotected
+            state.log("protection", shards=list(unprotected))
+
+    def _log(self, one: ShardState, copy: str, event: str, reason: str) -> None:
+        self._state.log("copy", shard=one.shard, copy=copy, process=copy, event=event, reason=reason)
+
+
+def _no_replica(one: ShardState, event: CopyLost) -> ClusterError:
+    return ClusterError(
+        f"the server of shard {one.shard} at {event.peer} is lost ({event.reason}) and has no replica in sync; "
+        "recover the run from its store, or start the job again on the remaining workers",
+        peer=event.peer,
+    )

@@ -1,0 +1,247 @@
+"""Taking over: the new coordinator learns what the lost one did in its last moments.
+
+It has handled the same events up to some point, and decides nothing before the server of every shard has acknowledged
+its term and said which commits it knows: from then on nobody obeys the coordinator before.  What that one had decided
+beyond that point is adopted as it is, whatever the policy would say; what it had decided and not delivered is sent
+again.  Workers repeat what they last said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from psplatform.core import messages as msg
+from psplatform.core.coordination.admission import Admission
+from psplatform.core.coordination.checkpoints import Checkpoints
+from psplatform.core.coordination.commits import Commits
+from psplatform.core.coordination.copies import Copies
+from psplatform.core.coordination.ending import Ending
+from psplatform.core.coordination.lanes import Lane
+from psplatform.core.coordination.state import State
+from psplatform.core.effects import Role, Send
+from psplatform.core.events import CopyLost, LeadLost
+from psplatform.core.policy import Gradient
+from psplatform.core.roster import Member
+
+_AT_ONCE = (msg.Standing, msg.Promoted, CopyLost)
+
+
+class Takeover:
+    """Brings a coordinator that has taken over up to date."""
+
+    def __init__(
+        self,
+        state: State,
+        admission: Admission,
+        commits: Commits,
+        copies: Copies,
+        ending: Ending,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self._state = state
+        self._admission = admission
+        self._commits = commits
+        self._copies = copies
+        self._ending = ending
+        self._checkpoints = checkpoints
+        self._awaited: set[int] = set()
+        self._deferred: list[Any] = []
+        self._known: list[dict[int, msg.Commit]] = []
+        self._engaged: dict[str, int] = {}
+        self._begun_at = 0.0
+        self._reason = LeadLost("")
+        self._unconfirmed = False
+
+    @property
+    def under_way(self) -> bool:
+        """Whether servers are still awaited: nothing may be decided."""
+        return bool(self._awaited)
+
+    @property
+    def awaited(self) -> list[int]:
+        """The shards whose server has not answered yet."""
+        return sorted(self._awaited)
+
+    def begin(self, term: int, reason: LeadLost) -> None:
+        """Ask everybody."""
+        state = self._state
+        state.term = term
+        self._begun_at, self._reason = state.now, reason
+        self._copies.forget_orders()
+        self._awaited = {one.shard for one in state.shards}
+        self._known = [{} for _ in state.lanes]
+        self._engaged.clear()
+        for one in state.shards:
+            lane = state.lane_of(one.shard)
+            if one.promoting:
+                state.emit(Send(Role.copy(one.server), msg.Promote(term, one.epoch, lane.position)))
+            for copy in one.copies:
+                state.emit(Send(Role.copy(copy), msg.Inquire(term, lane.position)))
+        for member in state.roster.members():
+            state.emit(Send(Role.member(member.name), msg.Inquire(term)))
+
+    def defers(self, event: Any) -> bool:
+        """Keep `event` until everything is known, unless it is part of getting there; return whether it was kept."""
+        if not self._awaited or isinstance(event, _AT_ONCE):
+            return False
+        self._deferred.append(event)
+        return True
+
+    def on_standing(self, message: msg.Standing) -> None:
+        """Note where a copy stands."""
+        one = self._state.shards[message.shard]
+        if message.term != self._state.term or message.copy != one.server or message.epoch != one.epoch:
+            return
+        lane = self._state.lane_of(message.shard)
+        if message.serving and message.shard in self._awaited:
+            one.visible = max(one.visible, message.position)
+            self._learn(lane, message.commits)
+            self._answered(message.shard)
+
+    def _learn(self, lane: Lane, commits: tuple[msg.Commit, ...]) -> None:
+        for commit in commits:
+            known = self._known[lane.block].setdefault(commit.position, commit)
+            if not known.contributions:
+                self._known[lane.block][commit.position] = commit
+
+    def on_promoted(self, message: msg.Promoted) -> None:
+        """Note that a promoted copy has acknowledged this term."""
+        one = self._state.shards[message.shard]
+        acknowledged = message.epoch == one.epoch and message.term == self._state.term
+        if acknowledged and not one.promoting and message.shard in self._awaited:
+            self._learn(self._state.lane_of(message.shard), message.commits)
+            self._answered(message.shard)
+
+    def _answered(self, shard: int) -> None:
+        self._awaited.discard(shard)
+        if not self._awaited and self._known:
+            self._complete()
+
+    def take_deferred(self) -> list[Any]:
+        """Return the events that were kept, once nothing is awaited any more."""
+        if self._awaited:
+            return []
+        deferred, self._deferred = self._deferred, []
+        return deferred
+
+    # --- once every server has answered ---
+
+    def _complete(self) -> None:
+        known, self._known = self._known, []
+        for lane in self._state.lanes:
+            self._adopt(lane, known[lane.block])
+        for one in self._state.shards:
+            if not one.promoting:
+                self._copies.repeat(one)
+                self._commits.repeat(one)
+        self._repeat_to_members()
+        self._ending.repeat()
+        self._checkpoints.on_taken_over()
+        self._log()
+        self._unconfirmed = True
+
+    def _log(self) -> None:
+        state = self._state
+        state.log(
+            "promoted",
+            role="coordinator",
+            shard=-1,
+            epoch=state.term,
+            copy="",
+            process="",
+            signal=self._reason.reason,
+            detected_seconds=self._reason.silence_s,
+            promoted_seconds=state.now - self._begun_at,
+            distance_lost=0.0,
+            updates_lost=0,
+            bound=None,
+            unit=None,
+        )
+
+    def note_applied(self) -> None:
+        """Note that a commit is visible somewhere: with the first one, the run goes on."""
+        if not self._unconfirmed:
+            return
+        self._unconfirmed = False
+        seconds = self._state.now - self._begun_at
+        self._state.log("resumed", role="coordinator", shard=-1, epoch=self._state.term, first_commit_seconds=seconds)
+
+    def _adopt(self, lane: Lane, known: dict[int, msg.Commit]) -> None:
+        # Servers apply commits in their order: behind one that nobody knows, none has been applied.
+        while (commit := known.get(lane.position + 1)) is not None:
+            gradients = tuple(self._gradient(lane, one) for one in commit.contributions)
+            self._commits.adopt(lane, commit, gradients)
+
+    def _gradient(self, lane: Lane, one: msg.Contribution) -> Gradient:
+        pooled = lane.pool.take(one.slot, one.sequence)
+        if pooled is not None:
+            return pooled
+        for event in self._announced():
+            if event.member == one.member and event.sequence == one.sequence:
+                return self._admission.take_as_decided(event, lane) or self._unheard(lane, one)
+        return self._unheard(lane, one)
+
+    def _announced(self) -> Iterator[msg.Announce]:
+        for event in self._deferred:
+            if isinstance(event, msg.Announce):
+                yield event
+            elif isinstance(event, msg.Engaged):
+                yield from event.announced
+
+    def _unheard(self, lane: Lane, one: msg.Contribution) -> Gradient:
+        # Its worker said so to the lost coordinator only, and has died since or not yet repeated it.
+        state = self._state
+        return Gradient(
+            member=one.member,
+            slot=one.slot,
+            sequence=one.sequence,
+            label=msg.Label((lane.version,) * state.plan.shards, tuple(each.epoch for each in state.shards)),
+            samples=state.plan.batch_size,
+            loss=lane.loss,
+            squared_norm=0.0,
+            compute_s=0.0,
+            arrived_at=state.now,
+            counter=lane.version,
+        )
+
+    def _repeat_to_members(self) -> None:
+        state = self._state
+        for member in state.roster.members():
+            to = Role.member(member.name)
+            for one in state.shards:
+                if one.epoch > 1 and not one.promoting:
+                    state.emit(Send(to, self._copies.moved(one)))
+            for sequence in sorted(member.interrupted):
+                state.emit(Send(to, msg.Abort(state.term, sequence)))
+            if member.busy:
+                ticket = state.deck.ticket(member.slot, member.sequence) if state.deck is not None else None
+                state.emit(Send(to, msg.Release(state.term, member.sequence, member.counter, ticket)))
+
+    def on_engaged(self, message: msg.Engaged) -> None:
+        """Note what a member was released for, which the lost coordinator may have been the only one to know."""
+        state = self._state
+        member = state.roster.get(message.member)
+        if member is None or message.term != state.term or message.member in self._engaged:
+            return
+        self._engaged[message.member] = message.sequence
+        for one in message.announced:
+            self._admission.on_announce(one)
+        if message.sequence > member.sequence:
+            state.roster.catch_up(member, message.sequence, message.version)
+        if state.deck is not None and message.ticket is not None and message.sequence == member.sequence:
+            state.deck.adopt(member.slot, message.sequence, message.ticket, busy=member.busy)
+        if member.busy and not state.per_block and member.counter > state.version:
+            self._revoke(member)
+
+    def _revoke(self, member: Member) -> None:
+        """Let a member give up what it was released for: a version that was decided, and that nobody knows any more."""
+        state = self._state
+        state.give_back(member.slot, member.sequence)
+        member.interrupted.add(member.sequence)
+        state.roster.rest(member)
+        # It may work on this version again, unless what it has computed on it counts already.
+        taken = state.lanes[0].pool.holds_any_of(member.slot)
+        member.version = state.version if taken else min(member.version, state.version - 1)
+        state.to_examine.append(member)
+        state.emit(Send(Role.member(member.name), msg.Abort(state.term, member.sequence)))

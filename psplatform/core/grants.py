@@ -1,0 +1,85 @@
+"""Leases that tune themselves: given to whoever beats, for as long as beats have been late lately.
+
+A lease that is too short takes a busy process for a lost one; one that is too long lets a stopped one hold the run up.
+What is right depends on the machines and their load, so it is measured: a lease lasts several times the longest recent
+pause between beats.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+_TIMES: Final = 5.0
+"""Longest recent pauses in a lease: pauses under changing load differ by less from one minute to the next."""
+
+_FIRST: Final = 3.0
+"""Shortest leases in one of the first: just started, processes are busier than later."""
+
+_REMEMBERED: Final = 256
+"""Pauses that count, of all holders together."""
+
+
+@dataclass
+class Grants:
+    """The leases that one side has given.
+
+    Parameters
+    ----------
+    shortest_s, longest_s
+        Limits of a lease.
+    """
+
+    shortest_s: float
+    longest_s: float
+    _heard_at: dict[str, float] = field(default_factory=dict)
+    _until: dict[str, float] = field(default_factory=dict)
+    _pauses: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    _beats: int = 0
+    _succeeds: bool = False
+
+    @property
+    def first_s(self) -> float:
+        """Seconds of the leases that are given while nothing is known of how late beats are."""
+        return min(self.longest_s, _FIRST * self.shortest_s)
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds of the next lease."""
+        if self._beats < 2 * max(1, len(self._heard_at)):
+            return self.first_s
+        return min(self.longest_s, max(self.shortest_s, _TIMES * max(self._pauses, default=0.0)))
+
+    def succeed(self) -> None:
+        """Take the place of another that has given leases nobody here knows of: whoever is new may hold the longest."""
+        self._succeeds = True
+
+    def watch(self, name: str, now: float) -> None:
+        """Expect beats of `name` from now on."""
+        self._heard_at.setdefault(name, now)
+        self._until.setdefault(name, now + (self.longest_s if self._succeeds else self.first_s))
+
+    def forget(self, name: str) -> None:
+        """Expect nothing of `name` any more."""
+        self._heard_at.pop(name, None)
+        self._until.pop(name, None)
+
+    def renew(self, name: str, now: float) -> float | None:
+        """Note a beat of `name`; return the seconds it is given, or ``None`` if nothing is expected of it."""
+        if name not in self._heard_at:
+            return None
+        self._pauses.append(now - self._heard_at[name])
+        self._beats += 1
+        self._heard_at[name] = now
+        seconds = self.duration_s
+        # Never shorter than what it was given before: it may act until then.
+        self._until[name] = max(self._until[name], now + seconds)
+        return seconds
+
+    def expire(self, now: float) -> list[tuple[str, float]]:
+        """Take out and return whose lease is over, with the seconds of silence."""
+        over = [(name, now - self._heard_at[name]) for name, until in self._until.items() if until <= now]
+        for name, _ in over:
+            self.forget(name)
+        return over

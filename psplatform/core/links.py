@@ -1,0 +1,160 @@
+"""What a server knows of its replicas: how far each may be behind, and what is on its way to it.
+
+A link is *joining* until its replica has caught up, then *in sync*: from then on no version becomes visible from which
+the replica is further away than its account allows.  Transfers to a replica go one after the other, so that it always
+stands at an exact position of the server's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Account(Protocol):
+    """What one replica lacks of its server's newest state, staged or visible, and how much it may lack."""
+
+    @property
+    def distance(self) -> float:
+        """The Euclidean distance of the parameters, or more; 0 exactly where nothing is lacking."""
+
+    @property
+    def updates(self) -> int:
+        """Number of updates that are lacking."""
+
+    @property
+    def within(self) -> bool:
+        """Whether the newest state may be visible."""
+
+    @property
+    def due(self) -> bool:
+        """Whether a transfer should begin, so that the bound need not hold the next steps back."""
+
+    def add(self, position: int, step: float) -> None:
+        """Note that `position` is staged, which moves the parameters by `step`, a Euclidean norm."""
+
+    def settle(self, position: int) -> None:
+        """Note that the replica stands at `position`."""
+
+
+MakeAccount = Callable[[], Account]
+
+
+def no_account() -> Account:
+    """Raise: where nobody accounts for what replicas lack, there can be none."""
+    raise RuntimeError("there are replicas, but nothing was given that accounts for what they lack")
+
+
+@dataclass(slots=True)
+class Link:
+    """One replica as its server sees it.
+
+    Attributes
+    ----------
+    in_sync
+        Whether the account's bound is kept.
+    position
+        Where the replica stands; -1 while that is not known.
+    flying
+        Number of the transfer under way, or 0.
+    """
+
+    replica: str
+    account: Account
+    in_sync: bool = False
+    position: int = -1
+    flying: int = 0
+
+
+@dataclass
+class Links:
+    """The replicas of one server, in the order in which they were included."""
+
+    make_account: MakeAccount
+    _links: dict[str, Link] = field(default_factory=dict)
+
+    @property
+    def in_sync(self) -> tuple[str, ...]:
+        """The replicas in sync."""
+        return tuple(link.replica for link in self._links.values() if link.in_sync)
+
+    def get(self, replica: str) -> Link | None:
+        """Return the link to that replica."""
+        return self._links.get(replica)
+
+    def begin(self, replica: str, position: int) -> None:
+        """Include a replica that is known to stand where the server does."""
+        self._links[replica] = Link(replica, self.make_account(), in_sync=True, position=position)
+
+    def include(self, replica: str) -> None:
+        """Include a replica that must be brought in sync; one that is included already stays as it is."""
+        if replica not in self._links:
+            self._links[replica] = Link(replica, self.make_account())
+
+    def exclude(self, replica: str) -> None:
+        """Wait for a replica no longer."""
+        self._links.pop(replica, None)
+
+    def add(self, position: int, step: float) -> None:
+        """Note a staged step in every account."""
+        for link in self._links.values():
+            link.account.add(position, step)
+
+    @property
+    def within(self) -> bool:
+        """Whether every replica in sync is near enough to the newest state for it to be visible."""
+        return not self._links or all(link.account.within for link in self._links.values() if link.in_sync)
+
+    @property
+    def distance(self) -> float:
+        """The largest distance of a replica in sync from the newest state, or more."""
+        if not self._links:
+            return 0.0
+        return max((link.account.distance for link in self._links.values() if link.in_sync), default=0.0)
+
+    @property
+    def lag(self) -> int:
+        """The most updates that a replica in sync lacks of the newest state."""
+        if not self._links:
+            return 0
+        return max((link.account.updates for link in self._links.values() if link.in_sync), default=0)
+
+    @property
+    def flying(self) -> bool:
+        """Whether a transfer is under way."""
+        return any(link.flying for link in self._links.values())
+
+    def wanting(self, position: int) -> Link | None:
+        """Return a replica that should get the newest state, which is at `position`, now."""
+        for link in self._links.values():
+            needs = not link.in_sync or link.account.due or not link.account.within
+            if needs and not link.flying and link.position < position:
+                return link
+        return None
+
+    def archiving(self) -> Link | None:
+        """Return a replica in sync that can take a transfer now, to write a checkpoint's part."""
+        return next((link for link in self._links.values() if link.in_sync and not link.flying), None)
+
+    def level_with(self, position: int) -> Link | None:
+        """Return a replica in sync that lacks nothing of the state at `position`."""
+        return next((link for link in self._links.values() if link.in_sync and link.position == position), None)
+
+    def arrived(self, replica: str, number: int, position: int) -> Link | None:
+        """Note that a replica has what a transfer carried; return its link if that has brought it in sync.
+
+        A negative position says that it could not be read.
+        """
+        link = self._links.get(replica)
+        if link is None or number != link.flying:
+            return None
+        link.flying = 0
+        if position < 0:  # it could not be read, and must be sent again
+            return None
+        link.position = position
+        link.account.settle(position)
+        if link.in_sync or not link.account.within:
+            return None
+        link.in_sync = True
+        return link

@@ -1,0 +1,135 @@
+"""What gradient workers and the coordinator say to each other; see `psplatform.core.messages`, which has them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The versions a gradient was computed on.
+
+    Attributes
+    ----------
+    versions, epochs
+        One entry per shard: the version pulled from it and the epoch of the server that answered.
+    """
+
+    versions: tuple[int, ...]
+    epochs: tuple[int, ...]
+
+    @property
+    def version(self) -> int:
+        """The oldest version among the shards: what staleness is counted from."""
+        return min(self.versions)
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """One batch of one pass over the data, dealt by the coordinator under epoch sampling."""
+
+    epoch: int
+    number: int
+
+
+# --- worker and coordinator ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A process offers itself as a gradient worker under a name of its own that is never used again."""
+
+    member: str
+    process: str
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The joiner's slot, and the incarnation number of the process in that slot."""
+
+    term: int
+    slot: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Compute gradient `sequence` of your slot on `version` or newer."""
+
+    term: int
+    sequence: int
+    version: int
+    ticket: Ticket | None
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Interrupt gradient `sequence`: the model has moved on."""
+
+    term: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The run ends: leave.  `reason` says why."""
+
+    term: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """A gradient is ready and every shard can reach it; where a policy decides block by block, those in `shards` can.
+
+    Attributes
+    ----------
+    squared_norm
+        Squared Euclidean norm of the whole gradient; not finite where the gradient is not.
+    loss
+        Mean loss over the batch.
+    compute_s, pull_s, push_s, wait_s
+        Seconds spent computing, fetching parameters, sending, and waiting for the release before that.
+    shards
+        The shards that can reach it now, where a policy decides block by block; else empty.
+    """
+
+    member: str
+    sequence: int
+    label: Label
+    samples: int
+    loss: float
+    squared_norm: float
+    compute_s: float
+    pull_s: float
+    push_s: float
+    wait_s: float
+    shards: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """The computation of `sequence` really stopped, `latency_s` seconds after the abort reached the worker."""
+
+    member: str
+    sequence: int
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The user's code raised on this worker."""
+
+    member: str
+    sequence: int
+    kind: str
+    text: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The member goes away in good order."""
+
+    member: str
+    reason: str

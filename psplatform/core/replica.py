@@ -1,0 +1,135 @@
+"""The control half of a shard's replica: takes what its server sends, and is ready to become the server.
+
+A replica stands at an exact position of its server's order, always (S3).  One transfer is loaded at a time; a promotion
+that comes meanwhile waits until it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from psplatform.core import messages as msg
+from psplatform.core.effects import COORDINATOR, Archive, Effect, Load, Role, Send
+from psplatform.core.events import Archived, ArchiveFailed, Loaded, Replaced
+from psplatform.core.shown import REMEMBERED
+
+
+@dataclass
+class Replica:
+    """One shard's replica.
+
+    Parameters
+    ----------
+    shard, name
+        Index of the shard, and the name of this copy.
+    epoch
+        Highest epoch of a server heard so far.
+    term
+        Highest term of a coordinator heard so far.
+    position, version
+        Where the state stands.
+
+    Attributes
+    ----------
+    promotion
+        The order to become the server that waits until a transfer is loaded.
+    past
+        By position, the last commits that the state contains: the copy that is promoted may be the last to know them.
+    """
+
+    shard: int
+    name: str
+    epoch: int = 1
+    term: int = 0
+    position: int = 0
+    version: int = 0
+    applied: dict[int, int] = field(default_factory=dict)
+    promotion: msg.Promote | None = None
+    past: dict[int, msg.Past] = field(default_factory=dict)
+    _loading: msg.Transfer | None = None
+    _number: int = 0
+
+    def handle(self, event: Any, now: float) -> list[Effect]:
+        """Return what to do about `event`; what is said to a server is for none here, and changes nothing."""
+        handler = _HANDLERS.get(type(event))
+        return handler(self, event) if handler is not None else []
+
+    @property
+    def loading(self) -> bool:
+        """Whether a transfer is being loaded."""
+        return self._loading is not None
+
+    def _on_transfer(self, transfer: msg.Transfer) -> list[Effect]:
+        server = Role.copy(transfer.server)
+        if transfer.epoch < self.epoch or self.promotion is not None:
+            return [Send(server, msg.Outdated(self.shard, self.epoch))]
+        if transfer.epoch > self.epoch:
+            self.epoch, self._number = transfer.epoch, 0
+        if self._loading is not None:
+            return []
+        if transfer.number <= self._number:
+            return [self._acknowledge(transfer, self.position)] if transfer.number == self._number else []
+        self._loading, self._number = transfer, transfer.number
+        return [Load(transfer)]
+
+    def _on_loaded(self, event: Loaded) -> list[Effect]:
+        transfer = self._loading
+        if transfer is None or event.number != transfer.number:
+            return []
+        self._loading = None
+        if not event.whole:
+            return [self._acknowledge(transfer, -1)]
+        self.position, self.version = transfer.position, transfer.version
+        self.applied = dict(transfer.applied)
+        self._remember(transfer)
+        archive: list[Effect] = []
+        if transfer.cut:
+            archive = [Archive(transfer.cut, self.position, self.version, transfer.applied)]
+        return [*archive, self._acknowledge(transfer, self.position)]
+
+    def _remember(self, transfer: msg.Transfer) -> None:
+        for one in transfer.past:
+            self.past[one.commit.position] = one
+        for position in [one for one in self.past if one <= self.position - REMEMBERED]:
+            del self.past[position]
+
+    def _acknowledge(self, transfer: msg.Transfer, position: int) -> Send:
+        done = msg.Replicated(self.shard, self.name, transfer.epoch, transfer.number, position)
+        return Send(Role.copy(transfer.server), done)
+
+    def _on_promote(self, message: msg.Promote) -> list[Effect]:
+        if message.term < self.term or message.epoch <= self.epoch:
+            return [Send(COORDINATOR, msg.Refused(self.shard, self.epoch, self.term))]
+        self.term = message.term
+        self.promotion = message
+        return []
+
+    def _on_inquire(self, message: msg.Inquire) -> list[Effect]:
+        if message.term < self.term:
+            return [Send(COORDINATOR, msg.Refused(self.shard, self.epoch, self.term))]
+        self.term = message.term
+        standing = msg.Standing(self.shard, self.name, self.term, self.epoch, False, self.position, ())
+        return [Send(COORDINATOR, standing)]
+
+    def _on_replaced(self, event: Replaced) -> list[Effect]:
+        self.epoch = max(self.epoch, event.epoch)
+        return []
+
+    def _on_archived(self, event: Archived) -> list[Effect]:
+        return [Send(COORDINATOR, msg.Written(self.shard, event.number, event.position, event.part))]
+
+    def _on_archive_failed(self, event: ArchiveFailed) -> list[Effect]:
+        return [Send(COORDINATOR, msg.NotWritten(self.shard, event.number, event.text))]
+
+
+_HANDLERS: dict[type, Callable[[Replica, Any], list[Effect]]] = {
+    msg.Transfer: Replica._on_transfer,
+    Loaded: Replica._on_loaded,
+    msg.Promote: Replica._on_promote,
+    msg.Inquire: Replica._on_inquire,
+    Replaced: Replica._on_replaced,
+    Archived: Replica._on_archived,
+    ArchiveFailed: Replica._on_archive_failed,
+}

@@ -1,0 +1,126 @@
+"""A job as plain values, so that a run can be recovered from its store by a program that knows nothing else of it.
+
+What has no plain form (a model, a loss, data, a task, a policy or schedule of one's own) is named in ``callables`` and
+must be given again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Final
+
+from psplatform.core.parameters import parameters_of
+from psplatform.core.policy import Policy
+from psplatform.errors import ConfigurationError
+from psplatform.jobs.optimizers import OPTIMIZERS
+from psplatform.jobs.schedules import schedule_to_plain
+
+if TYPE_CHECKING:
+    from psplatform.jobs.job import Job
+
+CALLABLES: Final = "callables"
+ASKED: Final = "replication_asked"
+
+
+def plain_fields(job: Job, policy: str | None) -> dict[str, Any]:
+    """Return the fields of `job` that are plain, ``callables`` and ``replication_asked``; all of it is JSON.
+
+    Parameters
+    ----------
+    policy
+        Name under which the job's policy is registered, where the job holds a `Policy` and not a name.
+    """
+    plain: dict[str, Any] = {}
+    given_again: list[str] = []
+    for name, value in _fields(job, policy).items():
+        try:
+            plain[name] = _FORMS.get(name, _plain)(value)
+        except _NotPlainError:
+            given_again.append(name)
+    return {**plain, ASKED: job.replication_asked, CALLABLES: given_again}
+
+
+def job_fields(plain: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the job that `plain` describes, completed and overridden by what is `given`.
+
+    Raises
+    ------
+    ConfigurationError
+        If something that has no plain form is missing.
+    """
+    fields = dict(plain)
+    fields.pop(ASKED, None)
+    missing = [name for name in fields.pop(CALLABLES, ()) if name not in given]
+    if missing:
+        named = ", ".join(missing)
+        message = f"the job's {named} cannot be read from its description; give {named} again"
+        raise ConfigurationError(message, field=missing[0])
+    if "policy" in given:
+        fields.pop("policy_options", None)  # they are parameters of the policy that the description names
+    return {**fields, **given}
+
+
+class _NotPlainError(Exception):
+    """A value that JSON cannot hold."""
+
+
+def _fields(job: Job, policy: str | None) -> dict[str, Any]:
+    fields = {name: getattr(job, name) for name in type(job).model_fields}
+    if isinstance(job.policy, Policy) and policy is not None:
+        values = {one.name: getattr(job.policy, one.name) for one in parameters_of(type(job.policy))}
+        fields |= {"policy": policy, "policy_options": values}
+    return fields
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        # JSON has no infinity, but options may be texts.
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if hasattr(value, "__fspath__"):
+        return str(value.__fspath__())
+    raise _NotPlainError
+
+
+def _supervised(value: Any) -> None:
+    # Also where it happens to be plain, a list of numbers for example, it is not part of a description.
+    if value is not None:
+        raise _NotPlainError
+
+
+def _optimizer(value: Any) -> Any:
+    if OPTIMIZERS.get(value.name) is not type(value):
+        raise _NotPlainError
+    return value.to_plain()
+
+
+def _optional(value: Any) -> Any:
+    return None if value is None else _required(value.to_plain())
+
+
+def _required(plain: dict[str, Any] | None) -> dict[str, Any]:
+    if plain is None:
+        raise _NotPlainError
+    return plain
+
+
+_FORMS: Final[dict[str, Callable[[Any], Any]]] = {
+    **dict.fromkeys(("model", "loss", "data", "test", "task"), _supervised),
+    "optimizer": _optimizer,
+    "schedule": lambda schedule: _required(schedule_to_plain(schedule)),
+    "stop": asdict,
+    "stragglers": _optional,
+    "slow_servers": _optional,
+    "replication": _optional,
+    "checkpoints": _optional,
+}

@@ -1,0 +1,68 @@
+"""Ending and stopping the processes of an in-memory run, and who hears of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psplatform.core.events import CopyLost, LeadLost, MemberLost, StandbyLost
+
+if TYPE_CHECKING:
+    from psplatform.memory.driver import MemoryRun
+
+
+class Losses:
+    """Kills and stops processes of `run`, and lets those who watch them hear of it."""
+
+    def __init__(self, run: MemoryRun) -> None:
+        self._run = run
+
+    def kill(self, process: str) -> None:
+        """Kill the process: every role in it is gone.  One that nobody lives in yet is none."""
+        run = self._run
+        process = run.processes.of(process)
+        if process in run.processes.dead or process not in map(run.processes.of, self._roles()):
+            return
+        run.processes.kill(process)
+        for name, worker in run.workers.items():
+            if run.processes.of(name) == process:
+                worker.kill()
+        run.agenda.enter(run.supervision.notice_s, self._notice, process)
+
+    def _roles(self) -> list[str]:
+        run = self._run
+        standby = [run.standby.name] if run.standby is not None else []
+        return [*run.workers, *run.copies, *(one.name for one in run.leads), *standby]
+
+    def _notice(self, process: str) -> None:
+        """Let those who watch hear that a process has ended."""
+        run = self._run
+        silence_s, reason = run.supervision.notice_s, "closed connection"
+        lead, standby = run.leads[-1], run.standby
+        if standby is not None and run.processes.of(lead.name) == process:
+            run.processes.do(standby.name, standby.feed, LeadLost(reason, silence_s))
+        if standby is not None and run.processes.of(standby.name) == process:
+            run.tell_lead(StandbyLost(standby.standby.number, reason))
+        for name in list(run.copies):
+            if run.processes.of(name) == process:
+                run.tell_lead(CopyLost(name, f"memory://{name}", reason, silence_s))
+        for name in run.workers:
+            if run.processes.of(name) == process:
+                run.tell_lead(MemberLost(name, "killed"))
+
+    def notice_again(self) -> None:
+        """Let a coordinator that has taken over hear of every process that has ended: it reaches none of them."""
+        for process in sorted(self._run.processes.dead):
+            self._notice(process)
+
+    def pause(self, process: str, seconds: float) -> None:
+        """Stop the process for so long; a worker that is silent for too long counts as lost."""
+        run = self._run
+        process = run.processes.of(process)
+        run.processes.stop(process, seconds)
+        for name in run.workers:
+            if run.processes.of(name) == process:
+                run.agenda.enter(run.supervision.worker_lease_s, self._miss_worker, name)
+
+    def _miss_worker(self, name: str) -> None:
+        if self._run.processes.is_stopped(name):
+            self._run.tell_lead(MemberLost(name, "silent"))

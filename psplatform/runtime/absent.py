@@ -1,0 +1,36 @@
+"""Processes in which the run has lost somebody: nobody is hired there before one of them is heard again.
+
+A stopped process is still on the scheduler's list, one that was killed for a while, and one that ends in good order
+takes calls to its last moment.  An actor that is made there keeps the run waiting.
+"""
+
+from __future__ import annotations
+
+
+class Absent:
+    """Who was lost, and where."""
+
+    def __init__(self) -> None:
+        self._lost: dict[str, str] = {}
+        self._leaving: set[str] = set()
+
+    @property
+    def addresses(self) -> set[str]:
+        """Where nobody is hired."""
+        return self._leaving | set(self._lost.values())
+
+    def lose(self, name: str, address: str) -> None:
+        """Note that an actor at that address does not answer."""
+        self._lost[name] = address
+
+    def leave(self, address: str) -> None:
+        """Note that the process at that address ends: its actors may still be heard."""
+        self._leaving.add(address)
+
+    def heard(self, name: str) -> bool:
+        """Note that a lost actor is heard again; return whether its process can be hired from now on."""
+        address = self._lost.get(name)
+        if address is None or address in self._leaving:
+            return False
+        self._lost = {other: place for other, place in self._lost.items() if place != address}
+        return True

@@ -1,0 +1,70 @@
+"""A copy's part of checkpoints: its state copied between two steps, and written while training goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from psplatform.core.effects import Archive
+from psplatform.core.events import Archived, ArchiveFailed
+from psplatform.errors import StoreError
+from psplatform.replication.arrays import Contents
+from psplatform.replication.parts import CheckpointWriter
+from psplatform.runtime.background import Background
+from psplatform.tensors.layout import Layout
+from psplatform.tensors.shard import Shard
+from psplatform.tensors.vectors import carve, size_bytes_of
+
+
+class Archiver:
+    """Writes a copy's parts, one after the other.
+
+    Parameters
+    ----------
+    store
+        Where they go.
+    """
+
+    def __init__(self, store: str, layout: Layout, shard: Shard, background: Background) -> None:
+        self._store = store
+        self._layout = layout
+        self._shard = shard
+        self._kept: dict[str, Tensor] = {}
+        self._commits = 0
+        self._background = background
+
+    def copy(self, effect: Archive) -> None:
+        """Copy the newest state.  For the thread that computes."""
+        # At most one is under way at a time, so the memory is used again: fresh memory costs several times the copying.
+        state = self._shard.state()
+        if not self._kept:
+            sizes = self._shard.state_sizes()
+            self._kept = carve(torch.empty(size_bytes_of(sizes), dtype=torch.uint8), sizes)
+        for key, vector in state.items():
+            self._kept[key].copy_(vector)
+        self._commits = self._shard.commits
+
+    def write(self, effect: Archive, feed: Callable[[Any], None]) -> None:
+        """Write what was copied; `feed` gets what came of it."""
+        self._background.do(self._write(effect, self._commits, feed))
+
+    async def _write(self, effect: Archive, commits: int, feed: Callable[[Any], None]) -> None:
+        writer = CheckpointWriter(self._store, effect.number, Contents(self._layout, tuple(self._shard.slot_names)))
+        plain = {"applied": [list(pair) for pair in effect.applied], "commits": commits}
+        try:
+            part = await asyncio.to_thread(
+                writer.write_shard,
+                self._shard.index,
+                self._kept,
+                position=effect.position,
+                version=effect.version,
+                plain=plain,
+            )
+        except StoreError as error:
+            feed(ArchiveFailed(effect.number, str(error)))
+        else:
+            feed(Archived(effect.number, effect.position, part.to_plain()))

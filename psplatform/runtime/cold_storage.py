@@ -1,0 +1,92 @@
+"""Replicas in the store: transfers are written there, and a copy that is needed after all is made from them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from psplatform.core.effects import Transmit
+from psplatform.core.messages import Replicated
+from psplatform.core.replica import Replica
+from psplatform.errors import StoreError
+from psplatform.replication.cold import ColdCopy, ColdState
+from psplatform.runtime.background import Background
+from psplatform.runtime.calls import Connect, Peer
+from psplatform.runtime.outbox import Outbox
+from psplatform.runtime.segments import SegmentName
+from psplatform.tensors.shard import Shard
+
+_PAUSE_S: Final = 0.5
+
+
+class StoreCarrier:
+    """A server's side of cold replicas, in place of `psplatform.runtime.transfers.Carrier`: each transfer is a state.
+
+    It is acknowledged when it would outlast the loss of everything that is running.
+    """
+
+    def __init__(self, run: str, name: str, shard: Shard, background: Background, store: str) -> None:
+        self._name = name
+        self._shard = shard
+        self._background = background
+        self._store = ColdCopy(store, shard.index)
+        self._outbox = Outbox(run, name, shard.state_sizes(), shared=False)
+        self._commits = 0
+        self._writing = asyncio.Lock()
+
+    def know(self, replica: str, peer: Peer) -> None:
+        """Nobody has to be known: the store is the same for all."""
+
+    def prepare(self, replica: str) -> None:
+        """Everything is prepared."""
+
+    def capture(self, effect: Transmit) -> int:
+        """Capture the state that is to be written; return its size in bytes.  For the thread that computes."""
+        self._commits = self._shard.commits
+        return self._outbox.capture(self._shard.state())
+
+    def send(
+        self, connect: Connect, effect: Transmit, slabs: Mapping[str, SegmentName], feed: Callable[[Any], None]
+    ) -> None:
+        """Write what was captured, until that succeeds."""
+        self._background.do(self._write(effect, self._commits, feed))
+
+    async def _write(self, effect: Transmit, commits: int, feed: Callable[[Any], None]) -> None:
+        transfer = effect.transfer
+        names = list(self._shard.state_sizes())
+        vectors = dict(zip(names, self._outbox.arrays(names), strict=True))
+        place = transfer.epoch, transfer.position, transfer.version
+        state = ColdState(*place, dict(transfer.applied), commits, vectors)
+        async with self._writing:
+            while True:
+                try:
+                    await asyncio.to_thread(self._store.write, state)
+                except StoreError:
+                    await asyncio.sleep(_PAUSE_S)  # a full disk may have room again; until then the bound holds
+                else:
+                    break
+        feed(Replicated(transfer.shard, effect.replica, transfer.epoch, transfer.number, transfer.position))
+
+    def close(self) -> None:
+        """Write nothing more."""
+
+
+def awaken(store: str, part: Replica, shard: Shard) -> None:
+    """Bring a new copy into the state that the store keeps of its shard, where it keeps one.
+
+    Raises
+    ------
+    StoreError
+        If what is kept is damaged.
+    """
+    state = ColdCopy(store, shard.index).read()
+    if state is None:
+        return  # nothing was ever transferred: the state in which the run began is what the server was held to
+    vectors = {name: torch.from_numpy(np.asarray(vector)) for name, vector in state.vectors.items()}
+    shard.restore(vectors, version=state.version, commits=state.commits)
+    part.position, part.version = state.position, state.version
+    part.applied, part.epoch = dict(state.applied), state.epoch

@@ -1,0 +1,478 @@
+"""One copy of a shard as a Dask actor: the protocol on the event loop, arithmetic in a thread of its own.
+
+A replica has everything that a server has, the segment its content will be published in included, so that becoming the
+server takes no more than a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any, Final
+
+import torch
+from distributed import get_worker
+from numpy.typing import NDArray
+
+from psplatform.core.effects import Archive, Effect, Gather, Load, Publish, Send, Serve, Skip, Stage, Transmit
+from psplatform.core.events import Captured, GatherDone, GatherFailed, Loaded, PullWithdrawn, StageDone, Tick
+from psplatform.core.leases import entitlement
+from psplatform.core.messages import UPDATE, Pull, Pulled, Retiring, Transfer
+from psplatform.core.replica import Replica
+from psplatform.core.server import Server
+from psplatform.core.shard_copy import ShardCopy
+from psplatform.core.wire import decode, encode
+from psplatform.replication.accounts import account_factory
+from psplatform.runtime.archiving import Archiver
+from psplatform.runtime.background import Background
+from psplatform.runtime.calls import Peer, PeerLost, call
+from psplatform.runtime.cold_storage import StoreCarrier, awaken
+from psplatform.runtime.content import Content, private_copy
+from psplatform.runtime.exposure import Exposures
+from psplatform.runtime.lines import Line
+from psplatform.runtime.program import Program
+from psplatform.runtime.retirement import before_the_end, not_before_the_end
+from psplatform.runtime.segments import SegmentName, sweep
+from psplatform.runtime.transfers import Carrier, Parcel, Receiver
+from psplatform.tensors.shard import Shard
+from psplatform.tensors.vectors import allocate, fill, shard_vectors
+
+POLL_S: Final = 5.0
+"""How long a pull or a push waits before it is answered "not yet"; well below any deadline of a call."""
+
+EVALUATOR: Final = "evaluator"
+"""What the names of evaluators begin with."""
+
+BEAT_S: Final = 0.25
+"""Between the beats of who holds a lease: a small part of the shortest one."""
+
+RETIREMENT_S: Final = 3.0
+"""How long a process that ends in good order waits until its copies are not needed any more; Dask allows four."""
+
+_REPORT_S: Final = 10.0
+
+_Work = Gather | Stage | Load | Transmit | Archive
+_Done = GatherDone | GatherFailed | StageDone | Loaded | Captured | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a pull.
+
+    Attributes
+    ----------
+    pulled
+        The protocol's answer, encoded, or ``None`` for "not yet".
+    copy
+        Which copy of the server's segment holds the version.
+    arrays
+        The content itself, by region in the order of the layout, where it was asked for.
+    """
+
+    pulled: bytes | None
+    copy: int = 0
+    arrays: tuple[NDArray[Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a copy begins as.
+
+    Attributes
+    ----------
+    serving
+        Whether it is the server of its shard at once.
+    replicas
+        The replicas that the server has from the beginning.
+    fresh
+        Whether it begins with the run; else a server must bring it in sync.
+    cold
+        Whether it begins with what the store keeps of its shard.
+    """
+
+    serving: bool
+    replicas: tuple[Peer, ...] = ()
+    names: tuple[str, ...] = ()
+    fresh: bool = True
+    cold: bool = False
+
+
+class CopyHost:
+    """Hosts `psplatform.core.shard_copy.ShardCopy` and the shard's arithmetic.
+
+    All methods are coroutines, so that Dask runs them on the event loop of the worker, never one behind the other.
+    """
+
+    def __init__(self, run: str, name: str, shard: int, coordinator: Peer, beginning: Beginning) -> None:
+        self._run, self._name, self._index = run, name, shard
+        self._coordinator, self._term = coordinator, 0
+        self._beginning = beginning
+        self._arithmetic = ThreadPoolExecutor(1, thread_name_prefix=f"psplatform-{name}")
+        self._waiting: dict[tuple[str, int], asyncio.Future[Pulled]] = {}
+        self._requests = count()
+        self._copied: tuple[int, tuple[NDArray[Any], ...]] = (-1, ())
+        self._front = 0
+        self._failed = False
+        self._built = asyncio.Event()
+        self._moved = asyncio.Event()
+        self._retired = asyncio.Event()
+        self._closed = self._retiring = False
+        self._background = Background(self._report)
+
+    async def open(self, program: Program) -> None:
+        """Build the shard at its initial state; must be called once, before anything else."""
+        self._program = program
+        self._worker = get_worker()
+        self._connect = self._worker.rpc
+        self._loop = asyncio.get_running_loop()
+        make_account = account_factory(program.replication, program.plan.shards)
+        self._control = ShardCopy(self._part(), make_account, archives_itself=program.cold)
+        await self._loop.run_in_executor(self._arithmetic, self._build)
+        self._line = Line(
+            self._connect,
+            self._coordinator,
+            self._name,
+            patience_s=program.server_lease_s,
+            on_lost=lambda reason: self._close(),
+            on_refused=self._close,
+            beat_s=program.server_lease_s / 4,
+        )
+        self._background.keep(self._tick)
+        await before_the_end(self._worker, f"{self._run}-{self._name}", self._retire)
+        self._built.set()
+
+    def _part(self) -> Server | Replica:
+        program, beginning = self._program, self._beginning
+        position, version = program.resume_at(self._index) if beginning.fresh else (0, 0)
+        if not beginning.serving:
+            epoch = 1 if beginning.fresh else 0
+            return Replica(self._index, self._name, epoch, position=position, version=version)
+        make_account = account_factory(program.replication, program.plan.shards)
+        server = Server(
+            self._index, 1, 0, position, version, self._name, make_account=make_account, replicas=beginning.names
+        )
+        server.archives_itself = program.cold
+        if program.plan.protection is not None:
+            server.entitled_until = entitlement(self._loop.time(), program.grants().first_s)
+        return server
+
+    def _build(self) -> None:
+        workspace, layout = self._program.open(torch.device("cpu"))
+        sweep()
+        whole = allocate(layout)
+        fill(layout, whole, workspace.initial())
+        self.content = Content.create(layout, self._index, self._run, self._control.part.epoch)
+        pieces = shard_vectors(layout, self._index, whole)
+        storage = dict(self.content.copies[0]), dict(self.content.copies[1])
+        self._shard = Shard(layout, self._index, self._program.optimizer, pieces, storage)
+        self._shard.touch()  # a replica must not begin with that when it becomes the server
+        if self._beginning.fresh:
+            self._program.restore(self._shard)
+        if self._beginning.cold and isinstance(self._control.part, Replica):
+            awaken(self._program.store, self._control.part, self._shard)
+        self._front = 0 if self._shard.front[next(iter(storage[0]))] is storage[0][next(iter(storage[0]))] else 1
+        self.content.show(self._front, self._shard.version)
+        self._exposures = Exposures(layout, self._index)
+        shared = self._program.transport != "comms"
+        self._carrier: Carrier | StoreCarrier = Carrier(
+            self._run, self._name, self._shard, self._background, shared=shared
+        )
+        if self._program.cold:
+            self._carrier = StoreCarrier(self._run, self._name, self._shard, self._background, self._program.store)
+        self._receiver = Receiver(self._shard)
+        self._archiver = Archiver(self._program.store, layout, self._shard, self._background)
+        for name in self._beginning.names:
+            self._carrier.prepare(name)
+
+    # --- what peers call ---
+
+    async def deliver(self, sender: str, data: bytes) -> bool:
+        """Take messages of the coordinator."""
+        for message in decode(data):
+            if isinstance(message, dict):
+                self._take_note(message)
+            else:
+                self._feed(message)
+        return True
+
+    def _take_note(self, message: dict[str, Any]) -> None:
+        peer = Peer(message["address"], message["key"])
+        if "peer" in message:
+            self._carrier.know(message["peer"], peer)
+        elif message["lead"] > self._term:
+            self._term = message["lead"]
+            self._line.retarget(peer)
+            if self._retiring:
+                self._background.do(self._say_retiring())
+
+    async def alive(self, wait_s: float) -> bool:
+        """Answer after so long: whoever waits learns at once when this process ends."""
+        await asyncio.sleep(wait_s)
+        return not self._closed
+
+    async def attach(self, member: str, slab: SegmentName | None) -> tuple[bool, SegmentName]:
+        """Try to map a worker's slab; return whether that worked, and the name of this copy's segment."""
+        await self._built.wait()  # the caller has a deadline
+        return self._exposures.attach(member, slab), self.content.name
+
+    async def push(self, member: str, sequence: int, arrays: list[NDArray[Any]], counter: int | None = None) -> bool:
+        """Take a gradient that cannot be read where it lies; return whether there was room for it.
+
+        Where blocks are merged one by one, `counter` is the version that it contributes to: one that is over is not
+        kept, and one too far ahead must be pushed again.
+        """
+        if counter is not None and not await self._has_room_for(counter):
+            return False
+        if counter is None or counter >= self._control.part.version:
+            self._exposures.keep(member, sequence, arrays, counter)
+        return True
+
+    async def _has_room_for(self, counter: int) -> bool:
+        try:
+            async with asyncio.timeout(POLL_S):
+                while not (isinstance(self._control.part, Server) and self._control.part.has_room_for(counter)):
+                    await self._moved.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def pull(self, data: bytes, with_content: bool) -> Answer:
+        """Answer with the version asked for or a newer one as soon as it is visible, or "not yet"."""
+        pull: Pull = decode(data)
+        pulled = await self._visible(pull)
+        if pulled is None:
+            return Answer(None)
+        if not pull.member.startswith(EVALUATOR):  # who only looks at the run is not held up
+            await self._be_slow()  # it is the answer that is late, once
+        # Newer versions may have become visible meanwhile; what is named is what is shown now.
+        version, arrays = await self._arrays() if with_content else (self._control.part.version, ())
+        return Answer(encode(replace(pulled, version=version)), self._front, arrays)
+
+    async def _visible(self, pull: Pull) -> Pulled | None:
+        key = pull.member, pull.request
+        answer = self._waiting[key] = self._loop.create_future()
+        self._feed(pull)
+        try:
+            async with asyncio.timeout(POLL_S):
+                pulled: Pulled = await answer
+        except TimeoutError:
+            self._feed(PullWithdrawn(pull.member, pull.request))
+            return None
+        finally:
+            self._waiting.pop(key, None)
+        return pulled
+
+    async def transfer(self, parcel: Parcel) -> bytes | None:
+        """Take what brings this replica to its server's position; return its answer, ``None`` for "send it whole"."""
+        await self._built.wait()
+        for member, slab in parcel.slabs.items():
+            if member not in self._exposures.slabs:
+                self._exposures.attach(member, slab)
+        if not self._receiver.can_see(parcel):
+            return None
+        answer = self._receiver.expect(parcel)
+        self._feed(parcel.transfer)
+        return encode(await answer)
+
+    async def forget(self, term: int, member: str, position: int) -> None:
+        """Drop what a member exposed that the coordinator has dismissed, once every commit up to `position` is visible.
+
+        One that was replaced, and wakes up, takes everybody for lost: it is not heeded.
+        """
+        if term >= max(self._term, self._control.part.term):
+            self._exposures.dismiss(member, position)
+
+    async def retire(self) -> None:
+        """Note that nobody needs this copy any more."""
+        self._retired.set()
+
+    async def close(self) -> None:
+        """Give up the shard."""
+        self._close()
+
+    # --- effects ---
+
+    def _feed(self, event: Any) -> None:
+        if self._closed:
+            return
+        self._execute(self._control.handle(event, self._loop.time()))
+
+    def _execute(self, effects: list[Effect]) -> None:
+        work: list[_Work] = []
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._send(effect)
+            elif isinstance(effect, Publish):
+                self._shard.publish(effect.version)
+                self._front = 1 - self._front
+                self._show(effect.position, effect.version)
+            elif isinstance(effect, Skip):
+                self._show(effect.position, effect.version)
+            elif isinstance(effect, Serve):
+                self.content.belong_to(effect.epoch)
+                self._show(-1, effect.version)
+            elif isinstance(effect, Gather | Stage | Load | Transmit | Archive):
+                work.append(effect)
+        if work:
+            done = self._loop.run_in_executor(self._arithmetic, self._compute, work)
+            done.add_done_callback(self._on_computed)
+
+    def _send(self, effect: Send) -> None:
+        if isinstance(effect.message, Pulled):
+            waiting = self._waiting.get((effect.to.name, effect.message.request))
+            if waiting is not None and not waiting.done():
+                waiting.set_result(effect.message)
+        elif effect.to.kind == "copy":
+            self._receiver.answer(effect.message)
+        else:
+            self._line.send(effect.message)
+
+    def _show(self, position: int, version: int) -> None:
+        self._shard.version = version
+        self.content.show(self._front, version)
+        self._exposures.release(position, version)
+        # Whoever waits for room looks again, once; a new event is for those who wait from now on.
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    # --- in the arithmetic's thread ---
+
+    def _compute(self, work: list[_Work]) -> list[_Done]:
+        done: list[_Done] = []
+        for one in work:
+            done.append(self._do(one))
+            if isinstance(done[-1], GatherFailed):
+                break  # there is nothing to stage
+        return done
+
+    def _do(self, work: _Work) -> _Done:
+        if isinstance(work, Gather):
+            return self._gather(work)
+        if isinstance(work, Stage):
+            return self._stage(work)
+        if isinstance(work, Load):
+            return self._load(work.transfer)
+        if isinstance(work, Archive):
+            self._archiver.copy(work)
+            self._loop.call_soon_threadsafe(self._archive, work)
+            return None
+        size_bytes = self._carrier.capture(work)
+        self._loop.call_soon_threadsafe(self._carry, work)
+        return Captured(work.replica, work.transfer.number, size_bytes)
+
+    def _gather(self, effect: Gather) -> GatherDone | GatherFailed:
+        found = [self._exposures.find(one.member, one.sequence) for one in effect.contributions]
+        if any(one is None for one in found):
+            return GatherFailed(effect.position)
+        self._shard.gather([one for one in found if one is not None], copied=effect.careful)
+        if effect.careful and not all(self._exposures.has(one.member, one.sequence) for one in effect.contributions):
+            return GatherFailed(effect.position)
+        return GatherDone(effect.position, tuple(self._shard.squared_norms()) if effect.norms else ())
+
+    def _stage(self, effect: Stage) -> StageDone:
+        self.content.begin_writing(1 - self._front)
+        if effect.factor != 1.0:
+            self._shard.scale(effect.factor)
+        measure = self._program.plan.protection is not None
+        return StageDone(effect.position, self._shard.stage(effect.rate, measure=measure))
+
+    def _load(self, transfer: Transfer) -> Loaded:
+        vectors, commits = self._receiver.take(transfer)
+        if transfer.kind == UPDATE:
+            self._shard.gather([vectors])
+            self.content.begin_writing(1 - self._front)
+            self._shard.stage(transfer.rate)
+            self._shard.publish(max(transfer.version, self._shard.version + 1))
+        else:
+            self.content.begin_writing(1 - self._front)
+            self._shard.restore(vectors, version=transfer.version, commits=commits)
+        self._shard.version = transfer.version
+        self._front = 1 - self._front
+        self.content.show(self._front, transfer.version)
+        return Loaded(transfer.number)
+
+    def _on_computed(self, done: asyncio.Future[list[_Done]]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if self._closed or done.cancelled():
+            return
+        if error is not None:
+            self._report(f"{type(error).__name__}: {error}")
+            return
+        for event in done.result():
+            if event is not None:
+                self._feed(event)
+
+    def _report(self, text: str) -> None:
+        if not self._closed:
+            self._background.do(self._say_failed(text))
+
+    async def _say_failed(self, text: str) -> None:
+        with contextlib.suppress(PeerLost):  # then its successor is told by what this copy does not do
+            arguments = self._name, text
+            await call(self._connect, self._line.peer, "on_copy_failed", *arguments, deadline_s=_REPORT_S)
+
+    # --- replicas and checkpoints ---
+
+    def _carry(self, effect: Transmit) -> None:
+        self._carrier.send(self._connect, effect, self._exposures.slabs, self._feed)
+
+    def _archive(self, effect: Archive) -> None:
+        self._archiver.write(effect, self._feed)
+
+    # --- pulls ---
+
+    async def _be_slow(self) -> None:
+        slow = self._program.slow_servers
+        if slow is not None:
+            await asyncio.sleep(slow.delay(self._program.seed, self._index, next(self._requests)))
+
+    async def _arrays(self) -> tuple[int, tuple[NDArray[Any], ...]]:
+        # Sent bytes must not change under the sender, so they are copied, once per version for all who ask.
+        part = self._control.part
+        while self._copied[0] != part.version:
+            version, copy = part.version, self._front
+            copied = await self._loop.run_in_executor(None, private_copy, self.content.copies[copy])
+            if self.content.holds(copy, version, part.epoch):
+                self._copied = version, tuple(one.numpy() for one in copied.values())
+                break
+        return self._copied
+
+    # --- the end ---
+
+    async def _tick(self) -> None:
+        while self._program.plan.protection is not None:
+            self._feed(Tick())
+            await asyncio.sleep(BEAT_S)
+
+    async def _retire(self) -> None:
+        """Let the process end only when another copy has taken over, or after a while."""
+        if self._closed:
+            return
+        self._retiring = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RETIREMENT_S):
+                await self._say_retiring()
+                await self._retired.wait()
+        self._close()
+
+    async def _say_retiring(self) -> None:
+        # Not by the line: where a signal ends the process, Dask has cancelled it.
+        message = encode([Retiring(self._name)])
+        with contextlib.suppress(PeerLost):  # then its successor is told
+            await call(self._connect, self._line.peer, "deliver", self._name, message, deadline_s=RETIREMENT_S)
+
+    def _close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._retired.set()
+        self._line.close()
+        self._background.close()
+        self._carrier.close()
+        self._loop.create_task(not_before_the_end(self._worker, f"{self._run}-{self._name}"))
+        self.content.remove()
+        self._arithmetic.shutdown(wait=False)
+        sweep(self._run)

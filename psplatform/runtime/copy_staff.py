@@ -1,0 +1,274 @@
+"""The copies of a run's shards: made, watched, spoken to, and let go of."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from psplatform.core.effects import first_replica, first_server
+from psplatform.core.events import CopyLost, CopyReady, NoCopy
+from psplatform.core.messages import Promote
+from psplatform.errors import PsplatformError
+from psplatform.runtime.background import Background, Kept
+from psplatform.runtime.calls import Peer, PeerLost, call, is_dead
+from psplatform.runtime.copy_host import Beginning, CopyHost
+from psplatform.runtime.fleet import Fleet
+from psplatform.runtime.lines import Line
+from psplatform.runtime.placement import Placement, process_for_copy
+from psplatform.runtime.watching import watch
+from psplatform.tasks.foreign import describe
+
+if TYPE_CHECKING:
+    from psplatform.runtime.coordinator_host import CoordinatorHost
+
+_RECRUIT_AFTER_S: Final = 0.5
+"""A new replica is made a little later than the old one is lost: first the shard must go on."""
+
+_FORGET_S: Final = 10.0
+
+
+@dataclass(slots=True)
+class Post:
+    """One copy, and the way to it."""
+
+    name: str
+    shard: int
+    peer: Peer
+    line: Line | None = None
+    watching: Kept | None = None
+    heard_at: float = 0.0
+
+
+class CopyStaff:
+    """Makes the copies of shards, and reports those that are lost."""
+
+    def __init__(self, host: CoordinatorHost, fleet: Fleet) -> None:
+        self._host = host
+        self._fleet = fleet
+        self.posts: dict[str, Post] = {}
+        self._cold = host.program.cold
+        self._background = Background(host.on_mishap)
+
+    # --- at the start ---
+
+    async def create(self, placement: Placement) -> None:
+        """Make every copy that the run begins with; none is open yet."""
+        for shard, address in enumerate(placement.servers):
+            replicas = placement.replicas[shard] if placement.replicas else ()
+            names = [first_replica(shard, number) for number in range(len(replicas))]
+            for name, place in zip(names, replicas, strict=True):
+                await self._create(name, shard, place, Beginning(serving=False))
+            peers = tuple(self.posts[name].peer for name in names)
+            if self._cold:
+                names = [first_replica(shard, 0)]
+            beginning = Beginning(serving=True, replicas=peers, names=tuple(names))
+            await self._create(first_server(shard), shard, address, beginning)
+
+    async def _create(self, name: str, shard: int, address: str, beginning: Beginning) -> Post:
+        peer = await self._fleet.create(CopyHost, name, address, name, shard, self._host.peer, beginning)
+        post = self.posts[name] = Post(name, shard, peer)
+        self._host.hired("copy", name, peer, shard)
+        return post
+
+    async def open_all(self) -> None:
+        """Let every copy build its state."""
+        await asyncio.gather(*(self._fleet.open(post.peer) for post in self.posts.values()))
+
+    def begin(self) -> None:
+        """Watch every copy and speak to it from now on."""
+        for post in self.posts.values():
+            self._begin(post)
+        for post in self.posts.values():
+            if post.name.startswith("replica-"):
+                self.tell(first_server(post.shard), _where(post))
+
+    def adopt(self, known: Mapping[str, tuple[int, Peer]]) -> None:
+        """Watch and speak to the copies that a coordinator before has made."""
+        for name, (shard, peer) in known.items():
+            self.posts[name] = Post(name, shard, peer)
+            self._begin(self.posts[name])
+            self.tell(name, self._host.whereabouts())
+
+    def _begin(self, post: Post) -> None:
+        host = self._host
+        post.heard_at = asyncio.get_running_loop().time()
+        post.line = Line(
+            host.connect,
+            post.peer,
+            host.sender,
+            patience_s=host.program.server_lease_s,
+            on_lost=lambda reason: self.lose(post.name, reason),
+            on_refused=host.on_refused,
+            beat_s=host.program.server_lease_s / 4,
+        )
+        on_lost = partial(self.lose, post.name)
+        post.watching = self._background.keep(partial(watch, host.connect, post.peer, on_lost))
+
+    # --- what the coordinator's host asks ---
+
+    @property
+    def addresses(self) -> set[str]:
+        """Where there are copies."""
+        return {post.peer.address for post in self.posts.values()}
+
+    def directory(self) -> dict[str, tuple[int, Peer]]:
+        """Return shard and place of every copy, by name."""
+        return {post.name: (post.shard, post.peer) for post in self.posts.values()}
+
+    def heard(self, name: str) -> bool:
+        """Note a sign of life of a copy; return whether it is one of the run's."""
+        post = self.posts.get(name)
+        if post is not None:
+            post.heard_at = asyncio.get_running_loop().time()
+        return post is not None
+
+    def send(self, name: str, message: Any) -> None:
+        """Send to a copy; to one that is gone, nothing."""
+        if self._cold and name not in self.posts and isinstance(message, Promote):
+            self._do(self._awaken(name, message))
+            return
+        replica = getattr(message, "replica", None)
+        if replica in self.posts:
+            self.tell(name, _where(self.posts[replica]))
+        self.tell(name, message)
+
+    def tell(self, name: str, message: Any) -> None:
+        """Send to a copy as it is."""
+        post = self.posts.get(name)
+        if post is not None and post.line is not None:
+            post.line.send(message)
+
+    def lose(self, name: str, reason: str) -> None:
+        """Report a copy that is lost."""
+        post = self.posts.get(name)
+        if post is not None:
+            silence_s = asyncio.get_running_loop().time() - post.heard_at
+            self._host.absent.lose(name, post.peer.address)
+            self._host.feed(CopyLost(name, post.peer.address, reason, silence_s))
+
+    def lose_process(self, address: str, reason: str) -> None:
+        """Report the copies of a process that has left the cluster, once it has ended.
+
+        One that ends in good order leaves before its copies have handed over.
+        """
+        self._host.absent.leave(address)
+        for post in [post for post in self.posts.values() if post.peer.address == address]:
+            self._do(self._lose_if_dead(post, reason))
+
+    async def _lose_if_dead(self, post: Post, reason: str) -> None:
+        if await is_dead(post.peer):
+            self.lose(post.name, reason)  # any other is watched
+
+    def expect_the_end(self, name: str) -> None:
+        """Note that the process of a copy is about to end."""
+        if name in self.posts:
+            self._host.absent.leave(self.posts[name].peer.address)
+
+    def retire(self, name: str) -> None:
+        """Let go of a copy that is out."""
+        post = self.posts.pop(name, None)
+        if post is not None:
+            self._host.released(name)
+            self._do(self._let_go(post))
+
+    async def _let_go(self, post: Post) -> None:
+        if post.watching is not None:
+            post.watching.end()
+        if post.line is not None:
+            post.line.close()
+        with contextlib.suppress(PeerLost):  # it is gone, or stopped: then its epoch fences it
+            await call(self._host.connect, post.peer, "retire", deadline_s=1.0)
+        self._fleet.release(post.peer)
+
+    def forget(self, member: str, position_of: Any) -> None:
+        """Let every copy drop what a dismissed member exposed, once that is over there."""
+        for post in self.posts.values():
+            self._do(self._forget(post.peer, member, position_of(post.shard)))
+
+    async def _forget(self, peer: Peer, member: str, position: int) -> None:
+        try:
+            await call(self._host.connect, peer, "forget", self._host.term, member, position, deadline_s=_FORGET_S)
+        except PsplatformError:
+            return  # a copy that is gone has forgotten everything
+
+    # --- new copies ---
+
+    def recruit(self, shard: int) -> None:
+        """Make another replica of a shard in the background."""
+        if self._cold:
+            self._do(self._recruit_cold(shard))
+        else:
+            self._do(self._recruit(shard))
+
+    async def _recruit_cold(self, shard: int) -> None:
+        self._host.feed(CopyReady(shard, self._fleet.next_name(f"replica-{shard}"), "the store"))
+
+    async def _awaken(self, name: str, order: Promote) -> None:
+        """Make a process of a replica that was in the store until now, and promote it."""
+        shard = int(name.split("-")[1])
+        address = await self._process_for(shard)
+        try:
+            if address is None:
+                raise PeerLost("no process is left for it; start a Dask worker")
+            post = await self._create(name, shard, address, Beginning(serving=False, cold=True))
+            await self._fleet.open(post.peer)
+        except (PsplatformError, OSError, TimeoutError) as error:
+            self._host.feed(CopyLost(name, address or "the store", str(error)))
+        else:
+            self._begin(post)
+            self.tell(name, order)
+
+    async def _recruit(self, shard: int) -> None:
+        await asyncio.sleep(_RECRUIT_AFTER_S)
+        reason = "every process has a copy of this shard already; start a Dask worker"
+        while (address := await self._process_for(shard)) is not None:
+            name = self._fleet.next_name(f"replica-{shard}")
+            try:
+                post = await self._create(name, shard, address, Beginning(serving=False, fresh=False))
+                await self._fleet.open(post.peer)
+            except (PeerLost, OSError, TimeoutError) as error:
+                reason = str(error)
+            except Exception as error:  # noqa: BLE001  the seam where what an actor raises is told, and the run goes on
+                kind, text, _ = describe(error)
+                reason = f"{kind}: {text}"
+            else:
+                self._begin(post)
+                self._host.feed(CopyReady(shard, name, address))
+                return
+            self.retire(name)
+            self._host.absent.lose(name, address)
+        self._host.feed(NoCopy(shard, reason))
+
+    async def _process_for(self, shard: int) -> str | None:
+        try:
+            processes, _ = await self._fleet.cluster()
+        except (OSError, TimeoutError):
+            return None  # without a scheduler nothing can be made
+        there = [one for one in processes if one.address not in self._host.absent.addresses]
+        places = [(post.shard, post.peer.address) for post in self.posts.values()]
+        return process_for_copy(there, shard, places, self._host.busy_addresses)
+
+    # --- the end ---
+
+    def close(self) -> None:
+        """Say nothing more to anybody."""
+        self._background.close()
+        for post in self.posts.values():
+            if post.line is not None:
+                post.line.close()
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        self._background.do(work)
+
+
+def _where(post: Post) -> dict[str, str]:
+    return where(post.name, post.peer)
+
+
+def where(name: str, peer: Peer) -> dict[str, str]:
+    """Return what tells an actor where another is."""
+    return {"peer": name, "address": peer.address, "key": peer.key}

@@ -1,0 +1,189 @@
+"""The standby as its coordinator sees it: appointed in another process, told everything, watched."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from psplatform.core.events import StandbyLost
+from psplatform.errors import PsplatformError
+from psplatform.runtime.background import Background
+from psplatform.runtime.calls import Peer, PeerLost, call
+from psplatform.runtime.fleet import Fleet
+from psplatform.runtime.lines import Line
+from psplatform.runtime.standing_by import Posting, snapshot_of
+from psplatform.runtime.watching import watch
+from psplatform.telemetry.segments import Position
+
+if TYPE_CHECKING:
+    from psplatform.runtime.coordinator_host import CoordinatorHost
+
+_POSTING_S: Final = 60.0
+_HAND_OVER_S: Final = 2.0
+
+
+class Deputy:
+    """Makes the standby of one coordinator, and speaks to it."""
+
+    def __init__(self, host: CoordinatorHost, fleet: Fleet) -> None:
+        self._host = host
+        self._fleet = fleet
+        self._number = 0
+        self._peer: Peer | None = None
+        self._line: Line | None = None
+        self._early: list[Any] | None = None
+        self._background = Background(host.on_mishap)
+        self.wanted = False
+
+    def is_from(self, sender: str) -> bool:
+        """Whether the standby at hand says so."""
+        return self._peer is not None and sender == f"standby-{self._number}"
+
+    @property
+    def peer(self) -> Peer | None:
+        """Where the standby is, if there is one or one is being made."""
+        return self._peer
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether there is a standby that follows."""
+        return self._line is not None
+
+    def roles(self) -> dict[str, str]:
+        """Return where the standby is, if there is one."""
+        return {"standby": self._peer.address} if self._peer is not None else {}
+
+    def appoint(self, number: int) -> None:
+        """Make a standby of that number in the background."""
+        self._do(self._appoint(number))
+
+    async def _appoint(self, number: int) -> None:
+        address = await self._place()
+        if address is None:
+            self.wanted = True
+            return
+        host = self._host
+        # Imported late: a coordinator makes actors of its own class.
+        from psplatform.runtime.coordinator_host import CoordinatorHost  # noqa: PLC0415
+
+        try:
+            peer = await self._fleet.create(CoordinatorHost, f"standby-{number}", address)
+        except PeerLost as error:
+            host.note({"kind": "note", "at": host.elapsed_s, "text": f"no standby could be made: {error}"})
+            self.wanted = True
+            return
+        self._number, self._peer, self._early = number, peer, []
+        posting = self._posting(number)
+        try:
+            arguments = host.program, peer.key, host.peer, posting
+            await call(host.connect, peer, "stand_by", *arguments, deadline_s=_POSTING_S)
+        except PsplatformError as error:
+            self._lose(number, str(error))
+            return
+        self._begin(number, peer)
+
+    async def _place(self) -> str | None:
+        host = self._host
+        avoided = {host.peer.address} | host.absent.addresses
+        beside = [post.peer.address for post in host.copies.posts.values() if post.name.startswith("replica-")]
+        for address in beside:
+            if address not in avoided:
+                return address
+        try:
+            processes, _ = await self._fleet.cluster()
+        except (OSError, TimeoutError):
+            return None
+        others = [one.address for one in processes if one.address not in avoided]
+        return min(others, key=lambda address: (address in host.busy_addresses, address), default=None)
+
+    def _posting(self, number: int) -> Posting:
+        host = self._host
+        coordinator, handled = host.lead.enlist(number, host.elapsed_s)
+        hired = {name: ("copy", shard, peer) for name, (shard, peer) in host.copies.directory().items()}
+        hired |= {name: (part, -1, peer) for name, (part, peer) in host.staff.directory().items()}
+        host.journal.on_mark = self._on_mark
+        return Posting(
+            number=number,
+            snapshot=snapshot_of(coordinator, host.journal.view),
+            handled=handled,
+            elapsed_s=host.elapsed_s,
+            timers=host.executor.timers,
+            place=host.journal.place,
+            unwritten=tuple(host.journal.unwritten),
+            hired=hired,
+        )
+
+    def _begin(self, number: int, peer: Peer) -> None:
+        host = self._host
+        self._line = Line(
+            host.connect,
+            peer,
+            host.sender,
+            patience_s=host.program.server_lease_s,
+            on_lost=lambda reason: self._lose(number, reason),
+            on_refused=host.on_refused,
+        )
+        self._background.keep(partial(watch, host.connect, peer, partial(self._lose, number)))
+        early, self._early = self._early or [], None
+        for message in early:
+            self._line.send(message)
+        host.announce()
+
+    def tell(self, message: Any) -> None:
+        """Send to the standby, if there is one."""
+        if self._early is not None:
+            self._early.append(message)
+        elif self._line is not None:
+            self._line.send(message)
+
+    def _on_mark(self, position: Position, records: int) -> None:
+        self.tell({"mark": (position.term, position.number), "records": records})
+
+    def _lose(self, number: int, reason: str) -> None:
+        if number != self._number:
+            return
+        peer, self._peer, self._early = self._peer, None, None
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+        if peer is not None:
+            self._host.absent.lose(f"standby-{number}", peer.address)
+            self._fleet.release(peer)
+        self._host.announce()
+        self._host.feed(StandbyLost(number, reason))
+
+    def lose_process(self, address: str, reason: str) -> None:
+        """Report the standby of a process that is lost."""
+        if self._peer is not None and self._peer.address == address:
+            self._lose(self._number, reason)
+
+    def on_processes_changed(self) -> None:
+        """Try again to make a standby, if none could be."""
+        if self.wanted:
+            self.wanted = False
+            self._host.lead.without_standby()
+
+    async def hand_over(self) -> None:
+        """Let the standby take over now: this process is about to end."""
+        if self._peer is None or self._line is None:
+            return
+        await self._line.flush(_HAND_OVER_S)
+        try:
+            await call(self._host.connect, self._peer, "relieve", deadline_s=_HAND_OVER_S)
+        except PeerLost:
+            return
+
+    def close(self) -> None:
+        """Say nothing more to it."""
+        self._background.close()
+        if self._line is not None:
+            self._line.close()
+
+    async def dismiss(self) -> None:
+        """Let the standby go: everything is written, and nothing is left to take over."""
+        self.close()
+        if self._peer is not None:
+            await self._fleet.close(self._peer)
+
+    def _do(self, work: Any) -> None:
+        self._background.do(work)

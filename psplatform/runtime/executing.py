@@ -1,0 +1,113 @@
+"""What a coordinator's process does about the effects of its coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from psplatform.core.effects import (
+    Appoint,
+    CancelTimer,
+    Claim,
+    Depart,
+    Dismiss,
+    Effect,
+    Evaluate,
+    Finish,
+    Log,
+    Recruit,
+    Redirect,
+    Retire,
+    SaveModel,
+    Seal,
+    Send,
+    SetTimer,
+)
+from psplatform.core.events import TimerFired
+from psplatform.core.messages import Moved
+from psplatform.runtime.copy_staff import where
+
+if TYPE_CHECKING:
+    from psplatform.runtime.coordinator_host import CoordinatorHost
+
+
+class Executor:
+    """Hands each effect to the part of the coordinator's process that it concerns, and keeps the timers."""
+
+    def __init__(self, host: CoordinatorHost) -> None:
+        self._host = host
+        self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
+        self._table: Mapping[type, Callable[[Any], None]] = {
+            Send: self._send,
+            Log: lambda effect: host.journal.append(effect.record),
+            SetTimer: self._set_timer,
+            CancelTimer: lambda effect: self._cancel_timer(effect.tag),
+            Evaluate: self._order,
+            SaveModel: self._order,
+            Dismiss: self._dismiss,
+            Redirect: self._redirect,
+            Recruit: lambda effect: host.copies.recruit(effect.shard),
+            Retire: lambda effect: host.copies.retire(effect.copy),
+            Seal: self._seal,
+            Appoint: lambda effect: host.deputy.appoint(effect.number),
+            Claim: lambda effect: host.claim(effect.number),
+            Depart: lambda effect: host.step_down(),
+            Finish: lambda effect: host.finish(effect.failure),
+        }
+
+    def execute(self, effects: list[Effect]) -> None:
+        """Execute effects in their order."""
+        for effect in effects:
+            self._table[type(effect)](effect)
+
+    @property
+    def timers(self) -> dict[str, float]:
+        """When each timer is due, by tag, in the run's time."""
+        return {tag: at for tag, (at, _) in self._timers.items()}
+
+    def close(self) -> None:
+        """Let no timer fire any more."""
+        for tag in list(self._timers):
+            self._cancel_timer(tag)
+
+    def _send(self, effect: Send) -> None:
+        to, message, host = effect.to, effect.message, self._host
+        if to.kind == "copy":
+            host.copies.send(to.name, message)
+        elif to.kind == "standby":
+            host.deputy.tell(message)
+        else:
+            if isinstance(message, Moved) and message.copy in host.copies.posts:
+                host.staff.send(to.name, where(message.copy, host.copies.posts[message.copy].peer))
+            host.staff.send(to.name, message)
+
+    def _order(self, effect: Evaluate | SaveModel) -> None:
+        self._host.staff.order(effect)
+
+    def _seal(self, effect: Seal) -> None:
+        self._host.sealer.seal(effect)
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        self._cancel_timer(effect.tag)
+        delay_s = max(0.0, effect.at - self._host.elapsed_s)
+        handle = asyncio.get_running_loop().call_later(delay_s, self._fire, effect.tag)
+        self._timers[effect.tag] = effect.at, handle
+
+    def _fire(self, tag: str) -> None:
+        self._timers.pop(tag, None)
+        self._host.feed(TimerFired(tag))
+
+    def _cancel_timer(self, tag: str) -> None:
+        timer = self._timers.pop(tag, None)
+        if timer is not None:
+            timer[1].cancel()
+
+    def _dismiss(self, effect: Dismiss) -> None:
+        self._host.copies.forget(effect.member, self._host.lead.coordinator.state.last_position)
+        self._host.staff.dismiss(effect.member, effect.reason)
+
+    def _redirect(self, effect: Redirect) -> None:
+        post = self._host.copies.posts.get(effect.copy)
+        if post is not None:
+            self._host.staff.redirect(effect, post.peer)

@@ -1,0 +1,57 @@
+"""Being told before a process ends in good order.
+
+Dask refuses to retire a worker that has actors, and then closes it all the same (adaptive clusters, lifetimes,
+signals).  What it does before is to wait a few seconds for the worker's plugins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from distributed import Worker, WorkerPlugin
+from distributed.worker import WORKER_ANY_RUNNING
+
+PROCESS_ENDS: Final = "its process ends"
+"""The reason that a gradient worker gives."""
+
+
+class BeforeTheEnd(WorkerPlugin):
+    """Lets an actor do something before its process ends.
+
+    Parameters
+    ----------
+    name
+        Of this plugin; one of the same name replaces it.
+    action
+        Awaited while the process closes; it must take less than four seconds.
+    """
+
+    def __init__(self, name: str, action: Callable[[], Awaitable[None]]) -> None:
+        self.name = name
+        self._action: Callable[[], Awaitable[None]] | None = action
+
+    def disarm(self) -> None:
+        """Do nothing any more."""
+        self._action = None
+
+    async def teardown(self, worker: Worker) -> None:
+        """Do it."""
+        if self._action is not None:
+            await self._action()
+
+
+async def before_the_end(worker: Any, name: str, action: Callable[[], Awaitable[None]]) -> None:
+    """Have `action` awaited before the Dask worker `worker` ends."""
+    await worker.plugin_add(plugin=BeforeTheEnd(f"psplatform-{name}", action), name=f"psplatform-{name}")
+
+
+async def not_before_the_end(worker: Any, name: str) -> None:
+    """Forget what `before_the_end` was given under that name."""
+    plugin = worker.plugins.get(f"psplatform-{name}")
+    if plugin is not None:
+        plugin.disarm()
+    if (
+        worker.status in WORKER_ANY_RUNNING
+    ):  # else Dask is about to ask every plugin, and misses those that are not there
+        worker.plugins.pop(f"psplatform-{name}", None)

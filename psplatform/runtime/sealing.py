@@ -1,0 +1,62 @@
+"""Completing checkpoints: the manifest is written, and those that are too old are removed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import torch
+
+from psplatform.core.effects import Seal
+from psplatform.core.events import CheckpointFailed, CheckpointSealed
+from psplatform.errors import PsplatformError
+from psplatform.replication.arrays import Contents
+from psplatform.replication.checkpoints import prune
+from psplatform.replication.parts import Part
+from psplatform.replication.sealing import seal
+from psplatform.runtime.background import Background
+from psplatform.runtime.program import slot_names
+
+if TYPE_CHECKING:
+    from psplatform.runtime.coordinator_host import CoordinatorHost
+
+
+class Sealer:
+    """Seals the checkpoints of one coordinator, one after the other."""
+
+    def __init__(self, host: CoordinatorHost) -> None:
+        self._host = host
+        self._contents: Contents | None = None
+        self._background = Background(host.on_mishap)
+
+    def seal(self, effect: Seal) -> None:
+        """Seal a checkpoint in the background."""
+        self._background.do(self._seal(effect))
+
+    async def _seal(self, effect: Seal) -> None:
+        try:
+            size_bytes = await asyncio.to_thread(self._write, effect)
+        except PsplatformError as error:
+            self._host.feed(CheckpointFailed(effect.number, str(error)))
+        else:
+            self._host.feed(CheckpointSealed(effect.number, size_bytes))
+
+    def _write(self, effect: Seal) -> int:
+        program = self._host.program
+        if self._contents is None:
+            _, layout = program.open(torch.device("cpu"))
+            self._contents = Contents(layout, slot_names(layout, program.optimizer))
+        parts = [Part.from_plain(part) for part in effect.parts]
+        positions = [part.position for part in sorted(parts, key=lambda part: part.shard)]
+        size_bytes = seal(
+            program.store,
+            effect.number,
+            self._contents,
+            parts,
+            positions=positions,
+            state=effect.state,
+            time_s=time.time(),
+        )
+        prune(program.store, program.checkpoints.keep, writing=effect.number + 1)
+        return size_bytes

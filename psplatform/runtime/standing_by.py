@@ -1,0 +1,190 @@
+"""A standby in its process: it follows the coordinator event by event, watches it, and says when it takes over."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import cloudpickle
+
+from psplatform.core.coordination import Coordinator
+from psplatform.core.effects import COORDINATOR, Claim, Depart, Effect, Send, TakeOver
+from psplatform.core.events import Claimed, LeadLost, Tick
+from psplatform.core.grants import Grants
+from psplatform.core.messages import Beat, Observed
+from psplatform.core.standby import Standby
+from psplatform.runtime.background import Background
+from psplatform.runtime.calls import Peer
+from psplatform.runtime.claims import claim
+from psplatform.runtime.copy_host import BEAT_S
+from psplatform.runtime.fleet import Fleet
+from psplatform.runtime.lines import Line
+from psplatform.runtime.program import Program
+from psplatform.runtime.watching import watch
+from psplatform.telemetry.read_model import RunView
+from psplatform.telemetry.segments import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """What a standby begins with.
+
+    Attributes
+    ----------
+    number
+        The term under which it takes over.
+    snapshot
+        The coordinator and the picture of the run, pickled by its process for this one.
+    handled, elapsed_s
+        Events that the coordinator has handled, and the run's time.
+    timers
+        The timers that are set, by tag.
+    place, unwritten
+        Up to where the log is in the store, with the records of the term so far, and the records beyond.
+    hired
+        The run's actors by name: what they are, their shard, and where.
+    """
+
+    number: int
+    snapshot: bytes
+    handled: int
+    elapsed_s: float
+    timers: dict[str, float]
+    place: tuple[Position, int]
+    unwritten: tuple[dict[str, Any], ...]
+    hired: dict[str, tuple[str, int, Peer]]
+
+
+def snapshot_of(coordinator: Coordinator, view: RunView) -> bytes:
+    """Return both pickled; a policy may be defined in the user's program."""
+    pickled: bytes = cloudpickle.dumps((coordinator, view))
+    return pickled
+
+
+@dataclass
+class StandingBy:
+    """Hosts `psplatform.core.standby.Standby`.
+
+    Attributes
+    ----------
+    hired
+        The run's actors by name, as the coordinator has made them.
+    view
+        The run's picture.
+    """
+
+    run: str
+    program: Program
+    connect: Any
+    lead: Peer
+    fleet: Fleet
+    client: Any
+    on_take_over: Callable[[], object]
+    on_depart: Callable[[str], object]
+    hired: dict[str, tuple[str, int, Peer]] = field(default_factory=dict)
+    unwritten: list[dict[str, Any]] = field(default_factory=list)
+
+    def begin(self, posting: Posting, grants: Grants | None, arrived_at: float) -> None:
+        """Follow the coordinator from where `posting` was made, which came at `arrived_at` on the loop's clock."""
+        self._loop = asyncio.get_running_loop()
+        # Since then a client was made: left out, that would look like a pause between beats, and lengthen leases.
+        self._offset = posting.elapsed_s - arrived_at
+        coordinator, self.view = pickle.loads(posting.snapshot)  # noqa: S301  from the coordinator's process, not a store
+        self.standby = Standby(
+            posting.number,
+            coordinator,
+            posting.handled,
+            timers=posting.timers,
+            grants=grants,
+            now=self.now,
+        )
+        self.hired.update(posting.hired)
+        self.unwritten += posting.unwritten
+        self.place = posting.place
+        self._line = Line(
+            self.connect,
+            self.lead,
+            f"standby-{posting.number}",
+            patience_s=self.program.server_lease_s,
+            on_lost=lambda reason: None,
+            on_refused=lambda: self.feed(LeadLost("the coordinator does not know its standby")),
+        )
+        self._heard_at = self._loop.time()
+        self._background = Background()
+        self._background.keep(partial(watch, self.connect, self.lead, self._on_lead_lost))
+        self._background.keep(self._tick)
+        self._background.do(self.fleet.hold([peer for _, _, peer in self.hired.values()]))
+
+    @property
+    def now(self) -> float:
+        """The run's time, as the coordinator counts it."""
+        return self._loop.time() + self._offset
+
+    def take(self, message: Any) -> None:
+        """Take what the coordinator sends."""
+        self._heard_at = self._loop.time()
+        if isinstance(message, dict):
+            self._note(message)
+            return
+        if isinstance(message, Observed):
+            self._offset = max(self._offset, message.now - self._loop.time())
+        elif isinstance(message, Beat):
+            self._offset = max(self._offset, message.sent_at - self._loop.time())
+        self.feed(message)
+        for record in self.standby.records:
+            self.view.apply(record)
+            self.unwritten.append(record)
+        self.standby.forget_records(len(self.standby.records))
+
+    def _note(self, message: dict[str, Any]) -> None:
+        if "record" in message:
+            self.view.apply(message["record"])
+            self.unwritten.append(message["record"])
+        elif "mark" in message:
+            position, records = Position(*message["mark"]), message["records"]
+            del self.unwritten[: max(0, records - self.place[1])]
+            self.place = position, records
+        elif "released" in message:
+            self.hired.pop(message["released"], None)
+        else:
+            peer = Peer(message["address"], message["key"])
+            self.hired[message["peer"]] = message["part"], message["shard"], peer
+            self._background.do(self.fleet.hold([peer]))
+
+    def feed(self, event: Any) -> None:
+        """Hand an event to the standby, and execute what it answers."""
+        for effect in self.standby.handle(event, self.now):
+            self._execute(effect)
+
+    def _execute(self, effect: Effect) -> None:
+        if isinstance(effect, Send) and effect.to == COORDINATOR:
+            self._line.send(effect.message)
+        elif isinstance(effect, Claim):
+            self._background.do(self._claim(effect.number))
+        elif isinstance(effect, TakeOver):
+            self.close()
+            self.on_take_over()
+        elif isinstance(effect, Depart):
+            self.close()
+            self.on_depart(effect.reason)
+
+    async def _claim(self, number: int) -> None:
+        granted = await claim(self.client, self.program, number, f"standby-{number}")
+        self.feed(Claimed(number, granted))
+
+    def _on_lead_lost(self, reason: str) -> None:
+        self.feed(LeadLost(reason, self._loop.time() - self._heard_at))
+
+    async def _tick(self) -> None:
+        while True:
+            self.feed(Tick())
+            await asyncio.sleep(BEAT_S)
+
+    def close(self) -> None:
+        """Follow nobody any more."""
+        self._line.close()
+        self._background.close()

@@ -1,0 +1,101 @@
+"""How far replicas really are from what is visible, computed from the tensors of both (S2, S5)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from psplatform.core.coordination import Coordinator
+from psplatform.core.coordination.shards import ShardState
+from psplatform.core.server import Server
+from psplatform.memory import MemoryRun
+from psplatform.simulation.faults.trial import Copying
+from psplatform.simulation.faults.truth import History, Truth, violated
+
+_ROUNDING = 1e-12
+
+
+class Distances:
+    """Checks the bound for every replica that may be promoted, and the estimates of what it lacks.
+
+    Parameters
+    ----------
+    copying
+        The bound of the whole model.
+    """
+
+    def __init__(self, run: MemoryRun, truth: Truth, copying: Copying) -> None:
+        self._run = run
+        self._truth = truth
+        norm = copying.unit == "norm"
+        self._most_distance = copying.bound / math.sqrt(run.plan.shards) if norm else math.inf
+        self._most_updates = math.inf if norm else copying.bound
+
+    def check(self, shards: set[int]) -> None:
+        """Check the shards of which something has changed."""
+        coordinators = [self._run.coordinator]
+        if self._run.standby is not None and not self._run.processes.is_dead(self._run.standby.name):
+            coordinators.append(self._run.standby.standby.coordinator)
+        for shard in sorted(shards):
+            for coordinator in coordinators:
+                self._check_replicas(coordinator, coordinator.state.shards[shard])
+            self._check_servers(shard)
+
+    def _check_replicas(self, coordinator: Coordinator, one: ShardState) -> None:
+        part = self._run.copies[one.server].control.part
+        if one.promoting or not isinstance(part, Server) or part.epoch != one.epoch:
+            return
+        server = self._truth.histories[one.server]
+        for name in one.in_sync:
+            replica = self._truth.histories[name]
+            distance = float(np.linalg.norm(server.front - replica.newest))
+            lacking = server.applied_visible - replica.applied
+            # One that is ahead of what is visible lacks nothing of it.
+            if lacking > 0 and self._exceeds(distance, lacking):
+                term = coordinator.state.term
+                raise violated(
+                    "S2",
+                    f"{name}, which term {term} may promote, is {distance:g} and {lacking} updates from what "
+                    f"{one.server} shows; the bound is {self._words}",
+                )
+
+    def _check_servers(self, shard: int) -> None:
+        for name, history in self._truth.histories.items():
+            part = self._run.copies[name].control.part
+            if history.shard != shard or not isinstance(part, Server):
+                continue
+            self._check_successor(name, history, part.epoch)
+            self._check_estimates(name, history, part)
+
+    def _check_successor(self, name: str, history: History, epoch: int) -> None:
+        base = self._truth.bases.get((history.shard, epoch + 1))
+        if base is None:
+            return
+        distance = float(np.linalg.norm(history.front - base.parameters))
+        lost = history.applied_visible - base.applied
+        if lost > 0 and self._exceeds(distance, lost):
+            raise violated(
+                "S5",
+                f"what {name} showed is {distance:g} and {lost} updates from the state of epoch {epoch + 1}; "
+                f"the bound is {self._words}",
+            )
+
+    def _check_estimates(self, name: str, history: History, part: Server) -> None:
+        for replica, held in self._truth.histories.items():
+            link = part.links.get(replica)
+            computing = part.newest != history.position  # the account is told when that is done
+            if link is None or not link.in_sync or computing or held.epoch > history.epoch:
+                continue
+            distance = float(np.linalg.norm(history.newest - held.newest))
+            if link.account.distance < distance * (1 - _ROUNDING):
+                raise violated("S2", f"{name} takes {replica} to be {link.account.distance!r} away, it is {distance!r}")
+            if link.account.updates < history.applied - held.applied:
+                raise violated("S2", f"{name} takes {replica} to lack {link.account.updates} updates, it lacks more")
+
+    def _exceeds(self, distance: float, updates: int) -> bool:
+        return distance > self._most_distance * (1 + _ROUNDING) or updates > self._most_updates
+
+    @property
+    def _words(self) -> str:
+        return f"{self._most_distance:g}" if self._most_distance < math.inf else f"{self._most_updates:g} updates"

@@ -1,0 +1,320 @@
+"""One trial, to its end or to the first violation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+from psplatform.core.effects import Finish
+from psplatform.core.invariants import check_tally
+from psplatform.core.plan import Cuts, Plan, Protection, Stop
+from psplatform.core.policy import Policy, Scope
+from psplatform.errors import ClusterError, InvariantViolation, PsplatformError
+from psplatform.jobs.job import Job
+from psplatform.jobs.optimizers import Optimizer
+from psplatform.jobs.schedules import Constant
+from psplatform.memory import MemoryRun
+from psplatform.memory.supervision import Supervision
+from psplatform.policies.registry import make_policy
+from psplatform.replication.accounts import Account
+from psplatform.simulation.faults.coverage import Coverage
+from psplatform.simulation.faults.distance import Distances
+from psplatform.simulation.faults.injection import Injection
+from psplatform.simulation.faults.observation import Observation
+from psplatform.simulation.faults.promises import check_order, check_promises, check_same_on_all_shards
+from psplatform.simulation.faults.schedule import Fault
+from psplatform.simulation.faults.storage import Storage
+from psplatform.simulation.faults.trial import LIVENESS, Copying, Trial
+from psplatform.simulation.faults.truth import Truth, violated
+from psplatform.simulation.faults.world import TrialWorld
+from psplatform.tasks.seam import Task
+from psplatform.tasks.supervised import SupervisedTask
+from psplatform.workloads.networks import of_pixels
+from psplatform.workloads.subject import task_of
+
+_EVENTS: Final = 60_000
+"""More than any trial needs: one that is not over then turns in circles."""
+
+_PATIENCE_S: Final = 30.0
+"""Seconds after the last fault and the last visible commit after which none is to be expected: leases, a takeover, a
+promotion and the absence of all workers take less."""
+
+_REINFORCEMENTS: Final = 6
+
+_BEAT_S: Final = 0.4
+_LONGEST_LEASE_S: Final = 6.0
+_BLOCK_ELEMENTS: Final = 16
+_HIDDEN: Final = 3
+"""Units of the network that reads digits here: every state is compared bit by bit, all the time."""
+
+_TASKS: dict[tuple[str, str], Task | SupervisedTask] = {}
+
+
+@dataclass
+class Verdict:
+    """What came of a trial.
+
+    Attributes
+    ----------
+    invariant, found
+        The first that was violated, and how; empty where none was.
+    outcome
+        How the run ended: as its last effect says, or ``lost`` where nobody was left to end it.
+    met
+        Faults by kind and phase.
+    counts
+        How often what happened that faults provoke.
+    """
+
+    trial: Trial
+    invariant: str = ""
+    found: str = ""
+    outcome: str = ""
+    detail: str = ""
+    events: int = 0
+    seconds: float = 0.0
+    met: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def summary(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "seed": self.trial.seed,
+            "invariant": self.invariant or None,
+            "found": self.found,
+            "outcome": self.outcome,
+            "detail": self.detail,
+            "events": self.events,
+            "seconds": self.seconds,
+            "schedule": self.trial.to_plain(),
+        }
+
+
+class Execution:
+    """A trial that can begin.
+
+    Attributes
+    ----------
+    run, truth
+        The run, and what is true of it.
+    """
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        self.coverage = Coverage()
+        self.storage = Storage()
+        self.policy = make_policy(trial.policy, trial.parameters)
+        self._world = TrialWorld(trial.seed, trial.noise)
+        self.truth = _truth(trial, self.policy, self.storage)
+        self.run = _run(trial, self.policy, self.truth, self._world)
+        self._world.process_of = self.run.process_of
+        self._world.server_of = lambda shard: self.run.coordinator.state.shards[shard].server
+        self.truth.takeovers = lambda: len(self.run.leads) - 1
+        self.observation = Observation(self.run, self.truth)
+        self._distances = Distances(self.run, self.truth, trial.copying or Copying())
+        self._shown: Any = None
+        self._shown_at = 0.0
+        self._reinforced = False
+        self._injection = Injection(self.run, self._world, self.storage, trial.faults, self._note)
+
+    def _note(self, fault: Fault, process: str) -> None:
+        self.coverage.note(self.run, fault)
+
+    def to_its_end(self) -> Verdict:
+        """Run the trial, and judge it."""
+        verdict = Verdict(self.trial, met=self.coverage.met, counts=self.observation.counts)
+        try:
+            verdict.outcome, verdict.detail = self._run_to_its_end()
+            self._check_end()
+        except InvariantViolation as violation:
+            name, named, found = str(violation.args[0]).partition(" is violated: ")
+            verdict.invariant, verdict.found = (name, found) if named else ("error", name)
+        except PsplatformError as error:
+            verdict.invariant, verdict.found = "error", f"{type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001  a role that raises is what is looked for
+            verdict.invariant, verdict.found = "error", f"{type(error).__name__}: {error}"
+        verdict.events, verdict.seconds = self.run.agenda.done, self.run.agenda.now
+        self._count(verdict.counts)
+        return verdict
+
+    # --- on the way ---
+
+    def _run_to_its_end(self) -> tuple[str, str]:
+        run, injection = self.run, self._injection
+        for number in range(_EVENTS):
+            if run.finish is not None:
+                return self._finished(run.finish)
+            if self._nobody_leads():
+                return "lost", "the coordinator is lost, and no standby takes over"
+            injection.before_event(number)
+            if (self._stands_still() or not run.agenda.do_next()) and not self._reinforce():
+                break
+            self._check_now()
+        raise violated("liveness", f"the run does not end; at {run.agenda.now:.2f} s {self._who_waits()}")
+
+    def _stands_still(self) -> bool:
+        """Whether nothing has become visible for so long that nothing will."""
+        run, coordinator = self.run, self.run.coordinator
+        shown = sum(one.visible for one in coordinator.state.shards), len(run.leads), coordinator.ending.phase
+        if shown != self._shown:
+            self._shown, self._shown_at = shown, run.agenda.now
+        return run.agenda.now - max(self._shown_at, self._injection.quiet_at) > _PATIENCE_S and not self._injection.left
+
+    def _reinforce(self) -> bool:
+        """Let processes come from which replicas can be made, once, where servers wait for one as they were told to."""
+        waits = any(one.replaced for one in self.run.coordinator.state.shards)
+        if not waits or self._reinforced or self.trial.mode == LIVENESS:
+            return False
+        self._reinforced = True
+        self._shown_at = self.run.agenda.now
+        self.run.reinforce(_REINFORCEMENTS)
+        return True
+
+    def _check_now(self) -> None:
+        if self.truth.dirty:
+            self._distances.check(self.truth.dirty)
+            self.truth.dirty.clear()
+        check_tally(self.run.coordinator.state)
+
+    def _nobody_leads(self) -> bool:
+        run = self.run
+        if not run.processes.is_dead(run.leads[-1].name) and not run.leads[-1].lead.replaced:
+            return False
+        return run.standby is None or run.processes.is_dead(run.standby.name)
+
+    def _finished(self, finish: Finish) -> tuple[str, str]:
+        if finish.outcome == "failed":
+            named = isinstance(finish.failure, ClusterError)
+            if not named or self.trial.mode == LIVENESS:
+                raise violated("liveness", f"the run failed although enough was alive: {finish.detail}")
+        elif finish.outcome != "updates":
+            raise violated("liveness", f"the run ended by {finish.outcome}: {finish.detail}")
+        return finish.outcome, finish.detail
+
+    def _who_waits(self) -> str:
+        run = self.run
+        waits = {name: one.waits_for for name, one in run.workers.items() if one.waits_for}
+        state = run.coordinator.state
+        lanes = [(lane.position, len(lane.ledger)) for lane in state.lanes]
+        servers = [(one.server, one.epoch, one.promoting, one.in_sync, one.joining) for one in state.shards]
+        return (
+            f"these wait: {waits}; phase {run.coordinator.ending.phase.value}, lanes {lanes}, shards {servers}, "
+            f"takeover awaits {run.coordinator.takeover.awaited}"
+        )
+
+    # --- at the end ---
+
+    def _check_end(self) -> None:
+        if self.trial.mode == LIVENESS and self.run.finish is None:
+            raise violated("liveness", "nobody is left to lead the run although enough was alive")
+        check_order(self.run.records)
+        check_same_on_all_shards(self.run, self.truth)
+        check_promises(self.trial.policy, self.policy, self.run.records)
+
+    def _count(self, counts: Counter[str]) -> None:
+        run = self.run
+        counts["takeovers"] += len(run.leads) - 1
+        for one in run.records:
+            if one["kind"] == "lost positions":
+                counts["lost positions"] += one["last"] - one["first"] + 1
+            elif one["kind"] == "checkpoint":
+                counts[f"checkpoints {one['event']}"] += 1
+            elif one["kind"] == "commit":
+                counts["commits"] += 1
+        counts["faults"] += self._injection.done
+
+
+def run_trial(trial: Trial) -> Verdict:
+    """Run a trial to its end or to its first violation."""
+    try:
+        return Execution(trial).to_its_end()
+    except InvariantViolation as violation:
+        return Verdict(trial, "error", str(violation))
+
+
+def _run(trial: Trial, policy: Policy, truth: Truth, world: TrialWorld) -> MemoryRun:
+    supervision = Supervision(
+        standby=trial.standby,
+        spares=trial.spares,
+        notice_s=0.05,
+        beat_s=_BEAT_S if trial.leases else 0.0,
+        shortest_lease_s=1.0,
+        longest_lease_s=_LONGEST_LEASE_S,
+        worker_lease_s=2.0,
+    )
+    plan = _plan(trial, truth)
+    run = MemoryRun(
+        plan,
+        policy,
+        arithmetic=truth,
+        world=world,
+        seed=trial.seed,
+        make_account=_account(trial.copying, trial.shards) if trial.copying is not None else None,
+        supervision=supervision,
+    )
+    run.processes.rates.update(trial.rates)
+    if trial.shared:
+        run.processes.share(run.leads[0].name, "server-0")
+    for number in range(trial.workers):
+        run.join(f"w{number}")
+    for number, at in enumerate(trial.late):
+        run.join(f"late{number}", at)
+    return run
+
+
+def _plan(trial: Trial, truth: Truth) -> Plan:
+    copying = trial.copying
+    protection = None
+    if copying is not None:
+        protection = Protection(copying.replicas, copying.bound, copying.unit, copying.bound, copying.pause)
+    return Plan(
+        run="trial",
+        workers=trial.workers,
+        shards=trial.shards,
+        samples=truth.samples,
+        batch_size=trial.batch_size,
+        stop=Stop(updates=trial.updates),
+        schedule=Constant(),
+        deal_epochs=trial.epochs,
+        clip_norm=trial.clip,
+        absence_limit_s=20.0,
+        finish_limit_s=300.0,
+        protection=protection,
+        cuts=Cuts(every_updates=trial.cut_every, limit_s=8.0) if trial.cut_every else None,
+    )
+
+
+def _account(copying: Copying, shards: int) -> Any:
+    if copying.unit == "norm":
+        return lambda: Account(most_distance=copying.bound / shards**0.5)
+    most = 0.0 if not copying.bound else float("inf")
+    return lambda: Account(most_distance=most, most_updates=copying.bound)
+
+
+def _truth(trial: Trial, policy: Policy, storage: Storage) -> Truth:
+    return Truth(
+        _task(trial),
+        Optimizer.from_plain(trial.optimizer),
+        shards=trial.shards,
+        batch_size=trial.batch_size,
+        block_elements=_BLOCK_ELEMENTS,
+        seed=trial.seed % 16,
+        per_block=policy.traits.scope is Scope.BLOCK,
+        measures_steps=True,
+        exact=policy.traits.exact,
+        storage=storage,
+    )
+
+
+def _task(trial: Trial) -> Task | SupervisedTask:
+    key = trial.workload, repr(sorted(trial.options.items()))
+    if key not in _TASKS:
+        task, _ = task_of(Job(workload=trial.workload, options=dict(trial.options)))
+        if isinstance(task, SupervisedTask):
+            task = replace(task, test=None)
+            if trial.workload == "digits":
+                task = replace(task, model=partial(of_pixels, side=8, maximum=16, hidden=_HIDDEN))
+        _TASKS[key] = task
+    return _TASKS[key]

@@ -1,0 +1,166 @@
+"""What every role may answer and obey, judged by what it does and by what it has heard."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from psplatform.core import messages as msg
+from psplatform.core.effects import Effect, Finish, Retire, SaveModel, Send, Serve
+from psplatform.core.events import CopyLost, Replaced, Tick
+from psplatform.core.server import Server
+from psplatform.memory import MemoryRun
+from psplatform.memory.copies import CopyProcess
+from psplatform.memory.leading import LeadProcess
+from psplatform.simulation.faults.truth import Truth, violated
+
+_OF_COORDINATORS = (
+    msg.Commit,
+    msg.Proceed,
+    msg.Include,
+    msg.Exclude,
+    msg.Promote,
+    msg.Inquire,
+    msg.Lease,
+)
+
+
+class Observation:
+    """Checks S4 and S10 at everything that a coordinator or a copy handles.
+
+    Attributes
+    ----------
+    counts
+        How often what happened that faults provoke.
+    """
+
+    def __init__(self, run: MemoryRun, truth: Truth) -> None:
+        self.counts: Counter[str] = Counter()
+        self._run = run
+        self._truth = truth
+        self._serving: dict[int, int] = {}
+        self._heard: dict[str, int] = {}
+        self._fenced: set[str] = set()
+        run.processes.on_handled = self.on_handled
+
+    def on_handled(self, name: str, event: Any, effects: list[Effect]) -> None:
+        """Judge what the role of that name does about `event`."""
+        copy = self._run.copies.get(name)
+        if copy is not None:
+            self._judge_copy(name, copy, event, effects)
+            self._truth.told(name, effects)
+        else:
+            self._judge_lead(name, event, effects)
+
+    # --- copies ---
+
+    def _judge_copy(self, name: str, copy: CopyProcess, event: Any, effects: list[Effect]) -> None:
+        part = copy.control.part
+        if isinstance(event, _OF_COORDINATORS):
+            self._judge_obedience(name, event, effects, part.term)
+        if name in self._fenced:
+            self.counts["zombie attempts"] += not isinstance(event, Tick | msg.Lease)
+            if any(not _is_beat(one) for one in effects):
+                raise violated("S4", f"{name} was replaced and still does {effects} about {event}")
+        elif isinstance(part, Server) and _epoch_heard(event) > part.epoch:
+            self.counts["fenced servers"] += 1
+            if not part.fenced:
+                raise violated("S4", f"{name} of epoch {part.epoch} goes on after {event}")
+            self._fenced.add(name)
+        if isinstance(event, msg.Transfer) and any(_is_send(one, msg.Outdated) for one in effects):
+            self.counts["zombie attempts"] += 1
+        for effect in effects:
+            if isinstance(effect, Serve):
+                self._begin(part.shard, effect.epoch)
+            elif isinstance(effect, Send) and isinstance(effect.message, msg.Pulled):
+                self._judge_answer(name, part, effect.message)
+
+    def _judge_obedience(self, name: str, event: Any, effects: list[Effect], term: int) -> None:
+        heard = self._heard.get(name, 0)
+        if event.term < heard:
+            self.counts["zombie attempts"] += 1
+            if any(not _is_send(one, msg.Refused) for one in effects) or term < heard:
+                raise violated("S10", f"{name} heard term {heard} and obeys {event}")
+        elif isinstance(event, msg.Lease) or any(_is_send(one, msg.Refused) for one in effects):
+            self.counts["refusals"] += not isinstance(event, msg.Lease)
+        else:
+            self._heard[name] = max(heard, min(event.term, term))
+
+    def _begin(self, shard: int, epoch: int) -> None:
+        self.counts["promotions"] += 1
+        serving = self._serving.get(shard, 1)
+        if epoch == serving:
+            raise violated("S4", f"shard {shard} has two servers under epoch {epoch}")
+        # An order to a copy that was given up meanwhile may arrive late; its lease is over, and it answers nothing.
+        self.counts["zombie attempts"] += epoch < serving
+        self._serving[shard] = max(epoch, serving)
+
+    def _judge_answer(self, name: str, part: Any, answer: msg.Pulled) -> None:
+        serving = self._serving.get(part.shard, 1)
+        if answer.epoch < serving:
+            raise violated("S4", f"{name} answers under epoch {answer.epoch}, shard {part.shard} has {serving}")
+        shown = self._truth.histories[name]
+        if answer.version > part.version or answer.version < shown.version:
+            raise violated("S4", f"{name} answers version {answer.version}, it shows {shown.version}")
+
+    # --- coordinators ---
+
+    def _judge_lead(self, name: str, event: Any, effects: Iterable[Effect]) -> None:
+        lead = next((one for one in self._run.leads if one.name == name), None)
+        if lead is None:
+            return
+        if lead is not self._run.leads[-1] and isinstance(event, msg.Refused):
+            self.counts["zombie attempts"] += 1
+        # What one that was replaced takes for lost is witnessed by nobody: nothing comes of it.
+        if isinstance(event, Tick) and lead is self._run.leads[-1]:
+            self._judge_leases(lead, effects)
+        if isinstance(event, msg.InSync):
+            self.counts["joins in sync"] += 1
+            self._truth.dirty.add(event.shard)
+        for effect in effects:
+            self._judge_decision(lead, effect)
+
+    def _judge_leases(self, lead: LeadProcess, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Send) and isinstance(effect.message, msg.Observed):
+                self._judge_silence(effect.message.event)
+            elif isinstance(effect, Retire) and "silent" in effect.reason:
+                self._judge_silence(CopyLost(effect.copy, "", effect.reason))
+
+    def _judge_silence(self, event: Any) -> None:
+        if not isinstance(event, CopyLost):
+            return
+        self.counts["leases run out"] += 1
+        part, clock = self._run.copies[event.copy].control.part, self._run.processes.clock(event.copy)
+        dead = self._run.processes.is_dead(event.copy)
+        if isinstance(part, Server) and not dead and part.entitled_until > clock:
+            raise violated(
+                "S4", f"{event.copy} is taken for lost and is entitled until {part.entitled_until - clock:g} s on"
+            )
+
+    def _judge_decision(self, lead: LeadProcess, effect: Effect) -> None:
+        newest = self._run.leads[-1]
+        if isinstance(effect, Finish | SaveModel) and lead is not newest:
+            raise violated("S10", f"{lead.name} was replaced by {newest.name} and does {effect}")
+        # While servers are still awaited, what was decided before is sent again, and nothing new is.
+        decides = _is_send(effect, msg.Commit) and not lead.lead.coordinator.takeover.under_way
+        if isinstance(effect, Send) and decides and lead is newest:
+            for one in lead.lead.coordinator.state.shards:
+                part = self._run.copies[one.server].control.part
+                if not one.promoting and part.term < effect.message.term and effect.message.term > 1:
+                    raise violated("S10", f"{lead.name} decides before {one.server} obeys it")
+
+
+def _epoch_heard(event: Any) -> int:
+    """Return the epoch of its shard's server that a copy learns of by an event."""
+    tells = isinstance(event, msg.Pull | msg.Outdated | msg.Transfer | Replaced)
+    return int(event.epoch) if tells else 0
+
+
+def _is_send(effect: Effect, kind: type[Any]) -> bool:
+    return isinstance(effect, Send) and isinstance(effect.message, kind)
+
+
+def _is_beat(effect: Effect) -> bool:
+    return _is_send(effect, msg.Beat)

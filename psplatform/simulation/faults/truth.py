@@ -1,0 +1,359 @@
+"""Real arithmetic that keeps the true history of every copy beside it.
+
+Nothing here asks a role what it believes.  Of every copy it is known which gradients its newest state is made of, at
+which positions, and the digest of that state; of every server, the digest at each position of its epoch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from psplatform.core.effects import Archive, Compute, Effect, Gather, Publish, Seal, Serve, Skip, Stage
+from psplatform.core.events import Computed, ComputeFailed
+from psplatform.core.messages import UPDATE, Contribution, Transfer
+from psplatform.errors import InvariantViolation
+from psplatform.memory.training import TensorArithmetic, Vectors
+from psplatform.simulation.faults.storage import Storage
+from psplatform.tensors.vectors import shard_vectors
+
+Identity = tuple[int, int]
+"""Slot and sequence of a gradient."""
+
+Lineage = dict[Identity, int]
+"""The gradients that a state is made of, each with the position at which it was applied."""
+
+
+def violated(name: str, found: str) -> InvariantViolation:
+    """Return the error that says which invariant is violated, and by what."""
+    return InvariantViolation(f"{name} is violated: {found}")
+
+
+class Content(dict[str, torch.Tensor]):
+    """What a server answered, with where it comes from."""
+
+    shard: int
+    version: int
+    epoch: int
+    digest: int
+
+
+@dataclass
+class History:
+    """What is true of one copy.
+
+    Attributes
+    ----------
+    epoch
+        Under which it serves, or that of the server it copies.
+    position, visible
+        Positions of the newest and of the visible state.
+    lineage
+        Of the newest state.
+    applied, applied_visible
+        Positions at which something was applied to reach them.
+    newest, front
+        Parameters of the newest and of the visible state, ``float64[p]``.
+    digest
+        Of the newest state, optimiser included.
+    """
+
+    shard: int
+    epoch: int
+    newest: NDArray[np.float64]
+    front: NDArray[np.float64]
+    digest: int
+    position: int = 0
+    visible: int = 0
+    version: int = 0
+    lineage: Lineage = field(default_factory=dict)
+    applied: int = 0
+    applied_visible: int = 0
+    staging: deque[int] = field(default_factory=deque)
+    publishing: deque[int] = field(default_factory=deque)
+    skipping: deque[int] = field(default_factory=deque)
+    gathered: tuple[Contribution, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The state with which a promoted copy began."""
+
+    parameters: NDArray[np.float64]
+    applied: int
+    position: int
+
+
+class Truth(TensorArithmetic):
+    """`psplatform.memory.arithmetic.Arithmetic` that checks S1, S3, S5, S6 (exact pulls), S7 and S9 as it goes.
+
+    Attributes
+    ----------
+    histories
+        What is true of every copy, by name.
+    bases
+        By shard and epoch, what its server began with.
+    dirty
+        The shards of which a state has changed since somebody last looked.
+    storage
+        Where checkpoints go.
+    takeovers
+        Returns how often a standby has taken over.
+    exact
+        Whether the policy wants gradients of the visible version only.
+    """
+
+    def __init__(self, *arguments: Any, exact: bool, storage: Storage, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.histories: dict[str, History] = {}
+        self.bases: dict[tuple[int, int], Base] = {}
+        self.dirty: set[int] = set()
+        self.storage = storage
+        self.exact = exact
+        self.cuts: dict[tuple[int, int], Lineage] = {}
+        self._states: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+        self._pulled: dict[str, dict[int, Content]] = defaultdict(dict)
+        self.takeovers: Callable[[], int] = lambda: 0
+        self._versions: dict[tuple[str, int], tuple[int, int]] = {}
+        self._bases_of: dict[Identity, dict[int, Content]] = {}
+        self._gradients: dict[Identity, Vectors] = {}
+        self._parameter_keys = [region.key for region in self.layout.regions if region.kind == "parameter"]
+
+    # --- what roles ask for, told before it is done ---
+
+    def told(self, copy: str, effects: Iterable[Effect]) -> None:
+        """Note the positions of what a copy is about to do."""
+        history = self.histories[copy]
+        for effect in effects:
+            if isinstance(effect, Gather):
+                history.staging.clear()  # of one that failed, nothing was staged
+            elif isinstance(effect, Stage):
+                history.staging.append(effect.position)
+            elif isinstance(effect, Publish):
+                history.publishing.append(effect.position)
+            elif isinstance(effect, Skip):
+                history.skipping.append(effect.position)
+            elif isinstance(effect, Serve):
+                self._begin_epoch(copy, history, effect)
+
+    def _begin_epoch(self, copy: str, history: History, effect: Serve) -> None:
+        if effect.version != self.copies[copy].version:
+            raise violated(
+                "S5", f"{copy} says that it begins with {effect.version}, it has {self.copies[copy].version}"
+            )
+        history.epoch = effect.epoch
+        history.visible, history.applied_visible = history.position, history.applied
+        self._states[history.shard, effect.epoch][history.position] = history.digest
+        self.bases[history.shard, effect.epoch] = Base(history.newest, history.applied, history.position)
+        self.dirty.add(history.shard)
+
+    # --- copies ---
+
+    def open_copy(self, copy: str, shard: int) -> None:
+        """Make a copy, and begin its history."""
+        super().open_copy(copy, shard)
+        parameters = self._flat(self.copies[copy].front)
+        history = self.histories[copy] = History(shard, 1, parameters, parameters, self._digest(copy))
+        self._states[shard, 1].setdefault(0, history.digest)
+
+    def gather(self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...] | None:
+        """Average, and see that it is what the workers computed, in the order of their slots."""
+        history = self.histories[copy]
+        history.gathered = contributions
+        if [one.slot for one in contributions] != sorted(one.slot for one in contributions):
+            raise violated("S8", f"{copy} sums gradients in another order than that of the slots: {contributions}")
+        found = super().gather(copy, contributions, norms=norms)
+        if found is not None:
+            self._check_gathered(copy, contributions)
+        if self.exact:
+            self._check_exact(copy, history, contributions)
+        return found
+
+    def _check_gathered(self, copy: str, contributions: tuple[Contribution, ...]) -> None:
+        held = self.copies[copy]
+        parts = [
+            shard_vectors(self.layout, held.index, self._gradients[one.slot, one.sequence]) for one in contributions
+        ]
+        for key in self._parameter_keys:
+            total = parts[0][key].clone()
+            for part in parts[1:]:
+                total.add_(part[key])
+            mean = total.div_(len(parts)) if len(parts) > 1 else total
+            if not torch.equal(mean, held.gathered[key]):
+                raise violated("S1", f"{copy} averaged something else than the gradients {contributions}")
+
+    def _check_exact(self, copy: str, history: History, contributions: tuple[Contribution, ...]) -> None:
+        front = hash(history.front.tobytes())
+        for one in contributions:
+            content = self._bases_of.get((one.slot, one.sequence), {}).get(history.shard)
+            # What was computed under an epoch that has ended may have been decided before it did.
+            if content is not None and content.epoch == history.epoch and content.digest != front:
+                raise violated("S6", f"gradient {one.slot, one.sequence} was not computed on what {copy} shows")
+
+    def stage(self, copy: str, factor: float, rate: float) -> float:
+        """Step, and note what the new state is made of."""
+        step = super().stage(copy, factor, rate)
+        history = self.histories[copy]
+        position = history.staging.popleft()
+        self._apply(copy, history, position, history.gathered)
+        self._states[history.shard, history.epoch][position] = history.digest
+        return step
+
+    def _apply(self, copy: str, history: History, position: int, gradients: Sequence[Contribution]) -> None:
+        lineage = dict(history.lineage)
+        for one in gradients:
+            identity = one.slot, one.sequence
+            if identity in lineage:
+                raise violated("S1", f"{copy} applies gradient {identity} at {position} and at {lineage[identity]}")
+            lineage[identity] = position
+        history.lineage = lineage
+        history.position = position
+        history.applied += 1
+        self._renew(copy, history)
+
+    def _renew(self, copy: str, history: History) -> None:
+        held = self.copies[copy]
+        history.newest = self._flat(held.back if held.staged else held.front)
+        history.digest = self._digest(copy)
+        self.dirty.add(history.shard)
+
+    def publish(self, copy: str, version: int) -> None:
+        """Show the staged state."""
+        super().publish(copy, version)
+        history = self.histories[copy]
+        history.visible, history.version = history.publishing.popleft(), version
+        history.front, history.applied_visible = history.newest, history.applied
+        self.dirty.add(history.shard)
+
+    def skip(self, copy: str, version: int) -> None:
+        """Show the same state under another version, and note where that stands."""
+        super().skip(copy, version)
+        history = self.histories[copy]
+        history.version, history.front = version, history.newest
+        if history.skipping:
+            history.position = history.visible = history.skipping.popleft()
+            self._states[history.shard, history.epoch][history.position] = history.digest
+        self.dirty.add(history.shard)
+
+    def capture(self, copy: str, kind: str) -> tuple[Any, int]:
+        """Return the arrays with what they are made of."""
+        content, size_bytes = super().capture(copy, kind)
+        history = self.histories[copy]
+        return (content, history.lineage, history.applied), size_bytes
+
+    def absorb(self, copy: str, transfer: Transfer, content: Any) -> bool:
+        """Load, and see that the state is the server's at that position, bit for bit."""
+        arrays, lineage, applied = content
+        history = self.histories[copy]
+        whole = super().absorb(copy, transfer, arrays)
+        added = len(lineage.keys() - history.lineage.keys())
+        if transfer.kind == UPDATE and any(
+            history.lineage.get(key) != at for key, at in lineage.items() if at < transfer.position
+        ):
+            raise violated("S3", f"{copy} applies an update to another state than its server's")
+        history.lineage, history.applied, history.epoch = lineage, applied, transfer.epoch
+        history.position = history.visible = transfer.position
+        self._renew(copy, history)
+        history.front, history.applied_visible = history.newest, applied
+        wanted = self._states[history.shard, transfer.epoch].get(transfer.position)
+        if whole and wanted != history.digest:
+            raise violated(
+                "S3", f"{copy} at position {transfer.position} differs from its server, {added} gradients on"
+            )
+        return whole
+
+    # --- workers ---
+
+    def snapshot(self, copy: str) -> Content:
+        """Return what is visible with where it comes from."""
+        content, history = Content(super().snapshot(copy)), self.histories[copy]
+        content.shard, content.version, content.epoch = history.shard, self.copies[copy].version, history.epoch
+        content.digest = hash(self._flat(content).tobytes())
+        return content
+
+    def load(self, member: str, shard: int, content: Vectors) -> None:
+        """Load, and see that no version goes back."""
+        super().load(member, shard, content)
+        if isinstance(content, Content):
+            before, epoch = self._versions.get((member, shard), (0, 1))
+            # What a coordinator and a server showed that were lost together, nobody may know: its number comes again.
+            forgotten = content.epoch > epoch and self.takeovers()
+            if content.version < before and not forgotten:
+                raise violated("order", f"{member} pulled version {content.version} of shard {shard} after {before}")
+            self._versions[member, shard] = content.version, content.epoch
+            self._pulled[member][shard] = content
+
+    def compute(self, member: str, effect: Compute, seconds: float) -> Computed | ComputeFailed:
+        """Compute, and note on what."""
+        self._bases_of[effect.slot, effect.sequence] = dict(self._pulled[member])
+        return super().compute(member, effect, seconds)
+
+    def expose(self, member: str, slot: int, sequence: int) -> None:
+        """Expose, and keep a copy of what was exposed."""
+        super().expose(member, slot, sequence)
+        self._gradients[slot, sequence] = self._exposed[member][sequence]
+
+    # --- checkpoints ---
+
+    def archive(self, copy: str, effect: Archive) -> dict[str, Any]:
+        """Write a part, and see that it is the state at its position."""
+        history = self.histories[copy]
+        wanted = self._states[history.shard, history.epoch].get(effect.position)
+        if wanted != history.digest or effect.position != history.position:
+            raise violated(
+                "S7",
+                f"{copy} at {history.position} writes a part of checkpoint {effect.number} as of {effect.position}",
+            )
+        self.storage.write_part(effect.number, history.shard, history.digest)
+        self.cuts[effect.number, history.shard] = history.lineage
+        return {"position": effect.position, "shard": history.shard, "digest": history.digest}
+
+    def seal(self, effect: Seal) -> int:
+        """Write the manifest, and see that the checkpoint is one cut."""
+        self.storage.seal(effect.number, {part["shard"]: part["digest"] for part in effect.parts})
+        self.check_cut(effect)
+        return 1
+
+    def check_cut(self, effect: Seal) -> None:
+        """Raise unless the checkpoint is whole and one cut."""
+        positions = [part["position"] for part in effect.parts]
+        shards = [part["shard"] for part in effect.parts]
+        if positions != list(effect.state["positions"]) or shards != list(range(self.layout.shards)):
+            raise violated(
+                "S7", f"checkpoint {effect.number} has parts of {positions}, cut at {effect.state['positions']}"
+            )
+        if not self.storage.is_whole(effect.number):
+            raise violated("S7", f"checkpoint {effect.number} counts as complete and is not whole")
+        if len(effect.state["newest"]) == 1:
+            self._check_same_cut(effect)
+
+    def _check_same_cut(self, effect: Seal) -> None:
+        first, *others = (by_position(self.cuts[effect.number, part["shard"]]) for part in effect.parts)
+        for other in others:
+            for position in first.keys() & other.keys():
+                if first[position] != other[position]:
+                    raise violated("S7", f"checkpoint {effect.number} is made of different gradients at {position}")
+
+    # --- small things ---
+
+    def _flat(self, vectors: Any) -> NDArray[np.float64]:
+        return np.concatenate([vectors[key].numpy() for key in self._parameter_keys]).astype(np.float64)
+
+    def _digest(self, copy: str) -> int:
+        held = self.copies[copy]
+        state = held.state()
+        return hash((held.commits, *(state[name].numpy().tobytes() for name in sorted(state))))
+
+
+def by_position(lineage: Lineage) -> dict[int, frozenset[Identity]]:
+    """Return the gradients applied at each position."""
+    found: dict[int, set[Identity]] = defaultdict(set)
+    for identity, position in lineage.items():
+        found[position].add(identity)
+    return {position: frozenset(identities) for position, identities in found.items()}

@@ -1,0 +1,125 @@
+"""The durations of everything in a trial, and what its faults do to messages.
+
+Everything is drawn from the trial's seed in the order in which it is asked for, so that a trial is the same each time.
+A message that a partition holds back arrives when it heals: whoever sent it repeats it until it is heard.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from psplatform.core.effects import Role
+from psplatform.simulation.faults.trial import Noise
+
+_PACES: Final = (0.5, 0.9, 1.0, 1.1, 1.3, 3.0)  # seconds of a gradient
+_GATHERING: Final = (0.02, 0.02, 0.4)  # most seconds in which gradients are averaged, or a transfer is loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Messages between two sets of processes are held back until a time; an empty second set is everybody else."""
+
+    until: float
+    side: frozenset[str]
+    others: frozenset[str]
+    way: str
+
+    def holds(self, sender: str, to: str) -> bool:
+        """Whether it holds back what `sender` sends `to`."""
+        out = sender in self.side and self._is_other(to)
+        into = to in self.side and self._is_other(sender)
+        return (out and self.way != "in") or (into and self.way != "out")
+
+    def _is_other(self, process: str) -> bool:
+        return process not in self.side and (not self.others or process in self.others)
+
+
+@dataclass(frozen=True, slots=True)
+class BadLink:
+    """What a process sends and receives is late, out of order or doubled until a time."""
+
+    until: float
+    process: str
+    kind: str
+    most_s: float
+
+
+class TrialWorld:
+    """`psplatform.memory.world.World` for trials.
+
+    Parameters
+    ----------
+    noise
+        What happens to every message.
+
+    Attributes
+    ----------
+    process_of, server_of
+        Where a role lives, and who serves a shard; set once the run exists.
+    """
+
+    def __init__(self, seed: int, noise: Noise) -> None:
+        self.process_of: Callable[[Role], str] = lambda role: role.name
+        self.server_of: Callable[[int], str] = str
+        self._random = random.Random(f"world {seed}")
+        self._seed = seed
+        self._noise = noise
+        self._gather_s = self._random.choice(_GATHERING)
+        self._partitions: list[Partition] = []
+        self._bad: list[BadLink] = []
+
+    def split(self, partition: Partition) -> None:
+        """Hold back what crosses the partition."""
+        self._partitions.append(partition)
+
+    def spoil(self, link: BadLink) -> None:
+        """Make a process's messages late, out of order or doubled."""
+        self._bad.append(link)
+
+    def compute_s(self, slot: int, sequence: int) -> float:
+        """Return a time that depends on the gradient alone."""
+        return random.Random(f"{self._seed} {slot} {sequence}").choice(_PACES)
+
+    def deliver(self, sender: Role, to: Role, message: Any, now: float) -> list[float]:
+        """Deliver once or twice, after the latency, the noise and whatever the faults add."""
+        noise = self._noise
+        delays = [noise.latency_s]
+        if noise.jitter_s or noise.twice:
+            delays[0] += self._random.choice((0.0, 0.0, self._random.random())) * noise.jitter_s
+            if self._random.random() < noise.twice:
+                delays.append(noise.latency_s + self._random.random() * noise.jitter_s)
+        if self._partitions or self._bad:
+            return self._troubled(self.process_of(sender), self.process_of(to), delays, now)
+        return delays
+
+    def _troubled(self, sender: str, to: str, delays: list[float], now: float) -> list[float]:
+        if sender == to:
+            return delays
+        for bad in self._bad:
+            if now < bad.until and bad.process in (sender, to):
+                delays = self._spoiled(bad, delays)
+        held = [one.until - now for one in self._partitions if now < one.until and one.holds(sender, to)]
+        return [delay + max(held, default=0.0) for delay in delays]
+
+    def _spoiled(self, bad: BadLink, delays: list[float]) -> list[float]:
+        if bad.kind == "delay":
+            return [delay + bad.most_s for delay in delays]
+        if bad.kind == "reorder":
+            return [delay + self._random.random() * bad.most_s for delay in delays]
+        return [*delays, delays[-1] + self._random.random() * bad.most_s]
+
+    def reach_s(self, member: str, shard: int, now: float) -> float:
+        """Return the time to the server, the time that it is cut off included."""
+        (delay,) = self._troubled(member, self.process_of(Role.copy(self.server_of(shard))), [0.0], now)[:1]
+        return delay
+
+    def gather_s(self, shard: int, gradients: int) -> float:
+        """Return a short time, by chance."""
+        return self._random.random() * self._gather_s
+
+    def evaluation_s(self) -> float:
+        """Return a short time."""
+        return 0.05

@@ -1,0 +1,229 @@
+"""The part of a run's picture that is about copies: how far they lag, which there are, and when one took over."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, NamedTuple
+
+from psplatform.telemetry.measures import Point, Series
+from psplatform.telemetry.segments import Record
+
+FAILOVERS: Final = 256  # the newest ones; the log has them all
+LOSSES: Final = 256
+COPIES: Final = 8  # of a shard, lost ones included: a copy's name is used once, and a long run may lose many
+
+REPLICA_STATUS: Final = frozenset({"ready", "in sync", "out of sync"})
+
+SERVER: Final = "server"
+RETIRED: Final = "retired"
+
+
+class LostPositions(NamedTuple):
+    """Positions of a shard that its server applied and no copy had: they are not part of the model."""
+
+    at: float
+    shard: int
+    epoch: int
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class CopyView:
+    """A copy of a shard.
+
+    Attributes
+    ----------
+    status
+        ``ready``, ``in sync``, ``out of sync``, ``lost`` or ``promoted``, and since when and why.
+    """
+
+    shard: int
+    copy: str
+    process: str
+    status: str
+    since: float
+    reason: str
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the fields."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+
+@dataclass(slots=True)
+class Failover:
+    """A replica that became a server, or a standby that became the coordinator.
+
+    Attributes
+    ----------
+    role
+        ``server`` or ``coordinator``.
+    shard, epoch
+        The shard, -1 for the coordinator, and its epoch since, or the coordinator's term.
+    copy, process
+        Who took over, and where.
+    signal
+        What was noticed: ``closed connection``, ``silent for 1.2 s``, ``retired``.
+    detected_seconds, promoted_seconds, first_commit_seconds
+        Seconds until it was noticed, until the other had taken over, and until its first commit, ``None`` before.
+    distance_lost, updates_lost
+        Bound of the distance that the parameters went back by, if it is known, and the updates that are gone.
+    bound, unit
+        What replication allowed, and in which unit; ``None`` where nothing was promised.
+    """
+
+    at: float
+    role: str
+    shard: int
+    epoch: int
+    copy: str
+    process: str
+    signal: str
+    detected_seconds: float
+    promoted_seconds: float
+    distance_lost: float | None
+    updates_lost: int
+    bound: float | None
+    unit: str | None
+    first_commit_seconds: float | None = None
+
+    @property
+    def text(self) -> str:
+        """What happened, in one line."""
+        how = self.signal if self.signal == RETIRED else f"lost ({self.signal})"
+        if self.role != SERVER:
+            return f"{self.role} {how}, standby took over in {self.promoted_seconds:.2f} s (term {self.epoch})"
+        took_over = f"replica promoted in {self.promoted_seconds:.2f} s"
+        return f"shard {self.shard}: {self.role} {how}, {took_over}; {self._lost()}"
+
+    def _lost(self) -> str:
+        if not self.updates_lost and not self.distance_lost:
+            return "nothing lost"
+        of_updates = f" of at most {self.bound:g}" if self.unit == "updates" else ""
+        of_norm = f" of {self.bound:g}" if self.unit == "norm" else ""
+        updates = f"{self.updates_lost}{of_updates} update{'s' if self.updates_lost != 1 or of_updates else ''} lost"
+        return updates if self.distance_lost is None else f"{updates}, distance <= {self.distance_lost:.3g}{of_norm}"
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the fields and the text."""
+        return {**{one.name: getattr(self, one.name) for one in fields(self)}, "text": self.text}
+
+
+@dataclass(slots=True)
+class Protection:
+    """How well a run is protected, and what that was good for.
+
+    Attributes
+    ----------
+    divergences, lags
+        At visible versions: an upper bound of the distance between servers and replicas, and the updates that the worst
+        replica lacks.
+    max_divergence, max_lag
+        The largest of each, ``None`` before the first.
+    to_replica_bytes
+        Bytes sent to replicas so far.
+    copies
+        By shard and name.
+    unprotected
+        Shards without a replica in sync.
+    failovers, lost_positions
+        The newest ones, in order.
+    term, epochs
+        The coordinator's term, and the epoch of each shard that was ever promoted; the others are in their first.
+    """
+
+    divergences: Series[Point] = field(default_factory=Series)
+    lags: Series[Point] = field(default_factory=Series)
+    max_divergence: float | None = None
+    max_lag: int | None = None
+    to_replica_bytes: int = 0
+    copies: dict[int, dict[str, CopyView]] = field(default_factory=dict)
+    unprotected: tuple[int, ...] = ()
+    lost_positions: deque[LostPositions] = field(default_factory=lambda: deque(maxlen=LOSSES))
+    term: int = 1
+    epochs: dict[int, int] = field(default_factory=dict)
+    _failovers: dict[tuple[str, int, int], Failover] = field(default_factory=dict)
+
+    @property
+    def failovers(self) -> tuple[Failover, ...]:
+        """The newest failovers, in order."""
+        return tuple(self._failovers.values())
+
+    def show(self, record: Record) -> None:
+        """Fold what an ``applied`` record says of replicas, if anything."""
+        at, version, divergence, lag = record["at"], record["version"], record.get("divergence"), record.get("lag")
+        if divergence is not None:
+            self.divergences.append(Point(at, version, divergence))
+            self.max_divergence = max(divergence, self.max_divergence or 0.0)
+        if lag is not None:
+            self.lags.append(Point(at, version, lag))
+            self.max_lag = max(lag, self.max_lag or 0)
+        self.to_replica_bytes = record.get("to_replica_bytes", self.to_replica_bytes)
+
+    def change(self, record: Record) -> str | None:
+        """Fold a ``copy`` record; return what a person should know of it, if anything."""
+        shard, name, event, reason = (record[key] for key in ("shard", "copy", "event", "reason"))
+        before = self._note(CopyView(shard, name, record["process"], event, record["at"], reason))
+        # The loss of a server is told by the failover that it leads to.
+        if event == "lost" and before is not None and before.status in REPLICA_STATUS:
+            return f"shard {shard}: replica {name} lost ({reason})"
+        return None
+
+    def _note(self, found: CopyView) -> CopyView | None:
+        """Take the newest word of a copy; return the one before."""
+        of_shard = self.copies.setdefault(found.shard, {})
+        before = of_shard.get(found.copy)
+        of_shard[found.copy] = found
+        lost = [one for one, copy in of_shard.items() if copy.status == "lost"]
+        if len(of_shard) > COPIES and lost:
+            del of_shard[lost[0]]
+        return before
+
+    def promote(self, record: Record) -> Failover:
+        """Fold a ``promoted`` record."""
+        named = [one.name for one in fields(Failover) if one.name != "first_commit_seconds"]
+        failover = Failover(**{name: record[name] for name in named})
+        key = failover.role, failover.shard, failover.epoch
+        self._failovers[key] = failover
+        if len(self._failovers) > FAILOVERS:
+            del self._failovers[next(iter(self._failovers))]
+        if failover.role == SERVER:
+            self.epochs[failover.shard] = max(failover.epoch, self.epochs.get(failover.shard, 1))
+            place = failover.shard, failover.copy, failover.process
+            self._note(CopyView(*place, "promoted", failover.at, failover.signal))
+        else:
+            self.term = max(failover.epoch, self.term)
+        return failover
+
+    def resume(self, record: Record) -> None:
+        """Fold a ``resumed`` record: the first commit after a failover."""
+        seconds, key = record["first_commit_seconds"], (record["role"], record["shard"], record["epoch"])
+        if key in self._failovers:
+            self._failovers[key].first_commit_seconds = seconds
+
+    def lose(self, record: Record) -> None:
+        """Fold a ``lost positions`` record."""
+        self.lost_positions.append(LostPositions(**{name: record[name] for name in LostPositions._fields}))
+
+    def to_plain(self, replication: dict[str, Any]) -> dict[str, Any]:
+        """Return what the summary tells, given the plain form of the replication in force."""
+        bound, unit = allowance(replication)
+        largest = {"norm": self.max_divergence, "updates": self.max_lag}.get(unit or "")
+        return {
+            "divergence": {"max": largest, "bound": bound, "unit": unit},
+            "failovers": [one.to_plain() for one in self._failovers.values()],
+            "lost_positions": [one._asdict() for one in self.lost_positions],
+            "copies": [copy.to_plain() for _, of_shard in sorted(self.copies.items()) for copy in of_shard.values()],
+            "unprotected": list(self.unprotected),
+            "to_replica_bytes": self.to_replica_bytes,
+            "term": self.term,
+            "shard_epochs": dict(sorted(self.epochs.items())),
+        }
+
+
+def allowance(replication: dict[str, Any]) -> tuple[float | None, str | None]:
+    """Return bound and unit of a replication's plain form; ``None`` for both where nothing is promised."""
+    if replication.get("mode") == "chain":
+        return 0, "updates"
+    return replication.get("max_divergence"), replication.get("unit")

@@ -1,0 +1,98 @@
+"""Which checkpoints a store holds, which of them are complete, and what is said of one that is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from psplatform.errors import CheckpointError, StoreError
+from psplatform.replication.manifest import MANIFEST, BrokenManifest, Manifest
+from psplatform.replication.objects import ObjectFolder, Stored
+from psplatform.replication.parts import FOLDER, folder_of
+
+_REMEDY_WITHOUT_PREVIOUS: Final = "there is no complete one before it, so start the run again in another store"
+
+
+class Catalog:
+    """The checkpoints of one store.
+
+    Raises
+    ------
+    StoreError
+        By every method, when the storage fails or a checkpoint is of a newer format.
+    """
+
+    def __init__(self, store: str) -> None:
+        self.store = store
+        self.folder = ObjectFolder(store, FOLDER)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all that was ever begun and not removed, complete or not, in order."""
+        return sorted(int(name) for name in self.folder.folders() if name.isdecimal() and name == folder_of(int(name)))
+
+    def manifest_bytes(self, number: int) -> bytes | None:
+        """Return the manifest as it is stored, or ``None`` where the checkpoint was not sealed."""
+        return self.folder.get(f"{folder_of(number)}/{MANIFEST}")
+
+    def manifest(self, number: int, data: bytes) -> Manifest:
+        """Return the manifest that these bytes are, once it is whole and all that it names is there.
+
+        Raises
+        ------
+        CheckpointError
+            If the checkpoint is damaged, as far as that can be seen without reading the objects.
+        """
+        found = self._examined(number, data)
+        if not isinstance(found, Manifest):
+            raise self.damaged(number, *found)
+        return found
+
+    def complete(self, number: int) -> Manifest | None:
+        """Return the manifest of a checkpoint, or ``None`` if it is not complete."""
+        data = self.manifest_bytes(number)
+        found = None if data is None else self._examined(number, data)
+        return found if isinstance(found, Manifest) else None
+
+    def read(self, number: int, objects: Sequence[Stored]) -> Iterator[bytes]:
+        """Yield the bytes of objects of a checkpoint, in order.
+
+        Raises
+        ------
+        CheckpointError
+            If they are not those that were written.
+        """
+        folder = folder_of(number)
+        found = self.folder.get_all(f"{folder}/{stored.path}" for stored in objects)
+        for stored, data in zip(objects, found, strict=True):
+            flaw = stored.flaw_of(data)
+            if data is None or flaw is not None:
+                raise self.damaged(number, stored.path, str(flaw))
+            yield data
+
+    def damaged(self, number: int, path: str, flaw: str) -> CheckpointError:
+        """Return the error that names the object at fault and the checkpoint to go back to."""
+        previous = self.previous(number)
+        remedy = _REMEDY_WITHOUT_PREVIOUS
+        if previous is not None:
+            remedy = f"recover from checkpoint {previous}, the last complete one before it"
+        text = f"checkpoint {number} of {self.store} is damaged ({path}: {flaw}); {remedy}"
+        return CheckpointError(text, store=self.store, number=number, previous=previous)
+
+    def previous(self, number: int) -> int | None:
+        """Return the number of the last complete checkpoint before one, as far as the storage tells."""
+        try:
+            earlier = [candidate for candidate in self.numbers() if candidate < number]
+            return next((candidate for candidate in reversed(earlier) if self.complete(candidate)), None)
+        except StoreError:
+            return None  # Said while another failure is reported, which must not be hidden by this one.
+
+    def _examined(self, number: int, data: bytes) -> Manifest | tuple[str, str]:
+        """Return the manifest, or the object at fault and what is wrong with it."""
+        try:
+            manifest = Manifest.from_bytes(data, self.store)
+        except BrokenManifest as error:
+            return MANIFEST, str(error)
+        if manifest.number != number:
+            return MANIFEST, f"it is that of checkpoint {manifest.number}"
+        sizes = self.folder.sizes(folder_of(number))
+        return manifest.flaw_of({path.partition("/")[2]: size for path, size in sizes.items()}) or manifest

@@ -1,0 +1,139 @@
+"""Cold replicas: a shard's state kept in the store instead of in a process that could take over at once.
+
+For every epoch of the shard there are two places that are written in turn, each complete when its header is, which is
+shown last and vouches for the rest::
+
+    cold/shard-00000/00000002/       an epoch
+      0.msgpack  1.msgpack           headers: position, version, dedupe table, and checksums of the vectors
+      0/<name>   1/<name>            vectors as raw bytes
+
+A server that was replaced and does not know it writes under its own epoch and spoils nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+
+from psplatform.errors import StoreError
+from psplatform.replication.objects import ObjectFolder, Stored
+
+_PLACES: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ColdState:
+    """What is kept of a shard.
+
+    Attributes
+    ----------
+    vectors
+        By the names of `psplatform.tensors.shard.Shard.state`.
+    applied
+        By slot, the last sequence applied.
+    commits
+        Steps that the optimiser has seen.
+    """
+
+    epoch: int
+    position: int
+    version: int
+    applied: Mapping[int, int]
+    commits: int
+    vectors: Mapping[str, NDArray[Any]] = field(repr=False)
+
+
+class ColdCopy:
+    """The cold replica of one shard.
+
+    Raises
+    ------
+    StoreError
+        By every method, when the storage fails.
+    """
+
+    def __init__(self, store: str, shard: int) -> None:
+        self._store, self._shard = store, shard
+        self._folder = ObjectFolder(store, f"cold/shard-{shard:05d}")
+        self._next: dict[int, int] = {}
+
+    def write(self, state: ColdState) -> int:
+        """Keep a state; return its bytes.  After a failure the one before is kept."""
+        place = self._next.get(state.epoch, 0)
+        folder = f"{state.epoch:08d}"
+        vectors = {name: np.ascontiguousarray(vector) for name, vector in state.vectors.items()}
+        objects = ((f"{folder}/{place}/{name}", vector.tobytes()) for name, vector in vectors.items())
+        stored = self._folder.put_all(objects)
+        self._folder.flush([one.path for one in stored])
+        header = {
+            "position": state.position,
+            "version": state.version,
+            "applied": sorted(state.applied.items()),
+            "commits": state.commits,
+            "vectors": [
+                [name, str(vector.dtype), one.path, one.size, one.digest]
+                for (name, vector), one in zip(vectors.items(), stored, strict=True)
+            ],
+        }
+        self._folder.show(f"{folder}/{place}.msgpack", _sealed(header))
+        self._next[state.epoch] = (place + 1) % _PLACES
+        return sum(one.size for one in stored)
+
+    def read(self) -> ColdState | None:
+        """Return the newest state that is whole, of the highest epoch that has one; ``None`` where nothing was kept.
+
+        Raises
+        ------
+        StoreError
+            If something was kept, and all of it is damaged.
+        """
+        flaws: list[str] = []
+        for folder in reversed(self._folder.folders()):
+            headers = [self._header(f"{folder}/{place}.msgpack") for place in range(_PLACES)]
+            for header in sorted((one for one in headers if one is not None), key=lambda one: -one["position"]):
+                state = self._state(int(folder), header, flaws)
+                if state is not None:
+                    return state
+        if flaws:
+            text = f"the cold replica of shard {self._shard} in {self._store} is damaged ({flaws[0]})"
+            raise StoreError(f"{text}; recover the run from a checkpoint", store=self._store)
+        return None
+
+    def _header(self, path: str) -> dict[str, Any] | None:
+        data = self._folder.get(path)
+        return _opened(data) if data is not None else None
+
+    def _state(self, epoch: int, header: Mapping[str, Any], flaws: list[str]) -> ColdState | None:
+        vectors = {}
+        for name, dtype, *stored in header["vectors"]:
+            data = self._folder.get(stored[0])
+            flaw = Stored(*stored).flaw_of(data)
+            if flaw is not None or data is None:
+                flaws.append(f"{stored[0]}: {flaw}")
+                return None
+            vectors[name] = np.frombuffer(data, dtype).copy()
+        applied = dict(header["applied"])
+        return ColdState(epoch, header["position"], header["version"], applied, header["commits"], vectors)
+
+
+def _sealed(header: Mapping[str, Any]) -> bytes:
+    body: bytes = msgpack.packb(header)
+    sealed: bytes = msgpack.packb([body, Stored.of("", body).digest])
+    return sealed
+
+
+def _opened(data: bytes) -> dict[str, Any] | None:
+    """Return a header, or ``None`` where it is torn."""
+    try:
+        body, digest = msgpack.unpackb(data)
+        if Stored.of("", body).digest != digest:
+            return None
+        header: dict[str, Any] = msgpack.unpackb(body, strict_map_key=False)
+    except (ValueError, TypeError):
+        return None
+    return header

@@ -1,0 +1,209 @@
+"""The folder of a store that holds checkpoints: every byte of them is written, listed, read and removed here.
+
+An object is written by one call.  What readers look for first, the manifest, is *shown*: under its name there is the
+old content or the new, never a part of it.  On local file systems it is written under a hidden name and renamed;
+elsewhere it is one put, which object stores and fsspec's memory file system make visible in one piece.
+
+On local file systems what was written is in the system's memory until it is flushed.  That is asked for once, after
+many objects, because flushing each by itself makes the disk write its journal as often.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from psplatform.errors import StoreError
+
+AT_ONCE: Final = 8
+"""Enough to hide most of an object store's time per request, few enough that their bytes are little memory."""
+
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object as it was written: its path in the folder, its length in bytes, and its checksum."""
+
+    path: str
+    size: int
+    digest: str
+
+    @classmethod
+    def of(cls, path: str, data: bytes) -> Stored:
+        """Describe what is about to be written."""
+        return cls(path, len(data), digest_of(data))
+
+    def flaw_of(self, data: bytes | None) -> str | None:
+        """Say what is wrong with the bytes that were read, ``None`` standing for no object at all."""
+        if data is None:
+            return "it is missing"
+        if len(data) != self.size:
+            return f"it has {len(data)} bytes instead of {self.size}"
+        return None if digest_of(data) == self.digest else "its checksum differs"
+
+
+def digest_of(data: bytes) -> str:
+    """Return the checksum of some bytes: BLAKE2b of 128 bits, as text."""
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+class ObjectFolder:
+    """The objects under one folder of a store, each by its path in that folder.
+
+    Parameters
+    ----------
+    store
+        A local path or any URL that fsspec knows.
+    folder
+        The folder's path in the store.
+
+    Raises
+    ------
+    StoreError
+        By every method, naming the store, when its storage fails.
+    """
+
+    def __init__(self, store: str, folder: str) -> None:
+        self.store = store
+        self._name = folder
+        try:
+            self._files, root = url_to_fs(store)
+        except (ValueError, ImportError) as error:
+            message = f"nothing here can open the store {store} ({error}); give a local path or install its driver"
+            raise StoreError(message, store=store) from error
+        self._root = f"{root.rstrip('/')}/{folder}"
+
+    def put(self, path: str, data: bytes) -> Stored:
+        """Write an object; after a failure nobody may rely on it, so write it again or give it up.
+
+        On local file systems it outlasts a loss of power once it was flushed.
+        """
+        with self._named_failure(f"write {self._name}/{path} to"):
+            if isinstance(self._files, LocalFileSystem):
+                _write(self._local(path), data)
+            else:
+                self._files.pipe_file(self._place(path), data)
+        return Stored.of(path, data)
+
+    def put_all(self, objects: Iterable[tuple[str, bytes]]) -> list[Stored]:
+        """Write objects, given by path and bytes; object stores are sent several at once."""
+        return list(self._at_once(lambda each: self.put(*each), objects))
+
+    def flush(self, paths: Iterable[str]) -> None:
+        """Make objects outlast a loss of power; where the file system is not local, they did when they were written."""
+        if isinstance(self._files, LocalFileSystem):
+            for path in paths:
+                with self._named_failure(f"write {self._name}/{path} to"):
+                    _flush(self._local(path))
+
+    def show(self, path: str, data: bytes) -> None:
+        """Write an object in one piece; after a failure it is the old one or the new."""
+        with self._named_failure(f"write {self._name}/{path} to"):
+            if isinstance(self._files, LocalFileSystem):
+                _rename_into_place(self._local(path), data)
+            else:
+                self._files.pipe_file(self._place(path), data)
+
+    def get(self, path: str) -> bytes | None:
+        """Return an object's bytes, or ``None`` where there is none."""
+        with self._named_failure(f"read {self._name}/{path} of"):
+            try:
+                data: bytes = self._files.cat_file(self._place(path))
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+                return None
+        return data
+
+    def get_all(self, paths: Iterable[str]) -> Iterator[bytes | None]:
+        """Yield what `get` returns for each path, in order; object stores are asked for several at once."""
+        return self._at_once(self.get, paths)
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders directly below, sorted."""
+        with self._named_failure(f"list {self._name} of"):
+            self._files.invalidate_cache()
+            try:
+                found = self._files.ls(self._root, detail=True)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        return sorted(_last(entry) for entry in found if entry["type"] == "directory")
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """Return the length in bytes of every object below a folder, by path."""
+        with self._named_failure(f"list {self._name}/{path} of"):
+            self._files.invalidate_cache()
+            found: dict[str, dict[str, Any]] = self._files.find(self._place(path), detail=True)
+        return {place.removeprefix(f"{self._root}/"): int(entry["size"]) for place, entry in found.items()}
+
+    def remove(self, path: str) -> None:
+        """Remove an object, or a folder with all that is below it; what is not there is removed already."""
+        with self._named_failure(f"remove {self._name}/{path} from"), suppress(FileNotFoundError):
+            self._files.invalidate_cache()
+            self._files.rm(self._place(path), recursive=True)
+
+    def _at_once(self, call: Callable[[_Given], _Made], items: Iterable[_Given]) -> Iterator[_Made]:
+        waiting = iter(items)
+        if not self._files.async_impl:
+            yield from map(call, waiting)
+            return
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            while batch := list(islice(waiting, AT_ONCE)):
+                yield from pool.map(call, batch)
+
+    def _place(self, path: str) -> str:
+        return f"{self._root}/{path}".rstrip("/")
+
+    def _local(self, path: str) -> Path:
+        return Path(self._place(path))
+
+    @contextmanager
+    def _named_failure(self, action: str) -> Iterator[None]:
+        # Every fsspec driver has exceptions of its own, so this seam cannot list them.
+        try:
+            yield
+        except Exception as error:
+            message = f"cannot {action} the store {self.store} ({error}); free or mend it, or choose another store"
+            raise StoreError(message, store=self.store) from error
+
+
+def _last(entry: dict[str, Any]) -> str:
+    return str(entry["name"]).rstrip("/").rpartition("/")[2]
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def _rename_into_place(path: Path, data: bytes) -> None:
+    # With the process in its name not even two writers that wrongly share a number can tear each other's files.
+    hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        _write(hidden, data)
+        _flush(hidden)
+        hidden.replace(path)
+    except OSError:
+        with suppress(OSError):
+            hidden.unlink()
+        raise
+    with suppress(OSError):  # Not every file system knows how to flush a folder.
+        _flush(path.parent)
+
+
+def _flush(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

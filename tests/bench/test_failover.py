@@ -1,0 +1,46 @@
+"""``bench failover``: a server is killed, another stopped, and what is promised is looked at from beside."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from psplatform.bench import failover
+
+STEP: Final = 1.6
+"""About the norm of an update of so many parameters."""
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    """Measure one kill of a server that is the coordinator's process as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failover, "CONFIGURATIONS", (("asp", 1),))
+        patch.setattr(failover, "_PAUSE_S", 0.2)
+        patch.setattr(failover, "mean_step", lambda job: STEP)
+        return failover.measure(parameters=5000, kills=1, stops=0)
+
+
+def test_nothing_that_was_promised_is_broken(found: dict[str, Any]) -> None:
+    assert found["violations"] == 0
+    assert [row["violations"] for row in found["rows"]] == [[]]
+
+
+def test_a_kill_is_timed_until_the_first_commit(found: dict[str, Any]) -> None:
+    (row,) = found["rows"]
+    assert row["coordinator_too"]
+    assert 0 < row["promoted_seconds"] <= row["seconds"]
+    assert found["kills"] == 1
+    assert found["seconds"] == {"p50": row["seconds"], "p95": row["seconds"], "max": row["seconds"]}
+
+
+def test_the_distance_lost_is_within_the_bound(found: dict[str, Any]) -> None:
+    (row,) = found["rows"]
+    assert found["bound"]["asp"] == row["bound"] == 5 * STEP
+    assert row["distance_lost"] is None or 0 <= row["distance_lost"] <= row["bound"]
+    assert found["checked"]["of"] == 1
+
+
+def test_published_figures_of_rivals_say_that_they_are(found: dict[str, Any]) -> None:
+    assert all(rival["published"] and rival["source"] for rival in found["rivals"].values())

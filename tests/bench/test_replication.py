@@ -1,0 +1,45 @@
+"""``bench replication``: every mode once, and both claims in pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from psplatform.bench import replication
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    """Measure for fractions of a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replication, "BOUNDS", (8,))
+        return replication.measure(parameters=2500, pairs=1, seconds=0.5, gradient_s=0.005, checkpoint_s=0.2)
+
+
+def test_every_mode_is_compared_with_none(found: dict[str, Any]) -> None:
+    rows = found["results"]
+    assert [(row["mode"], row["unit"], row["target"]) for row in rows] == [
+        ("none", None, None),
+        ("chain", "updates", "replica"),
+        ("bounded", "updates", "replica"),
+        ("bounded", "norm", "replica"),
+        ("bounded", "updates", "store"),
+    ]
+    assert rows[0]["relative"] == 1.0
+    for row in rows:
+        assert row["updates_per_second"] > 0
+        assert row["relative"] == row["updates_per_second"] / rows[0]["updates_per_second"]
+
+
+def test_chain_sends_each_update_once_and_none_sends_nothing(found: dict[str, Any]) -> None:
+    none, chain, *_ = found["results"]
+    assert none["bytes_to_replica_per_update"] == 0
+    assert chain["bytes_to_replica_per_update"] == chain["closed_form_bytes_per_update"] == 4 * 2500
+
+
+def test_both_claims_are_told_with_an_interval(found: dict[str, Any]) -> None:
+    assert set(found["overhead"]) == {"bounded", "checkpoint"}
+    for overhead in found["overhead"].values():
+        assert overhead["low"] <= overhead["median"] <= overhead["high"]
+        assert overhead["pairs"] == 1

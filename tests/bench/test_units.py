@@ -1,0 +1,69 @@
+"""The arithmetic of the benches, without a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from psplatform.bench.dense import Dense, task_of
+from psplatform.bench.replication import interval, rates_of
+from psplatform.bench.steps import mean_of
+from psplatform.bench.wide import Wide
+from psplatform.errors import ClusterError
+
+
+def test_an_interval_of_ten_leaves_one_out_at_each_end() -> None:
+    low, high, confidence = interval([float(one) for one in range(10)])
+    assert (low, high) == (1.0, 8.0)
+    assert confidence == pytest.approx(1 - 22 / 1024)
+
+
+def test_an_interval_of_few_has_their_extremes_and_says_how_sure_that_is() -> None:
+    assert interval([2.0, 1.0]) == (1.0, 2.0, 0.5)
+    assert interval([2.0]) == (2.0, 2.0, 0.0)
+
+
+def test_rates_are_those_between_the_first_counted_and_the_last_commit() -> None:
+    applied: list[dict[str, Any]] = [
+        {"version": 1 + number, "at": 10.0 + number / 4, "to_replica_bytes": 100 * number, "divergence": 3.0, "lag": 2}
+        for number in range(9)
+    ]
+    rates = rates_of(applied)
+    assert (rates.updates_per_second, rates.bytes_per_update, rates.step) == (4.0, 100.0, 1.5)
+
+
+def test_a_mean_step_is_what_replicas_are_behind_by_for_each_update_in_the_second_half() -> None:
+    records: list[dict[str, Any]] = [{"kind": "run"}]
+    records += [{"lag": lag, "divergence": 3.0 * lag * (1 + lag)} for lag in (1, 0, 1, 2, 2)]
+    assert mean_of(records) == 9.0
+    with pytest.raises(ClusterError, match="ever behind"):
+        mean_of(records[:1])
+
+
+def test_wide_gradients_are_those_of_its_loss() -> None:
+    task = Wide(7)
+    at = torch.linspace(-1, 1, 7)
+
+    def loss(weights: torch.Tensor) -> float:
+        return task.compute({"weights": weights}, None, np.random.default_rng(3)).loss
+
+    gradient = task.compute({"weights": at}, None, np.random.default_rng(3)).tensors["weights"].clone()
+    for number, step in enumerate(torch.eye(7) * 0.05):
+        slope = (loss(at + step) - loss(at - step)) / 0.1
+        assert slope == pytest.approx(float(gradient[number]), abs=2e-3)
+
+
+def test_wide_gradients_differ_from_batch_to_batch() -> None:
+    task, at = Wide(50), {"weights": torch.zeros(50)}
+    first, second = (task.compute(at, None, np.random.default_rng(seed)).tensors["weights"].clone() for seed in (1, 2))
+    assert not torch.equal(first, second)
+
+
+def test_a_dense_task_takes_more_rows_the_longer_its_gradients_shall_take() -> None:
+    short, long = task_of(10_000, 0.001, "compute"), task_of(10_000, 0.1, "compute")
+    assert short.width == long.width == 100
+    assert long.rows > 10 * short.rows
+    assert isinstance(task_of(10_000, 0.01, "sleep"), Dense)

@@ -1,0 +1,256 @@
+"""Copies of shards are lost and made: who is promoted, what is lost, what is sent again, and who is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from psplatform.core import messages as msg
+from psplatform.core.effects import Finish, Recruit, Redirect, Retire
+from psplatform.core.events import CopyLost, CopyReady, NoCopy, ProcessesChanged, StopRequested
+from psplatform.core.plan import Protection
+from psplatform.policies.bsp import BulkSynchronous
+
+Open = Callable[..., Any]
+
+
+def gone(copy: str, silence_s: float = 0.0) -> CopyLost:
+    return CopyLost(copy, f"tcp://{copy}", "killed", silence_s)
+
+
+@pytest.fixture
+def protected(open_scene: Open) -> Open:
+    """Open a run with one replica for each shard."""
+
+    def make(policy: Any = None, *, replicas: int = 1, pause: bool = False, **fields: Any) -> Any:
+        return open_scene(policy, protection=Protection(replicas, pause=pause), **fields)
+
+    return make
+
+
+def promote(scene: Any, copy: str, position: int, *, shard: int = 0, epoch: int = 2) -> Any:
+    """Let a replica confirm that it is the server, from `position` on."""
+    scene.handle(msg.Promoted(shard, copy, epoch, position, position))
+    return scene
+
+
+# --- promotion ---
+
+
+def test_a_replica_in_sync_is_promoted_under_a_new_epoch(protected: Open) -> None:
+    scene = protected().join("a")
+    scene.handle(gone("server-0"))
+    assert scene.sent(msg.Promote) == [msg.Promote(1, 2)]
+    assert scene.addressed(msg.Promote) == ["replica-0-0"]
+    assert scene.asked(Retire) == [Retire("server-0", "killed")]
+    assert scene.handle(gone("server-0")) == [], "a loss that is reported twice is one"
+
+
+def test_until_it_has_confirmed_nothing_is_ordered_of_it(protected: Open) -> None:
+    scene = protected().join("a")
+    scene.handle(gone("server-0"))
+    assert scene.announce("a").sent(msg.Commit) == []
+    promote(scene, "replica-0-0", 0)
+    assert [(one.position, one.epoch) for one in scene.sent(msg.Commit)] == [(1, 2)]
+    assert scene.addressed(msg.Commit) == ["replica-0-0"]
+
+
+def test_everybody_hears_where_the_server_is(protected: Open) -> None:
+    scene = protected().join("a", "b")
+    scene.handle(gone("server-0"))
+    promote(scene, "replica-0-0", 0)
+    assert scene.sent(msg.Moved) == [msg.Moved(1, 0, 2, "replica-0-0")] * 2
+    assert scene.asked(Redirect) == [Redirect(0, 2, "replica-0-0")]
+    scene.join("late")
+    assert scene.sent(msg.Moved) == [msg.Moved(1, 0, 2, "replica-0-0")]
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [msg.Promoted(0, "replica-0-0", 3, 0, 0), msg.Promoted(0, "somebody", 2, 0, 0)],
+    ids=["another epoch", "another copy"],
+)
+def test_a_confirmation_of_something_else_changes_nothing(protected: Open, stray: msg.Promoted) -> None:
+    scene = protected().join("a")
+    scene.handle(gone("server-0"))
+    assert scene.handle(stray) == []
+    assert scene.coordinator.state.shards[0].promoting
+
+
+def test_without_a_replica_in_sync_the_run_ends(protected: Open) -> None:
+    scene = protected().join("a")
+    scene.handle(gone("replica-0-0"))
+    scene.handle(CopyReady(0, "replica-0-2", "p"))
+    scene.handle(gone("server-0"))
+    assert scene.asked(Finish) != []
+    assert "has no replica in sync" in scene.finish.detail
+
+
+def test_when_the_promoted_copy_is_lost_before_it_confirmed_another_is_promoted(protected: Open) -> None:
+    """The others were in sync with the server before, and nothing has been shown since."""
+    scene = protected(replicas=2).join("a")
+    scene.handle(gone("server-0"))
+    scene.handle(gone("replica-0-0"))
+    assert scene.finish is None
+    assert (scene.sent(msg.Promote), scene.addressed(msg.Promote)) == ([msg.Promote(1, 3)], ["replica-0-1"])
+
+
+def test_the_other_replicas_are_brought_in_sync_anew(protected: Open) -> None:
+    """Where they stand is not known to the new server."""
+    scene = protected(replicas=2).join("a")
+    scene.handle(gone("server-0"))
+    promote(scene, "replica-0-0", 0)
+    assert scene.sent(msg.Include) == [msg.Include(1, 2, "replica-0-1")]
+    assert scene.coordinator.state.shards[0].in_sync == []
+    scene.handle(msg.InSync(0, 2, "replica-0-1", 0))
+    assert scene.coordinator.state.shards[0].in_sync == ["replica-0-1"]
+
+
+# --- what is lost, and what is sent again ---
+
+
+def test_what_was_decided_and_not_shown_is_sent_again(protected: Open) -> None:
+    scene = protected().join("a", "b").announce("a").announce("b").announce("a")
+    scene.handle(msg.Applied(0, 1, 1, 1, ()))
+    scene.handle(gone("server-0"))
+    promote(scene, "replica-0-0", 1)
+    assert [one.position for one in scene.sent(msg.Commit)] == [2, 3]
+    assert all(one.contributions for one in scene.sent(msg.Commit))
+    assert scene.logged("lost positions") == []
+
+
+def test_what_was_shown_and_is_not_on_the_replica_is_lost(protected: Open) -> None:
+    scene = protected().join("a", "b").announce("a").announce("b").announce("a").announce("b")
+    for position in (1, 2, 3):
+        scene.handle(msg.Applied(0, 1, position, position, (), step=0.5))
+    scene.handle(gone("server-0", silence_s=0.25), at=2.0)
+    promote(scene, "replica-0-0", 1)
+    lost, again = scene.sent(msg.Commit)
+    assert (lost.position, lost.version, lost.contributions) == (3, 3, ())
+    assert again.position == 4
+    (record,) = scene.logged("lost positions")
+    assert (record["first"], record["last"], record["epoch"]) == (2, 3, 2)
+    (promoted,) = scene.logged("promoted")
+    assert (promoted["updates_lost"], promoted["distance_lost"], promoted["detected_seconds"]) == (2, 1.0, 0.25)
+    assert (promoted["bound"], promoted["unit"]) == (8.0, "updates")
+
+
+def test_the_first_commit_after_a_promotion_ends_its_time(protected: Open) -> None:
+    scene = protected().join("a").announce("a")
+    scene.handle(gone("server-0"), at=1.0)
+    promote(scene, "replica-0-0", 0)
+    scene.handle(msg.Applied(0, 2, 1, 1, ()), at=1.5)
+    (record,) = scene.logged("resumed")
+    assert (record["role"], record["first_commit_seconds"]) == ("server", 0.5)
+
+
+def test_word_of_the_lost_server_is_not_believed(protected: Open) -> None:
+    scene = protected().join("a").announce("a")
+    scene.handle(gone("server-0"))
+    for late in (msg.Applied(0, 1, 1, 1, ()), msg.Unreachable(0, 1, 1), msg.InSync(0, 1, "replica-0-0", 1)):
+        scene.handle(late)
+    assert scene.logged("applied") == scene.logged("lost positions") == []
+
+
+def test_an_asynchronous_gradient_of_a_lost_version_counts_the_lost_updates_in_its_staleness(protected: Open) -> None:
+    scene = protected().join("a", "b").announce("a").announce("a")
+    for position in (1, 2):
+        scene.handle(msg.Applied(0, 1, position, position, ()))
+    scene.handle(gone("server-0"))
+    promote(scene, "replica-0-0", 1)
+    scene.announce("a", label=2)
+    assert scene.logged("commit")[-1]["staleness"] == [1]
+
+
+def test_a_synchronous_gradient_of_a_lost_version_is_dropped_and_computed_again(protected: Open) -> None:
+    scene = protected(BulkSynchronous()).join("a", "b").announce("a").announce("b")
+    scene.handle(msg.Applied(0, 1, 1, 1, ()))
+    scene.announce("a")
+    scene.handle(gone("server-0"))
+    promote(scene, "replica-0-0", 0)
+    (drop,) = scene.logged("dropped")
+    assert (drop["slot"], drop["reason"]) == (0, "lost version")
+    assert scene.addressed(msg.Release) == ["a"]
+    scene.announce("b")
+    assert [one["slot"] for one in scene.logged("dropped")] == [0, 1]
+    assert scene.addressed(msg.Release) == ["b"]
+
+
+def test_a_gradient_that_is_gone_is_lost_on_its_shard_alone(protected: Open) -> None:
+    scene = protected(shards=2, clip_norm=1.0).join("a").announce("a")
+    scene.handle(gone("server-1"))
+    promote(scene, "replica-1-0", 0, shard=1)
+    scene.handle(msg.Gathered(0, 1, 1, (9.0,)))
+    scene.handle(msg.Unreachable(1, 2, 1))
+    (lost,) = scene.sent(msg.Commit)
+    assert (lost.position, lost.epoch, lost.contributions) == (1, 2, ())
+    assert scene.addressed(msg.Commit) == ["replica-1-0"]
+    assert "server-0" in scene.addressed(msg.Proceed), "the norm of the rest is known, nobody else is waited for"
+
+
+# --- replicas ---
+
+
+def test_a_lost_replica_is_excluded_and_another_one_made(protected: Open) -> None:
+    scene = protected().join("a")
+    scene.handle(gone("replica-0-0"))
+    assert scene.sent(msg.Exclude) == [msg.Exclude(1, 1, "replica-0-0")]
+    assert scene.asked(Recruit) == [Recruit(0)]
+    scene.handle(CopyReady(0, "replica-0-2", "p"))
+    assert scene.sent(msg.Include) == [msg.Include(1, 1, "replica-0-2")]
+    scene.handle(msg.InSync(0, 1, "replica-0-2", 0))
+    assert [one["shards"] for one in scene.logged("protection")] == [[0], []]
+    assert [one["event"] for one in scene.logged("copy")] == ["in sync", "lost", "ready", "in sync"]
+
+
+def test_where_none_can_be_made_it_is_tried_again_when_something_changes(protected: Open) -> None:
+    scene = protected().join("a")
+    scene.handle(gone("replica-0-0"))
+    assert scene.handle(ProcessesChanged()) == [], "one is on its way"
+    scene.handle(NoCopy(0, "no process is left for it"))
+    assert "no new replica of shard 0" in scene.logged("note")[0]["text"]
+    scene.handle(ProcessesChanged())
+    assert scene.asked(Recruit) == [Recruit(0)]
+
+
+def test_an_ending_run_makes_no_new_replicas(protected: Open) -> None:
+    scene = protected().join("a").announce("a")
+    scene.handle(StopRequested("enough"))
+    scene.handle(gone("replica-0-0"))
+    assert scene.asked(Recruit) == []
+
+
+def test_told_to_pause_the_server_waits_until_another_replica_is_in_sync(protected: Open) -> None:
+    scene = protected(pause=True).join("a")
+    scene.handle(gone("replica-0-0"))
+    assert scene.sent(msg.Exclude) == []
+    scene.handle(CopyReady(0, "replica-0-2", "p"))
+    scene.handle(msg.InSync(0, 1, "replica-0-2", 0))
+    assert scene.sent(msg.Exclude) == [msg.Exclude(1, 1, "replica-0-0")]
+
+
+def test_a_copy_that_comes_twice_or_was_lost_is_not_included(protected: Open) -> None:
+    scene = protected().join("a")
+    scene.handle(gone("replica-0-0"))
+    scene.handle(CopyReady(0, "replica-0-2", "p"))
+    assert scene.handle(CopyReady(0, "replica-0-2", "p")) == []
+    assert scene.handle(CopyReady(0, "replica-0-0", "p")) == []
+
+
+def test_a_replica_that_comes_while_one_is_promoted_is_included_by_the_new_server(protected: Open) -> None:
+    scene = protected(replicas=2).join("a")
+    scene.handle(gone("replica-0-1"))
+    scene.handle(gone("server-0"))
+    scene.handle(CopyReady(0, "replica-0-3", "p"))
+    assert scene.sent(msg.Include) == []
+    promote(scene, "replica-0-0", 0)
+    assert scene.sent(msg.Include) == [msg.Include(1, 2, "replica-0-3")]
+    assert scene.sent(msg.Exclude) == []
+
+
+def test_without_protection_nothing_is_made_or_noted(open_scene: Open) -> None:
+    scene = open_scene().join("a")
+    scene.handle(ProcessesChanged())
+    assert scene.asked(Recruit) == scene.logged("protection") == scene.logged("copy") == []

@@ -1,0 +1,262 @@
+"""Taking over: nothing is decided before every server has answered; what was decided is adopted and said again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from psplatform.core import messages as msg
+from psplatform.core.effects import Evaluate, SaveModel
+from psplatform.core.events import CopyLost, LeadLost, StopRequested
+from psplatform.core.messages import Commit, Contribution, Standing, Ticket
+from psplatform.core.plan import Cuts, Protection, Stop
+from psplatform.policies.backup import BackupWorkers
+from psplatform.policies.bsp import BulkSynchronous
+
+Open = Callable[..., Any]
+LOST = LeadLost("killed", 0.5)
+
+
+def commit(position: int, *contributions: tuple[str, int, int], **fields: Any) -> Commit:
+    """Return the commit of (member, slot, sequence) that the lost coordinator has made."""
+    made = tuple(Contribution(*one) for one in contributions)
+    return Commit(1, 1, position, position, made, fields.pop("rate", 0.5), **fields)
+
+
+def standing(shard: int = 0, position: int = 0, *commits: Commit, term: int = 2, **fields: Any) -> Standing:
+    known = {"copy": f"server-{shard}", "epoch": 1, "serving": True, **fields}
+    return Standing(shard, known["copy"], term, known["epoch"], known["serving"], position, commits)
+
+
+def take_over(scene: Any, at: float = 5.0) -> Any:
+    """Let another coordinator, which has handled the same, take over."""
+    scene.now = at
+    scene.coordinator = deepcopy(scene.coordinator)
+    scene.effects = scene.coordinator.take_over(2, LOST, at)
+    scene.records += [one.record for one in scene.effects if hasattr(one, "record")]
+    return scene
+
+
+# --- asking ---
+
+
+def test_every_copy_and_member_is_asked(open_scene: Open) -> None:
+    scene = take_over(open_scene(shards=2, protection=Protection(1)).join("a", "b").announce("a"))
+    assert scene.addressed(msg.Inquire) == ["server-0", "replica-0-0", "server-1", "replica-1-0", "a", "b"]
+    assert {(one.term, one.position) for one in scene.sent(msg.Inquire)} == {(2, 1), (2, 0)}
+    for shard in range(2):
+        scene.handle(standing(shard))
+    (record,) = scene.logged("promoted")
+    assert (record["role"], record["epoch"], record["detected_seconds"]) == ("coordinator", 2, 0.5)
+
+
+def test_nothing_is_decided_until_the_server_of_every_shard_has_answered(open_scene: Open) -> None:
+    scene = take_over(open_scene(shards=2).join("a"))
+    scene.announce("a")
+    assert scene.effects == []
+    scene.handle(standing(0))
+    assert scene.sent(msg.Commit) == []
+    scene.handle(standing(1))
+    assert [one.position for one in scene.sent(msg.Commit)] == [1, 1]
+    assert {one.term for one in scene.sent(msg.Commit)} == {2}
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        standing(term=1),
+        standing(copy="replica-0-0", serving=False),
+        standing(epoch=2),
+        standing(serving=False),
+    ],
+    ids=["another term", "another copy", "another epoch", "does not serve"],
+)
+def test_an_answer_of_somebody_else_is_none(open_scene: Open, stray: Standing) -> None:
+    scene = take_over(open_scene().join("a"))
+    scene.handle(stray)
+    assert scene.coordinator.takeover.under_way
+
+
+def test_a_server_that_is_lost_meanwhile_is_replaced_and_its_successor_awaited(open_scene: Open) -> None:
+    scene = take_over(open_scene(protection=Protection(1)).join("a").announce("a"))
+    scene.handle(CopyLost("server-0", "there", "killed"))
+    assert [(one.term, one.epoch) for one in scene.sent(msg.Promote)] == [(2, 2)]
+    assert scene.coordinator.takeover.under_way
+    scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, term=2))
+    assert not scene.coordinator.takeover.under_way
+    assert {(one.position, one.epoch, one.term) for one in scene.sent(msg.Commit)} == {(1, 2, 2)}
+
+
+def test_a_promotion_under_way_is_ordered_again(open_scene: Open) -> None:
+    scene = open_scene(protection=Protection(1)).join("a")
+    scene.handle(CopyLost("server-0", "there", "killed"))
+    take_over(scene)
+    assert [(one.term, one.epoch) for one in scene.sent(msg.Promote)] == [(2, 2)]
+    assert scene.addressed(msg.Promote) == ["replica-0-0"]
+
+
+# --- adopting ---
+
+
+def test_a_commit_that_only_a_server_knows_is_adopted_as_it_is(open_scene: Open) -> None:
+    scene = take_over(open_scene(shards=2, policy=BulkSynchronous()).join("a", "b").announce("a"))
+    decided = commit(1, ("a", 0, 1), ("b", 1, 1), rate=0.125)
+    scene.handle(standing(0, 1, decided))
+    scene.handle(standing(1))
+    (record,) = scene.logged("commit")
+    assert (record["slots"], record["rate"], record["reason"]) == ([0, 1], 0.125, "decided by the coordinator before")
+    again = scene.sent(msg.Commit)
+    assert {(one.term, one.position, one.rate, one.contributions) for one in again} == {
+        (2, 1, 0.125, decided.contributions)
+    }
+    assert set(scene.addressed(msg.Commit)) == {"server-0", "server-1"}
+    assert scene.coordinator.state.pooled == 0
+
+
+def test_a_gradient_that_comes_again_after_its_commit_was_adopted_counts_once(open_scene: Open) -> None:
+    scene = take_over(open_scene().join("a"))
+    scene.announce("a")
+    scene.handle(standing(0, 1, commit(1, ("a", 0, 1))))
+    assert len(scene.logged("commit")) == 1
+    assert len(scene.logged("gradient")) == 1
+    assert scene.coordinator.state.samples_applied == 4
+    scene.announce("a", sequence=1)
+    assert len(scene.logged("commit")) == 1
+
+
+def test_commits_are_adopted_in_their_order_from_whoever_knows_them(open_scene: Open) -> None:
+    scene = take_over(open_scene(shards=2).join("a", "b"))
+    scene.handle(standing(0, 1, commit(1, ("a", 0, 1))))
+    scene.handle(standing(1, 0, commit(2, ("b", 1, 1))))
+    assert [(one["position"], one["slots"]) for one in scene.logged("commit")] == [(1, [0]), (2, [1])]
+
+
+def test_where_one_shard_has_lost_a_commit_another_one_says_what_it_was(open_scene: Open) -> None:
+    scene = take_over(open_scene(shards=2).join("a"))
+    scene.handle(standing(0, 1, commit(1)))
+    scene.handle(standing(1, 1, commit(1, ("a", 0, 1))))
+    assert scene.logged("commit")[0]["slots"] == [0]
+
+
+def test_what_the_policy_would_have_said_does_not_matter(open_scene: Open) -> None:
+    """Two of three would do for this one; the lost coordinator waited for all."""
+    scene = take_over(open_scene(BackupWorkers(k=2), workers=3).join("a", "b", "c"))
+    scene.handle(standing(0, 0, commit(1, ("a", 0, 1), ("b", 1, 1), ("c", 2, 1))))
+    assert scene.logged("commit")[0]["slots"] == [0, 1, 2]
+
+
+def test_a_commit_that_was_not_delivered_is_sent_again(open_scene: Open) -> None:
+    scene = take_over(open_scene(shards=2, clip_norm=1.0).join("a").announce("a"))
+    scene.handle(standing(0, 1))
+    scene.handle(standing(1, 0))
+    assert scene.addressed(msg.Commit) == ["server-0", "server-1"]
+
+
+def test_a_clipping_factor_that_was_decided_is_said_again(open_scene: Open) -> None:
+    scene = open_scene(clip_norm=1.0).join("a").announce("a")
+    scene.handle(msg.Gathered(0, 1, 1, (9.0,)))
+    (before,) = scene.sent(msg.Proceed)
+    take_over(scene).handle(standing(0))
+    assert [(one.term, one.factor) for one in scene.sent(msg.Proceed)] == [(2, before.factor)]
+
+
+# --- members ---
+
+
+def test_releases_and_aborts_are_said_again(open_scene: Open) -> None:
+    scene = open_scene(BackupWorkers(k=1, busy="abort"), workers=2).join("a", "b").announce("a")
+    assert scene.addressed(msg.Abort) == ["b"]
+    take_over(scene).handle(standing(0))
+    assert scene.addressed(msg.Abort) == ["b"]
+    assert scene.sent(msg.Abort) == [msg.Abort(2, 1)]
+    assert sorted(scene.addressed(msg.Release)) == ["a", "b"]
+    assert {(one.term, one.sequence, one.version) for one in scene.sent(msg.Release)} == {(2, 2, 1)}
+
+
+def test_a_member_that_was_released_without_a_trace_is_believed(open_scene: Open) -> None:
+    """Its release had left before anybody else heard of the event that led to it."""
+    scene = open_scene().join("a")
+    scene.handle(msg.Aborted("a", 1, 0.0))
+    take_over(scene).handle(standing(0))
+    scene.handle(msg.Engaged(2, "a", 3, 0, None))
+    member = scene.coordinator.state.roster.get("a")
+    assert (member.sequence, member.busy) == (3, True)
+    scene.announce("a", sequence=3, label=0)
+    assert scene.logged("commit")[-1]["sequences"] == [3]
+
+
+def test_what_a_member_said_before_it_was_released_counts(open_scene: Open) -> None:
+    """In one message: a release that overtook it would make it look as if that gradient were over."""
+    scene = open_scene().join("a")
+    take_over(scene).handle(standing(0))
+    said = msg.Announce("a", 1, msg.Label((0,), (1,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0)
+    scene.handle(msg.Engaged(2, "a", 2, 1, None, (said,)))
+    assert [one["sequences"] for one in scene.logged("commit")] == [[1]]
+    member = scene.coordinator.state.roster.get("a")
+    assert (member.sequence, member.busy) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [msg.Engaged(1, "a", 9, 0, None), msg.Engaged(2, "stranger", 9, 0, None)],
+    ids=["another term", "a stranger"],
+)
+def test_word_of_a_release_to_somebody_else_changes_nothing(open_scene: Open, stray: msg.Engaged) -> None:
+    scene = take_over(open_scene().join("a"))
+    scene.handle(standing(0))
+    before = scene.coordinator.state.roster.get("a").sequence
+    scene.handle(stray)
+    assert scene.coordinator.state.roster.get("a").sequence == before
+
+
+def test_a_batch_that_the_lost_coordinator_had_dealt_is_not_dealt_again(open_scene: Open) -> None:
+    scene = take_over(open_scene(deal_epochs=True).join("a"))
+    scene.handle(standing(0))
+    scene.handle(msg.Engaged(2, "a", 2, 0, Ticket(0, 1)))
+    scene.join("b", "c")
+    assert [one.ticket for one in scene.sent(msg.Release)] == [Ticket(0, 3)]
+    assert scene.coordinator.state.deck.ticket(0, 2) == Ticket(0, 1)
+
+
+# --- the end of a run ---
+
+
+def test_an_evaluation_under_way_is_asked_for_again(open_scene: Open) -> None:
+    scene = open_scene(evaluates=True, evaluate_every=1).join("a").announce("a")
+    take_over(scene).handle(standing(0))
+    assert scene.asked(Evaluate) == [Evaluate(1, measure=True)]
+
+
+def test_a_run_that_was_ending_ends(open_scene: Open) -> None:
+    scene = open_scene(stop=Stop(updates=1)).join("a").announce("a").show()
+    scene.evaluated(scene.orders[0])
+    take_over(scene).handle(standing(0, 1))
+    assert scene.asked(SaveModel) == [SaveModel(1)]
+    assert scene.addressed(msg.Stop) == ["a"]
+
+
+def test_a_stop_that_comes_meanwhile_is_not_forgotten(open_scene: Open) -> None:
+    scene = take_over(open_scene().join("a"))
+    scene.handle(StopRequested("enough"))
+    assert not scene.coordinator.ending.begun
+    scene.handle(standing(0))
+    assert scene.coordinator.ending.begun
+
+
+def test_a_checkpoint_under_way_is_given_up(open_scene: Open) -> None:
+    scene = open_scene(cuts=Cuts(every_updates=1)).join("a").announce("a")
+    take_over(scene).handle(standing(0))
+    assert [one["event"] for one in scene.logged("checkpoint")] == ["abandoned"]
+
+
+def test_taken_over_twice_the_second_asks_again(open_scene: Open) -> None:
+    scene = take_over(open_scene().join("a"))
+    scene.effects = scene.coordinator.take_over(3, LOST, 6.0)
+    assert {one.term for one in scene.sent(msg.Inquire)} == {3}
+    scene.handle(standing(0))
+    assert scene.coordinator.takeover.under_way, "that was for the one before"
+    scene.handle(standing(0, term=3))
+    assert not scene.coordinator.takeover.under_way

@@ -1,0 +1,79 @@
+"""Leases that tune themselves: several times the longest pause between beats lately."""
+
+from __future__ import annotations
+
+import pytest
+
+from psplatform.core.grants import Grants
+
+
+def beat(grants: Grants, name: str, *times: float) -> float:
+    seconds = 0.0
+    for at in times:
+        given = grants.renew(name, at)
+        assert given is not None
+        seconds = given
+    return seconds
+
+
+@pytest.mark.parametrize(("longest_s", "first_s"), [(9.0, 3.0), (2.0, 2.0)])
+def test_while_nothing_is_known_a_lease_is_a_multiple_of_the_shortest(longest_s: float, first_s: float) -> None:
+    grants = Grants(1.0, longest_s)
+    grants.watch("a", 0.0)
+    assert beat(grants, "a", 0.1) == first_s
+
+
+def test_a_lease_lasts_several_times_the_longest_recent_pause() -> None:
+    grants = Grants(0.5, 9.0)
+    grants.watch("a", 0.0)
+    assert beat(grants, "a", 0.1, 0.2, 0.5, 0.6) == pytest.approx(1.5)
+
+
+def test_a_lease_is_never_shorter_or_longer_than_the_limits() -> None:
+    grants = Grants(0.5, 2.0)
+    grants.watch("a", 0.0)
+    assert beat(grants, "a", *(0.01 * number for number in range(1, 9))) == 0.5
+    assert beat(grants, "a", 5.0) == 2.0
+
+
+def test_a_pause_is_forgotten_in_time() -> None:
+    grants = Grants(0.1, 9.0)
+    grants.watch("a", 0.0)
+    beat(grants, "a", 1.0)
+    assert beat(grants, "a", *(1.0 + 0.01 * number for number in range(1, 300))) == 0.1
+
+
+def test_who_is_not_expected_gets_nothing() -> None:
+    grants = Grants(1.0, 2.0)
+    assert grants.renew("stranger", 0.0) is None
+    grants.watch("a", 0.0)
+    grants.forget("a")
+    assert grants.renew("a", 0.1) is None
+
+
+def test_silence_until_the_end_of_the_lease_is_noticed_once() -> None:
+    grants = Grants(1.0, 2.0)
+    for name in ("a", "b"):
+        grants.watch(name, 0.0)
+    beat(grants, "b", 1.5)
+    assert grants.expire(1.9) == []
+    assert grants.expire(2.0) == [("a", 2.0)]
+    assert grants.expire(2.1) == []
+    assert grants.expire(3.5) == [("b", 2.0)]
+
+
+def test_a_lease_is_never_cut_short_by_a_later_one() -> None:
+    """Its holder may act until the end of the first."""
+    grants = Grants(1.0, 10.0)
+    grants.watch("a", 0.0)
+    assert beat(grants, "a", 0.1) == 3.0
+    assert beat(grants, "a", 0.2) == 1.0
+    assert grants.expire(3.0) == []
+    assert [name for name, _ in grants.expire(3.2)] == ["a"]
+
+
+def test_watching_somebody_again_gives_no_further_time() -> None:
+    grants = Grants(1.0, 2.0)
+    grants.watch("a", 0.0)
+    grants.watch("a", 1.5)
+    assert grants.expire(2.0) == [("a", 2.0)]

@@ -1,0 +1,251 @@
+"""The coordinator in its surroundings: what waits for the standby, who gets leases, and when it steps down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from psplatform.core import messages as msg
+from psplatform.core.coordination import Coordinator
+from psplatform.core.effects import STANDBY, Appoint, Claim, Depart, Effect, Finish, Role, SaveModel, Send
+from psplatform.core.events import (
+    Begin,
+    Claimed,
+    CopyLost,
+    Evaluated,
+    ModelSaved,
+    NoCopy,
+    StandbyLost,
+    StopRequested,
+    Tick,
+    TimerFired,
+)
+from psplatform.core.grants import Grants
+from psplatform.core.lead import MOST_BEHIND, Lead
+from psplatform.core.plan import Plan, Protection, Stop
+from psplatform.jobs.schedules import Constant
+from psplatform.policies.asp import Asynchronous
+
+INERT = NoCopy(0, "nothing")
+
+
+@pytest.fixture
+def lead() -> Callable[..., Lead]:
+    """Make a lead of a run with one shard and one replica, which has begun."""
+
+    def make(**given: Any) -> Lead:
+        plan = Plan(
+            "run", workers=1, shards=1, samples=8, batch_size=4, stop=Stop(updates=9), schedule=Constant(),
+            protection=Protection(1),
+        )  # fmt: skip
+        made = Lead(Coordinator(plan, Asynchronous()), **given)
+        made.handle(Begin(), 0.0)
+        return made
+
+    return make
+
+
+def observed(effects: list[Effect]) -> list[int]:
+    return [one.message.number for one in effects if isinstance(one, Send) and one.to == STANDBY]
+
+
+def orders(effects: list[Effect], kind: type) -> list[Any]:
+    return [one.message for one in effects if isinstance(one, Send) and isinstance(one.message, kind)]
+
+
+def of_kind(effects: list[Effect], kind: type) -> list[Any]:
+    return [one for one in effects if isinstance(one, kind)]
+
+
+# --- appointing ---
+
+
+def test_a_standby_is_appointed_once_with_the_next_number(lead: Any) -> None:
+    made = Lead(lead().coordinator, appoints=True)
+    assert of_kind(made.handle(INERT, 0.0), Appoint) == [Appoint(2)]
+    assert of_kind(made.handle(INERT, 0.0), Appoint) == []
+
+
+def test_nobody_is_appointed_where_nobody_is_wanted(lead: Any) -> None:
+    assert of_kind(lead().handle(INERT, 0.0), Appoint) == []
+
+
+def test_where_none_could_be_made_one_is_appointed_again(lead: Any) -> None:
+    made = lead(appoints=True)
+    made.without_standby()
+    assert of_kind(made.handle(INERT, 0.0), Appoint) == [Appoint(3)]
+
+
+def test_nobody_is_appointed_when_the_run_is_over(lead: Any) -> None:
+    made = lead(appoints=True)
+    made.handle(StopRequested("enough"), 0.0)
+    made.handle(Evaluated(0, None, None), 0.0)
+    made.handle(ModelSaved(0), 0.0)
+    assert made.over
+    made.without_standby()
+    assert of_kind(made.handle(INERT, 0.0), Appoint) == []
+
+
+def test_a_standby_begins_with_a_copy_that_goes_its_own_way(lead: Any) -> None:
+    made = lead()
+    coordinator, handled = made.enlist(2, 0.0)
+    assert handled == 1
+    made.handle(msg.Join("a", "p"), 1.0)
+    assert (made.coordinator.state.live, coordinator.state.live) == (1, 0)
+    coordinator.handle(msg.Join("b", "p"), 1.0)
+    assert [one.name for one in made.coordinator.state.roster.members()] == ["a"]
+    assert coordinator.ending._state is coordinator.state
+
+
+# --- witnessing ---
+
+
+def test_every_event_is_sent_to_the_standby_before_anything_comes_of_it(lead: Any) -> None:
+    made = lead()
+    made.enlist(2, 0.0)
+    effects = made.handle(msg.Join("a", "p"), 1.5)
+    assert effects[0] == Send(STANDBY, msg.Observed(1, 2, 1.5, msg.Join("a", "p")))
+    assert observed(made.handle(TimerFired("start:a"), 2.0)) == [3]
+
+
+def test_a_promotion_waits_until_its_reason_is_witnessed(lead: Any) -> None:
+    made = lead()
+    made.enlist(2, 0.0)
+    effects = made.handle(CopyLost("server-0", "there", "killed"), 1.0)
+    assert orders(effects, msg.Promote) == []
+    assert made.handle(msg.Witnessed(2, 1), 1.1) == []
+    released = made.handle(msg.Witnessed(2, 2), 1.2)
+    assert released == [Send(Role.copy("replica-0-0"), msg.Promote(1, 2))]
+    assert made.handle(msg.Witnessed(2, 2), 1.3) == []
+
+
+def test_excluding_a_replica_waits_as_well(lead: Any) -> None:
+    made = lead()
+    made.enlist(2, 0.0)
+    assert orders(made.handle(CopyLost("replica-0-0", "there", "killed"), 1.0), msg.Exclude) == []
+    assert len(orders(made.handle(msg.Witnessed(2, 2), 1.2), msg.Exclude)) == 1
+
+
+def test_the_end_waits_as_well(lead: Any) -> None:
+    made = lead()
+    made.enlist(2, 0.0)
+    made.handle(StopRequested("enough"), 1.0)
+    assert of_kind(made.handle(Evaluated(0, None, None), 1.0), SaveModel) == []
+    assert len(of_kind(made.handle(msg.Witnessed(2, 3), 1.0), SaveModel)) == 1
+    assert of_kind(made.handle(ModelSaved(0), 1.0), Finish) == []
+    assert len(of_kind(made.handle(msg.Witnessed(2, 4), 1.0), Finish)) == 1
+
+
+def test_what_an_earlier_standby_has_witnessed_counts_for_nothing(lead: Any) -> None:
+    made = lead()
+    made.enlist(3, 0.0)
+    made.handle(CopyLost("server-0", "there", "killed"), 1.0)
+    assert made.handle(msg.Witnessed(2, 99), 1.0) == []
+
+
+def test_nothing_at_all_happens_while_the_standby_is_far_behind(lead: Any) -> None:
+    made = lead()
+    made.enlist(2, 0.0)
+    for _ in range(MOST_BEHIND):
+        made.handle(INERT, 1.0)
+    effects = made.handle(msg.Join("a", "p"), 1.0)
+    assert [one for one in effects if not (isinstance(one, Send) and one.to == STANDBY)] == []
+    # Nor does what follows overtake it.
+    made.handle(INERT, 1.0)
+    released = made.handle(msg.Witnessed(2, MOST_BEHIND), 1.0)
+    assert len(orders(released, msg.Welcome)) == 1
+
+
+# --- losing the standby, or the office ---
+
+
+def test_a_lead_goes_on_alone_only_if_it_got_its_standby_s_number(lead: Any) -> None:
+    made = lead()
+    made.enlist(2, 0.0)
+    made.handle(CopyLost("server-0", "there", "killed"), 1.0)
+    assert made.handle(StandbyLost(2, "killed"), 1.1) == [Claim(2)]
+    assert orders(made.handle(INERT, 1.2), msg.Promote) == []
+    released = made.handle(Claimed(2, granted=True), 1.3)
+    assert len(orders(released, msg.Promote)) == 1
+    assert observed(made.handle(INERT, 1.4)) == []
+
+
+def test_a_lead_whose_standby_has_its_number_says_nothing_more(lead: Any) -> None:
+    made = lead()
+    made.enlist(2, 0.0)
+    made.handle(StandbyLost(2, "silent"), 1.0)
+    (departed,) = made.handle(Claimed(2, granted=False), 1.1)
+    assert isinstance(departed, Depart)
+    assert made.replaced
+    assert made.handle(msg.Join("a", "p"), 1.2) == []
+
+
+def test_word_of_an_earlier_standby_changes_nothing(lead: Any) -> None:
+    made = lead()
+    made.enlist(3, 0.0)
+    assert made.handle(StandbyLost(2, "killed"), 1.0) == []
+    assert made.handle(Claimed(2, granted=False), 1.0) == []
+    assert not made.replaced
+
+
+def test_after_a_lost_standby_another_is_appointed(lead: Any) -> None:
+    made = lead(appoints=True)
+    made.enlist(2, 0.0)
+    made.handle(StandbyLost(2, "killed"), 1.0)
+    assert of_kind(made.handle(Claimed(2, granted=True), 1.0), Appoint) == [Appoint(3)]
+
+
+def test_a_refusal_by_a_higher_term_makes_it_step_down(lead: Any) -> None:
+    made = lead()
+    assert made.handle(msg.Refused(0, 1, term=1), 0.0) == []
+    (departed,) = made.handle(msg.Refused(0, 1, term=2), 0.0)
+    assert departed == Depart("a coordinator of term 2 has taken over")
+    assert made.handle(INERT, 0.0) == []
+
+
+# --- leases ---
+
+
+def test_a_copy_that_beats_gets_a_lease(lead: Any) -> None:
+    made = lead(grants=Grants(1.0, 5.0))
+    assert made.handle(msg.Beat("server-0", 7.5), 1.0) == [Send(Role.copy("server-0"), msg.Lease(1, 7.5, 3.0))]
+    assert made.handle(msg.Beat("stranger", 7.5), 1.0) == []
+
+
+def test_without_grants_there_are_no_leases(lead: Any) -> None:
+    made = lead()
+    assert made.handle(msg.Beat("server-0", 0.0), 0.0) == []
+    assert made.handle(Tick(), 99.0) == []
+
+
+def test_a_silent_copy_is_lost_when_its_lease_is_over(lead: Any) -> None:
+    made = lead(grants=Grants(1.0, 5.0))
+    made.handle(Tick(), 0.0)
+    made.handle(msg.Beat("replica-0-0", 0.0), 2.0)
+    assert orders(made.handle(Tick(), 2.9), msg.Promote) == []
+    (order,) = orders(made.handle(Tick(), 3.0), msg.Promote)
+    assert order == msg.Promote(1, 2)
+
+
+def test_a_lead_that_holds_no_lease_itself_gives_none(lead: Any) -> None:
+    """Its standby may have taken over: copies that beat here would act for the wrong one."""
+    made = lead(grants=Grants(1.0, 5.0))
+    made.enlist(2, 0.0)
+    assert len(made.handle(msg.Beat("server-0", 0.0), 2.9)) == 1
+    assert made.handle(msg.Beat("server-0", 3.0), 3.1) == []
+    made.handle(msg.Lease(2, 3.0, 2.0), 3.2)
+    assert made.entitled_until == pytest.approx(4.8)
+    assert len(made.handle(msg.Beat("server-0", 4.0), 4.1)) == 1
+    made.handle(msg.Lease(7, 9.0, 2.0), 4.2)
+    assert made.entitled_until == pytest.approx(4.8), "a lease of somebody else's"
+
+
+def test_a_lead_asks_its_standby_for_a_lease_and_misses_it_when_it_is_silent(lead: Any) -> None:
+    made = lead(grants=Grants(1.0, 5.0))
+    made.enlist(2, 0.0)
+    assert Send(STANDBY, msg.Beat("coordinator", 1.0)) in made.handle(Tick(), 1.0)
+    for name in ("server-0", "replica-0-0"):
+        made.handle(msg.Beat(name, 1.0), 1.0)
+    assert of_kind(made.handle(Tick(), 3.0), Claim) == [Claim(2)]

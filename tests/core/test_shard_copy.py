@@ -1,0 +1,89 @@
+"""One copy of a shard: a replica that becomes the server, and leases that run out on its own clock."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from psplatform.core import messages as msg
+from psplatform.core.effects import COORDINATOR, Effect, Send, Serve
+from psplatform.core.events import Loaded, Tick
+from psplatform.core.messages import Beat, Lease, Promote, Promoted
+from psplatform.core.replica import Replica
+from psplatform.core.server import Server
+from psplatform.core.shard_copy import ShardCopy
+from psplatform.replication.accounts import Account
+
+CHAIN = partial(Account, 0.0, 0)
+
+
+def waiting(**fields: Any) -> ShardCopy:
+    return ShardCopy(Replica(0, "r", **fields), CHAIN)
+
+
+def promoted(effects: list[Effect]) -> list[tuple[int, str, int, int, int]]:
+    """Return shard, copy, epoch, position and version of what the coordinator is told."""
+    said = [one.message for one in effects if isinstance(one, Send) and one.to == COORDINATOR]
+    told = [one for one in said if isinstance(one, Promoted)]
+    return [(one.shard, one.copy, one.epoch, one.position, one.version) for one in told]
+
+
+def test_a_replica_that_is_promoted_serves_from_where_it_stands() -> None:
+    one = waiting(position=3, version=4)
+    effects = one.handle(Promote(2, 5), 0.0)
+    assert effects[0] == Serve(5, 4)
+    assert promoted(effects) == [(0, "r", 5, 3, 4)]
+    assert one.serving
+    assert isinstance(one.part, Server)
+    assert (one.part.term, one.part.position, one.part.version) == (2, 3, 4)
+    assert one.part.links.in_sync == (), "where the other replicas stand is not known"
+
+
+def test_a_promotion_waits_until_a_transfer_is_loaded() -> None:
+    one = waiting()
+    one.handle(msg.Transfer("s", 0, 1, 1, msg.STATE, 3, 4, 1.0, ((0, 2),)), 0.0)
+    assert one.handle(Promote(1, 2), 0.0) == []
+    assert not one.serving
+    effects = one.handle(Loaded(1), 0.0)
+    assert promoted(effects) == [(0, "r", 2, 3, 4)]
+    assert isinstance(one.part, Server)
+    assert one.part.applied_sequences() == {0: 2}
+
+
+def test_a_server_that_is_fenced_does_not_serve() -> None:
+    one = ShardCopy(Server(0, name="s"), CHAIN)
+    assert one.serving
+    one.handle(msg.Outdated(0, 2), 0.0)
+    assert not one.serving
+
+
+@pytest.mark.parametrize("part", [Server(0, name="x"), Replica(0, "x")], ids=["server", "replica"])
+def test_every_copy_beats(part: Server | Replica) -> None:
+    assert ShardCopy(part, CHAIN).handle(Tick(), 1.5) == [Send(COORDINATOR, Beat("x", 1.5))]
+
+
+def test_a_lease_is_counted_from_when_it_was_asked_for_with_a_margin() -> None:
+    server = Server(0, name="s", entitled_until=1.0)
+    one = ShardCopy(server, CHAIN)
+    one.handle(Lease(1, sent_at=10.0, seconds=2.0), 11.0)
+    assert server.entitled_until == pytest.approx(11.8)
+
+
+def test_a_lease_lets_go_the_answers_that_were_held_back_for_it() -> None:
+    one = ShardCopy(Server(0, name="s", entitled_until=1.0), CHAIN)
+    assert one.handle(msg.Pull("m", 0, 1, 0), 2.0) == []
+    (answer,) = one.handle(Lease(1, 2.0, 2.0), 2.5)
+    assert isinstance(answer, Send)
+    assert isinstance(answer.message, msg.Pulled)
+
+
+def test_a_lease_of_a_lower_term_is_none() -> None:
+    server = Server(0, name="s", term=3, entitled_until=1.0)
+    ShardCopy(server, CHAIN).handle(Lease(2, 10.0, 5.0), 10.0)
+    assert server.entitled_until == 1.0
+
+
+def test_a_lease_says_nothing_to_a_replica() -> None:
+    assert waiting().handle(Lease(1, 10.0, 5.0), 10.0) == []

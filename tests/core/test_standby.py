@@ -1,0 +1,182 @@
+"""The standby supervisor: in the coordinator's state, event by event, and in charge only with a granted claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from psplatform.core import messages as msg
+from psplatform.core.coordination import Coordinator
+from psplatform.core.effects import COORDINATOR, Claim, Depart, Effect, Role, Send, SetTimer, TakeOver
+from psplatform.core.events import Begin, Claimed, Evaluated, LeadLost, ModelSaved, StopRequested, Tick
+from psplatform.core.grants import Grants
+from psplatform.core.lead import Lead
+from psplatform.core.plan import Plan, Protection, Stop
+from psplatform.core.standby import Standby
+from psplatform.jobs.schedules import Constant
+from psplatform.policies.asp import Asynchronous
+
+LOST = LeadLost("killed", 0.5)
+
+
+@pytest.fixture
+def pair() -> Callable[..., tuple[Lead, Standby]]:
+    """Make a lead that has begun, and its standby."""
+
+    def make(**given: Any) -> tuple[Lead, Standby]:
+        plan = Plan(
+            "run", workers=1, shards=1, samples=8, batch_size=4, stop=Stop(updates=9), schedule=Constant(),
+            protection=Protection(1),
+        )  # fmt: skip
+        lead = Lead(Coordinator(plan, Asynchronous()))
+        lead.handle(Begin(), 0.0)
+        return lead, Standby(2, *lead.enlist(2, 0.0), timers={"absence": 60.0}, **given)
+
+    return make
+
+
+def observations(lead: Lead, *events: Any) -> list[msg.Observed]:
+    """Let the lead handle events; return what its standby gets to hear."""
+    sent = [one for event in events for one in lead.handle(event, 1.0)]
+    return [one.message for one in sent if isinstance(one, Send) and isinstance(one.message, msg.Observed)]
+
+
+def witnessed(effects: list[Effect]) -> list[int]:
+    return [one.message.number for one in effects if isinstance(one, Send) and isinstance(one.message, msg.Witnessed)]
+
+
+def to_the_end(lead: Lead, standby: Standby) -> None:
+    for one in observations(lead, StopRequested("enough"), Evaluated(0, None, None), ModelSaved(0)):
+        standby.handle(one, 1.0)
+
+
+# --- following ---
+
+
+def test_it_handles_what_the_lead_has_handled_at_the_same_time(pair: Any) -> None:
+    lead, standby = pair()
+    (one,) = observations(lead, msg.Join("a", "p"))
+    assert standby.handle(one, 7.0) == [Send(COORDINATOR, msg.Witnessed(2, 2))]
+    assert standby.coordinator.state.now == 1.0
+    assert standby.coordinator.state.roster.get("a") == lead.coordinator.state.roster.get("a")
+
+
+def test_events_are_handled_in_their_order_whatever_order_they_arrive_in(pair: Any) -> None:
+    lead, standby = pair()
+    first, second, third = observations(lead, msg.Join("a", "p"), msg.Join("b", "p"), msg.Leave("a", "r"))
+    assert witnessed(standby.handle(third, 1.0)) == [1]
+    assert witnessed(standby.handle(first, 1.0)) == [2]
+    assert witnessed(standby.handle(second, 1.0)) == [4]
+    assert [one.name for one in standby.coordinator.state.roster.members()] == ["b"]
+
+
+def test_an_event_that_comes_twice_is_handled_once(pair: Any) -> None:
+    lead, standby = pair()
+    (one,) = observations(lead, msg.Join("a", "p"))
+    for _ in range(2):
+        assert witnessed(standby.handle(one, 1.0)) == [2]
+    assert standby.coordinator.state.live == 1
+
+
+def test_of_what_comes_of_an_event_only_timers_and_records_are_kept(pair: Any) -> None:
+    lead, standby = pair()
+    (one,) = observations(lead, msg.Join("a", "p"))
+    effects = standby.handle(one, 1.0)
+    assert [type(effect) for effect in effects] == [Send]
+    assert "absence" not in standby.timers
+    assert [record["kind"] for record in standby.records] == ["joined", "start"]
+    standby.forget_records(1)
+    assert [record["kind"] for record in standby.records] == ["start"]
+
+
+def test_word_of_another_term_is_not_handled(pair: Any) -> None:
+    _, standby = pair()
+    assert standby.handle(msg.Observed(9, 2, 1.0, msg.Join("a", "p")), 1.0) == []
+    assert standby.handled == 1
+
+
+# --- leases ---
+
+
+def test_the_lead_gets_a_lease_as_long_as_it_is_not_given_up(pair: Any) -> None:
+    _, standby = pair(grants=Grants(1.0, 5.0))
+    assert standby.handle(msg.Beat("coordinator", 8.0), 1.0) == [Send(COORDINATOR, msg.Lease(2, 8.0, 3.0))]
+    standby.handle(LOST, 1.5)
+    assert standby.handle(msg.Beat("coordinator", 9.0), 2.0) == []
+
+
+def test_a_silent_lead_is_given_up_when_its_lease_is_over(pair: Any) -> None:
+    _, standby = pair(grants=Grants(1.0, 5.0))
+    assert standby.handle(Tick(), 2.9) == []
+    assert standby.handle(Tick(), 3.0) == [Claim(2)]
+    assert standby.handle(Tick(), 4.0) == []
+
+
+def test_without_leases_only_the_end_of_the_process_counts(pair: Any) -> None:
+    _, standby = pair()
+    assert standby.handle(Tick(), 999.0) == []
+    assert standby.handle(msg.Beat("coordinator", 0.0), 1.0) == []
+
+
+# --- taking over ---
+
+
+def test_it_takes_over_only_with_a_granted_claim(pair: Any) -> None:
+    _, standby = pair()
+    assert standby.handle(LOST, 1.0) == [Claim(2)]
+    assert standby.handle(LOST, 1.0) == []
+    assert standby.handle(Claimed(3, granted=True), 1.0) == []
+    assert standby.handle(Claimed(2, granted=True), 1.0) == [TakeOver(2)]
+
+
+def test_without_its_number_it_goes(pair: Any) -> None:
+    _, standby = pair()
+    standby.handle(LOST, 1.0)
+    (departed,) = standby.handle(Claimed(2, granted=False), 1.0)
+    assert isinstance(departed, Depart)
+    assert standby.handle(LOST, 2.0) == []
+
+
+def test_a_grant_that_was_not_asked_for_is_none(pair: Any) -> None:
+    _, standby = pair()
+    assert standby.handle(Claimed(2, granted=True), 1.0) == []
+
+
+def test_nobody_takes_over_a_run_that_has_ended(pair: Any) -> None:
+    lead, standby = pair()
+    to_the_end(lead, standby)
+    assert standby.handle(LOST, 2.0) == [Depart("the run has ended")]
+
+
+def test_what_the_lost_lead_still_had_to_say_is_not_handled_any_more(pair: Any) -> None:
+    lead, standby = pair()
+    (one,) = observations(lead, msg.Join("a", "p"))
+    standby.handle(LOST, 1.0)
+    assert standby.handle(one, 1.0) == []
+    assert standby.coordinator.state.live == 0
+
+
+def test_risen_it_asks_everybody_and_sets_the_timers_that_were_set(pair: Any) -> None:
+    lead, standby = pair()
+    (one,) = observations(lead, msg.Join("a", "p"))
+    standby.handle(one, 1.0)
+    standby.timers["pool:0"] = 7.0
+    standby.handle(LOST, 1.5)
+    risen, effects = standby.rise(2.0)
+    assert SetTimer("pool:0", 7.0) in effects
+    asked = [each.to for each in effects if isinstance(each, Send) and isinstance(each.message, msg.Inquire)]
+    assert asked == [Role.copy("server-0"), Role.copy("replica-0-0"), Role.member("a")]
+    assert (risen.term, risen.handled, risen.standby, risen.next_number) == (2, 2, 0, 3)
+    assert standby.handle(one, 2.0) == []
+
+
+def test_a_risen_lead_appoints_nobody_before_it_is_up_to_date(pair: Any) -> None:
+    _, standby = pair()
+    standby.handle(LOST, 1.5)
+    risen, _ = standby.rise(2.0)
+    assert [type(one).__name__ for one in risen.handle(msg.Join("b", "p"), 2.0)] == []
+    effects = risen.handle(msg.Standing(0, "server-0", 2, 1, True, 0, ()), 2.1)
+    assert "Appoint" in [type(one).__name__ for one in effects]
+    assert risen.coordinator.state.live == 1, "what came too early was kept"

@@ -1,0 +1,77 @@
+"""Checkpoints in an object store: a server that speaks S3 on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+import zarr
+
+from psplatform.errors import CheckpointError, StoreError
+from psplatform.replication.checkpoints import checkpoints_of, load_checkpoint, newest_whole, next_number, prune
+from psplatform.replication.store import create_run
+
+moto = pytest.importorskip("moto.server")
+pytest.importorskip("s3fs")
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket_run(endpoint: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """A store that holds a run, in a bucket of its own; the way to it is fsspec's configuration, as users set it."""
+    options = {"key": "test", "secret": "test", "endpoint_url": endpoint}
+    monkeypatch.setitem(fsspec.config.conf, "s3", options)
+    bucket = request.node.name.replace("_", "-")[:60].rstrip("-")
+    fsspec.filesystem("s3").mkdir(bucket)
+    store = f"s3://{bucket}/runs/digits.zarr"
+    create_run(store, {"run": "digits-bsp-1a2b3c"})
+    return store
+
+
+def test_a_checkpoint_in_a_bucket(sample: Any, bucket_run: str) -> None:
+    """Written in parts, sealed, listed, read for another number of shards, and read with plain Zarr."""
+    assert next_number(bucket_run) == 1
+    with pytest.raises(StoreError, match="holds no complete checkpoint"):
+        newest_whole(bucket_run)
+    sample.save(bucket_run, 1, 4)
+    checkpoint = newest_whole(bucket_run)
+    assert sample.version_of(checkpoint) == 4
+    layout = sample.layout(2)
+    for key, vector in sample.state(4, layout, 1).items():
+        assert checkpoint.shard_state(layout, 1, sample.slots)[key].tolist() == vector.tolist()
+    model = zarr.open_group(bucket_run, mode="r", path="checkpoints/00000001/model")
+    weight: Any = model["fc.1.weight"]
+    assert np.asarray(weight[...]).tolist() == sample.tensors(4)["fc.1.weight"].tolist()
+
+
+def test_the_old_go_and_the_damaged_are_noticed_in_a_bucket(sample: Any, bucket_run: str) -> None:
+    """Whoever wrote or removed them: listings are never taken from a cache."""
+    for number in (1, 2, 3):
+        sample.save(bucket_run, number, 10 * number, shards=1)
+    assert prune(bucket_run, 2, writing=None) == [1]
+    assert [summary.number for summary in checkpoints_of(bucket_run)] == [2, 3]
+    another_process = fsspec.filesystem("s3", skip_instance_cache=True)
+    another_process.pipe_file(f"{bucket_run}/checkpoints/00000007/fragments/0/0", b"begun elsewhere")
+    assert next_number(bucket_run) == 8
+    another_process.rm(f"{bucket_run}/checkpoints/00000003/model/fc.1.bias/c/0")
+    with pytest.raises(CheckpointError, match="recover from checkpoint 2,"):
+        load_checkpoint(bucket_run)
+    assert sample.version_of(newest_whole(bucket_run)) == 20
+
+
+def test_a_bucket_that_is_not_there_is_named(sample: Any, bucket_run: str) -> None:
+    with pytest.raises(StoreError, match="s3://nobodys-bucket/run"):
+        sample.save("s3://nobodys-bucket/run", 1, 4)
+    with pytest.raises(StoreError, match="s3://nobodys-bucket/run"):
+        load_checkpoint("s3://nobodys-bucket/run")
