@@ -38,7 +38,9 @@ CHECKPOINT_S: Final = 10.0
 SLOTS: Final = 1
 """State vectors of the optimiser: its momentum."""
 
-_WARM_UP: Final = 3
+_WARM_UP: Final = 1 / 3
+"""Part of a run that is not counted: a standby is made then, and the first transfers touch fresh memory."""
+
 _END_S: Final = 120.0
 _CONFIDENCE: Final = 0.95
 
@@ -83,8 +85,9 @@ class Course:
 
 
 def rates_of(applied: list[Row]) -> Rates:
-    """Return what the log's records of commits tell, the first few left out."""
-    counted = applied[min(_WARM_UP, max(0, len(applied) - 2)) :]
+    """Return what the log's records of commits tell, the beginning of the run left out."""
+    begins_at = applied[0]["at"] + _WARM_UP * (applied[-1]["at"] - applied[0]["at"])
+    counted = [record for record in applied if record["at"] >= begins_at]
     first, last = counted[0], counted[-1]
     updates = last["version"] - first["version"]
     size_bytes = last.get("to_replica_bytes", 0) - first.get("to_replica_bytes", 0)

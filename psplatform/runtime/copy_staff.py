@@ -237,6 +237,7 @@ class CopyStaff:
                 reason = f"{kind}: {text}"
             else:
                 self._begin(post)
+                self._host.staff.introduce(shard, _where(post))
                 self._host.feed(CopyReady(shard, name, address))
                 return
             self.retire(name)

@@ -158,6 +158,11 @@ class Staff:
         if hire is not None and hire.line is not None:
             hire.line.send(message)
 
+    def introduce(self, shard: int, place: dict[str, str]) -> None:
+        """Let every gradient worker attach to a new copy of a shard, which it then need not do when that takes over."""
+        for name in self._workers:
+            self.send(name, {**place, "shard": shard})
+
     def order(self, order: Evaluate | SaveModel) -> None:
         """Ask the evaluator, as soon as there is one."""
         if self._evaluator is not None and self._evaluator.line is not None:

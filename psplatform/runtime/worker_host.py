@@ -161,6 +161,8 @@ class WorkerHost:
         peer = Peer(message["address"], message["key"])
         if "peer" in message:
             self._fetcher.peers[message["peer"]] = peer
+            if "shard" in message:
+                self._do(self._prepare_for(message["peer"], message["shard"]))
         elif message["lead"] > self._term and self._line is not None:
             self._term = message["lead"]
             self._line.retarget(peer)
@@ -174,6 +176,9 @@ class WorkerHost:
         if self._exposed and pushed is not None and pushed.done() and not sees:
             # What was pushed to the server before is gone with it.
             self._start_push(moved.shard, self._exposed)
+
+    async def _prepare_for(self, copy: str, shard: int) -> None:
+        await self._sees_slab(copy, shard)  # what comes later, when it takes over, then takes no time
 
     async def _sees_slab(self, copy: str, shard: int) -> bool:
         try:

@@ -287,7 +287,7 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         "no adoption",
         "what a lost coordinator has decided is decided anew",
         ((takeover.Takeover, "_adopt", _as(lambda taking, lane, known: None)),),
-        "one coordinator after the other",
+        "a coordinator wakes up",
     ),
     Ablation(
         "exclusion before it is witnessed",

@@ -14,7 +14,7 @@ KNOWN = {
     "no lease": 1,
     "lease without margin": 45,
     "no fencing by epoch": 6,
-    "no adoption": 35,
+    "no adoption": 2,
     "promotion of a replica out of sync": 19,
     "in sync too early": 27,
     "promotion while loading": 26,
