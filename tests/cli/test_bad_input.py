@@ -67,6 +67,7 @@ BAD_OPTIONS = [
     ("digits --replicas 0", "replicas=0 must be from 1 to 64"),
     ("digits --replicas many", 'replicas="many" is not a count'),
     ("digits --replication-source me", "source='me' is not known; choose from server, workers"),
+    ("digits --replication-source workers", "not from workers yet; leave out replication's source"),
     ("digits --replication-source workers --optimizer adam", "adam cannot be summed; take the source server"),
     ("digits --replication-target disk", "target='disk' is not known; choose from replica, store"),
     ("digits --replication-target store --replicas 2", "the store holds one copy, not 2"),
