@@ -116,16 +116,18 @@ class Line:
     async def _deliver(self, data: bytes) -> bool:
         clock = asyncio.get_running_loop().time
         first_try = clock()
-        pause_s = _FIRST_PAUSE_S
+        pause_s, tries = _FIRST_PAUSE_S, 0
         while True:
+            tries += 1
             try:
                 known = await self._call(data)
             except (PeerLost, TimeoutError) as error:
                 if self._again.is_set():
                     self._again.clear()
-                    first_try, pause_s = clock(), _FIRST_PAUSE_S
+                    first_try, pause_s, tries = clock(), _FIRST_PAUSE_S, 0
                     continue
-                if clock() - first_try >= self._patience_s:
+                # Once more, however long the first try took: it may be this process that was stopped.
+                if tries > 1 and clock() - first_try >= self._patience_s:
                     self._on_lost(str(error))
                     return False
             except Exception as error:  # noqa: BLE001  what a peer raises is its end: the same again would raise again
