@@ -145,6 +145,38 @@ def test_a_peer_that_stays_away_is_given_up_once(post: Post, jump: Jump) -> None
     assert "is gone (connection reset)" in post.lost[0]
 
 
+def test_a_peer_is_tried_again_however_long_the_first_try_took(
+    network: Callable[..., Any], peer: Peer, jump: Jump
+) -> None:
+    """It may be this process that was stopped meanwhile."""
+    heard: list[int] = []
+    calls = 0
+
+    class Silent:
+        async def actor_execute(self, **_call: Any) -> None:
+            await asyncio.sleep(99)
+
+    def take(method: str, sender: str, data: bytes) -> bool:
+        heard.extend(one.term for one in decode(data))
+        return True
+
+    async def talk() -> None:
+        living = network(take)
+
+        def connect(address: str) -> Any:
+            nonlocal calls
+            calls += 1
+            return Silent() if calls == 1 else living(address)
+
+        line = Line(connect, peer, "worker-1", patience_s=5.0, on_lost=pytest.fail)
+        line.send(message(1))
+        await line.flush(20)
+        line.close()
+
+    jump(talk())
+    assert heard == [1]
+
+
 def test_patience_begins_anew_with_each_delivery(post: Post, jump: Jump) -> None:
     """Failures that are overcome do not add up."""
 
