@@ -87,10 +87,11 @@ class Links:
         """Include a replica that is known to stand where the server does."""
         self._links[replica] = Link(replica, self.make_account(), in_sync=True, position=position)
 
-    def include(self, replica: str) -> None:
-        """Include a replica that must be brought in sync; one that is included already stays as it is."""
+    def include(self, replica: str) -> Link:
+        """Include a replica that must be brought in sync, unless it is included already; return its link."""
         if replica not in self._links:
             self._links[replica] = Link(replica, self.make_account())
+        return self._links[replica]
 
     def exclude(self, replica: str) -> None:
         """Wait for a replica no longer."""

@@ -3,8 +3,7 @@
 States of a position: *pending* (known, waits for its turn) -> *gathering* (the mean is computed; under clipping the
 server then waits for the factor) -> *staging* (the next state is computed beside the visible one) -> *staged* (held
 back while a replica is too far away) -> *visible*.  One position is in hand at a time; positions are applied in the
-coordinator's order whatever order they arrive in.  While what a transfer carries is *captured*, nothing else is
-computed.
+coordinator's order whatever order they arrive in.  While a transfer is *captured*, nothing else is computed.
 
 Guarantees: a gradient (slot, sequence) is applied at most once (S1); no version is visible from which a replica in sync
 is further away than its account allows (S2); versions never go back; a server that has heard of a higher epoch of its
@@ -164,7 +163,7 @@ class Server:
 
     def _on_commit(self, commit: Commit) -> list[Effect]:
         if commit.term < self.term or commit.epoch != self.epoch:
-            return [Send(COORDINATOR, Refused(self.shard, self.epoch, self.term))]
+            return [self._refusal()]
         self.term = commit.term
         if commit.position <= self.position:
             return [self._confirmation(commit)]
@@ -194,8 +193,7 @@ class Server:
     def _take_next(self) -> list[Effect]:
         if self._cut or self._yielding or self._in_hand is not None or not self._pending:
             return []
-        following = self._following()
-        if following is None:
+        if (following := self._following()) is None:
             return []
         commit = self._in_hand = self._pending.pop(following)
         contributions = self._unapplied(commit.contributions)
@@ -267,8 +265,8 @@ class Server:
         return self._go_on()
 
     def _publish_if_within(self) -> list[Effect]:
-        commit = self._in_hand
-        if commit is None or self._hand is not _Hand.STAGED or not self.links.within:
+        commit = self._staged
+        if commit is None or not self.links.within:
             return []
         return [Publish(commit.position, commit.version), *self._show(commit)]
 
@@ -286,8 +284,7 @@ class Server:
         return Send(COORDINATOR, said or self._applied_message(commit, ()))
 
     def _applied_message(self, commit: Commit, norms: tuple[float, ...]) -> Applied:
-        links = self.links
-        figures = self._step, links.distance, links.lag, self._replicated_bytes
+        figures = self._step, self.links.distance, self.links.lag, self._replicated_bytes
         return Applied(self.shard, self.epoch, commit.position, commit.version, norms, *figures)
 
     # --- replicas ---
@@ -306,18 +303,17 @@ class Server:
 
     def _transmit_cut(self) -> list[Effect]:
         # Nothing is staged before the state of the cut has been captured.
-        if not self.links.in_sync or self.archives_itself:
-            number, self._cut = self._cut, 0
-            return [Archive(number, self.newest, self._newest_version, tuple(sorted(self.applied.items())))]
-        link = self.links.archiving()
-        if link is None:
+        alone = self.archives_itself or not self.links.in_sync
+        link = None if alone else self.links.archiving()
+        if link is None and not alone:
             return []
         number, self._cut = self._cut, 0
-        return self._send_to(link, number)
+        state = self.newest, self._newest_version, tuple(sorted(self.applied.items()))
+        return [Archive(number, *state)] if link is None else self._send_to(link, number)
 
     def _on_hand_over(self, message: msg.HandOver) -> list[Effect]:
         if not self._obeys(message):
-            return [Send(COORDINATOR, Refused(self.shard, self.epoch, self.term))]
+            return [self._refusal()]
         self._yielding = True
         return self._go_on()
 
@@ -330,30 +326,34 @@ class Server:
         return self._send_to(link, 0) if level is None and link is not None else []
 
     @property
+    def _staged(self) -> Commit | None:
+        """The commit that is staged and not yet visible."""
+        return self._in_hand if self._hand is _Hand.STAGED else None
+
+    @property
     def _newest_version(self) -> int:
-        staged = self._in_hand is not None and self._hand is _Hand.STAGED
-        return self._in_hand.version if staged and self._in_hand is not None else self.version
+        return self.version if self._staged is None else self._staged.version
 
     def _send_to(self, link: Link, cut: int) -> list[Effect]:
         self._transfers += 1
         link.flying = self._transfers
         self._capturing = True
-        commit = self._in_hand
+        staged = self._staged
         # The gathered mean is there until it is published; who lacks no more than that can apply it.
-        replay = commit is not None and self._hand is _Hand.STAGED and link.position == commit.position - 1
-        newest = [commit] if commit is not None and self._hand is _Hand.STAGED else []
+        replayed = staged if staged is not None and link.position == staged.position - 1 else None
+        newest = () if staged is None else (msg.Past(staged, self._norms or ()),)
         transfer = msg.Transfer(
             server=self.name,
             shard=self.shard,
             epoch=self.epoch,
             number=link.flying,
-            kind=msg.UPDATE if replay else msg.STATE,
+            kind=msg.STATE if replayed is None else msg.UPDATE,
             position=self.newest,
             version=self._newest_version,
-            rate=commit.rate if replay and commit is not None else 1.0,
+            rate=1.0 if replayed is None else replayed.rate,
             applied=tuple(sorted(self.applied.items())),
             cut=cut,
-            past=self._shown.past_after(link.position) + tuple(msg.Past(one, self._norms or ()) for one in newest),
+            past=self._shown.past_after(link.position) + newest,
         )
         return [Transmit(link.replica, transfer)]
 
@@ -366,25 +366,25 @@ class Server:
         if message.epoch != self.epoch:
             return []
         link = self.links.arrived(message.replica, message.number, message.position)
-        report: list[Effect] = []
-        if link is not None:
-            report = [Send(COORDINATOR, msg.InSync(self.shard, self.epoch, link.replica, link.position))]
-        return report + self._go_on()
+        return ([] if link is None else [self._in_sync(link)]) + self._go_on()
 
     def _on_include(self, message: msg.Include) -> list[Effect]:
         if not self._obeys(message):
-            return [Send(COORDINATOR, Refused(self.shard, self.epoch, self.term))]
-        self.links.include(message.replica)
-        link = self.links.get(message.replica)
-        if link is not None and link.in_sync:
-            return [Send(COORDINATOR, msg.InSync(self.shard, self.epoch, link.replica, link.position))]
-        return self._go_on()
+            return [self._refusal()]
+        link = self.links.include(message.replica)
+        return [self._in_sync(link)] if link.in_sync else self._go_on()
+
+    def _in_sync(self, link: Link) -> Send:
+        return Send(COORDINATOR, msg.InSync(self.shard, self.epoch, link.replica, link.position))
 
     def _on_exclude(self, message: msg.Exclude) -> list[Effect]:
         if not self._obeys(message):
-            return [Send(COORDINATOR, Refused(self.shard, self.epoch, self.term))]
+            return [self._refusal()]
         self.links.exclude(message.replica)
         return self._go_on()
+
+    def _refusal(self) -> Send:
+        return Send(COORDINATOR, Refused(self.shard, self.epoch, self.term))
 
     def _obeys(self, message: msg.Include | msg.Exclude | msg.Promote | msg.HandOver) -> bool:
         if message.term < self.term or message.epoch != self.epoch:
@@ -425,7 +425,7 @@ class Server:
 
     def _on_promote(self, message: msg.Promote) -> list[Effect]:
         if message.term < self.term or message.epoch != self.epoch:
-            return [Send(COORDINATOR, Refused(self.shard, self.epoch, self.term))]
+            return [self._refusal()]
         commits = self._known_after(message.position)
         self._follow(message.term)
         return [Send(COORDINATOR, replace(self._promoted(message.position), commits=commits))]
@@ -443,7 +443,7 @@ class Server:
 
     def _on_inquire(self, message: msg.Inquire) -> list[Effect]:
         if message.term < self.term:
-            return [Send(COORDINATOR, Refused(self.shard, self.epoch, self.term))]
+            return [self._refusal()]
         commits = self._known_after(message.position)
         self._follow(message.term)
         standing = msg.Standing(self.shard, self.name, self.term, self.epoch, True, self.position, commits)
@@ -454,10 +454,10 @@ class Server:
     def _answers(self) -> list[Effect]:
         if self._now > self.entitled_until:
             return []
-        return [self._answer(pull) for pull in self._pulls.due(self.version)]
-
-    def _answer(self, pull: Pull) -> Send:
-        return Send(Role.member(pull.member), Pulled(self.shard, pull.request, self.version, self.epoch))
+        return [
+            Send(Role.member(pull.member), Pulled(self.shard, pull.request, self.version, self.epoch))
+            for pull in self._pulls.due(self.version)
+        ]
 
     def _on_pull(self, pull: Pull) -> list[Effect]:
         if pull.epoch > self.epoch:

@@ -30,7 +30,6 @@ class StoreCarrier:
     """
 
     def __init__(self, run: str, name: str, shard: Shard, background: Background, store: str) -> None:
-        self._name = name
         self._shard = shard
         self._background = background
         self._store = ColdCopy(store, shard.index)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from psplatform.core.effects import Archive, Effect, Gather, Load, Publish, Send, Serve, Skip, Stage, Transmit
 from psplatform.core.events import Captured, GatherDone, GatherFailed, Loaded, PullWithdrawn, StageDone, Tick
 from psplatform.core.leases import entitlement
+from psplatform.core.links import MakeAccount
 from psplatform.core.messages import UPDATE, Pull, Pulled, Retiring, Transfer
 from psplatform.core.replica import Replica
 from psplatform.core.server import Server
@@ -86,7 +87,7 @@ class Beginning:
     serving
         Whether it is the server of its shard at once.
     replicas
-        The replicas that the server has from the beginning.
+        Names of the replicas that the server has from the beginning.
     fresh
         Whether it begins with the run; else a server must bring it in sync.
     cold
@@ -94,8 +95,7 @@ class Beginning:
     """
 
     serving: bool
-    replicas: tuple[Peer, ...] = ()
-    names: tuple[str, ...] = ()
+    replicas: tuple[str, ...] = ()
     fresh: bool = True
     cold: bool = False
 
@@ -115,7 +115,6 @@ class CopyHost:
         self._requests = count()
         self._copied: tuple[int, tuple[NDArray[Any], ...]] = (-1, ())
         self._front = 0
-        self._failed = False
         self._built = asyncio.Event()
         self._moved = asyncio.Event()
         self._retired = asyncio.Event()
@@ -129,7 +128,7 @@ class CopyHost:
         self._connect = self._worker.rpc
         self._loop = asyncio.get_running_loop()
         make_account = account_factory(program.replication, program.plan.shards)
-        self._control = ShardCopy(self._part(), make_account, archives_itself=program.cold)
+        self._control = ShardCopy(self._part(make_account), make_account, archives_itself=program.cold)
         await self._loop.run_in_executor(self._arithmetic, self._build)
         self._line = Line(
             self._connect,
@@ -144,17 +143,23 @@ class CopyHost:
         await before_the_end(self._worker, f"{self._run}-{self._name}", self._retire)
         self._built.set()
 
-    def _part(self) -> Server | Replica:
+    def _part(self, make_account: MakeAccount) -> Server | Replica:
         program, beginning = self._program, self._beginning
         position, version = program.resume_at(self._index) if beginning.fresh else (0, 0)
         if not beginning.serving:
             epoch = 1 if beginning.fresh else 0
             return Replica(self._index, self._name, epoch, position=position, version=version)
-        make_account = account_factory(program.replication, program.plan.shards)
         server = Server(
-            self._index, 1, 0, position, version, self._name, make_account=make_account, replicas=beginning.names
+            self._index,
+            1,
+            0,
+            position,
+            version,
+            self._name,
+            make_account,
+            replicas=beginning.replicas,
+            archives_itself=program.cold,
         )
-        server.archives_itself = program.cold
         if program.plan.protection is not None:
             server.entitled_until = entitlement(self._loop.time(), program.grants().first_s)
         return server
@@ -184,7 +189,7 @@ class CopyHost:
             self._carrier = StoreCarrier(self._run, self._name, self._shard, self._background, self._program.store)
         self._receiver = Receiver(self._shard)
         self._archiver = Archiver(self._program.store, layout, self._shard, self._background)
-        for name in self._beginning.names:
+        for name in self._beginning.replicas:
             self._carrier.prepare(name)
 
     # --- what peers call ---

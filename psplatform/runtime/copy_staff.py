@@ -62,10 +62,9 @@ class CopyStaff:
             names = [first_replica(shard, number) for number in range(len(replicas))]
             for name, place in zip(names, replicas, strict=True):
                 await self._create(name, shard, place, Beginning(serving=False))
-            peers = tuple(self.posts[name].peer for name in names)
             if self._cold:
                 names = [first_replica(shard, 0)]
-            beginning = Beginning(serving=True, replicas=peers, names=tuple(names))
+            beginning = Beginning(serving=True, replicas=tuple(names))
             await self._create(first_server(shard), shard, address, beginning)
 
     async def _create(self, name: str, shard: int, address: str, beginning: Beginning) -> Post:

@@ -159,16 +159,18 @@ class Commits:
                 self._lose(one, number, entry.commit.version)
             else:
                 # What it has already, and had not been confirmed, is sent as well: it confirms that.
-                self._order(one, entry, again=True)
-                self._proceed(one, entry)
+                self._order_again(one, entry)
         return last
 
     def repeat(self, one: ShardState) -> None:
         """Order every commit again that the shard may not have heard of."""
         lane = self._state.lane_of(one.shard)
         for entry in lane.ledger.entries():
-            self._order(one, entry, again=True)
-            self._proceed(one, entry)
+            self._order_again(one, entry)
+
+    def _order_again(self, one: ShardState, entry: Entry) -> None:
+        self._order(one, entry, again=True)
+        self._proceed(one, entry)
 
     def give_up(self, one: ShardState, position: int) -> None:
         """Let a shard go on without a commit that it cannot apply any more."""
