@@ -49,7 +49,8 @@ def check_same_on_all_shards(run: MemoryRun, truth: Truth) -> None:
         for one in run.records
         if one["kind"] == "commit"
     }
-    failed = run.finish is not None and run.finish.outcome == "failed"
+    # A coordinator that is lost, or that gives the run up, before its takeover was done has not heard of everything.
+    unheard = run.finish is None or run.finish.outcome == "failed"
     for one in run.coordinator.state.shards:
         history = truth.histories[one.server]
         if one.promoting or history.epoch != one.epoch or run.processes.is_dead(one.server):
@@ -57,8 +58,8 @@ def check_same_on_all_shards(run: MemoryRun, truth: Truth) -> None:
         block = run.coordinator.state.lane_of(one.shard).block
         applied = by_position(history.lineage)
         for position in range(1, history.visible + 1):
-            if failed and (block, position) not in decided:
-                continue  # its coordinator is lost, and the run failed before another could learn of it
+            if unheard and (block, position) not in decided:
+                continue
             here = applied.get(position, frozenset())
             if here != decided.get((block, position)) and (here or (one.shard, position) not in lost):
                 found = f"shard {one.shard} applied {sorted(here)} at {position}"
