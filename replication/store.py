@@ -14,6 +14,7 @@ says its version is whole.
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from psplatform.errors import StoreError
 
 _KEY: Final = "psplatform"
 _FORMAT: Final = 1
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def create_run(store: str, description: Mapping[str, Any]) -> None:
@@ -157,5 +159,7 @@ def _named_failure(store: str, action: str) -> Iterator[None]:
         raise
     except (OSError, ValueError, TypeError, LookupError, AttributeError, ImportError) as error:
         # Zarr reports foreign metadata as whatever it stumbles over first.
-        text = f"cannot {action} {store} ({error}); choose a place that every process of the run can write to"
+        full = isinstance(error, OSError) and error.errno in _FULL
+        remedy = "make room there" if full else "choose a place that every process of the run can write to"
+        text = f"cannot {action} {store} ({error}); {remedy}"
         raise StoreError(text, store=store) from error

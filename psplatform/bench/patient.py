@@ -19,7 +19,7 @@ from psplatform.core.wire import encode
 from psplatform.errors import ClusterError
 from psplatform.jobs.job import Job
 from psplatform.runtime.calls import Peer, PeerLost, call
-from psplatform.runtime.copy_host import Answer
+from psplatform.runtime.content import Answer
 from psplatform.runtime.embedded import end_cluster, start_cluster
 from psplatform.runtime.launch import train
 from psplatform.runtime.program import open_task, pickle_task

@@ -166,10 +166,22 @@ def _modes(course: Course, report: Report | None) -> list[Row]:
     cold = Bounded(max_divergence=CLAIMED_BOUND, unit="updates", target="store")
     expected = _closed_form(course.task, CLAIMED_BOUND / 2)
     rows.append({**_row("bounded", CLAIMED_BOUND, "updates", course.run(cold), alone, expected), "target": "store"})
+    rows += _from_workers(course, alone)
     for row in rows:
         if report is not None:
             report(row)
     return rows
+
+
+def _from_workers(course: Course, alone: Rates) -> list[Row]:
+    """Return the rows of replicas that take every gradient of every update from the workers."""
+    bounded = Bounded(max_divergence=CLAIMED_BOUND, unit="updates", source="workers")
+    expected = _vectors(course.task, WORKERS)
+    rows = [
+        _row("chain", 0, "updates", course.run(Chain(source="workers")), alone, expected),
+        _row("bounded", CLAIMED_BOUND, "updates", course.run(bounded), alone, expected),
+    ]
+    return [{**row, "source": "workers"} for row in rows]
 
 
 def _vectors(task: Dense, count: float) -> float:
@@ -187,6 +199,7 @@ def _row(mode: str, bound: float | None, unit: str | None, rates: Rates, alone: 
         "max_divergence": bound,
         "unit": unit,
         "target": "replica" if bound is not None else None,
+        "source": "server" if bound is not None else None,
         "updates_per_second": rates.updates_per_second,
         "relative": rates.updates_per_second / alone.updates_per_second,
         "bytes_to_replica_per_update": rates.bytes_per_update,

@@ -13,8 +13,11 @@ from rich.text import Text
 
 from psplatform.cli.protection import protection_rows, unprotected
 
-_TOLD: Final = ("promoted", "checkpoint", "copy")
+_TOLD: Final = ("promoted", "checkpoint", "copy", "beyond bound")
 """Kinds of incidents that get a line of their own at once; the others wait for the closing summary."""
+
+_WITH_ROWS: Final = ("promoted", "beyond bound")
+"""Kinds of incidents that the closing summary has rows of their own for."""
 
 _PLAIN_EVERY_S: Final = 2.0
 """Between two lines where standard error is no terminal."""
@@ -124,8 +127,7 @@ def _rows(summary: dict[str, Any], *, details: bool) -> list[tuple[str, str]]:
         *protection_rows(summary, details=details),
         ("store", str(summary["store"])),
     ]
-    # Failovers have rows of their own.
-    incidents = [one for one in summary["incidents"] if one["kind"] != "promoted"]
+    incidents = [one for one in summary["incidents"] if one["kind"] not in _WITH_ROWS]
     return rows + [("incident", f"{one['at']:.1f} s: {one['text']}") for one in incidents[-5:]]
 
 

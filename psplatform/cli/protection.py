@@ -73,6 +73,7 @@ def protection_rows(summary: Mapping[str, Any], *, details: bool = False) -> lis
         Whether single checkpoints are told as well.
     """
     rows = [("replication", _replication_text(summary))] if summary.get("replication") else []
+    rows += [("replication", long_step["text"])] if (long_step := summary.get("long_step")) else []
     rows += [("failover", _failover_text(one)) for one in summary.get("failovers", ())[-_SHOWN:]]
     rows += [("fencing", text) for text in _fencing(summary)]
     if summary.get("checkpoint_rule") or summary.get("checkpoints"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import click
@@ -49,10 +50,10 @@ def recover(store: str, *, scheduler: str | None, checkpoint: int | None, as_jso
         changes["policy_options"] = pairs(given["policy_options"], "policy_options")
     with ProgressLine() as line:
         client = connect(scheduler) if scheduler else None
-        run = recover_from(store, client, checkpoint=checkpoint, report=line.say, **changes)
         try:
-            follow(run, line, as_json=as_json)
+            run = recover_from(store, client, checkpoint=checkpoint, report=line.say, **changes)
+            with contextlib.closing(run):
+                follow(run, line, as_json=as_json)
         finally:
-            run.close()
             if client is not None:
                 client.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -93,11 +94,11 @@ def run_job(fields: Mapping[str, Any], scheduler: str | None, *, as_json: bool) 
         from psplatform.runtime.launch import connect, train  # noqa: PLC0415
 
         client = connect(scheduler) if scheduler else None
-        run = train(job, client, report=line.say)
         try:
-            follow(run, line, as_json=as_json)
+            run = train(job, client, report=line.say)
+            with contextlib.closing(run):
+                follow(run, line, as_json=as_json)
         finally:
-            run.close()
             if client is not None:
                 client.close()
 

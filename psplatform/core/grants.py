@@ -7,6 +7,7 @@ pause between beats.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
@@ -29,15 +30,21 @@ class Grants:
     ----------
     shortest_s, longest_s
         Limits of a lease.
+
+    Attributes
+    ----------
+    ceiling_s
+        Another limit, which may change: what whoever would take over has heard of.
     """
 
     shortest_s: float
     longest_s: float
+    ceiling_s: float = math.inf
     _heard_at: dict[str, float] = field(default_factory=dict)
     _until: dict[str, float] = field(default_factory=dict)
     _pauses: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _beats: int = 0
-    _succeeds: bool = False
+    _inherited_s: float | None = None
 
     @property
     def first_s(self) -> float:
@@ -47,18 +54,30 @@ class Grants:
     @property
     def duration_s(self) -> float:
         """Seconds of the next lease."""
+        return min(self.ceiling_s, self._wanted_s)
+
+    @property
+    def _before_beats_s(self) -> float:
+        return self.first_s if self._inherited_s is None else self._inherited_s
+
+    @property
+    def _wanted_s(self) -> float:
         if self._beats < 2 * max(1, len(self._heard_at)):
-            return self.first_s
+            return self._before_beats_s
         return min(self.longest_s, max(self.shortest_s, _TIMES * max(self._pauses, default=0.0)))
 
-    def succeed(self) -> None:
-        """Take the place of another that has given leases nobody here knows of: whoever is new may hold the longest."""
-        self._succeeds = True
+    def longest_left(self, now: float) -> float:
+        """Return the seconds from now on of the longest lease that is held, or would be given if nothing limited it."""
+        return max(self._wanted_s, max(self._until.values(), default=now) - now)
+
+    def succeed(self, longest_s: float | None = None) -> None:
+        """Take the place of another that has given leases nobody here knows of, none longer than so many seconds."""
+        self._inherited_s = self.longest_s if longest_s is None else min(self.longest_s, longest_s)
 
     def watch(self, name: str, now: float) -> None:
         """Expect beats of `name` from now on."""
         self._heard_at.setdefault(name, now)
-        self._until.setdefault(name, now + (self.longest_s if self._succeeds else self.first_s))
+        self._until.setdefault(name, now + self._before_beats_s)
 
     def forget(self, name: str) -> None:
         """Expect nothing of `name` any more."""

@@ -75,6 +75,7 @@ class Lead:
         self._appoints = appoints
         self._appointed = bool(standby)
         self._grants = grants
+        self._promised: dict[float, float] = {}
         self._witnessed = 0
         self._held: deque[tuple[int, Effect]] = deque()
         self._own: dict[type, Callable[[Any, float], list[Effect]]] = {
@@ -150,6 +151,7 @@ class Lead:
         self.standby, self._witnessed = number, self.handled
         if self._grants is not None:
             self._grants.watch(_STANDBY, now)
+            self._promised.clear()
             self.entitled_until = now + self._grants.first_s
         return deepcopy(self.coordinator), self.handled
 
@@ -171,6 +173,8 @@ class Lead:
             return self._step_down(f"the standby of term {event.number} has taken over")
         self.standby, self._appointed = 0, False
         self.entitled_until = float("inf")
+        if self._grants is not None:
+            self._grants.ceiling_s = float("inf")
         released = [effect for _, effect in self._held]
         self._held.clear()
         return released + self._appoint()
@@ -196,7 +200,18 @@ class Lead:
         if self._grants is not None and lease.term == self.standby:
             self._grants.renew(_STANDBY, now)
             self.entitled_until = max(self.entitled_until, entitlement(lease.sent_at, lease.seconds))
+            self._promised = {at: longest_s for at, longest_s in self._promised.items() if at >= lease.sent_at}
+            self._grants.ceiling_s = min(self._promised.values(), default=self._grants.ceiling_s)
         return []
+
+    def beat(self, now: float) -> msg.Beat:
+        """Return what asks the standby for a lease, and promises how long those given to copies are at most."""
+        longest_s = 0.0
+        if self._grants is not None:
+            # A longer one counts when the standby has heard of it, a shorter one at once.
+            longest_s = self._promised[now] = self._grants.longest_left(now)
+            self._grants.ceiling_s = min(self._grants.ceiling_s, longest_s)
+        return msg.Beat("coordinator", now, longest_s)
 
     def _on_tick(self, event: Tick, now: float) -> list[Effect]:
         if self._grants is None or (self.over and not self._held):
@@ -206,7 +221,7 @@ class Lead:
             self._grants.watch(name, now)
         effects: list[Effect] = []
         if self.standby:
-            effects.append(Send(STANDBY, msg.Beat("coordinator", now)))
+            effects.append(Send(STANDBY, self.beat(now)))
         for name, silence_s in self._grants.expire(now):
             reason = f"silent for {silence_s:.2f} s"
             if name == _STANDBY:

@@ -58,6 +58,12 @@ class Link:
         Where the replica stands; -1 while that is not known.
     flying
         Number of the transfer under way, or 0.
+    size_bytes
+        What workers send for the transfer under way.
+    missing
+        Whether there is nobody: the account only says how far the server may go until somebody takes that place.
+    followed
+        Last position of which the replica was asked to take the gradients from the workers.
     """
 
     replica: str
@@ -65,6 +71,9 @@ class Link:
     in_sync: bool = False
     position: int = -1
     flying: int = 0
+    size_bytes: int = 0
+    followed: int = -1
+    missing: bool = False
 
 
 @dataclass
@@ -78,6 +87,11 @@ class Links:
     def in_sync(self) -> tuple[str, ...]:
         """The replicas in sync."""
         return tuple(link.replica for link in self._links.values() if link.in_sync)
+
+    @property
+    def replicas(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(self._links)
 
     def get(self, replica: str) -> Link | None:
         """Return the link to that replica."""
@@ -93,6 +107,10 @@ class Links:
             self._links[replica] = Link(replica, self.make_account())
         return self._links[replica]
 
+    def miss(self, replica: str) -> None:
+        """Go no further than if that lost copy were a replica that stands level now, until it is excluded."""
+        self._links[replica] = Link(replica, self.make_account(), missing=True)
+
     def exclude(self, replica: str) -> None:
         """Wait for a replica no longer."""
         self._links.pop(replica, None)
@@ -105,7 +123,8 @@ class Links:
     @property
     def within(self) -> bool:
         """Whether every replica in sync is near enough to the newest state for it to be visible."""
-        return not self._links or all(link.account.within for link in self._links.values() if link.in_sync)
+        counted = [link for link in self._links.values() if link.in_sync or link.missing]
+        return all([link.account.within for link in counted])  # noqa: C419  at every step, and a generator costs more
 
     @property
     def distance(self) -> float:
@@ -126,11 +145,18 @@ class Links:
         """Whether a transfer is under way."""
         return any(link.flying for link in self._links.values())
 
-    def wanting(self, position: int) -> Link | None:
-        """Return a replica that should get the newest state, which is at `position`, now."""
+    def idle(self) -> list[Link]:
+        """Return the replicas in sync that nothing is under way to."""
+        return [link for link in self._links.values() if link.in_sync and not link.flying]
+
+    def wanting(self, position: int, *, early: bool = True) -> Link | None:
+        """Return a replica that should get the newest state, which is at `position`, now.
+
+        Unless `early`, one that is in sync gets it only when the bound would not be kept without.
+        """
         for link in self._links.values():
-            needs = not link.in_sync or link.account.due or not link.account.within
-            if needs and not link.flying and link.position < position:
+            needs = not link.in_sync or (early and link.account.due) or not link.account.within
+            if needs and not link.flying and not link.missing and link.position < position:
                 return link
         return None
 

@@ -27,6 +27,7 @@ from psplatform.core.member_messages import (
 
 # Every message can be had from here.
 __all__ = [
+    "GRADIENTS",
     "STATE",
     "UPDATE",
     "Abort",
@@ -208,12 +209,14 @@ class Pulled:
 class Promote:
     """Be the server of the shard from now on, under `epoch`; other copies of it are none any more.
 
-    `position` is the last one that the coordinator knows to be decided.
+    `position` is the last one that the coordinator knows to be decided.  Where `missing` names a copy that is lost, its
+    place must be taken: the new server goes no further than if that were its replica, until it is told to exclude it.
     """
 
     term: int
     epoch: int
     position: int = 0
+    missing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +302,7 @@ class Past:
 
 UPDATE: Final = "update"
 STATE: Final = "state"
+GRADIENTS: Final = "gradients"
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,13 +317,17 @@ class Transfer:
         Counts the transfers of a server to this replica.
     kind
         ``update``: the mean gradient of `position`, scaled, to be applied with `rate` to the state after the position
-        before.  ``state``: parameters and optimiser state after `position`.
+        before.  ``state``: parameters and optimiser state after `position`.  ``gradients``: nothing; the replica, which
+        stands at the position before, takes the gradients of `position` from the workers.
     applied
-        Slot and last sequence applied, in pairs: the dedupe table after `position`.
+        Slot and last sequence applied, in pairs: the dedupe table after `position`, of which ``gradients`` tells only
+        what is new.
     cut
         Number of the checkpoint that the state at `position` belongs to, or 0.
     past
         The commits that the state contains and the replica may not know of: it may be the last to know them.
+    contributions, factor
+        For ``gradients``: those that the server applied, in its order, and what it multiplied their mean with to clip.
     """
 
     server: str
@@ -333,11 +341,13 @@ class Transfer:
     applied: tuple[tuple[int, int], ...]
     cut: int = 0
     past: tuple[Past, ...] = ()
+    contributions: tuple[Contribution, ...] = ()
+    factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Replicated:
-    """The replica stands at `position` after transfer `number`."""
+    """The replica stands at `position` after transfer `number`; one below 0 says that it could not be carried out."""
 
     shard: int
     replica: str
@@ -397,10 +407,15 @@ class NotWritten:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """`sender` lives and asks for a lease; `sent_at` is its own clock's."""
+    """`sender` lives and asks for a lease; `sent_at` is its own clock's.
+
+    `longest_s` is a coordinator's promise to its standby: none of the leases that it has given lasts longer than that
+    from now on, and none that it will give does before the standby has heard of a longer one.
+    """
 
     sender: str
     sent_at: float
+    longest_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,7 +440,10 @@ class Inquire:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a copy stands, with the commits after the position asked about that it knows of."""
+    """Where a copy stands, with the commits after the position asked about that it knows of.
+
+    `replicas` are those that a server waits for: of some of them perhaps only a coordinator knew that is gone.
+    """
 
     shard: int
     copy: str
@@ -434,6 +452,7 @@ class Standing:
     serving: bool
     position: int
     commits: tuple[Commit, ...]
+    replicas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

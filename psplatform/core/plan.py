@@ -82,9 +82,11 @@ class Protection:
     shard_bound
         The same for one shard.
     pause
-        Whether a server whose last replica is lost waits at the bound until it has another.
+        Whether a server that has lost its last replica, or was it, waits at the bound until it has another.
     cold
         Whether replicas are kept in the store: nobody is there to be watched until one is promoted.
+    from_workers
+        Whether replicas take gradients from the workers instead of from their server.
     """
 
     replicas: int = 1
@@ -93,6 +95,7 @@ class Protection:
     shard_bound: float = 8.0
     pause: bool = False
     cold: bool = False
+    from_workers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,11 @@ class Plan:
     def batches_per_epoch(self) -> int:
         """Tickets per epoch; its batches have `batch_size` samples or fewer, all nearly alike."""
         return math.ceil(self.samples / self.batch_size)
+
+    @property
+    def from_workers(self) -> bool:
+        """Whether replicas take gradients from the workers."""
+        return self.protection is not None and self.protection.from_workers
 
 
 def _is_number(value: object) -> bool:

@@ -82,7 +82,8 @@ class Replica:
         if not event.whole:
             return [self._acknowledge(transfer, -1)]
         self.position, self.version = transfer.position, transfer.version
-        self.applied = dict(transfer.applied)
+        kept = self.applied if transfer.kind == msg.GRADIENTS else {}
+        self.applied = {**kept, **dict(transfer.applied)}
         self._remember(transfer)
         archive: list[Effect] = []
         if transfer.cut:

@@ -7,8 +7,8 @@ coordinator's order whatever order they arrive in.  While a transfer is *capture
 
 Guarantees: a gradient (slot, sequence) is applied at most once (S1); no version is visible from which a replica in sync
 is further away than its account allows (S2); versions never go back; a server that has heard of a higher epoch of its
-shard changes and answers nothing, and one whose lease is over answers nothing (S4); a message of a lower term changes
-nothing (S10).
+shard changes and answers nothing, and one whose lease is over, or that has handed over, answers nothing (S4); a message
+of a lower term changes nothing (S10).
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from psplatform.core.effects import (
     Serve,
     Skip,
     Stage,
-    Transmit,
 )
 from psplatform.core.events import (
     Archived,
@@ -45,6 +44,7 @@ from psplatform.core.events import (
 )
 from psplatform.core.links import Link, Links, MakeAccount, no_account
 from psplatform.core.messages import Applied, Commit, Contribution, Gathered, Proceed, Pull, Pulled, Refused
+from psplatform.core.sending import Newest, Sending, Step
 from psplatform.core.shown import Shown
 from psplatform.core.waiting import WaitingPulls
 
@@ -84,6 +84,8 @@ class Server:
         Those that stand where this server does from the beginning.
     archives_itself
         Whether it writes its part of checkpoints although it has replicas: those in the store cannot.
+    from_workers
+        Whether replicas take gradients from the workers.
 
     Attributes
     ----------
@@ -105,27 +107,27 @@ class Server:
     applied: dict[int, int] = field(default_factory=dict)
     replicas: tuple[str, ...] = ()
     archives_itself: bool = False
+    from_workers: bool = False
     entitled_until: float = math.inf
     fenced: bool = False
     _pending: dict[int, Commit] = field(default_factory=dict)
     _in_hand: Commit | None = None
     _hand: _Hand = _Hand.NOTHING
+    _contributions: tuple[Contribution, ...] = ()
     _norms: tuple[float, ...] | None = None
     _factors: dict[int, float] = field(default_factory=dict)
     _shown: Shown = field(default_factory=Shown)
     _pulls: WaitingPulls = field(default_factory=WaitingPulls)
-    _capturing: bool = False
     _cut: int = 0
     _step: float = 0.0
-    _transfers: int = 0
-    _replicated_bytes: int = 0
     _now: float = 0.0
     _yielding: bool = False
-    _handed_over: bool = False
+    _heir: str = ""
 
     def __post_init__(self) -> None:
         self.newest = self.position
         self.links = Links(self.make_account)
+        self._sending = Sending(self.name, self.shard, self.epoch, self.links, self._shown, self.from_workers)
         self._began_at = self.position, self.version
         for replica in self.replicas:
             self.links.begin(replica, self.position)
@@ -155,7 +157,7 @@ class Server:
             "staged and held back": staged and not self.links.within,
             "waiting for the clipping factor": self._norms is not None and not staged,
             "transfer in flight": self.links.flying,
-            "capturing": self._capturing,
+            "capturing": self._sending.capturing > 0,
         }
         return frozenset(words for words, holds in doing.items() if holds)
 
@@ -183,8 +185,9 @@ class Server:
     def _go_on(self) -> list[Effect]:
         """Publish, transmit and begin whatever can be now."""
         effects: list[Effect] = []
-        while not self._capturing and self._hand is not _Hand.COMPUTING:
-            more = self._publish_if_within() + self._transmit() or self._take_next()
+        while not self._sending.capturing and self._hand is not _Hand.COMPUTING:
+            # Gradients are named before the version is shown: then workers go on, and write over them.
+            more = self._name_gradients() + self._publish_if_within() + self._transmit() or self._take_next()
             if not more:
                 break
             effects += more
@@ -196,7 +199,7 @@ class Server:
         if (following := self._following()) is None:
             return []
         commit = self._in_hand = self._pending.pop(following)
-        contributions = self._unapplied(commit.contributions)
+        contributions = self._contributions = self._unapplied(commit.contributions)
         if not contributions:
             return self._skip(commit)
         self._hand = _Hand.COMPUTING
@@ -261,6 +264,7 @@ class Server:
         self.newest, self._step = commit.position, event.step
         self._cut = self._cut or commit.cut
         self.links.add(commit.position, event.step)
+        self._sending.note(self._step_of(commit))
         self._hand = _Hand.STAGED
         return self._go_on()
 
@@ -284,10 +288,13 @@ class Server:
         return Send(COORDINATOR, said or self._applied_message(commit, ()))
 
     def _applied_message(self, commit: Commit, norms: tuple[float, ...]) -> Applied:
-        figures = self._step, self.links.distance, self.links.lag, self._replicated_bytes
+        figures = self._step, self.links.distance, self.links.lag, self._sending.replicated_bytes
         return Applied(self.shard, self.epoch, commit.position, commit.version, norms, *figures)
 
     # --- replicas ---
+
+    def _name_gradients(self) -> list[Effect]:
+        return [] if self._cut or self._yielding else self._sending.name_gradients(self.newest)
 
     def _transmit(self) -> list[Effect]:
         if self._cut:
@@ -298,8 +305,8 @@ class Server:
         return self._transmit_newest()
 
     def _transmit_newest(self) -> list[Effect]:
-        link = self.links.wanting(self.newest)
-        return self._send_to(link, 0) if link is not None else []
+        link = self._sending.wanting(self.newest)
+        return self._sending.to(link, self._newest) if link is not None else []
 
     def _transmit_cut(self) -> list[Effect]:
         # Nothing is staged before the state of the cut has been captured.
@@ -308,22 +315,27 @@ class Server:
         if link is None and not alone:
             return []
         number, self._cut = self._cut, 0
-        state = self.newest, self._newest_version, tuple(sorted(self.applied.items()))
-        return [Archive(number, *state)] if link is None else self._send_to(link, number)
+        newest = self._newest
+        if link is None:
+            return [Archive(number, newest.position, newest.version, newest.applied)]
+        return self._sending.to(link, newest, number)
 
     def _on_hand_over(self, message: msg.HandOver) -> list[Effect]:
         if not self._obeys(message):
             return [self._refusal()]
-        self._yielding = True
+        self._yielding, self._heir = True, ""  # whoever it was said to before may be gone
         return self._go_on()
 
     def _yield_on(self) -> list[Effect]:
         level = self.links.level_with(self.newest)
-        if level is not None and self._in_hand is None and not self._handed_over:
-            self._handed_over = True
-            return [Send(COORDINATOR, msg.HandedOver(self.shard, self.epoch, level.replica))]
-        link = self.links.archiving()
-        return self._send_to(link, 0) if level is None and link is not None else []
+        if level is None:
+            link = self.links.archiving()
+            # With none in sync, one that joins is what it may hand over to.
+            return self._sending.to(link, self._newest) if link is not None else self._transmit_newest()
+        if self._in_hand is not None or self._heir:
+            return []
+        self._heir = level.replica
+        return [Send(COORDINATOR, msg.HandedOver(self.shard, self.epoch, level.replica))]
 
     @property
     def _staged(self) -> Commit | None:
@@ -331,41 +343,23 @@ class Server:
         return self._in_hand if self._hand is _Hand.STAGED else None
 
     @property
-    def _newest_version(self) -> int:
-        return self.version if self._staged is None else self._staged.version
+    def _newest(self) -> Newest:
+        staged, applied = self._staged, tuple(sorted(self.applied.items()))
+        if staged is None:
+            return Newest(self.newest, self.version, applied)
+        return Newest(self.newest, staged.version, applied, self._step_of(staged))
 
-    def _send_to(self, link: Link, cut: int) -> list[Effect]:
-        self._transfers += 1
-        link.flying = self._transfers
-        self._capturing = True
-        staged = self._staged
-        # The gathered mean is there until it is published; who lacks no more than that can apply it.
-        replayed = staged if staged is not None and link.position == staged.position - 1 else None
-        newest = () if staged is None else (msg.Past(staged, self._norms or ()),)
-        transfer = msg.Transfer(
-            server=self.name,
-            shard=self.shard,
-            epoch=self.epoch,
-            number=link.flying,
-            kind=msg.STATE if replayed is None else msg.UPDATE,
-            position=self.newest,
-            version=self._newest_version,
-            rate=1.0 if replayed is None else replayed.rate,
-            applied=tuple(sorted(self.applied.items())),
-            cut=cut,
-            past=self._shown.past_after(link.position) + newest,
-        )
-        return [Transmit(link.replica, transfer)]
+    def _step_of(self, staged: Commit) -> Step:
+        return Step(staged, self._contributions, self._factors.get(staged.position, 1.0), self._norms or ())
 
     def _on_captured(self, event: Captured) -> list[Effect]:
-        self._capturing = False
-        self._replicated_bytes += event.size_bytes
+        self._sending.captured(event)
         return self._go_on()
 
     def _on_replicated(self, message: msg.Replicated) -> list[Effect]:
         if message.epoch != self.epoch:
             return []
-        link = self.links.arrived(message.replica, message.number, message.position)
+        link = self._sending.replicated(message)
         return ([] if link is None else [self._in_sync(link)]) + self._go_on()
 
     def _on_include(self, message: msg.Include) -> list[Effect]:
@@ -381,7 +375,9 @@ class Server:
         if not self._obeys(message):
             return [self._refusal()]
         self.links.exclude(message.replica)
-        return self._go_on()
+        if message.replica == self._heir:
+            self._heir = ""
+        return self._go_on() + self._answers()
 
     def _refusal(self) -> Send:
         return Send(COORDINATOR, Refused(self.shard, self.epoch, self.term))
@@ -446,13 +442,13 @@ class Server:
             return [self._refusal()]
         commits = self._known_after(message.position)
         self._follow(message.term)
-        standing = msg.Standing(self.shard, self.name, self.term, self.epoch, True, self.position, commits)
-        return [Send(COORDINATOR, standing)]
+        standing = self.shard, self.name, self.term, self.epoch, True, self.position, commits
+        return [Send(COORDINATOR, msg.Standing(*standing, self.links.replicas))]
 
     # --- pulls ---
 
     def _answers(self) -> list[Effect]:
-        if self._now > self.entitled_until:
+        if self._now > self.entitled_until or self._heir:
             return []
         return [
             Send(Role.member(pull.member), Pulled(self.shard, pull.request, self.version, self.epoch))

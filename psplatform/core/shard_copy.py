@@ -25,6 +25,8 @@ class ShardCopy:
         Makes the accounts of the server it is, or becomes.
     archives_itself
         Whether that server writes its part of checkpoints although it has replicas.
+    from_workers
+        Whether the replicas of that server take gradients from the workers.
 
     Attributes
     ----------
@@ -32,11 +34,18 @@ class ShardCopy:
         The server or the replica that it is now.
     """
 
-    def __init__(self, part: Server | Replica, make_account: MakeAccount, *, archives_itself: bool = False) -> None:
+    def __init__(
+        self,
+        part: Server | Replica,
+        make_account: MakeAccount,
+        *,
+        archives_itself: bool = False,
+        from_workers: bool = False,
+    ) -> None:
         self.part = part
         self.shard, self.name = part.shard, part.name
         self._make_account = make_account
-        self._archives_itself = archives_itself
+        self._archives_itself, self._from_workers = archives_itself, from_workers
         self._holds_lease = False
         self._entitled_until = -math.inf
 
@@ -78,7 +87,10 @@ class ShardCopy:
             make_account=self._make_account,
             applied=part.applied,
             archives_itself=self._archives_itself,
+            from_workers=self._from_workers,
             # It has held a lease as a replica, or waits for its first: promoting it does not entitle it to anything.
             entitled_until=self._entitled_until if self._holds_lease else math.inf,
         )
+        if order.missing:
+            self.part.links.miss(order.missing)
         return self.part.began(order, tuple(part.past.values()))

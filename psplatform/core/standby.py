@@ -56,6 +56,7 @@ class Standby:
         self.records: list[dict[str, Any]] = []
         self._early: dict[int, msg.Observed] = {}
         self._grants = grants
+        self._heard_of: tuple[float, float] | None = None
         self._reason: LeadLost | None = None
         self._gone = False
         self._finished = False
@@ -107,6 +108,8 @@ class Standby:
         seconds = self._grants.renew(_LEAD, now) if self._grants is not None else None
         if seconds is None or self._reason is not None:
             return []
+        if self._heard_of is None or beat.sent_at >= self._heard_of[0]:
+            self._heard_of = beat.sent_at, beat.longest_s
         return [Send(COORDINATOR, msg.Lease(self.number, beat.sent_at, seconds))]
 
     def _on_tick(self, event: Tick, now: float) -> list[Effect]:
@@ -131,14 +134,16 @@ class Standby:
         self._gone = True
         return [Depart(reason)]
 
-    def rise(self, now: float, *, grants: Grants | None = None, next_number: int = 0) -> tuple[Lead, list[Effect]]:
-        """Become the coordinator; return it, and what it does first."""
+    def rise(
+        self, now: float, *, grants: Grants | None = None, next_number: int = 0, process: str = ""
+    ) -> tuple[Lead, list[Effect]]:
+        """Become the coordinator, in `process`; return it, and what it does first."""
         self._gone = True
         number = max(next_number, self.number + 1)
         if grants is not None:
-            grants.succeed()
+            grants.succeed(self._heard_of[1] if self._heard_of is not None else None)
         lead = Lead(self.coordinator, grants=grants, next_number=number, appoints=True)
         lead.handled = self.handled
         reason = self._reason or LeadLost("unknown")
         effects: list[Effect] = [SetTimer(tag, at) for tag, at in sorted(self.timers.items())]
-        return lead, effects + self.coordinator.take_over(self.number, reason, now)
+        return lead, effects + self.coordinator.take_over(self.number, reason, now, process)

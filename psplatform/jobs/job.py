@@ -13,7 +13,7 @@ from psplatform.core.plan import Stop
 from psplatform.core.policy import Policy
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
-from psplatform.jobs.optimizers import SGD, Additive, Optimizer
+from psplatform.jobs.optimizers import SGD, Optimizer
 from psplatform.jobs.plain import ASKED, job_fields, plain_fields
 from psplatform.jobs.replication import Bounded, Replication
 from psplatform.jobs.schedules import AnySchedule, Constant, schedule_from_plain
@@ -187,7 +187,6 @@ class Job(BaseModel):
     @model_validator(mode="after")
     def _together(self) -> Job:
         _check_one_subject(self)
-        _check_summable(self)
         if not self.stop.ends:
             raise ConfigurationError(
                 "stop has no condition; give updates, epochs, seconds, target_loss or target_accuracy", field="stop"
@@ -217,16 +216,6 @@ def _check_one_subject(job: Job) -> None:
     missing = [name for name in ("model", "loss", "data") if getattr(job, name) is None]
     if supervised and missing:
         raise ConfigurationError(f"a model needs its loss and data: {missing[0]} is missing", field=missing[0])
-
-
-def _check_summable(job: Job) -> None:
-    from_workers = getattr(job.replication, "source", None) == "workers"
-    if from_workers and not isinstance(job.optimizer, SGD | Additive):
-        raise ConfigurationError(
-            f"replication from the workers needs updates that replicas can sum, and those of {job.optimizer.name} "
-            "cannot be summed; take the source server, or the optimizer sgd or additive",
-            field="replication",
-        )
 
 
 def _known(given: Mapping[str, Any], kind: type, what: str) -> dict[str, Any]:

@@ -104,7 +104,9 @@ class Chain(Replication):
     replicas
         Copies of each server.
     source
-        Who sends updates to the copies: the ``server``, or the ``workers``, which needs updates that copies can sum.
+        Who sends updates to the copies: the ``server``, or the ``workers``, from whom a copy takes the very gradients
+        that its server applies, in the server's order: its state is exact for every optimiser.  Whatever it cannot get
+        from them, because a worker has died or written over it, the server sends when the bound needs it.
     target
         A process that takes over at once (``replica``), or the run's ``store``.
     on_replica_loss

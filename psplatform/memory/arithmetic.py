@@ -37,8 +37,8 @@ class Arithmetic(Protocol):
     def snapshot(self, copy: str) -> Any:
         """Return the visible content of a shard as it is now."""
 
-    def capture(self, copy: str, kind: str) -> tuple[Any, int]:
-        """Return what a transfer of that kind carries now, and its size in bytes."""
+    def capture(self, copy: str, transfer: Transfer) -> tuple[Any, int]:
+        """Return what a transfer carries now, and how many bytes a replica gets by it."""
 
     def absorb(self, copy: str, transfer: Transfer, content: Any) -> bool:
         """Make what a transfer carried the state of a copy; return whether it could be read."""
@@ -114,7 +114,7 @@ class Metadata:
         """Return an empty content."""
         return ()
 
-    def capture(self, copy: str, kind: str) -> tuple[Any, int]:
+    def capture(self, copy: str, transfer: Transfer) -> tuple[Any, int]:
         """Return an empty content."""
         return (), 0
 

@@ -108,7 +108,7 @@ class CopyProcess:
         self._room.on_published(self.control.shard)
 
     def _transmit(self, effect: Transmit) -> None:
-        content, size_bytes = self._arithmetic.capture(self.control.name, effect.transfer.kind)
+        content, size_bytes = self._arithmetic.capture(self.control.name, effect.transfer)
         self._send(self.role, Send(Role.copy(effect.replica), effect.transfer), content)
         self._later(0.0, Captured(effect.replica, effect.transfer.number, size_bytes))
 

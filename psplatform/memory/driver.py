@@ -33,7 +33,6 @@ from psplatform.core.events import (
     Begin,
     CheckpointFailed,
     CheckpointSealed,
-    Claimed,
     CopyReady,
     MemberLost,
     ModelSaved,
@@ -57,12 +56,14 @@ from psplatform.core.standby import Standby
 from psplatform.errors import StoreError
 from psplatform.memory.agenda import Agenda
 from psplatform.memory.arithmetic import Arithmetic, Metadata
+from psplatform.memory.claims import Claims
 from psplatform.memory.copies import CopyProcess
 from psplatform.memory.evaluator import EVALUATOR, Evaluator
 from psplatform.memory.leading import LeadProcess, Sink, StandbyProcess
 from psplatform.memory.losses import Losses
 from psplatform.memory.post import Post
 from psplatform.memory.processes import Processes
+from psplatform.memory.retirement import Retirements
 from psplatform.memory.room import Room
 from psplatform.memory.supervision import Supervision
 from psplatform.memory.worker import WorkerProcess
@@ -110,6 +111,8 @@ class MemoryRun:
         Every coordinator that the run has had, the present one last.
     copies
         Every copy of a shard that the run has had, by name.
+    retirements
+        Lets processes end in good order.
     on_event
         Called after each event, for tests that check what must hold at any time.
     """
@@ -139,14 +142,15 @@ class MemoryRun:
         self._traits, self._seed = policy.traits, seed
         self._per_block = policy.traits.scope is Scope.BLOCK
         self.supervision = supervision or Supervision()
-        self._make_account = make_account or no_account
+        self._of_servers: Any = {"make_account": make_account or no_account, "from_workers": plan.from_workers}
         self._evaluator = Evaluator(plan.shards, self._arithmetic, exact=not self._per_block)
         self._epochs = [1] * plan.shards
         self._serving = [Role.copy(first_server(shard)) for shard in range(plan.shards)]
         self._room = Room(self.agenda, self._server_of, plan.shards)
-        kinds = {"coordinator": self._to_lead, "copy": self._to_copy, "member": self._to_member}
-        receivers = {**kinds, "standby": self._to_standby}
-        self._post = Post(self.agenda, self._world, self._arithmetic.snapshot, receivers)
+        to: Any = {"coordinator": self._to_lead, "copy": self._to_copy, "member": self._to_member}
+        self._post = Post(self.agenda, self._world, self._arithmetic.snapshot, to | {"standby": self._to_standby})
+        self._claims = Claims(self.agenda, self.processes, self._world)
+        self.retirements: Retirements = Retirements(self, self._post, self._world)
         self._spares = self.supervision.spares
         self._begin(Coordinator(plan, policy, resume=resume))
 
@@ -160,7 +164,6 @@ class MemoryRun:
         self.finish: Finish | None = None
         self.seals: dict[int, Seal] = {}
         self.on_event: Callable[[MemoryRun], None] | None = None
-        self._claims: dict[int, str] = {}
         self._losses = Losses(self)
 
     def _begin(self, coordinator: Coordinator) -> None:
@@ -269,7 +272,7 @@ class MemoryRun:
         for one in coordinator.state.shards:
             lane = coordinator.state.lane_of(one.shard)
             at, version, replicas = lane.position, lane.version, tuple(one.in_sync)
-            server = Server(one.shard, 1, 0, at, version, one.server, self._make_account, replicas=replicas)
+            server = Server(one.shard, 1, 0, at, version, one.server, replicas=replicas, **self._of_servers)
             if self.supervision.beat_s:
                 first_s = Grants(self.supervision.shortest_lease_s, self.supervision.longest_lease_s).first_s
                 server.entitled_until = entitlement(0.0, first_s)
@@ -278,7 +281,7 @@ class MemoryRun:
                 self._make_copy(Replica(one.shard, name, position=at, version=version))
 
     def _make_copy(self, part: Server | Replica) -> None:
-        control = ShardCopy(part, self._make_account)
+        control = ShardCopy(part, **self._of_servers)
         self.copies[part.name] = CopyProcess(
             control, self.agenda, self.processes, self._arithmetic, self._world, self._room, self._post.send
         )
@@ -345,7 +348,8 @@ class MemoryRun:
             self.workers[sender.name].kill()  # nobody answers any more: it goes by itself
 
     def _feed_copy(self, name: str, message: Any, content: Any) -> None:
-        self._post.hear(name, message)
+        if self._post.hear(name, message):
+            self.retirements.on_moved(name)
         self.copies[name].receive(message, content)
 
     def _feed_worker(self, name: str, message: Any, content: Any) -> None:
@@ -446,18 +450,14 @@ class MemoryRun:
         replicas = [name for one in process.lead.coordinator.state.shards for name in one.in_sync]
         return self.processes.first_apart(replicas, process.name)
 
-    def _claim(self, name: str, number: int, feed: Callable[[Any], None]) -> None:
-        granted = self._claims.setdefault(number, name) == name
-        self.agenda.enter(0.0, self.processes.do, name, feed, Claimed(number, granted))
-
-    def _claim_of_lead(self, process: LeadProcess, effect: Claim) -> None:
-        self._claim(process.name, effect.number, process.feed)
+    def _claim(self, process: LeadProcess, effect: Claim) -> None:
+        self._claims.claim(process.name, effect.number, process.feed)
 
     def _execute_standby(self, process: StandbyProcess, effect: Effect) -> None:
         if isinstance(effect, Send):
             self._post.send(Role("standby", process.name), effect)
         elif isinstance(effect, Claim):
-            self._claim(process.name, effect.number, process.feed)
+            self._claims.claim(process.name, effect.number, process.feed)
         elif isinstance(effect, TakeOver):
             self._take_over(process)
         elif isinstance(effect, Depart) and self.standby is process:
@@ -494,7 +494,7 @@ _EXECUTORS: dict[type, Callable[[MemoryRun, LeadProcess, Any], None]] = {
     Recruit: MemoryRun._recruit,
     Seal: MemoryRun._seal,
     Appoint: MemoryRun._appoint,
-    Claim: MemoryRun._claim_of_lead,
-    Retire: lambda run, process, effect: None,
+    Claim: MemoryRun._claim,
+    Retire: lambda run, process, effect: run.retirements.on_retire(process, effect),
     Depart: lambda run, process, effect: None,
 }

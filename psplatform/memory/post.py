@@ -55,12 +55,15 @@ class Post:
         self._obeyed[name] = Role("coordinator", str(term))
         self._newest_term = max(self._newest_term, term)
 
-    def hear(self, name: str, message: Any) -> None:
-        """Note which coordinator the role of that name hears of by a message."""
-        if self._newest_term > 1:
-            term = getattr(message, "term", 0)
-            if term > int(self._obeyed.get(name, _FIRST).name):
-                self.introduce(name, term)
+    def hear(self, name: str, message: Any) -> bool:
+        """Note which coordinator the role of that name hears of by a message; return whether of another than before."""
+        if self._newest_term == 1:
+            return False
+        term = getattr(message, "term", 0)
+        if term <= int(self._obeyed.get(name, _FIRST).name):
+            return False
+        self.introduce(name, term)
+        return True
 
     def announce(self, term: int) -> None:
         """Note that there is a coordinator of `term`, of which nobody has heard yet."""

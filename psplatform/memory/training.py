@@ -14,7 +14,7 @@ from torch import Tensor
 
 from psplatform.core.effects import Archive, Compute, Seal, first_server
 from psplatform.core.events import Computed, ComputeFailed, Evaluated, EvaluationFailed
-from psplatform.core.messages import UPDATE, Contribution, Transfer
+from psplatform.core.messages import GRADIENTS, STATE, UPDATE, Contribution, Transfer
 from psplatform.jobs.optimizers import Optimizer
 from psplatform.memory.evaluator import EVALUATOR
 from psplatform.tasks.batches import batch_of
@@ -136,12 +136,17 @@ class TensorArithmetic:
     def gather(self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...] | None:
         """Average gradients; return squared norms per block if asked, or ``None`` if one of them is gone."""
         held = self.copies[copy]
+        if not self._gather(held, contributions):
+            return None
+        return tuple(held.squared_norms()) if norms else ()
+
+    def _gather(self, held: Shard, contributions: tuple[Contribution, ...]) -> bool:
         exposed = [self._exposed.get(one.member, {}).get(one.sequence) for one in contributions]
         pieces = [shard_vectors(self.layout, held.index, one) for one in exposed if one is not None]
         if len(pieces) < len(contributions):
-            return None
+            return False
         held.gather(pieces)
-        return tuple(held.squared_norms()) if norms else ()
+        return True
 
     def stage(self, copy: str, factor: float, rate: float) -> float:
         """Compute the next state beside the visible one; return the norm of the step."""
@@ -163,22 +168,29 @@ class TensorArithmetic:
         """Return a copy of the visible content of a shard."""
         return _copy(dict(self.copies[copy].front))
 
-    def capture(self, copy: str, kind: str) -> tuple[Any, int]:
-        """Return what a transfer of that kind carries now, and its size in bytes."""
+    def capture(self, copy: str, transfer: Transfer) -> tuple[Any, int]:
+        """Return what a transfer carries now, and how many bytes a replica gets by it, the workers' included."""
         held = self.copies[copy]
-        vectors = _copy(dict(held.gathered if kind == UPDATE else held.state()))
-        return (vectors, held.commits), sum(one.numel() * one.element_size() for one in vectors.values())
+        if transfer.kind == GRADIENTS:
+            return ({}, 0), len(transfer.contributions) * _size_bytes(dict(held.front))
+        vectors = _copy(dict(held.gathered if transfer.kind == UPDATE else held.state()))
+        return (vectors, held.commits), _size_bytes(vectors)
 
     def absorb(self, copy: str, transfer: Transfer, content: Any) -> bool:
         """Make what a transfer carried the state of a copy; return whether it could be read."""
         held, (vectors, commits) = self.copies[copy], content
+        if transfer.kind == STATE:
+            held.restore(vectors, version=transfer.version, commits=commits)
+            return True
         if transfer.kind == UPDATE:
             held.gather([vectors])
-            held.stage(transfer.rate)
-            held.publish(max(transfer.version, held.version + 1))
-            held.version = transfer.version
-        else:
-            held.restore(vectors, version=transfer.version, commits=commits)
+        elif not self._gather(held, transfer.contributions):
+            return False
+        if transfer.factor != 1.0:
+            held.scale(transfer.factor)
+        held.stage(transfer.rate)
+        held.publish(max(transfer.version, held.version + 1))
+        held.version = transfer.version
         return True
 
     def archive(self, copy: str, effect: Archive) -> dict[str, Any]:
@@ -240,6 +252,10 @@ class TensorArithmetic:
 
 def _copy(vectors: Vectors) -> Vectors:
     return {key: vector.clone() for key, vector in vectors.items()}
+
+
+def _size_bytes(vectors: Vectors) -> int:
+    return sum(one.numel() * one.element_size() for one in vectors.values())
 
 
 def _squared_norm(layout: Layout, updates: Vectors) -> float:

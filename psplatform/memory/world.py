@@ -29,6 +29,9 @@ class World(Protocol):
     def evaluation_s(self) -> float:
         """Return how long an evaluation takes once its version is fetched."""
 
+    def claim_s(self, process: str, now: float) -> tuple[float, float]:
+        """Return until when a claim that the process makes now is not heard, and how long its answer takes then."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ideal:
@@ -65,3 +68,7 @@ class Ideal:
     def evaluation_s(self) -> float:
         """Return the same each time."""
         return self.evaluate_s
+
+    def claim_s(self, process: str, now: float) -> tuple[float, float]:
+        """Claims are answered at once."""
+        return 0.0, 0.0

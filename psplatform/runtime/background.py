@@ -82,6 +82,8 @@ class Kept:
     def _on_done(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() and not self._ended and not asyncio.get_running_loop().is_closed():
             self._begin()
+            # Perhaps everything was cancelled because the loop is about to close: then it ends unfinished, as wanted.
+            self._task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  there is no other way
         else:
             self._background.forget(self)
 

@@ -8,9 +8,11 @@ of the server is in the header, so that a server that wakes up after its replica
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from psplatform.runtime.segments import Segment, SegmentName
@@ -22,6 +24,25 @@ _EPOCH: Final = 0
 _TAGS: Final = 1
 
 Vectors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a pull.
+
+    Attributes
+    ----------
+    pulled
+        The protocol's answer, encoded, or ``None`` for "not yet".
+    copy
+        Which copy of the server's segment holds the version.
+    arrays
+        The content itself, by region in the order of the layout, where it was asked for.
+    """
+
+    pulled: bytes | None
+    copy: int = 0
+    arrays: tuple[NDArray[Any], ...] = ()
 
 
 class Content:
@@ -58,6 +79,11 @@ class Content:
     def name(self) -> SegmentName:
         """What another process needs to open it."""
         return self._segment.name
+
+    @property
+    def is_swept(self) -> bool:
+        """Whether its server is gone, and the memory is free as soon as nobody has it mapped."""
+        return not self._segment.exists
 
     def belong_to(self, epoch: int) -> None:
         """Note under which epoch it is shown from now on."""

@@ -27,7 +27,7 @@ from psplatform.core.events import (
 )
 from psplatform.core.grants import Grants
 from psplatform.core.lead import Lead
-from psplatform.core.messages import Beat, Lease, Leave, Retiring, Witnessed
+from psplatform.core.messages import Lease, Leave, Retiring, Witnessed
 from psplatform.core.wire import decode
 from psplatform.errors import ClusterError, PsplatformError
 from psplatform.runtime.absent import Absent
@@ -39,6 +39,7 @@ from psplatform.runtime.copy_staff import CopyStaff, where
 from psplatform.runtime.deputy import Deputy
 from psplatform.runtime.executing import Executor
 from psplatform.runtime.fleet import Fleet
+from psplatform.runtime.hosting import process_at
 from psplatform.runtime.journal import Journal
 from psplatform.runtime.outcome import write_outcome
 from psplatform.runtime.placement import Placement
@@ -276,11 +277,10 @@ class CoordinatorHost:
         self.sealer = Sealer(self)
 
     def _begin(self) -> None:
-        program, resume = self.program, self.program.resume
+        program, processes = self.program, self.copies.processes()
+        resume = program.resume.state if program.resume is not None else None
         self._epoch_s = self._loop.time()
-        coordinator = Coordinator(
-            program.plan, program.policy, term=program.term, resume=resume.state if resume is not None else None
-        )
+        coordinator = Coordinator(program.plan, program.policy, term=program.term, resume=resume, processes=processes)
         self._lead = Lead(
             coordinator,
             grants=self._grants(),
@@ -310,7 +310,8 @@ class CoordinatorHost:
         state = standby.coordinator.state
         self.staff.adopt(others, state.shards, {member.name for member in state.roster.members()})
         self.phase = "running" if standby.coordinator.ending.phase is Phase.RUNNING else "ending"
-        self._lead, effects = standby.rise(self.elapsed_s, grants=self._grants())
+        here = process_at(self.peer.address)
+        self._lead, effects = standby.rise(self.elapsed_s, grants=self._grants(), process=here)
         self._begun.set()
         self.servers_made.set()
         self.executor.execute(effects)
@@ -456,7 +457,7 @@ class CoordinatorHost:
     async def _tick(self) -> None:
         while self.phase in ("running", "ending", "over") and self.program.plan.protection is not None:
             if self.phase == "over":
-                self.deputy.tell(Beat("coordinator", self.elapsed_s))  # it is still being written
+                self.deputy.tell(self.lead.beat(self.elapsed_s))  # it is still being written
             else:
                 self.feed(Tick())
             await asyncio.sleep(BEAT_S)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from psplatform.core.effects import Archive, Effect, Gather, Load, Publish, Send
 from psplatform.core.events import Captured, GatherDone, GatherFailed, Loaded, PullWithdrawn, StageDone, Tick
 from psplatform.core.leases import entitlement
 from psplatform.core.links import MakeAccount
-from psplatform.core.messages import UPDATE, Pull, Pulled, Retiring, Transfer
+from psplatform.core.messages import GRADIENTS, Pull, Pulled, Retiring, Transfer
 from psplatform.core.replica import Replica
 from psplatform.core.server import Server
 from psplatform.core.shard_copy import ShardCopy
@@ -31,8 +32,10 @@ from psplatform.runtime.archiving import Archiver
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, PeerLost, call
 from psplatform.runtime.cold_storage import StoreCarrier, awaken
-from psplatform.runtime.content import Content, private_copy
+from psplatform.runtime.content import Answer, Content, private_copy
 from psplatform.runtime.exposure import Exposures
+from psplatform.runtime.following import MOST_KEPT, Follower
+from psplatform.runtime.hosting import process_at
 from psplatform.runtime.lines import Line
 from psplatform.runtime.program import Program
 from psplatform.runtime.retirement import before_the_end, not_before_the_end
@@ -55,27 +58,11 @@ RETIREMENT_S: Final = 3.0
 
 _REPORT_S: Final = 10.0
 
+_FORGET_AFTER_S: Final = 1.0
+"""After becoming the server, it gives up the memory of the one before: not at once, because that takes time."""
+
 _Work = Gather | Stage | Load | Transmit | Archive
 _Done = GatherDone | GatherFailed | StageDone | Loaded | Captured | None
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer to a pull.
-
-    Attributes
-    ----------
-    pulled
-        The protocol's answer, encoded, or ``None`` for "not yet".
-    copy
-        Which copy of the server's segment holds the version.
-    arrays
-        The content itself, by region in the order of the layout, where it was asked for.
-    """
-
-    pulled: bytes | None
-    copy: int = 0
-    arrays: tuple[NDArray[Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +108,19 @@ class CopyHost:
         self._closed = self._retiring = False
         self._background = Background(self._report)
 
-    async def open(self, program: Program) -> None:
-        """Build the shard at its initial state; must be called once, before anything else."""
+    async def open(self, program: Program) -> str:
+        """Build the shard at its initial state; must be called once, before anything else.  Return where that is."""
         self._program = program
         self._worker = get_worker()
         self._connect = self._worker.rpc
         self._loop = asyncio.get_running_loop()
         make_account = account_factory(program.replication, program.plan.shards)
-        self._control = ShardCopy(self._part(make_account), make_account, archives_itself=program.cold)
+        self._control = ShardCopy(
+            self._part(make_account),
+            make_account,
+            archives_itself=program.cold,
+            from_workers=program.plan.from_workers,
+        )
         await self._loop.run_in_executor(self._arithmetic, self._build)
         self._line = Line(
             self._connect,
@@ -142,6 +134,7 @@ class CopyHost:
         self._background.keep(self._tick)
         await before_the_end(self._worker, f"{self._run}-{self._name}", self._retire)
         self._built.set()
+        return process_at(self._worker.address)
 
     def _part(self, make_account: MakeAccount) -> Server | Replica:
         program, beginning = self._program, self._beginning
@@ -159,6 +152,7 @@ class CopyHost:
             make_account,
             replicas=beginning.replicas,
             archives_itself=program.cold,
+            from_workers=program.plan.from_workers,
         )
         if program.plan.protection is not None:
             server.entitled_until = entitlement(self._loop.time(), program.grants().first_s)
@@ -187,7 +181,8 @@ class CopyHost:
         )
         if self._program.cold:
             self._carrier = StoreCarrier(self._run, self._name, self._shard, self._background, self._program.store)
-        self._receiver = Receiver(self._shard)
+        self._follower = Follower(self._exposures, self._shard)
+        self._receiver = Receiver(self._shard, self._follower)
         self._archiver = Archiver(self._program.store, layout, self._shard, self._background)
         for name in self._beginning.replicas:
             self._carrier.prepare(name)
@@ -227,12 +222,15 @@ class CopyHost:
         """Take a gradient that cannot be read where it lies; return whether there was room for it.
 
         Where blocks are merged one by one, `counter` is the version that it contributes to: one that is over is not
-        kept, and one too far ahead must be pushed again.
+        kept, and one too far ahead must be pushed again.  A replica makes nobody wait.
         """
-        if counter is not None and not await self._has_room_for(counter):
+        part = self._control.part
+        if counter is not None and isinstance(part, Server) and not await self._has_room_for(counter):
             return False
-        if counter is None or counter >= self._control.part.version:
-            self._exposures.keep(member, sequence, arrays, counter)
+        if counter is None or counter >= part.version:
+            most = MOST_KEPT if isinstance(part, Replica) else None
+            self._exposures.keep(member, sequence, arrays, counter, most)
+        self._follower.note_arrival()
         return True
 
     async def _has_room_for(self, counter: int) -> bool:
@@ -278,6 +276,8 @@ class CopyHost:
                 self._exposures.attach(member, slab)
         if not self._receiver.can_see(parcel):
             return None
+        if parcel.transfer.kind == GRADIENTS:
+            await self._follower.wait_for(parcel.transfer.contributions)
         answer = self._receiver.expect(parcel)
         self._feed(parcel.transfer)
         return encode(await answer)
@@ -318,7 +318,10 @@ class CopyHost:
                 self._show(effect.position, effect.version)
             elif isinstance(effect, Serve):
                 self.content.belong_to(effect.epoch)
+                self._loop.call_later(_FORGET_AFTER_S, self._receiver.forget)
                 self._show(-1, effect.version)
+            elif isinstance(effect, Transmit) and effect.transfer.kind == GRADIENTS:
+                self._name_gradients(effect)
             elif isinstance(effect, Gather | Stage | Load | Transmit | Archive):
                 work.append(effect)
         if work:
@@ -331,7 +334,7 @@ class CopyHost:
             if waiting is not None and not waiting.done():
                 waiting.set_result(effect.message)
         elif effect.to.kind == "copy":
-            self._receiver.answer(effect.message)
+            self._receiver.answer(effect.to.name, effect.message)
         else:
             self._line.send(effect.message)
 
@@ -369,11 +372,7 @@ class CopyHost:
         return Captured(work.replica, work.transfer.number, size_bytes)
 
     def _gather(self, effect: Gather) -> GatherDone | GatherFailed:
-        found = [self._exposures.find(one.member, one.sequence) for one in effect.contributions]
-        if any(one is None for one in found):
-            return GatherFailed(effect.position)
-        self._shard.gather([one for one in found if one is not None], copied=effect.careful)
-        if effect.careful and not all(self._exposures.has(one.member, one.sequence) for one in effect.contributions):
+        if not self._exposures.gather(self._shard, effect.contributions, careful=effect.careful):
             return GatherFailed(effect.position)
         return GatherDone(effect.position, tuple(self._shard.squared_norms()) if effect.norms else ())
 
@@ -385,17 +384,11 @@ class CopyHost:
         return StageDone(effect.position, self._shard.stage(effect.rate, measure=measure))
 
     def _load(self, transfer: Transfer) -> Loaded:
-        vectors, commits = self._receiver.take(transfer)
-        if transfer.kind == UPDATE:
-            self._shard.gather([vectors])
-            self.content.begin_writing(1 - self._front)
-            self._shard.stage(transfer.rate)
-            self._shard.publish(max(transfer.version, self._shard.version + 1))
-        else:
-            self.content.begin_writing(1 - self._front)
-            self._shard.restore(vectors, version=transfer.version, commits=commits)
+        back = 1 - self._front
+        if not self._receiver.load(transfer, partial(self.content.begin_writing, back)):
+            return Loaded(transfer.number, whole=False)
         self._shard.version = transfer.version
-        self._front = 1 - self._front
+        self._front = back
         self.content.show(self._front, transfer.version)
         return Loaded(transfer.number)
 
@@ -409,6 +402,8 @@ class CopyHost:
         for event in done.result():
             if event is not None:
                 self._feed(event)
+            if isinstance(event, Loaded) and isinstance(self._control.part, Replica):
+                self._follower.release(self._control.part)
 
     def _report(self, text: str) -> None:
         if not self._closed:
@@ -423,6 +418,12 @@ class CopyHost:
 
     def _carry(self, effect: Transmit) -> None:
         self._carrier.send(self._connect, effect, self._exposures.slabs, self._feed)
+
+    def _name_gradients(self, effect: Transmit) -> None:
+        self._carry(effect)
+        one = sum(vector.numel() * vector.element_size() for vector in self._shard.front.values())
+        size_bytes = one * len(effect.transfer.contributions)
+        self._loop.call_soon(self._feed, Captured(effect.replica, effect.transfer.number, size_bytes))
 
     def _archive(self, effect: Archive) -> None:
         self._archiver.write(effect, self._feed)

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from psplatform.core.effects import first_replica, first_server
+from psplatform.core.effects import COORDINATOR, first_replica, first_server
 from psplatform.core.events import CopyLost, CopyReady, NoCopy
 from psplatform.core.messages import Promote
 from psplatform.errors import PsplatformError
 from psplatform.runtime.background import Background, Kept
 from psplatform.runtime.calls import Peer, PeerLost, call, is_dead
 from psplatform.runtime.copy_host import Beginning, CopyHost
-from psplatform.runtime.fleet import Fleet
+from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
+from psplatform.runtime.hosting import process_at
 from psplatform.runtime.lines import Line
 from psplatform.runtime.placement import Placement, process_for_copy
 from psplatform.runtime.watching import watch
@@ -25,19 +26,17 @@ from psplatform.tasks.foreign import describe
 if TYPE_CHECKING:
     from psplatform.runtime.coordinator_host import CoordinatorHost
 
-_RECRUIT_AFTER_S: Final = 0.5
-"""A new replica is made a little later than the old one is lost: first the shard must go on."""
-
 _FORGET_S: Final = 10.0
 
 
 @dataclass(slots=True)
 class Post:
-    """One copy, and the way to it."""
+    """One copy, the way to it, and what its process is called."""
 
     name: str
     shard: int
     peer: Peer
+    process: str = ""
     line: Line | None = None
     watching: Kept | None = None
     heard_at: float = 0.0
@@ -75,7 +74,10 @@ class CopyStaff:
 
     async def open_all(self) -> None:
         """Let every copy build its state."""
-        await asyncio.gather(*(self._fleet.open(post.peer) for post in self.posts.values()))
+        await asyncio.gather(*(self._open(post) for post in self.posts.values()))
+
+    async def _open(self, post: Post) -> None:
+        post.process = await self._fleet.open(post.peer)
 
     def begin(self) -> None:
         """Watch every copy and speak to it from now on."""
@@ -113,6 +115,11 @@ class CopyStaff:
     def addresses(self) -> set[str]:
         """Where there are copies."""
         return {post.peer.address for post in self.posts.values()}
+
+    def processes(self) -> dict[str, str]:
+        """Return what the process of every copy, and of the coordinator, is called, by name."""
+        here = {COORDINATOR.kind: process_at(self._host.peer.address)}
+        return {post.name: post.process for post in self.posts.values()} | here
 
     def directory(self) -> dict[str, tuple[int, Peer]]:
         """Return shard and place of every copy, by name."""
@@ -214,7 +221,7 @@ class CopyStaff:
             if address is None:
                 raise PeerLost("no process is left for it; start a Dask worker")
             post = await self._create(name, shard, address, Beginning(serving=False, cold=True))
-            await self._fleet.open(post.peer)
+            await self._open(post)
         except (PsplatformError, OSError, TimeoutError) as error:
             self._host.feed(CopyLost(name, address or "the store", str(error)))
         else:
@@ -222,13 +229,13 @@ class CopyStaff:
             self.tell(name, order)
 
     async def _recruit(self, shard: int) -> None:
-        await asyncio.sleep(_RECRUIT_AFTER_S)
+        await asyncio.sleep(REPLACE_AFTER_S)
         reason = "every process has a copy of this shard already; start a Dask worker"
         while (address := await self._process_for(shard)) is not None:
             name = self._fleet.next_name(f"replica-{shard}")
             try:
                 post = await self._create(name, shard, address, Beginning(serving=False, fresh=False))
-                await self._fleet.open(post.peer)
+                await self._open(post)
             except (PeerLost, OSError, TimeoutError) as error:
                 reason = str(error)
             except Exception as error:  # noqa: BLE001  the seam where what an actor raises is told, and the run goes on
@@ -237,7 +244,7 @@ class CopyStaff:
             else:
                 self._begin(post)
                 self._host.staff.introduce(shard, _where(post))
-                self._host.feed(CopyReady(shard, name, address))
+                self._host.feed(CopyReady(shard, name, post.process))
                 return
             self.retire(name)
             self._host.absent.lose(name, address)

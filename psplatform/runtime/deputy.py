@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,7 +10,7 @@ from psplatform.core.events import StandbyLost
 from psplatform.errors import PsplatformError
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, PeerLost, call
-from psplatform.runtime.fleet import Fleet
+from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
 from psplatform.runtime.lines import Line
 from psplatform.runtime.standing_by import Posting, snapshot_of
 from psplatform.runtime.watching import watch
@@ -58,6 +59,8 @@ class Deputy:
         self._do(self._appoint(number))
 
     async def _appoint(self, number: int) -> None:
+        if number > self._host.program.term + 1:  # not the run's first
+            await asyncio.sleep(REPLACE_AFTER_S)
         address = await self._place()
         if address is None:
             self.wanted = True

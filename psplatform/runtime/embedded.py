@@ -7,8 +7,13 @@ import logging
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Final
 
 from distributed import Client, LocalCluster
+
+_ENVIRONMENT: Final = {"THP_MEM_ALLOC_ENABLE": "1"}
+"""Torch then takes large vectors from huge pages: faster to walk through, and their process ends a lot sooner when it
+is killed, which is when its peers notice."""
 
 
 def start_cluster(processes: int) -> tuple[LocalCluster, Client]:
@@ -25,6 +30,7 @@ def start_cluster(processes: int) -> tuple[LocalCluster, Client]:
             # No news to the user: a process that needs long to end is killed, as is wanted here, and one that
             # reports to the scheduler while the cluster ends says at length that it cannot.
             silence_logs=logging.CRITICAL,
+            env=_ENVIRONMENT,
         )
     return cluster, Client(cluster, set_as_default=False, direct_to_workers=True)
 

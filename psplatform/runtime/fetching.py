@@ -12,8 +12,8 @@ from psplatform.core.messages import Pull, Pulled
 from psplatform.core.wire import decode, encode
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Connect, Peer, PeerLost, call
-from psplatform.runtime.content import Content, Vectors
-from psplatform.runtime.copy_host import POLL_S, Answer
+from psplatform.runtime.content import Answer, Content, Vectors
+from psplatform.runtime.copy_host import POLL_S
 from psplatform.runtime.segments import SegmentName
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
@@ -93,9 +93,15 @@ class Fetcher:
                 sees, segment = await call(
                     self._connect, self._peer(copy), "attach", self._member, self._slab, deadline_s=ATTACH_DEADLINE_S
                 )
+                self._forget_swept()
                 self._contents[copy] = Content.open(self._layout, shard, segment) if self._shared else None
                 self._sees[copy] = sees
         return self._sees[copy]
+
+    def _forget_swept(self) -> None:
+        # As long as they are mapped here, the memory of servers that were killed is not free.
+        for copy in [copy for copy, content in self._contents.items() if content is not None and content.is_swept]:
+            del self._contents[copy], self._sees[copy]
 
     def sees(self, copy: str) -> bool:
         """Whether a copy is known to see this member's slab."""

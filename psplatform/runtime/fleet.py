@@ -22,6 +22,9 @@ CREATE_LIMIT_S: Final = 60.0
 _LOOK_S: Final = 0.5
 """Between two looks at the cluster while an actor is made."""
 
+REPLACE_AFTER_S: Final = 0.5
+"""What is lost is made again a little later: first the run must go on, on whatever cores there are."""
+
 OPEN_LIMIT_S: Final = 600.0
 """For an actor to import what the task needs and to read its data."""
 
@@ -120,15 +123,15 @@ class Fleet:
             {"op": "client-desires-keys", "keys": keys, "client": self._client.id}
         )
 
-    async def open(self, peer: Peer) -> None:
-        """Let an actor build what it needs.
+    async def open(self, peer: Peer) -> Any:
+        """Let an actor build what it needs; return what it says.
 
         Raises
         ------
         PeerLost
             If its process dies meanwhile.
         """
-        await call(self._connect, peer, "open", self._program, deadline_s=OPEN_LIMIT_S)
+        return await call(self._connect, peer, "open", self._program, deadline_s=OPEN_LIMIT_S)
 
     async def close(self, peer: Peer) -> None:
         """Let an actor clean up, if it still can, and let go of it."""

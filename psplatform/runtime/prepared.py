@@ -70,9 +70,6 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
     readiness.load(policy, read_file)
     if job.workers is not None:
         readiness.check(policy, job.workers)
-    if getattr(job.replication, "source", "server") == "workers":
-        text = "replicas get what they need from their server, not from workers yet; leave out replication's source"
-        raise ConfigurationError(text, field="replication")
     task, workload = task_of(job)
     parts: dict[str, Any] = {}
     if isinstance(task, SupervisedTask):

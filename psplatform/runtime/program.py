@@ -6,6 +6,7 @@ scheduler never sees the user's objects.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,6 +33,10 @@ from psplatform.tensors.shard import Shard
 
 SHORTEST_LEASE_S: Final = 2.0
 """Under full load, beats of four in a second have been seen 0.8 s apart."""
+
+SWITCH_INTERVAL_S: Final = 0.0003
+"""After which a thread of a process that computes gives Python's interpreter to another.  Torch gives it up at every
+operation, some thousand times a second: with the usual 5 ms, work on the event loop would stop the arithmetic."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,7 @@ class Program:
         UserCodeError
             If the user's code raises, or cannot be imported here.
         """
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         settings = {"seed": self.seed, "shards": self.plan.shards, "block_elements": self.block_elements}
         return open_task(self.task, self.optimizer, settings, device)
 

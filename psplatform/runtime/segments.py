@@ -71,6 +71,11 @@ class Segment:
         """What another process needs to open it."""
         return SegmentName(str(self._path), int(self._mark[0]))
 
+    @property
+    def exists(self) -> bool:
+        """Whether others can still open it."""
+        return self._path.exists()
+
     @classmethod
     def create(cls, run: str, role: str, size: int) -> Segment:
         """Make a segment of `size` bytes, all zero, owned by this process.

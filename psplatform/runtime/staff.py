@@ -23,7 +23,7 @@ from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, PeerLost
 from psplatform.runtime.copy_host import EVALUATOR
 from psplatform.runtime.evaluator_host import EvaluatorHost
-from psplatform.runtime.fleet import Fleet
+from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
 from psplatform.runtime.lines import Line
 from psplatform.runtime.placement import Placement, Process
 from psplatform.runtime.worker_host import WorkerHost
@@ -242,11 +242,12 @@ class Staff:
         hire.line.send(self._host.whereabouts())
         self._leases.renew(hire.name, self._now())
 
-    def _start_evaluator(self, address: str) -> None:
+    def _start_evaluator(self, address: str, after_s: float = 0.0) -> None:
         self._evaluator = Hire(self._fleet.next_name(EVALUATOR), address)
-        self._do(self._open_evaluator(self._evaluator))
+        self._do(self._open_evaluator(self._evaluator, after_s))
 
-    async def _open_evaluator(self, hire: Hire) -> None:
+    async def _open_evaluator(self, hire: Hire, after_s: float) -> None:
+        await asyncio.sleep(after_s)
         try:
             arguments = hire.name, self._host.peer, self._serving
             hire.peer = await self._fleet.create(EvaluatorHost, hire.name, hire.address, *arguments)
@@ -292,7 +293,7 @@ class Staff:
         self._orders = []
         self._host.absent.lose(hire.name, hire.address)
         self._do(self._retire(hire))
-        self._start_evaluator(self._place_for_evaluator())
+        self._start_evaluator(self._place_for_evaluator(), REPLACE_AFTER_S)
         self._host.feed(EvaluationLost(reason))
 
     def _place_for_evaluator(self) -> str:

@@ -1,6 +1,7 @@
 """Transfers from a shard's server to its replicas: captured by the server, read by the replica, acknowledged.
 
 On one host the replica reads out of the server's outbox; elsewhere, or where it cannot see it, the arrays are sent.
+Where replicas take gradients from the workers, nothing is captured: a transfer then names them.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from psplatform.core.effects import Transmit
-from psplatform.core.messages import UPDATE, Transfer
+from psplatform.core.messages import GRADIENTS, STATE, UPDATE, Transfer
 from psplatform.core.wire import decode
 from psplatform.errors import InvariantViolation
 from psplatform.runtime.background import Background, Kept
 from psplatform.runtime.calls import Connect, Peer, PeerLost, call
+from psplatform.runtime.following import Follower
 from psplatform.runtime.outbox import Inbox, Outbox
 from psplatform.runtime.segments import SegmentName
 from psplatform.tensors.shard import Shard
@@ -44,7 +46,7 @@ class Parcel:
     keys
         Names of the vectors, in the order of `arrays`.
     slabs
-        The slabs of the workers of this host, by member.
+        The slabs of the workers of this host, by member; with gradients, of those that are named.
     """
 
     transfer: Transfer
@@ -95,7 +97,11 @@ class Carrier:
         before = self._tasks.get(effect.replica)
         if before is not None:
             before.end()
-        parcel = replace(self._captured[effect.replica], slabs=slabs)
+        if effect.transfer.kind == GRADIENTS:
+            members = sorted({one.member for one in effect.transfer.contributions} & slabs.keys())
+            parcel = Parcel(effect.transfer, 0, (), None, (), {member: slabs[member] for member in members})
+        else:
+            parcel = replace(self._captured[effect.replica], slabs=slabs)
         work = partial(self._send, connect, effect.replica, parcel, feed)
         self._tasks[effect.replica] = self._background.keep(work)
 
@@ -125,11 +131,11 @@ class Carrier:
 class Receiver:
     """A replica's side."""
 
-    def __init__(self, shard: Shard) -> None:
-        self._shard = shard
+    def __init__(self, shard: Shard, follower: Follower) -> None:
+        self._shard, self._follower = shard, follower
         self._inbox = Inbox()
         self._parcels: dict[int, Parcel] = {}
-        self._answers: list[asyncio.Future[Any]] = []
+        self._answers: list[tuple[str, asyncio.Future[Any]]] = []
 
     def can_see(self, parcel: Parcel) -> bool:
         """Whether the arrays can be read, here or where they lie."""
@@ -139,20 +145,45 @@ class Receiver:
 
     def expect(self, parcel: Parcel) -> asyncio.Future[Any]:
         """Keep a parcel until it is taken; return what the answer to it will be."""
-        self._parcels = {parcel.transfer.number: parcel}
+        if parcel.transfer.kind != GRADIENTS:  # there is nothing to keep, and another server's may be being loaded
+            self._parcels = {parcel.transfer.number: parcel}
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._answers.append(answer)
+        self._answers.append((parcel.transfer.server, answer))
         return answer
 
-    def answer(self, message: Any) -> None:
-        """Answer everybody who waits: a server that has asked twice is one server."""
-        waiting, self._answers = self._answers, []
+    def answer(self, server: str, message: Any) -> None:
+        """Answer a server, each time that it has asked; one that was replaced must not get another's answer."""
+        waiting = [answer for of, answer in self._answers if of == server]
+        self._answers = [(of, answer) for of, answer in self._answers if of != server]
         for one in waiting:
             if not one.done():
                 one.set_result(message)
 
-    def take(self, transfer: Transfer) -> tuple[dict[str, Tensor], int]:
-        """Return the vectors of a transfer, and the steps they have seen.  For the thread that computes."""
+    def load(self, transfer: Transfer, begin_writing: Callable[[], None]) -> bool:
+        """Make what a transfer carries the shard's state, or take the step that it names.
+
+        For the thread that computes.  `begin_writing` is called before the back copy is written; nothing is, and
+        false returned, where gradients are gone.
+        """
+        if transfer.kind == STATE:
+            vectors, commits = self._take(transfer)
+            begin_writing()
+            self._shard.restore(vectors, version=transfer.version, commits=commits)
+            return True
+        if transfer.kind == UPDATE:
+            self._shard.gather([self._take(transfer)[0]])
+        elif not self._follower.gather(transfer):
+            return False
+        begin_writing()
+        self._shard.stage(transfer.rate)
+        self._shard.publish(max(transfer.version, self._shard.version + 1))
+        return True
+
+    def forget(self) -> None:
+        """Give up the memory of a server that nothing is expected of any more."""
+        self._inbox = Inbox()
+
+    def _take(self, transfer: Transfer) -> tuple[dict[str, Tensor], int]:
         parcel = self._parcels.get(transfer.number)
         if parcel is None:
             raise InvariantViolation(f"transfer {transfer.number} is to be loaded, but it was not kept")

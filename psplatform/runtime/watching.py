@@ -9,8 +9,9 @@ from typing import Final
 from psplatform.runtime.calls import Connect, Peer, PeerLost, PeerSilent, call, is_dead
 
 _POLL_S: Final = 20.0
-_PAUSE_S: Final = 0.02
-_PROBES: Final = 10
+_PROBE_PAUSES_S: Final = (0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.08)
+"""Between looks whether anybody listens at an address: mostly, the first or the second finds nobody."""
+
 _TRIES: Final = 3
 """Calls that break in a row, in about half a second, after which a peer counts as lost even if something listens at its
 address: another process may have taken it, or the actor may be gone."""
@@ -41,8 +42,8 @@ async def watch(connect: Connect, peer: Peer, on_lost: Callable[[str], None]) ->
 
 async def _ends(peer: Peer) -> bool:
     """Whether nobody listens at the peer's address, now or very soon: a process closes one socket after the other."""
-    for _ in range(_PROBES):
+    for pause_s in _PROBE_PAUSES_S:
         if await is_dead(peer):
             return True
-        await asyncio.sleep(_PAUSE_S)
+        await asyncio.sleep(pause_s)
     return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
@@ -32,10 +31,12 @@ from psplatform.runtime.calls import Peer, PeerLost, call
 from psplatform.runtime.computing import Computing
 from psplatform.runtime.exposure import Slab
 from psplatform.runtime.fetching import Fetcher
+from psplatform.runtime.hosting import process_at
 from psplatform.runtime.lines import Line
 from psplatform.runtime.program import Program, choose_device
 from psplatform.runtime.retirement import PROCESS_ENDS, before_the_end, not_before_the_end
 from psplatform.runtime.segments import sweep
+from psplatform.runtime.supplying import Supply
 from psplatform.tensors.vectors import allocate, shard_vectors
 
 _PUSH_DEADLINE_S: Final = 60.0
@@ -60,6 +61,7 @@ class WorkerHost:
         self._exposed = 0
         self._closed = False
         self._line: Line | None = None
+        self._supply: Supply | None = None
         self._opening: asyncio.Task[None] | None = None
         self._pushing: dict[int, asyncio.Task[None]] = {}
         self._background = Background(self._on_mishap)
@@ -104,7 +106,7 @@ class WorkerHost:
             on_refused=lambda: self._depart("the coordinator no longer knows this worker"),
             beat_s=program.worker_lease_s / 8,
         )
-        process = f"{worker.address} pid {os.getpid()}"
+        process = process_at(worker.address)
         traits = program.policy.traits
         self._session = WorkerSession(self._member, process, program.plan.shards, traits, seed=program.seed)
         await before_the_end(worker, f"{self._run}-{self._member}", self._retire)
@@ -118,7 +120,10 @@ class WorkerHost:
         workspace, self._layout = program.open(device)
         sweep(self._run, "slab")
         # Block by block a worker goes on before every server has read the slab: each gets a copy of its own.
-        self._slab = Slab.create(self._layout, self._run, shared=program.transport != "comms" and not self._per_block)
+        shared = program.transport != "comms" and not self._per_block
+        # Where nothing may be lacking, servers wait for their replicas, and the slab is not written over before.
+        late = program.plan.protection is not None and program.plan.from_workers and program.plan.protection.bound > 0
+        self._slab = Slab.create(self._layout, self._run, shared=shared, with_copy=late)
         self._values = allocate(self._layout)
         deliver: Callable[[Any], None] = self._feed_from_thread
         self._computing = Computing(program, workspace, self._layout, device, self._values, self._slab.vectors, deliver)
@@ -137,7 +142,12 @@ class WorkerHost:
             slow_s=self._program.slow_s,
             on_failure=self._on_mishap,
         )
+        if self._program.plan.from_workers:
+            arguments = self._connect, self._layout, self._member, self._slab, self._fetcher, self._background
+            self._supply = Supply(*arguments)
         for name, (shard, _) in self._copies.items():
+            if self._supply is not None:
+                self._supply.know(name, shard)
             try:
                 await self._fetcher.attach(name, shard)
             except PeerLost:
@@ -162,12 +172,16 @@ class WorkerHost:
         if "peer" in message:
             self._fetcher.peers[message["peer"]] = peer
             if "shard" in message:
+                if self._supply is not None:
+                    self._supply.know(message["peer"], message["shard"])
                 self._do(self._prepare_for(message["peer"], message["shard"]))
         elif message["lead"] > self._term and self._line is not None:
             self._term = message["lead"]
             self._line.retarget(peer)
 
     async def _follow_server(self, moved: Moved) -> None:
+        if self._supply is not None and self._session.server_of(moved.shard) != moved.copy:
+            self._supply.forget(self._session.server_of(moved.shard))
         self._feed(moved)
         if moved.shard in self._calling:
             self._calling[moved.shard].reschedule(0.0)  # a call to one that is gone may last until its deadline
@@ -242,6 +256,8 @@ class WorkerHost:
         self._slab.hold(sequence)
         self._exposed = sequence
         servers = [self._session.server_of(shard) for shard in range(self._layout.shards)]
+        if self._supply is not None:
+            self._supply.offer(sequence, self._counter, servers, lambda: self._exposed == sequence)
         if all(self._fetcher.sees(copy) for copy in servers):
             self._feed(Reachable(sequence))
         else:
@@ -258,8 +274,11 @@ class WorkerHost:
             self._feed(Reachable(sequence))
 
     def _start_push(self, shard: int, sequence: int) -> None:
-        counter = self._session.counter if self._per_block else None
-        self._pushing[shard] = self._background.do(self._push(shard, sequence, counter))
+        self._pushing[shard] = self._background.do(self._push(shard, sequence, self._counter))
+
+    @property
+    def _counter(self) -> int | None:
+        return self._session.counter if self._per_block else None
 
     async def _push(self, shard: int, sequence: int, counter: int | None) -> None:
         pieces = shard_vectors(self._layout, shard, self._slab.vectors)

@@ -72,6 +72,10 @@ class SimulatedWorld:
         """Return nothing: an evaluation tells the observer where training stands."""
         return 0.0
 
+    def claim_s(self, process: str, now: float) -> tuple[float, float]:
+        """Claims are answered at once."""
+        return 0.0, 0.0
+
     def _lateness(self, shard: int) -> float:
         if self.slow_servers is None:
             return 0.0

@@ -29,6 +29,23 @@ class LostPositions(NamedTuple):
     last: int
 
 
+class LongStep(NamedTuple):
+    """A step that by itself is longer than what a replica of its shard may lack."""
+
+    at: float
+    shard: int
+    version: int
+    step: float
+    bound: float
+
+    @property
+    def text(self) -> str:
+        """What that means, in one line."""
+        step = f"the step to version {self.version} was {self.step:.3g} long on shard {self.shard}"
+        waits = "such updates wait for their copy, as under chain"
+        return f"{step}, more than its part of max_divergence, {self.bound:.3g}: {waits}; raise it to merge updates"
+
+
 @dataclass(slots=True)
 class CopyView:
     """A copy of a shard.
@@ -61,8 +78,10 @@ class Failover:
         ``server`` or ``coordinator``.
     shard, epoch
         The shard, -1 for the coordinator, and its epoch since, or the coordinator's term.
-    copy, process
-        Who took over, and where.
+    copy
+        Who took over.
+    process
+        The process that was lost: its address and, where that is known, its process id.
     signal
         What was noticed: ``closed connection``, ``silent for 1.2 s``, ``retired``.
     detected_seconds, promoted_seconds, first_commit_seconds
@@ -127,6 +146,8 @@ class Protection:
         By shard and name.
     unprotected
         Shards without a replica in sync.
+    long_step
+        The first step that by itself was longer than the bound, if there was one: replication is a chain in effect.
     failovers, lost_positions
         The newest ones, in order.
     term, epochs
@@ -140,6 +161,7 @@ class Protection:
     to_replica_bytes: int = 0
     copies: dict[int, dict[str, CopyView]] = field(default_factory=dict)
     unprotected: tuple[int, ...] = ()
+    long_step: LongStep | None = None
     lost_positions: deque[LostPositions] = field(default_factory=lambda: deque(maxlen=LOSSES))
     term: int = 1
     epochs: dict[int, int] = field(default_factory=dict)
@@ -190,11 +212,18 @@ class Protection:
             del self._failovers[next(iter(self._failovers))]
         if failover.role == SERVER:
             self.epochs[failover.shard] = max(failover.epoch, self.epochs.get(failover.shard, 1))
-            place = failover.shard, failover.copy, failover.process
+            before = self.copies.get(failover.shard, {}).get(failover.copy)
+            place = failover.shard, failover.copy, before.process if before is not None else ""
             self._note(CopyView(*place, "promoted", failover.at, failover.signal))
         else:
             self.term = max(failover.epoch, self.term)
         return failover
+
+    def outstep(self, record: Record) -> str:
+        """Fold a ``beyond bound`` record; return what a person should know of it."""
+        found = LongStep(**{name: record[name] for name in LongStep._fields})
+        self.long_step = self.long_step or found
+        return found.text
 
     def resume(self, record: Record) -> None:
         """Fold a ``resumed`` record: the first commit after a failover."""
@@ -212,6 +241,7 @@ class Protection:
         largest = {"norm": self.max_divergence, "updates": self.max_lag}.get(unit or "")
         return {
             "divergence": {"max": largest, "bound": bound, "unit": unit},
+            "long_step": None if self.long_step is None else {**self.long_step._asdict(), "text": self.long_step.text},
             "failovers": [one.to_plain() for one in self._failovers.values()],
             "lost_positions": [one._asdict() for one in self.lost_positions],
             "copies": [copy.to_plain() for _, of_shard in sorted(self.copies.items()) for copy in of_shard.values()],

@@ -106,6 +106,9 @@ class RunView(Picture):
     def _lost_positions(self, record: Record) -> None:
         self.protection.lose(record)
 
+    def _beyond_bound(self, record: Record) -> None:
+        self._incident(record, self.protection.outstep(record))
+
     def _protection(self, record: Record) -> None:
         self.protection.unprotected = tuple(record["shards"])
 
@@ -170,6 +173,7 @@ _FOLDS: Final[dict[str, Callable[[RunView, Record], None]]] = {
     "promoted": RunView._promoted,
     "resumed": RunView._resumed,
     "lost positions": RunView._lost_positions,
+    "beyond bound": RunView._beyond_bound,
     "protection": RunView._protection,
     "checkpoint": RunView._checkpoint,
     "aborted": RunView._aborted,

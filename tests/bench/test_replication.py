@@ -19,12 +19,14 @@ def found() -> dict[str, Any]:
 
 def test_every_mode_is_compared_with_none(found: dict[str, Any]) -> None:
     rows = found["results"]
-    assert [(row["mode"], row["unit"], row["target"]) for row in rows] == [
-        ("none", None, None),
-        ("chain", "updates", "replica"),
-        ("bounded", "updates", "replica"),
-        ("bounded", "norm", "replica"),
-        ("bounded", "updates", "store"),
+    assert [(row["mode"], row["unit"], row["target"], row["source"]) for row in rows] == [
+        ("none", None, None, None),
+        ("chain", "updates", "replica", "server"),
+        ("bounded", "updates", "replica", "server"),
+        ("bounded", "norm", "replica", "server"),
+        ("bounded", "updates", "store", "server"),
+        ("chain", "updates", "replica", "workers"),
+        ("bounded", "updates", "replica", "workers"),
     ]
     assert rows[0]["relative"] == 1.0
     for row in rows:

@@ -101,13 +101,15 @@ class Patient:
     def hurt(self, role: str, way: str) -> None:
         """Hurt whoever has that role now, see the run overcome it, and repair the cluster."""
         self._until(self.protected, "the run is protected")
-        address, before = self.address_of(role), self.mishaps()
+        address, before, risen = self.address_of(role), self.mishaps(), len(self.log("promoted"))
         pid = self.cluster.pids()[address]
         if way == "close":
             self.close(address)
         else:
             os.kill(pid, SIGNALS[way])
         self._until(lambda: self.overcome(role, before), f"{role} {way}: what is due is on record")
+        lost = {one["process"] for one in self.log("promoted")[risen:]}
+        assert lost == ({f"{address} pid {pid}"} if role in ("server", "coordinator") else set()), "it is named"
         self._reaches(self.run.store, 10)
         if way == "stop":
             os.kill(pid, signal.SIGCONT)
@@ -211,9 +213,27 @@ def test_processes_that_end_in_good_order_lose_nothing(
     assert_clean(one, until, segments)
 
 
+def test_a_process_of_a_run_cannot_be_retired_and_the_run_does_not_notice(
+    cluster: Any, patient: Callable[..., Patient], until: Until, reaches: Reaches
+) -> None:
+    """Dask refuses to move actors: it says so by retiring nobody, and every role stays where it is."""
+    one = patient(cluster)
+    until(one.protected, "the run is protected")
+    before = one.actors()
+    assert cluster.client.retire_workers(sorted(set(before.values()))) == {}
+    reaches(one.run.store, 20)
+    assert one.actors() == before
+    assert set(one.mishaps().values()) == {0}
+    assert_nothing_lost(one.finish())
+
+
 def assert_nothing_lost(summary: dict[str, Any]) -> None:
     assert [each["updates_lost"] for each in summary["failovers"]] == [0] * len(summary["failovers"])
     assert summary["lost_positions"] == []
+
+
+def bits_of(run: ps.Run) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in run.parameters()[0].items()}
 
 
 def test_after_everything_was_killed_the_run_goes_on_from_its_last_cut(
@@ -236,6 +256,9 @@ def test_after_everything_was_killed_the_run_goes_on_from_its_last_cut(
     assert summary["run"] == run.run
     began = [one["loss"] for one in log(run.store, "evaluated")]
     assert summary["loss"] < began[0]
+    undisturbed = ps.train(job(**{**fields, "stop": stop, "store": f"{run.store}-undisturbed"}), living.client)
+    undisturbed.wait(LIMIT_S)
+    assert bits_of(again) == bits_of(undisturbed), "as if nobody had been killed"
     until(lambda: segments(run.run) == [], "nothing is left in shared memory, of the killed neither")
 
 

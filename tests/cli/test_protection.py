@@ -212,6 +212,19 @@ def test_the_end_tells_what_was_protected_and_how(protected: list[dict[str, Any]
     ]
 
 
+def test_a_bound_below_every_step_is_told_at_once_and_at_the_end(
+    capsys: pytest.CaptureFixture[str], protected: list[dict[str, Any]]
+) -> None:
+    """In a row of its own, so that later incidents cannot hide it."""
+    record = {"kind": "beyond bound", "at": 0.6, "shard": 0, "version": 1, "step": 0.75, "bound": 0.5}
+    summary = summary_of([*protected[:3], record])
+    with ProgressLine() as line:
+        line.summary(summary)
+    said = "the step to version 1 was 0.75 long on shard 0, more than its part of max_divergence, 0.5"
+    assert f"0.6 s into the run: {said}" in capsys.readouterr().err
+    assert [text.partition(": ")[0] for name, text in protection_rows(summary) if name == "replication"][1:] == [said]
+
+
 @pytest.mark.parametrize(
     ("replication", "checkpoints", "rows"),
     [

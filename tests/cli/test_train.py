@@ -96,6 +96,21 @@ def test_a_job_file_describes_the_job(psplatform: Command, launch: Any, connecte
     assert connected == ["tcp://10.0.0.1:8786", "closed"]
 
 
+def test_a_job_that_is_refused_leaves_no_connection(
+    psplatform: Command, connected: list[str], job_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would close it, and Dask would complain about it when the cluster ends."""
+
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise ConfigurationError("too few", field="workers")
+
+    monkeypatch.setattr("psplatform.runtime.launch.train", refuse)
+    monkeypatch.setattr("psplatform.runtime.recovery.recover", refuse)
+    assert psplatform("train", job_file).exit_code == 2
+    assert psplatform("recover", "my.zarr", "--scheduler", "tcp://b:1").exit_code == 2
+    assert connected == ["tcp://10.0.0.1:8786", "closed", "tcp://b:1", "closed"]
+
+
 def test_flags_override_a_job_file(psplatform: Command, launch: Any, connected: list[str], job_file: str) -> None:
     """Field by field: what no flag speaks of stays as the file says."""
     result = psplatform(

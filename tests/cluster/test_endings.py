@@ -305,6 +305,27 @@ def test_another_version_of_psplatform_on_a_dask_worker_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_more_replicas_than_processes_are_refused(start: Start, small: Fields, client: Client, tmp_path: Path) -> None:
+    """In one sentence with both numbers, before anything is started or written."""
+    said = r"a shard with 5 replicas needs 6 processes for its copies, but only 5 can serve; start more Dask workers"
+    with pytest.raises(ConfigurationError, match=said):
+        start(**{**small, "replication": ps.Bounded(replicas=5)})
+    assert list(tmp_path.iterdir()) == []
+    assert runs_on(client) == []
+
+
+def test_a_bound_below_every_step_is_a_chain_and_is_said_to_be_one(start: Start, log: Log, small: Fields) -> None:
+    """It holds nothing up for ever: each step is transferred before it is shown, and the summary says so, once."""
+    run = start(**{**small, "replication": ps.Bounded(max_divergence=1e-6)})
+    summary = run.wait(LIMIT_S)
+    assert (summary["outcome"], summary["updates"], summary["unprotected"]) == ("updates", 20, [])
+    assert [one["divergence"] for one in log(run, "applied")] == [0.0] * 20
+    (said,) = log(run, "beyond bound")
+    assert said["step"] > said["bound"] == pytest.approx(1e-6 / 2**0.5)
+    assert "more than its part of max_divergence" in summary["long_step"]["text"]
+    assert [one["text"] for one in summary["incidents"]] == [summary["long_step"]["text"]]
+
+
 def test_more_workers_than_processes_are_refused(start: Start, small: Fields, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"needs 9 Dask workers .* has 5; start 4 more"):
         start(**{**small, "workers": 9})

@@ -158,7 +158,7 @@ class Scene:
 def open_scene() -> Callable[..., Scene]:
     """Open a run with the given policy and fields of the plan."""
 
-    def make(policy: Policy | None = None, **fields: Any) -> Scene:
+    def make(policy: Policy | None = None, *, processes: dict[str, str] | None = None, **fields: Any) -> Scene:
         known: dict[str, Any] = {
             "run": "run",
             "workers": 2,
@@ -169,7 +169,7 @@ def open_scene() -> Callable[..., Scene]:
             "schedule": Constant(),
         }
         plan = Plan(**{**known, **fields})
-        scene = Scene(Coordinator(plan, policy or Asynchronous()), plan)
+        scene = Scene(Coordinator(plan, policy or Asynchronous(), processes=processes), plan)
         scene.handle(Begin())
         return scene
 

@@ -77,3 +77,44 @@ def test_watching_somebody_again_gives_no_further_time() -> None:
     grants.watch("a", 0.0)
     grants.watch("a", 1.5)
     assert grants.expire(2.0) == [("a", 2.0)]
+
+
+# --- what whoever takes over must know ---
+
+
+def test_no_lease_is_longer_than_the_ceiling() -> None:
+    grants = Grants(1.0, 9.0, ceiling_s=2.0)
+    grants.watch("a", 0.0)
+    assert beat(grants, "a", 0.1) == 2.0
+
+
+def test_the_longest_left_is_that_of_a_lease_held_or_of_the_next() -> None:
+    grants = Grants(1.0, 9.0)
+    assert grants.longest_left(5.0) == 3.0
+    grants.watch("a", 0.0)
+    beat(grants, "a", 1.8, 1.9)
+    assert grants.longest_left(2.0) == pytest.approx(9.0)
+    grants.ceiling_s = 1.0
+    assert grants.longest_left(2.0) == pytest.approx(9.0), "what it would give if it might"
+
+
+def test_a_successor_waits_for_the_longest_lease_that_the_one_before_may_have_given() -> None:
+    grants = Grants(1.0, 9.0)
+    grants.succeed(1.5)
+    grants.watch("a", 0.0)
+    assert grants.expire(1.4) == []
+    assert grants.expire(1.5) == [("a", 1.5)]
+
+
+def test_a_successor_that_has_heard_nothing_waits_for_the_longest_that_there_is() -> None:
+    grants = Grants(1.0, 9.0)
+    grants.succeed()
+    grants.watch("a", 0.0)
+    assert grants.expire(8.9) == []
+    assert grants.expire(9.0) == [("a", 9.0)]
+
+
+def test_what_is_inherited_does_not_lengthen_what_another_entitles_itself_to() -> None:
+    grants = Grants(1.0, 9.0)
+    grants.succeed(8.0)
+    assert grants.first_s == 3.0

@@ -245,7 +245,42 @@ def test_a_lead_that_holds_no_lease_itself_gives_none(lead: Any) -> None:
 def test_a_lead_asks_its_standby_for_a_lease_and_misses_it_when_it_is_silent(lead: Any) -> None:
     made = lead(grants=Grants(1.0, 5.0))
     made.enlist(2, 0.0)
-    assert Send(STANDBY, msg.Beat("coordinator", 1.0)) in made.handle(Tick(), 1.0)
+    assert Send(STANDBY, msg.Beat("coordinator", 1.0, 3.0)) in made.handle(Tick(), 1.0)
     for name in ("server-0", "replica-0-0"):
         made.handle(msg.Beat(name, 1.0), 1.0)
     assert of_kind(made.handle(Tick(), 3.0), Claim) == [Claim(2)]
+
+
+def given(effects: list[Any]) -> float:
+    (one,) = effects
+    return float(one.message.seconds)
+
+
+def test_a_longer_lease_is_given_only_when_the_standby_has_heard_of_it(lead: Any) -> None:
+    """It would wait for the end of one that it has heard of, and then another would serve beside the holder."""
+    made = lead(grants=Grants(1.0, 9.0))
+    made.enlist(2, 0.0)
+    made.entitled_until = 99.0
+    made.handle(Tick(), 0.0)
+    made.handle(msg.Lease(2, 0.0, 3.0), 0.1)
+    for at in (0.2, 0.4, 0.6, 1.9):
+        for name in ("server-0", "replica-0-0"):
+            seconds = given(made.handle(msg.Beat(name, at), at))
+    assert seconds == 3.0, "six and a half are wanted, three are known of"
+    (beat,) = [one.message for one in made.handle(Tick(), 2.0) if isinstance(one, Send)]
+    assert beat.longest_s == pytest.approx(6.5)
+    assert given(made.handle(msg.Beat("server-0", 2.1), 2.1)) == 3.0
+    made.handle(msg.Lease(2, 2.0, 3.0), 2.2)
+    assert given(made.handle(msg.Beat("server-0", 2.3), 2.3)) == pytest.approx(6.5)
+
+
+def test_without_a_standby_nothing_but_the_limits_holds_a_lease_short(lead: Any) -> None:
+    made = lead(grants=Grants(1.0, 9.0))
+    made.enlist(2, 0.0)
+    made.handle(Tick(), 0.0)
+    made.handle(StandbyLost(2, "killed"), 0.1)
+    made.handle(Claimed(2, granted=True), 0.1)
+    for at in (0.2, 0.4, 0.6, 1.9):
+        for name in ("server-0", "replica-0-0"):
+            seconds = given(made.handle(msg.Beat(name, at), at))
+    assert seconds == pytest.approx(6.5)

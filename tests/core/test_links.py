@@ -28,6 +28,21 @@ def test_who_is_included_joins_first_and_is_not_waited_for() -> None:
     assert (made.within, made.distance, made.lag) == (True, 0.0, 0)
 
 
+def test_who_is_missing_is_waited_for_and_sent_nothing() -> None:
+    """It keeps the server within the bound until it is excluded, and is no replica: nothing is written by it either."""
+    made = links()
+    made.miss("lost")
+    for position in (1, 2):
+        made.add(position, 1.0)
+    assert made.within
+    made.add(3, 1.0)
+    assert not made.within
+    assert (made.in_sync, made.wanting(3), made.archiving(), made.level_with(3)) == ((), None, None, None)
+    assert not made.flying
+    made.exclude("lost")
+    assert made.within
+
+
 def test_including_one_that_is_there_changes_nothing() -> None:
     made = links("a")
     made.include("a")

@@ -353,13 +353,54 @@ def test_a_pull_that_was_withdrawn_is_not_answered_by_the_next_lease() -> None:
     assert one.renew(9.0, 1.0) == []
 
 
+# --- handing over ---
+
+
+def hand_over(one: Server) -> list[msg.HandedOver]:
+    return said(do(one, msg.HandOver(1, 1)), msg.HandedOver)
+
+
+def test_a_server_that_has_handed_over_answers_nothing() -> None:
+    """Its successor may show newer versions already."""
+    one = server(TWO, "r")
+    assert hand_over(one) == [msg.HandedOver(0, 1, "r")]
+    assert do(one, msg.Pull("a", 0, 1, 0)) == []
+    assert one.renew(9.0, 1.0) == []
+
+
+def test_it_answers_again_when_its_heir_is_out_and_hands_over_to_another() -> None:
+    one = server(TWO, "r", "q")
+    hand_over(one)
+    do(one, msg.Pull("a", 0, 1, 0))
+    effects = do(one, msg.Exclude(1, 1, "r"))
+    assert said(effects, msg.HandedOver) == [msg.HandedOver(0, 1, "q")]
+    effects = do(one, msg.Exclude(1, 1, "q"))
+    assert said(effects, msg.Pulled) == [msg.Pulled(0, 1, 0, 1)]
+
+
+def test_it_hands_over_again_to_whoever_asks_again() -> None:
+    one = server(TWO, "r")
+    hand_over(one)
+    assert hand_over(one) == [msg.HandedOver(0, 1, "r")]
+
+
+def test_a_server_that_is_to_hand_over_brings_a_replica_in_sync_where_none_is() -> None:
+    one = server(TWO)
+    stage(one, 1)
+    assert hand_over(one) == []
+    (transfer,) = transfers(do(one, msg.Include(1, 1, "r")))
+    assert transfer.position == 1
+
+
 def test_a_new_coordinator_is_told_every_commit_that_it_may_not_know() -> None:
     one = server()
     stage(one, 1)
     stage(one, 2)
     do(one, commit(3))
     do(one, commit(5))
+    do(one, msg.Include(1, 1, "r"))
     (standing,) = said(do(one, msg.Inquire(2, 1)), msg.Standing)
+    assert standing.replicas == ("r",)
     assert [each.position for each in standing.commits] == [2, 3, 5]
     assert (standing.term, standing.position, standing.serving, standing.epoch) == (2, 2, True, 1)
     assert do(one, commit(4)) == [Send(COORDINATOR, msg.Refused(0, 1, 2))]

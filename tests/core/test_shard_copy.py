@@ -9,7 +9,7 @@ import pytest
 
 from psplatform.core import messages as msg
 from psplatform.core.effects import COORDINATOR, Effect, Send, Serve
-from psplatform.core.events import Loaded, Tick
+from psplatform.core.events import GatherDone, Loaded, StageDone, Tick
 from psplatform.core.messages import Beat, Lease, Promote, Promoted
 from psplatform.core.replica import Replica
 from psplatform.core.server import Server
@@ -39,6 +39,18 @@ def test_a_replica_that_is_promoted_serves_from_where_it_stands() -> None:
     assert isinstance(one.part, Server)
     assert (one.part.term, one.part.position, one.part.version) == (2, 3, 4)
     assert one.part.links.in_sync == (), "where the other replicas stand is not known"
+
+
+def test_told_that_a_copy_is_missing_it_shows_nothing_until_another_has_its_place() -> None:
+    one = waiting(position=3, version=3)
+    one.handle(Promote(1, 2, missing="s"), 0.0)
+    assert isinstance(one.part, Server)
+    one.handle(msg.Commit(1, 2, 4, 4, (msg.Contribution("m", 0, 1),), 1.0), 0.0)
+    one.handle(GatherDone(4, ()), 0.0)
+    one.handle(StageDone(4, 0.5), 0.0)
+    assert (one.part.position, one.part.newest) == (3, 4)
+    one.handle(msg.Exclude(1, 2, "s"), 0.0)
+    assert one.part.position == 4
 
 
 def test_a_promotion_waits_until_a_transfer_is_loaded() -> None:

@@ -120,6 +120,17 @@ def test_without_leases_only_the_end_of_the_process_counts(pair: Any) -> None:
     assert standby.handle(msg.Beat("coordinator", 0.0), 1.0) == []
 
 
+def test_risen_it_waits_for_the_longest_lease_it_has_heard_of(pair: Any) -> None:
+    _, standby = pair(grants=Grants(1.0, 9.0))
+    standby.handle(msg.Beat("coordinator", 1.0, 2.5), 1.0)
+    standby.handle(msg.Beat("coordinator", 0.5, 9.0), 1.1)
+    standby.handle(LOST, 1.5)
+    risen, _ = standby.rise(2.0, grants=Grants(1.0, 9.0))
+    risen.handle(Tick(), 2.0)
+    assert not any(isinstance(one, Send) for one in risen.handle(Tick(), 4.4))
+    assert any(isinstance(one, Send) for one in risen.handle(Tick(), 4.5))
+
+
 # --- taking over ---
 
 

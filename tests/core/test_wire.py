@@ -67,7 +67,7 @@ GOLDEN: list[tuple[Any, str]] = [
     (events.EvaluationFailed("k", "t", "b"), "c7071693a16ba174a162"),
     (events.ModelSaved(4), "d5179104"),
     (events.SaveFailed("t", "s"), "c7051892a174a173"),
-    (messages.Promote(2, 3, 7), "d61993020307"),
+    (messages.Promote(2, 3, 7, "c"), "c7061994020307a163"),
     (
         messages.Promoted(0, "c", 3, 7, 8, 2, (COMMIT,)),
         "c7271a9700a1630307080291c71b0c9a0102030491c7050b93a16d0209cb3fe0000000000000c3c200c2",
@@ -76,9 +76,13 @@ GOLDEN: list[tuple[Any, str]] = [
     (messages.Exclude(2, 3, "r"), "c7051c930203a172"),
     (messages.InSync(0, 3, "r", 7), "c7061d940003a17207"),
     (
-        messages.Transfer("c", 0, 3, 5, messages.UPDATE, 7, 8, 0.5, ((0, 4), (2, 9)), 100001, (PAST,)),
-        "c7511e9ba163000305a67570646174650708cb3fe000000000000092920004920209ce000186a191c7293c92c7 \
-        1b0c9a0102030491c7050b93a16d0209cb3fe0000000000000c3c200c291cb3fe0000000000000",
+        messages.Transfer(
+            *("c", 0, 3, 5, messages.GRADIENTS, 7, 8, 0.5, ((0, 4), (2, 9)), 100001, (PAST,)),
+            *((messages.Contribution("m", 2, 9),), 0.25),
+        ),
+        "c7661e9da163000305a96772616469656e74730708cb3fe000000000000092920004920209ce000186a191c7293c92c \
+        71b0c9a0102030491c7050b93a16d0209cb3fe0000000000000c3c200c291cb3fe000000000000091c7050b93a16d02 \
+        09cb3fd0000000000000",
     ),
     (messages.Replicated(0, "r", 3, 5, 7), "c7071f9500a172030507"),
     (messages.Outdated(0, 4), "c70320920004"),
@@ -86,12 +90,12 @@ GOLDEN: list[tuple[Any, str]] = [
     (messages.Moved(2, 0, 3, "c"), "c7062294020003a163"),
     (messages.Written(0, 100001, 7, {"parts": (1, 2)}), "c712239400ce000186a10781a57061727473920102"),
     (messages.NotWritten(0, 100001, "t"), "c709249300ce000186a1a174"),
-    (messages.Beat("c", 0.5), "c70c2592a163cb3fe0000000000000"),
+    (messages.Beat("c", 0.5, 2.0), "c7152593a163cb3fe0000000000000cb4000000000000000"),
     (messages.Lease(2, 0.5, 1.0), "c714269302cb3fe0000000000000cb3ff0000000000000"),
     (messages.Inquire(2, 7), "c70327920207"),
     (
         STANDING,
-        "c727289700a1630203c30791c71b0c9a0102030491c7050b93a16d0209cb3fe0000000000000c3c200c2",
+        "c728289800a1630203c30791c71b0c9a0102030491c7050b93a16d0209cb3fe0000000000000c3c200c290",
     ),
     (messages.Engaged(2, "m", 9, 4, TICKET), "c70d299602a16d0904c7030192010790"),
     (messages.Observed(1, 6, 0.5, messages.Abort(1, 9)), "c7122a940106cb3fe0000000000000c70305920109"),

@@ -16,7 +16,7 @@ from psplatform.jobs.distributions import Constant as ConstantTime
 from psplatform.jobs.distributions import Distribution
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import SGD, Adam, Additive, Group
-from psplatform.jobs.planning import description_of
+from psplatform.jobs.planning import description_of, protection_of
 from psplatform.jobs.replication import Bounded, Chain, NoReplication
 from psplatform.jobs.schedules import Cosine, StepDecay
 from psplatform.jobs.stragglers import SlowServers, Stragglers
@@ -161,15 +161,13 @@ def test_slow_servers_survive_their_plain_form() -> None:
     assert SlowServers.from_plain(slow.to_plain()) == slow
 
 
-@pytest.mark.parametrize("optimizer", [SGD(momentum=0.9), Additive()])
-def test_workers_may_send_updates_that_copies_can_sum(optimizer: Any) -> None:
-    assert Job(workload="digits", optimizer=optimizer, replication=Chain(source="workers"))
-
-
-def test_workers_may_not_send_what_copies_cannot_sum() -> None:
-    with pytest.raises(ConfigurationError, match="adam cannot be summed; take the source server") as caught:
-        Job(workload="digits", optimizer=Adam(), replication=Bounded(source="workers"))
-    assert caught.value.field == "replication"
+@pytest.mark.parametrize("optimizer", [SGD(momentum=0.9), Adam(), Additive()])
+def test_workers_may_send_to_copies_whatever_the_optimizer_is(optimizer: Any) -> None:
+    """A copy takes the same step from the same gradients."""
+    job = Job(workload="digits", optimizer=optimizer, replication=Chain(source="workers"))
+    protection = protection_of(job.replication, job.shards)
+    assert protection is not None
+    assert protection.from_workers
 
 
 def test_replication_and_checkpoints_can_be_given_in_words() -> None:

@@ -228,6 +228,40 @@ def test_told_to_pause_a_server_shows_nothing_until_it_has_a_replica_again(prote
     assert trained.finish.outcome == "updates"
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_told_to_pause_a_promoted_server_shows_nothing_until_it_has_a_replica(
+    protected: Any, assert_equal: Any, replicas: int
+) -> None:
+    """As one does that has lost its replica: what it shows alone would be lost with it."""
+    trained = protected(pause=True, spares=0, replicas=replicas).kill("server-0", at=3.0)
+    if replicas == 2:  # the other one is lost before the new server has brought it in sync
+        trained.kill("replica-0-1", at=3.0)
+    trained.memory.agenda.enter_at(20.0, lambda: setattr(trained.memory, "_spares", replicas))
+    trained.memory.agenda.enter_at(20.0, lambda: trained.memory.tell_lead(ProcessesChanged()))
+    trained.run()
+    risen = trained.of_kind("promoted")[0]["at"]
+    times = [one["at"] for one in trained.of_kind("applied")]
+    assert not [at for at in times if risen < at < 20.0]
+    assert max(times) > 20.0
+    assert trained.finish.outcome == "updates"
+    assert_equal(trained.result, protected().run().result)
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_told_to_pause_a_run_that_ends_makes_the_replica_that_a_promoted_server_waits_for(
+    protected: Any, *, taken_over: bool
+) -> None:
+    """Its last commit is decided and cannot be shown before; whoever leads the run knows that."""
+    trained = protected(pause=True, standby=True, spares=0, stop=Stop(updates=2)).kill("server-0", at=3.0)
+    if taken_over:
+        trained.kill("coordinator-1", at=3.1)
+    trained.memory.agenda.enter_at(20.0, lambda: setattr(trained.memory, "_spares", 1))
+    trained.memory.agenda.enter_at(20.0, lambda: trained.memory.tell_lead(ProcessesChanged()))
+    trained.run()
+    assert trained.finish.outcome == "updates"
+    assert trained.of_kind("commit")[-1]["at"] < 20.0 < trained.of_kind("applied")[-1]["at"]
+
+
 def test_with_two_replicas_a_second_server_may_be_lost_before_anything_is_replaced(
     protected: Any, assert_equal: Any
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -110,6 +111,18 @@ def test_an_array_holds_no_run(tmp_path: Path) -> None:
     zarr.create_array(path, shape=(3,), dtype="f4")
     with pytest.raises(StoreError):
         describe_run(path)
+
+
+def test_a_full_disk_asks_for_room(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another place is no remedy for a run that has its place."""
+
+    def full(*arguments: Any, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    create_run(store, DESCRIPTION)
+    monkeypatch.setattr("zarr.Group.create_array", full)
+    with pytest.raises(StoreError, match=r"cannot write the model to .* \(.*No space left.*\); make room there"):
+        save_model(store, {"w": np.zeros(2)}, version=1)
 
 
 def test_a_newer_format_asks_for_an_update(store: str) -> None:

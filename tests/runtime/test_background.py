@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -66,3 +67,15 @@ def test_whoever_closes_it_is_not_cancelled_by_that(jump: Jump) -> None:
 
     jump(work())
     assert done == ["went on"]
+
+
+def test_what_is_kept_says_nothing_when_its_loop_ends(caplog: Any) -> None:
+    """A loop that closes cancels everything once, and what has begun again ends with it."""
+
+    async def work() -> None:
+        Background().keep(lambda: asyncio.sleep(99))
+        await asyncio.sleep(0)
+
+    asyncio.run(work())
+    gc.collect()
+    assert caplog.text == ""

@@ -16,6 +16,7 @@ from psplatform.core.shard_copy import ShardCopy
 from psplatform.runtime.calls import Peer
 from psplatform.runtime.copy_host import POLL_S, Beginning, CopyHost
 from psplatform.runtime.exposure import Exposures, Slab
+from psplatform.runtime.following import Follower
 from psplatform.runtime.worker_host import WorkerHost
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
@@ -31,6 +32,7 @@ def server(layout: Layout, peer: Peer) -> CopyHost:
     host._control = ShardCopy(Server(0, name="server-0"), SimpleNamespace)  # type: ignore[arg-type]
     host._exposures = Exposures(layout, 0)
     host._shard = SimpleNamespace(publish=lambda version: None)  # type: ignore[assignment]
+    host._follower = Follower(host._exposures, host._shard)
     host.content = SimpleNamespace(show=lambda copy, version: None)  # type: ignore[assignment]
     return host
 

@@ -134,6 +134,27 @@ def test_a_promoted_copy_is_known_as_such() -> None:
     assert list(view.protection.copies) == [0]
 
 
+def test_where_a_promoted_copy_is_is_not_where_the_lost_server_was() -> None:
+    view = _view(_copy("in sync"), _promoted(process="tcp://a:1 pid 7"))
+    assert view.protection.copies[0]["server-0-2"].process == "tcp://b:1"
+    assert [one["process"] for one in view.to_summary()["failovers"]] == ["tcp://a:1 pid 7"]
+
+
+def test_a_step_beyond_the_bound_is_an_incident_and_the_summary_tells_the_first() -> None:
+    """Whoever recovers the run hears of it again."""
+    record = {"kind": "beyond bound", "at": 1.0, "shard": 1, "version": 3, "step": 0.75, "bound": 0.5}
+    view = _view(record, {**record, "at": 9.0, "version": 40})
+    text = (
+        "the step to version 3 was 0.75 long on shard 1, more than its part of max_divergence, 0.5: "
+        "such updates wait for their copy, as under chain; raise it to merge updates"
+    )
+    assert _texts(view)[0] == text
+    assert view.to_summary()["long_step"] == {
+        "at": 1.0, "shard": 1, "version": 3, "step": 0.75, "bound": 0.5, "text": text
+    }  # fmt: skip
+    assert RunView().to_summary()["long_step"] is None
+
+
 def test_shards_without_a_replica_in_sync_are_listed() -> None:
     """The newest list counts; it is empty when all are protected."""
     view = _view({"kind": "protection", "at": 1.0, "shards": [0, 2]})

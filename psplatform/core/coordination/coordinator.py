@@ -57,10 +57,21 @@ class Coordinator:
         Fencing number of this coordinator among those the run has had.
     resume
         The coordinator's part of the checkpoint that the run goes on from.
+    processes
+        Where the copies and, as ``coordinator``, this are, by name: what the log calls them.
     """
 
-    def __init__(self, plan: Plan, policy: Policy, *, term: int = 1, resume: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        policy: Policy,
+        *,
+        term: int = 1,
+        resume: Mapping[str, Any] | None = None,
+        processes: Mapping[str, str] | None = None,
+    ) -> None:
         self.state = State(plan, policy, term)
+        self.state.processes.update(processes or {})
         if resume is not None:
             restore(self.state, dict(resume))
         self._asking = Asking(policy)
@@ -136,10 +147,10 @@ class Coordinator:
         except PolicyFailed as failed:
             self.ending.on_policy_failed(failed.failure)
 
-    def take_over(self, term: int, reason: LeadLost, now: float) -> list[Effect]:
+    def take_over(self, term: int, reason: LeadLost, now: float, process: str = "") -> list[Effect]:
         """Become the coordinator of `term`, having handled what the one before did; return what to do first."""
         self.state.now = now
-        self.takeover.begin(term, reason)
+        self.takeover.begin(term, reason, process)
         return self.state.take_effects()
 
     def _on_begin(self, event: Begin) -> None:

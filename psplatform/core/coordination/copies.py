@@ -8,6 +8,8 @@ shown is sent again; a gradient that is gone by then makes its position lost as 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from psplatform.core import messages as msg
 from psplatform.core import reasons
 from psplatform.core.coordination.admission import Admission
@@ -36,6 +38,7 @@ class Copies:
         self._ending = ending
         self._gone: set[str] = set()
         self._unprotected: tuple[int, ...] = ()
+        self._outstepped = False
         self._recruiting: dict[int, int] = {}
 
     def begin(self) -> None:
@@ -70,14 +73,24 @@ class Copies:
             return
         if not one.promoting:
             one.lost_at, one.reason, one.silence_s = state.now, event.reason, event.silence_s
+            one.lost_process = state.processes.get(event.copy, event.peer)
         one.server = one.in_sync.pop(0)
         one.epoch += 1
         one.retiring = False
         one.excluded.clear()
+        # Nobody is in sync with the new server yet: a run that pauses waits for whoever replaces the old one.
+        one.replaced = [event.copy] if self._pauses else []
         one.promoting = True
         # The others may still be promoted in its place: it shows nothing before it has confirmed.
-        state.emit(Send(Role.copy(one.server), msg.Promote(state.term, one.epoch, state.lane_of(one.shard).position)))
+        self.promote(one)
         self._note_protection()
+
+    def promote(self, one: ShardState) -> None:
+        """Order the copy that is to serve the shard to do so."""
+        state = self._state
+        missing = one.replaced[0] if one.replaced else ""
+        order = msg.Promote(state.term, one.epoch, state.lane_of(one.shard).position, missing)
+        state.emit(Send(Role.copy(one.server), order))
 
     def _lose_replica(self, one: ShardState, event: CopyLost) -> None:
         state = self._state
@@ -149,6 +162,9 @@ class Copies:
             return
         self._recruiting[event.shard] = max(0, self._recruiting.get(event.shard, 0) - 1)
         one.joining.append(event.copy)
+        protection = self._state.plan.protection
+        if protection is None or not protection.cold:  # what is in the store will be a process when it is promoted
+            self._state.processes[event.copy] = event.process
         self._state.log(
             "copy", shard=event.shard, copy=event.copy, process=event.process, event="ready", reason="a new replica"
         )
@@ -181,6 +197,12 @@ class Copies:
         one.replaced.clear()
         self._note_protection()
         self._hand_over(one)
+
+    def disown(self, one: ShardState, replicas: Sequence[str]) -> None:
+        """Let a server wait for none of `replicas`, which it has, that only a coordinator knew of which is gone."""
+        for copy in replicas:
+            if copy not in one.copies and copy not in one.replaced:
+                self._exclude(one, copy)
 
     def forget_orders(self) -> None:
         """Note that whoever was to make new replicas is gone."""
@@ -241,7 +263,7 @@ class Copies:
             shard=one.shard,
             epoch=one.epoch,
             copy=one.server,
-            process=one.server,
+            process=one.lost_process,
             signal=one.reason,
             detected_seconds=one.silence_s,
             promoted_seconds=state.now - one.lost_at,
@@ -283,6 +305,7 @@ class Copies:
         if message.epoch != one.epoch:
             return
         one.note(message)
+        self._note_step(one, message)
         if one.resumes_after is not None and message.position > one.resumes_after:
             one.resumes_after = None
             state.log(
@@ -292,6 +315,19 @@ class Copies:
                 epoch=one.epoch,
                 first_commit_seconds=state.now - one.lost_at,
             )
+
+    def _note_step(self, one: ShardState, message: msg.Applied) -> None:
+        """Say once that a single step is longer than the bound: every such step waits for its replica, as in a chain.
+
+        The bound holds all the same, so whoever chose it would not notice, and pay for it at every update.
+        """
+        protection = self._state.plan.protection
+        if self._outstepped or protection is None or protection.unit != "norm" or not one.in_sync:
+            return
+        if message.step > protection.shard_bound:
+            self._outstepped = True
+            figures = {"step": message.step, "bound": protection.shard_bound}
+            self._state.log("beyond bound", shard=one.shard, version=message.version, **figures)
 
     # --- small things ---
 
@@ -305,7 +341,8 @@ class Copies:
             state.log("protection", shards=list(unprotected))
 
     def _log(self, one: ShardState, copy: str, event: str, reason: str) -> None:
-        self._state.log("copy", shard=one.shard, copy=copy, process=copy, event=event, reason=reason)
+        process = self._state.processes.get(copy, copy)
+        self._state.log("copy", shard=one.shard, copy=copy, process=process, event=event, reason=reason)
 
 
 def _no_replica(one: ShardState, event: CopyLost) -> ClusterError:

@@ -32,10 +32,11 @@ class ShardState:
         Whether `server` has not yet confirmed that it is the server.
     resumes_after
         Position of the last commit before the first that the promoted server makes, until it has made that.
-    lost_at, reason, silence_s
-        Time at which the server before this one was found lost, why, and how long after its last sign of life.
+    lost_at, reason, silence_s, lost_process
+        Time at which the server before this one was found lost, why, how long after its last sign of life, and where
+        it was.
     replaced
-        Replicas that are lost and that the server still waits for, until another is in sync.
+        Replicas that are lost, or the server that was, whose place the server waits for, until another is in sync.
     visible
         Highest position confirmed to be visible.
     steps
@@ -60,6 +61,7 @@ class ShardState:
     lost_at: float = 0.0
     reason: str = ""
     silence_s: float = 0.0
+    lost_process: str = ""
     visible: int = 0
     steps: dict[int, float] = field(default_factory=dict)
     losses: list[tuple[int, int]] = field(default_factory=list)

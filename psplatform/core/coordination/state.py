@@ -25,6 +25,8 @@ class State:
         The orders of commits: one, or one per shard (`psplatform.core.policy.Scope`).
     shards
         The copies of each shard.
+    processes
+        Where the copies and the coordinator are, by name, as far as that is known; for the log.
     started_at
         Time at which the first worker joined.
     seconds_before
@@ -42,6 +44,7 @@ class State:
         self.term = term
         replicas = plan.protection.replicas if plan.protection is not None else 0
         self.shards = [ShardState.first(shard, replicas) for shard in range(plan.shards)]
+        self.processes: dict[str, str] = {}
         self.now = 0.0
         self.started_at: float | None = None
         self.seconds_before = 0.0

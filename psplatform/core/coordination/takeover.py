@@ -19,7 +19,7 @@ from psplatform.core.coordination.copies import Copies
 from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.lanes import Lane
 from psplatform.core.coordination.state import State
-from psplatform.core.effects import Role, Send
+from psplatform.core.effects import COORDINATOR, Role, Send
 from psplatform.core.events import CopyLost, LeadLost
 from psplatform.core.policy import Gradient
 from psplatform.core.roster import Member
@@ -51,6 +51,7 @@ class Takeover:
         self._engaged: dict[str, int] = {}
         self._begun_at = 0.0
         self._reason = LeadLost("")
+        self._lost_process = ""
         self._unconfirmed = False
 
     @property
@@ -63,11 +64,13 @@ class Takeover:
         """The shards whose server has not answered yet."""
         return sorted(self._awaited)
 
-    def begin(self, term: int, reason: LeadLost) -> None:
-        """Ask everybody."""
+    def begin(self, term: int, reason: LeadLost, process: str) -> None:
+        """Ask everybody, from `process`."""
         state = self._state
         state.term = term
         self._begun_at, self._reason = state.now, reason
+        self._lost_process = state.processes.get(COORDINATOR.kind, "")
+        state.processes[COORDINATOR.kind] = process
         self._copies.forget_orders()
         self._awaited = {one.shard for one in state.shards}
         self._known = [{} for _ in state.lanes]
@@ -75,7 +78,7 @@ class Takeover:
         for one in state.shards:
             lane = state.lane_of(one.shard)
             if one.promoting:
-                state.emit(Send(Role.copy(one.server), msg.Promote(term, one.epoch, lane.position)))
+                self._copies.promote(one)
             for copy in one.copies:
                 state.emit(Send(Role.copy(copy), msg.Inquire(term, lane.position)))
         for member in state.roster.members():
@@ -93,6 +96,7 @@ class Takeover:
         one = self._state.shards[message.shard]
         if message.term != self._state.term or message.copy != one.server or message.epoch != one.epoch:
             return
+        self._copies.disown(one, message.replicas)
         lane = self._state.lane_of(message.shard)
         if message.serving and message.shard in self._awaited:
             one.visible = max(one.visible, message.position)
@@ -149,7 +153,7 @@ class Takeover:
             shard=-1,
             epoch=state.term,
             copy="",
-            process="",
+            process=self._lost_process,
             signal=self._reason.reason,
             detected_seconds=self._reason.silence_s,
             promoted_seconds=state.now - self._begun_at,

@@ -8,6 +8,7 @@ arithmetic are those of every run; here are only the faults, the checks and the 
 ``schedule``     faults as data, free of any driver: the same schedule can drive real processes
 ``trial``        everything that distinguishes one trial from another, as data
 ``drawing``      drawing a trial from a seed
+``amending``     what is drawn from streams of its own: processes that end in good order, claims that are held back
 ``scenarios``    losses that come together, which chance alone would draw too rarely
 ``world``        the durations of everything, and what a partition or a bad network does to messages
 ``injection``    doing to a run what its schedule says, when it says so
@@ -16,6 +17,8 @@ arithmetic are those of every run; here are only the faults, the checks and the 
 ``observation``  what every role may answer and obey, from what it does
 ``distance``     how far replicas really are from what is visible
 ``promises``     what each policy promises by itself
+``crowd``        promises about how many of those who live take part
+``serial``       the serial loop that a run of exact versions must equal
 ``coverage``     how often faults met which phase of the protocol
 ``execution``    one trial, to its end or its first violation
 ``shrinking``    the least trial that still fails

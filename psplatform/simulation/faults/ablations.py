@@ -23,7 +23,7 @@ from psplatform.core.pool import Pool
 from psplatform.core.replica import Replica
 from psplatform.core.server import Server
 from psplatform.core.shard_copy import ShardCopy
-from psplatform.memory import MemoryRun
+from psplatform.memory.claims import Claims
 from psplatform.memory.training import TensorArithmetic
 from psplatform.replication import accounts
 from psplatform.simulation.faults.drawing import draw
@@ -153,9 +153,9 @@ def _awaiting_nobody(begin: Any) -> Any:
 
 
 def _granting_everybody(claim: Any) -> Any:
-    def wrapped(run: Any, name: str, number: int, feed: Any) -> None:
-        run._claims.pop(number, None)
-        claim(run, name, number, feed)
+    def wrapped(claims: Claims, name: str, number: int, feed: Any) -> None:
+        claims.granted.pop(number, None)
+        claim(claims, name, number, feed)
 
     return wrapped
 
@@ -241,6 +241,32 @@ def _of_any_position(on_written: Any) -> Any:
     return wrapped
 
 
+def _whoever_inherits(answers: Any) -> Any:
+    def wrapped(server: Server) -> Any:
+        heir, server._heir = server._heir, ""
+        effects = answers(server)
+        server._heir = heir
+        return effects
+
+    return wrapped
+
+
+def _whoever_is_in_sync(level_with: Any) -> Any:
+    def wrapped(links: Links, position: int) -> Link | None:
+        return level_with(links, position) or next((links.get(name) for name in links.in_sync), None)
+
+    return wrapped
+
+
+def _whatever_epoch_is_told(handle: Any) -> Any:
+    def wrapped(server: Server, event: Any, now: float) -> Any:
+        if isinstance(event, msg.Pull):
+            event = replace(event, epoch=min(event.epoch, server.epoch))
+        return handle(server, event, now)
+
+    return wrapped
+
+
 ABLATIONS: Final[tuple[Ablation, ...]] = (
     Ablation(
         "acknowledge before replicate",
@@ -274,7 +300,7 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
     Ablation(
         "no claim",
         "a coordinator and its standby both go on",
-        ((MemoryRun, "_claim", _granting_everybody),),
+        ((Claims, "claim", _granting_everybody),),
         "a coordinator wakes up",
     ),
     Ablation(
@@ -320,6 +346,24 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         "a lagging replica is promoted",
     ),
     Ablation(
+        "answers after handing over",
+        "a server that has handed over answers on until its process ends",
+        ((Server, "_answers", _whoever_inherits),),
+        "a retiring server is cut off",
+    ),
+    Ablation(
+        "handing over to whoever lags",
+        "a server hands over to a replica in sync whatever that lacks",
+        ((Links, "level_with", _whoever_is_in_sync),),
+        "server and replica retire at once",
+    ),
+    Ablation(
+        "waiting for replicas that nobody knows",
+        "a server goes on waiting for a replica that only a lost coordinator knew of",
+        ((Copies, "disown", _as(lambda copies, one, replicas: None)),),
+        "only the lost coordinator knew",
+    ),
+    Ablation(
         "estimate without the optimiser",
         "the account counts a hundredth of the gradient instead of the measured step",
         ((Truth, "stage", _of_the_gradient_alone),),
@@ -327,7 +371,7 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
     Ablation(
         "estimate without slack",
         "norms enter the account exactly as measured",
-        ((accounts, "_SLACK", _as(-1e-9)),),
+        ((accounts, "_SLACK", _as(0.0)),),
     ),
     Ablation(
         "sums in the order of arrival",
@@ -371,3 +415,15 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         "the storage fails",
     ),
 )
+
+REDUNDANT: Final[tuple[Ablation, ...]] = (
+    # Who pulls has heard of a server and of its epoch in one message, so that no server is ever told a higher one than
+    # its own.  One that was replaced and wakes up is stopped by its lease, and by replicas that refuse its transfers.
+    Ablation(
+        "no epoch on pull",
+        "a server does not look at the epoch that a pull tells of",
+        ((Server, "handle", _whatever_epoch_is_told),),
+        "a server wakes up",
+    ),
+)
+"""Safeguards that no trial can tell from nothing: what else does their work is said beside each."""

@@ -38,6 +38,8 @@ def phases_of(run: MemoryRun) -> set[str]:
     for one in coordinator.state.shards:
         if one.promoting:
             phases.add("promoting")
+        if one.retiring:
+            phases.add("handing over")
         if one.joining:
             phases.add("replica joining")
         if not one.in_sync:

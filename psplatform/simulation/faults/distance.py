@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from psplatform.core.coordination import Coordinator
 from psplatform.core.coordination.shards import ShardState
@@ -13,7 +16,17 @@ from psplatform.memory import MemoryRun
 from psplatform.simulation.faults.trial import Copying
 from psplatform.simulation.faults.truth import History, Truth, violated
 
-_ROUNDING = 1e-12
+_NEAR: Final = 1e-9
+"""Two norms that differ by less are compared exactly: that of a vector is rounded by far less than this."""
+
+
+def is_longer(one: NDArray[np.float64], other: NDArray[np.float64], than: float) -> bool:
+    """Return whether the Euclidean distance of two vectors, ``float64[p]``, is above `than`: not even by rounding."""
+    distance = float(np.linalg.norm(one - other))
+    if abs(distance - than) > _NEAR * than:
+        return distance > than
+    pairs = zip(one.tolist(), other.tolist(), strict=True)
+    return sum(((Fraction(a) - Fraction(b)) ** 2 for a, b in pairs), Fraction()) > Fraction(than) ** 2
 
 
 class Distances:
@@ -87,14 +100,14 @@ class Distances:
             computing = part.newest != history.position  # the account is told when that is done
             if link is None or not link.in_sync or computing or held.epoch > history.epoch:
                 continue
-            distance = float(np.linalg.norm(history.newest - held.newest))
-            if link.account.distance < distance * (1 - _ROUNDING):
+            if is_longer(history.newest, held.newest, link.account.distance):
+                distance = float(np.linalg.norm(history.newest - held.newest))
                 raise violated("S2", f"{name} takes {replica} to be {link.account.distance!r} away, it is {distance!r}")
             if link.account.updates < history.applied - held.applied:
                 raise violated("S2", f"{name} takes {replica} to lack {link.account.updates} updates, it lacks more")
 
     def _exceeds(self, distance: float, updates: int) -> bool:
-        return distance > self._most_distance * (1 + _ROUNDING) or updates > self._most_updates
+        return distance > self._most_distance or updates > self._most_updates
 
     @property
     def _words(self) -> str:

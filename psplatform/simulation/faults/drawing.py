@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, Final
 
 from psplatform.policies.registry import make_policy, policy_names
+from psplatform.simulation.faults.amending import LATER, amend
 from psplatform.simulation.faults.scenarios import CLOCKS, Scene, draw_scenario
 from psplatform.simulation.faults.schedule import FLAWS, WAYS, Fault
 from psplatform.simulation.faults.trial import LIVENESS, SAFETY, Copying, Noise, Trial
@@ -42,6 +43,9 @@ _DURATION_S: Final = 14.0
 
 _NOISES: Final = (Noise(), Noise(0.002), Noise(0.02, 0.3), Noise(0.01, 0.1, 0.2), Noise(0.05, 1.0, 0.1))
 """The last is so bad that leases may run out by itself."""
+
+_FROM_WORKERS: Final = 0.25
+"""Share of the trials with copies in which these take gradients from the workers."""
 
 _SCENARIOS: Final = 0.4
 """Share of the trials that follow a scenario."""
@@ -91,10 +95,18 @@ def draw(seed: int, *, workload: str = "digits", options: Mapping[str, Any] | No
         late=tuple(rng.uniform(0, 10) for _ in range(rng.choice([0, 0, 1, 2]))),
     )
     if mode == LIVENESS:
-        return replace(trial, rates=_rates(rng, trial), faults=_gentle(rng, trial))
+        return _sourced(amend(replace(trial, rates=_rates(rng, trial), faults=_gentle(rng, trial))))
+    scene = _scene(rng, trial, scenario)
+    rates = {**_rates(rng, scene.trial), **scene.trial.rates}
+    trial = replace(scene.trial, rates=rates, faults=scene.faults)
+    return _sourced(trial if scenario else amend(trial))
+
+
+def _scene(rng: random.Random, trial: Trial, scenario: str) -> Scene:
+    if scenario in LATER:
+        return LATER[scenario](rng, trial)
     follows = bool(scenario) or rng.random() < _SCENARIOS
-    scene = draw_scenario(rng, trial, scenario) if follows else Scene(trial, _any(rng, trial))
-    return replace(scene.trial, rates={**_rates(rng, scene.trial), **scene.trial.rates}, faults=scene.faults)
+    return draw_scenario(rng, trial, scenario) if follows else Scene(trial, _any(rng, trial))
 
 
 def _copying(rng: random.Random, mode: str) -> Copying | None:
@@ -109,6 +121,13 @@ def _copying(rng: random.Random, mode: str) -> Copying | None:
         return Copying(replicas, float(rng.choice([1, 2, 4, 8])), "updates", pause)
     # From less than any update of these models to more than all of them together.
     return Copying(replicas, 10 ** rng.uniform(-4, 0.7), "norm", pause)
+
+
+def _sourced(trial: Trial) -> Trial:
+    # A stream of its own: whatever else a seed stands for stays as it was before replicas could do that.
+    if trial.copying is None or random.Random(f"source {trial.seed}").random() >= _FROM_WORKERS:
+        return trial
+    return replace(trial, copying=replace(trial.copying, source="workers"))
 
 
 def _rates(rng: random.Random, trial: Trial) -> dict[str, float]:

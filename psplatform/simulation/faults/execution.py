@@ -17,14 +17,22 @@ from psplatform.jobs.optimizers import Optimizer
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun
 from psplatform.memory.supervision import Supervision
+from psplatform.memory.training import TensorArithmetic
 from psplatform.policies.registry import make_policy
 from psplatform.replication.accounts import Account
 from psplatform.simulation.faults.coverage import Coverage
+from psplatform.simulation.faults.crowd import Case
 from psplatform.simulation.faults.distance import Distances
 from psplatform.simulation.faults.injection import Injection
 from psplatform.simulation.faults.observation import Observation
-from psplatform.simulation.faults.promises import check_order, check_promises, check_same_on_all_shards
+from psplatform.simulation.faults.promises import (
+    check_handed_over,
+    check_order,
+    check_promises,
+    check_same_on_all_shards,
+)
 from psplatform.simulation.faults.schedule import Fault
+from psplatform.simulation.faults.serial import SerialLoop, check_serial
 from psplatform.simulation.faults.storage import Storage
 from psplatform.simulation.faults.trial import LIVENESS, Copying, Trial
 from psplatform.simulation.faults.truth import Truth, violated
@@ -211,7 +219,15 @@ class Execution:
             raise violated("liveness", "nobody is left to lead the run although enough was alive")
         check_order(self.run.records)
         check_same_on_all_shards(self.run, self.truth)
-        check_promises(self.trial.policy, self.policy, self.run.records)
+        self.observation.counts["serial loops"] += self._equals_serial_loop()
+        check_handed_over(self.run.records, self.observation.handed_over)
+        check_promises(self.trial.policy, Case(self.policy, self.run.plan, self.run.records))
+
+    def _equals_serial_loop(self) -> bool:
+        if not self.policy.traits.exact:
+            return False
+        arithmetic = TensorArithmetic(**_tensors(self.trial), per_block=True)
+        return check_serial(self.run, self.truth, SerialLoop(arithmetic, self.trial.clip))
 
     def _count(self, counts: Counter[str]) -> None:
         run = self.run
@@ -224,6 +240,8 @@ class Execution:
             elif one["kind"] == "commit":
                 counts["commits"] += 1
         counts["faults"] += self._injection.done
+        for kind, number in self.truth.transfers.items():
+            counts[f"transfers: {kind}"] += number
 
 
 def run_trial(trial: Trial) -> Verdict:
@@ -268,7 +286,14 @@ def _plan(trial: Trial, truth: Truth) -> Plan:
     copying = trial.copying
     protection = None
     if copying is not None:
-        protection = Protection(copying.replicas, copying.bound, copying.unit, copying.bound, copying.pause)
+        protection = Protection(
+            copying.replicas,
+            copying.bound,
+            copying.unit,
+            copying.bound,
+            copying.pause,
+            from_workers=copying.source == "workers",
+        )
     return Plan(
         run="trial",
         workers=trial.workers,
@@ -295,17 +320,23 @@ def _account(copying: Copying, shards: int) -> Any:
 
 def _truth(trial: Trial, policy: Policy, storage: Storage) -> Truth:
     return Truth(
-        _task(trial),
-        Optimizer.from_plain(trial.optimizer),
+        **_tensors(trial),
         shards=trial.shards,
-        batch_size=trial.batch_size,
-        block_elements=_BLOCK_ELEMENTS,
-        seed=trial.seed % 16,
         per_block=policy.traits.scope is Scope.BLOCK,
         measures_steps=True,
         exact=policy.traits.exact,
         storage=storage,
     )
+
+
+def _tensors(trial: Trial) -> dict[str, Any]:
+    return {
+        "task": _task(trial),
+        "optimizer": Optimizer.from_plain(trial.optimizer),
+        "batch_size": trial.batch_size,
+        "block_elements": _BLOCK_ELEMENTS,
+        "seed": trial.seed % 16,
+    }
 
 
 def _task(trial: Trial) -> Task | SupervisedTask:

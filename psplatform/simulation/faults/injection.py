@@ -96,6 +96,9 @@ class Injection:
     def _kill(self, fault: Fault, process: str) -> None:
         self._run.kill_now(process)
 
+    def _retire(self, fault: Fault, process: str) -> None:
+        self._run.retirements.begin(process, fault.seconds)
+
     def _pause(self, fault: Fault, process: str) -> None:
         self._run.pause_now(process, fault.seconds)
 
@@ -118,17 +121,22 @@ class Injection:
         until = self._run.agenda.now + fault.seconds
         self._world.spoil(BadLink(until, process, fault.kind, fault.factor))
 
+    def _hold_claims(self, fault: Fault, process: str) -> None:
+        self._world.split_from_grants(process, self._run.agenda.now + fault.seconds, fault.way)
+
     def _spoil_storage(self, fault: Fault, process: str) -> None:
         self._storage.arm(fault.what, fault.how, fault.write)
 
 
 _MEANS: dict[str, Callable[[Injection, Fault, str], None]] = {
     "kill": Injection._kill,
+    "retire": Injection._retire,
     "pause": Injection._pause,
     "slow": Injection._slow,
     "partition": Injection._split,
     "delay": Injection._spoil_link,
     "reorder": Injection._spoil_link,
     "duplicate": Injection._spoil_link,
+    "claim": Injection._hold_claims,
     "storage": Injection._spoil_storage,
 }

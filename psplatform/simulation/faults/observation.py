@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
 
 from psplatform.core import messages as msg
 from psplatform.core.effects import Effect, Finish, Retire, SaveModel, Send, Serve
@@ -27,12 +29,14 @@ _OF_COORDINATORS = (
 
 
 class Observation:
-    """Checks S4 and S10 at everything that a coordinator or a copy handles.
+    """Checks S4, S10 and hand-overs (S5) at everything that a coordinator or a copy handles.
 
     Attributes
     ----------
     counts
         How often what happened that faults provoke.
+    handed_over
+        Shard and epoch of each server that took over from one that ended in good order.
     """
 
     def __init__(self, run: MemoryRun, truth: Truth) -> None:
@@ -42,6 +46,8 @@ class Observation:
         self._serving: dict[int, int] = {}
         self._heard: dict[str, int] = {}
         self._fenced: set[str] = set()
+        self._offered: dict[tuple[int, int], set[tuple[str, str]]] = defaultdict(set)
+        self.handed_over: set[tuple[int, int]] = set()
         run.processes.on_handled = self.on_handled
 
     def on_handled(self, name: str, event: Any, effects: list[Effect]) -> None:
@@ -71,10 +77,16 @@ class Observation:
         if isinstance(event, msg.Transfer) and any(_is_send(one, msg.Outdated) for one in effects):
             self.counts["zombie attempts"] += 1
         for effect in effects:
-            if isinstance(effect, Serve):
-                self._begin(part.shard, effect.epoch)
-            elif isinstance(effect, Send) and isinstance(effect.message, msg.Pulled):
-                self._judge_answer(name, part, effect.message)
+            self._judge_effect(name, part, effect)
+
+    def _judge_effect(self, name: str, part: Any, effect: Effect) -> None:
+        if isinstance(effect, Serve):
+            self._begin(part.shard, effect.epoch)
+            self._judge_hand_over(name, part.shard, effect.epoch)
+        elif isinstance(effect, Send) and isinstance(effect.message, msg.HandedOver):
+            self._judge_offer(name, effect.message)
+        elif isinstance(effect, Send) and isinstance(effect.message, msg.Pulled):
+            self._judge_answer(name, part, effect.message)
 
     def _judge_obedience(self, name: str, event: Any, effects: list[Effect], term: int) -> None:
         heard = self._heard.get(name, 0)
@@ -95,6 +107,23 @@ class Observation:
         # An order to a copy that was given up meanwhile may arrive late; its lease is over, and it answers nothing.
         self.counts["zombie attempts"] += epoch < serving
         self._serving[shard] = max(epoch, serving)
+
+    def _judge_offer(self, name: str, offer: msg.HandedOver) -> None:
+        server, replica = self._truth.histories[name], self._truth.histories[offer.replica]
+        # Where the replica serves already, under a higher epoch, nothing comes of what its server says.
+        if replica.epoch == offer.epoch and (replica.position, replica.digest) != (server.position, server.digest):
+            raise violated("S5", f"{name} hands over to {offer.replica}, which lacks something of what {name} shows")
+        self._offered[offer.shard, offer.epoch].add((name, offer.replica))
+
+    def _judge_hand_over(self, name: str, shard: int, epoch: int) -> None:
+        before = next((server for server, to in self._offered[shard, epoch - 1] if to == name), None)
+        if before is None:
+            return
+        self.counts["handed over"] += 1
+        self.handed_over.add((shard, epoch))
+        shown, begun = self._truth.histories[before], self._truth.histories[name]
+        if not np.array_equal(shown.front, begun.newest) or shown.lineage != begun.lineage:
+            raise violated("S5", f"{before} has handed over to {name}, which begins with another state than it showed")
 
     def _judge_answer(self, name: str, part: Any, answer: msg.Pulled) -> None:
         serving = self._serving.get(part.shard, 1)

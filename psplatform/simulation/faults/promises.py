@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from typing import Any
 
-from psplatform.core.policy import Policy
 from psplatform.memory import MemoryRun
-from psplatform.simulation.faults.truth import Truth, by_position, violated
-
-Record = Mapping[str, Any]
-Records = Sequence[Record]
-
-_ADOPTED: Final = "decided by the coordinator before"
-"""Reason of commits that a lost coordinator has decided: its successor may take their labels for older."""
+from psplatform.simulation.faults.crowd import ADOPTED, Case, check_blocks, check_everybody, check_supersteps
+from psplatform.simulation.faults.truth import Record, Records, Truth, by_position, violated
 
 
 def check_order(records: Records) -> None:
@@ -66,53 +61,82 @@ def check_same_on_all_shards(run: MemoryRun, truth: Truth) -> None:
                 raise violated("S9", f"{found}, decided was {sorted(decided.get((block, position), ()))}")
 
 
-def check_promises(name: str, made: Policy, records: Records) -> None:
-    """Raise unless the policy kept its own promise."""
+def check_handed_over(records: Records, handed_over: AbstractSet[tuple[int, int]]) -> None:
+    """Raise if anything was lost with a server that has handed over: shard and epoch of its successor are given."""
+    lost: set[tuple[int, int]] = set()
+    for one in records:
+        if one["kind"] == "lost positions":
+            # What was lost with an earlier server, and had not been skipped yet, is said again.
+            now = {(one["shard"], position) for position in range(one["first"], one["last"] + 1)} - lost
+            if now and (one["shard"], one["epoch"]) in handed_over:
+                positions = sorted(position for _, position in now)
+                raise violated("S5", f"positions {positions} of shard {one['shard']} are lost, its server handed over")
+            lost |= now
+
+
+def check_promises(name: str, case: Case) -> None:
+    """Raise unless the policy of that name kept its own promise."""
     check = _PROMISES.get(name)
     if check is not None:
-        check(made, records)
+        check(case)
 
 
 def _commits(records: Records) -> list[Record]:
     return [one for one in records if one["kind"] == "commit"]
 
 
-def _fresh(_: Any, records: Records) -> None:
+def _fresh(records: Records) -> None:
     for one in _commits(records):
-        if set(one["staleness"]) != {0} and one["reason"] != _ADOPTED:
+        if set(one["staleness"]) != {0} and one["reason"] != ADOPTED:
             raise violated("S6", f"commit {one['position']} of a synchronous policy has staleness {one['staleness']}")
 
 
-def _at_most_k(policy: Any, records: Records) -> None:
-    _fresh(policy, records)
-    for one in _commits(records):
-        if policy.k is not None and len(one["slots"]) > policy.k:
-            raise violated("S6", f"commit {one['position']} averages {len(one['slots'])} gradients, k is {policy.k}")
+def _all_fresh(case: Case) -> None:
+    _fresh(case.records)
+    check_everybody(case.records)
 
 
-def _gap_within(most: Callable[[Any], int]) -> Callable[[Any, Records], None]:
-    def check(policy: Any, records: Records) -> None:
-        for one in records:
-            if one["kind"] == "start" and one["clock"] - one["min_clock"] > most(policy):
+def _some_fresh(case: Case) -> None:
+    _fresh(case.records)
+    # How many it chose, it says itself; where it says that nobody else can contribute, everybody must be in.
+    check_everybody(case.records, where="no other live worker")
+
+
+def _at_most_k(case: Case) -> None:
+    _fresh(case.records)
+    wanted = case.policy.k or max(1, case.plan.workers - 1)
+    check_everybody(case.records, enough=wanted)
+    for one in _commits(case.records):
+        if len(one["slots"]) > wanted:
+            raise violated("S6", f"commit {one['position']} averages {len(one['slots'])} gradients, k is {wanted}")
+
+
+def _gap_within(most: Callable[[Any], int]) -> Callable[[Case], None]:
+    def check(case: Case) -> None:
+        for one in case.records:
+            if one["kind"] == "start" and one["clock"] - one["min_clock"] > most(case.policy):
                 raise violated("S6", f"an iteration started with clock {one['clock']} over {one['min_clock']}")
 
     return check
 
 
-def _delay_bounded(policy: Any, records: Records) -> None:
-    for one in _commits(records):
-        adopted = one["reason"] == _ADOPTED
-        if policy.max_delay is not None and one["staleness"][0] >= policy.max_delay and not adopted:
-            raise violated("S6", f"commit {one['position']} has delay {one['staleness'][0]} of {policy.max_delay}")
+def _delay_bounded(case: Case) -> None:
+    most = case.policy.max_delay
+    for one in _commits(case.records):
+        if most is not None and one["staleness"][0] >= most and one["reason"] != ADOPTED:
+            raise violated("S6", f"commit {one['position']} has delay {one['staleness'][0]} of {most}")
 
 
-_PROMISES: dict[str, Callable[[Any, Records], None]] = {
-    "bsp": _fresh,
-    "dbw": _fresh,
-    "b-dbw": _fresh,
-    "cutoff": _fresh,
+_PROMISES: dict[str, Callable[[Case], None]] = {
+    "bsp": _all_fresh,
+    "dbw": _some_fresh,
+    "b-dbw": _some_fresh,
+    "cutoff": _some_fresh,
     "backup": _at_most_k,
     "ssp": _gap_within(lambda policy: int(policy.bound)),
     "dssp": _gap_within(lambda policy: int(policy.lower + policy.credit)),
     "delay-bounded": _delay_bounded,
+    "psp": check_blocks,
+    "elastic-bsp": check_supersteps,
 }
+"""By policy; `asp` promises nothing of its own."""

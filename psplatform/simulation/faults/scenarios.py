@@ -14,7 +14,8 @@ from typing import Final
 from psplatform.simulation.faults.schedule import Fault
 from psplatform.simulation.faults.trial import Copying, Noise, Trial
 
-_UNTIL_S: Final = 10.0
+UNTIL_S: Final = 10.0
+"""Seconds within which a scenario begins."""
 
 CLOCKS: Final = 0.045
 """Most by which a copy's clock runs faster or slower: two of them differ by less than a lease's margin."""
@@ -36,14 +37,14 @@ def draw_scenario(rng: random.Random, trial: Trial, name: str = "") -> Scene:
     return SCENARIOS[name or rng.choice(sorted(SCENARIOS))](rng, trial)
 
 
-def _loosely(rng: random.Random, trial: Trial, replicas: int = 1) -> Trial:
+def loosely(rng: random.Random, trial: Trial, replicas: int = 1) -> Trial:
     """Return the trial with replicas that may lag."""
     return replace(trial, copying=Copying(replicas, float(rng.choice([1, 2, 4, 8])), "updates"), standby=True)
 
 
 def _coordinator_wakes_up(rng: random.Random, trial: Trial) -> Scene:
-    trial = replace(_loosely(rng, trial), leases=True, shared=False, spares=2)
-    at, seconds = rng.uniform(1, _UNTIL_S), rng.uniform(3, 9)
+    trial = replace(loosely(rng, trial), leases=True, shared=False, spares=2)
+    at, seconds = rng.uniform(1, UNTIL_S), rng.uniform(3, 9)
     if rng.random() < 0.5:
         return Scene(trial, (Fault("pause", "coordinator", at=at, seconds=seconds),))
     way = rng.choice(("both", "out", "in"))
@@ -51,9 +52,10 @@ def _coordinator_wakes_up(rng: random.Random, trial: Trial) -> Scene:
 
 
 def _server_wakes_up(rng: random.Random, trial: Trial) -> Scene:
-    # Its clock is as slow as clocks get, so that it believes in its lease for as long as it can.
-    trial = replace(_loosely(rng, trial, 2), leases=True, shared=False, rates={"server-0": 1.0 - CLOCKS})
-    at, seconds = rng.uniform(1, _UNTIL_S), rng.uniform(3, 9)
+    # Its clock is as slow beside the coordinator's, which is right, as two of them may be beside each other, so that it
+    # believes in its lease for as long as it can.
+    trial = replace(loosely(rng, trial, 2), leases=True, shared=False, rates={"server-0": 1.0 - 2 * CLOCKS})
+    at, seconds = rng.uniform(1, UNTIL_S), rng.uniform(3, 9)
     late = (Fault("reorder", "server 0", at=at - 0.5, seconds=3.0, factor=rng.uniform(1, 8)),)
     others = rng.choice([("coordinator",), ("coordinator", "standby"), ("coordinator", "replica 0")])
     way = rng.choice(("both", "out"))
@@ -66,29 +68,27 @@ def _server_wakes_up(rng: random.Random, trial: Trial) -> Scene:
 
 def _unit_is_lost(rng: random.Random, trial: Trial) -> Scene:
     # The coordinator dies with a server, and with what only the two knew.
-    trial = replace(_loosely(rng, trial), shared=True, shards=rng.choice([1, 2, 3]))
+    trial = replace(loosely(rng, trial), shared=True, shards=rng.choice([1, 2, 3]))
     if trial.copying is not None and rng.random() < 0.5:
         trial = replace(trial, copying=replace(trial.copying, bound=0.0))
     trial = replace(trial, noise=rng.choice([trial.noise, Noise(0.05, 1.0)]))
-    faults = [Fault("kill", "server 0", at=rng.uniform(1, _UNTIL_S))]
+    faults = [Fault("kill", "server 0", at=rng.uniform(1, UNTIL_S))]
     if rng.random() < 0.5:
         faults.insert(0, Fault("delay", "standby", at=0.0, seconds=20.0, factor=rng.uniform(0.1, 1)))
     return Scene(trial, tuple(faults))
 
 
 def _lagging_replica_is_promoted(rng: random.Random, trial: Trial) -> Scene:
-    trial = replace(
-        _loosely(rng, trial), noise=rng.choice([Noise(), Noise(0.02, 0.3), Noise(0.05, 1.0, 0.1)]), spares=2
-    )
+    trial = replace(loosely(rng, trial), noise=rng.choice([Noise(), Noise(0.02, 0.3), Noise(0.05, 1.0, 0.1)]), spares=2)
     trial = replace(trial, cut_every=rng.choice([0, 2, 3]))
-    start = rng.uniform(2, _UNTIL_S)
+    start = rng.uniform(2, UNTIL_S)
     slow = Fault("delay", "replica 0", at=max(0.0, start - 2), seconds=4.0, factor=rng.uniform(0.2, 2))
     return Scene(trial, (slow, Fault("kill", "server 0", at=start)))
 
 
 def _joining_replica_is_all_there_is(rng: random.Random, trial: Trial) -> Scene:
-    trial = replace(_loosely(rng, trial), spares=4, noise=rng.choice([Noise(0.02, 0.3), Noise(0.05, 1.0, 0.1)]))
-    start = rng.uniform(1, _UNTIL_S)
+    trial = replace(loosely(rng, trial), spares=4, noise=rng.choice([Noise(0.02, 0.3), Noise(0.05, 1.0, 0.1)]))
+    start = rng.uniform(1, UNTIL_S)
     slow = Fault("delay", "server 0", at=start, seconds=3.0, factor=rng.uniform(0.1, 1.5))
     then = Fault("kill", "server 0", at=start + rng.uniform(0.05, 3))
     return Scene(trial, (Fault("kill", "replica 0", at=start), slow, then))
@@ -96,8 +96,8 @@ def _joining_replica_is_all_there_is(rng: random.Random, trial: Trial) -> Scene:
 
 def _replica_then_coordinator(rng: random.Random, trial: Trial) -> Scene:
     # The standby lives beside a replica of the first shard, and must outlive the one that is lost.
-    trial = replace(_loosely(rng, trial), shared=False, noise=rng.choice([Noise(), Noise(0.02, 0.3)]), shards=2)
-    start = rng.uniform(1, _UNTIL_S)
+    trial = replace(loosely(rng, trial), shared=False, noise=rng.choice([Noise(), Noise(0.02, 0.3)]), shards=2)
+    start = rng.uniform(1, UNTIL_S)
     cut_off = Fault("delay", "standby", at=start - 0.5, seconds=5.0, factor=rng.uniform(0.5, 3))
     roles = rng.choice([("coordinator",), ("coordinator", "server 1"), ("server 1", "coordinator")])
     kills = [Fault("kill", role, at=start + rng.uniform(0.1, 4)) for role in roles]
@@ -105,8 +105,8 @@ def _replica_then_coordinator(rng: random.Random, trial: Trial) -> Scene:
 
 
 def _one_coordinator_after_the_other(rng: random.Random, trial: Trial) -> Scene:
-    trial = replace(_loosely(rng, trial), spares=6)
-    start = rng.uniform(1, _UNTIL_S)
+    trial = replace(loosely(rng, trial), spares=6)
+    start = rng.uniform(1, UNTIL_S)
     faults = [Fault("kill", "coordinator", at=start)]
     for _ in range(rng.randint(1, 3)):
         start += rng.choice([rng.uniform(0.02, 0.3), rng.uniform(0.3, 4)])
@@ -115,12 +115,12 @@ def _one_coordinator_after_the_other(rng: random.Random, trial: Trial) -> Scene:
 
 
 def _storage_fails(rng: random.Random, trial: Trial) -> Scene:
-    trial = replace(_loosely(rng, trial), cut_every=2)
+    trial = replace(loosely(rng, trial), cut_every=2)
     faults = [
         Fault("storage", at=0.0, what=rng.choice(["part", "manifest"]), how=how, write=rng.randint(1, 6))
         for how in ("fail", "torn", "lost")
     ]
-    return Scene(trial, (*faults, Fault("kill", rng.choice(["server 0", "coordinator"]), at=rng.uniform(2, _UNTIL_S))))
+    return Scene(trial, (*faults, Fault("kill", rng.choice(["server 0", "coordinator"]), at=rng.uniform(2, UNTIL_S))))
 
 
 SCENARIOS: Final[dict[str, Scenario]] = {

@@ -2,7 +2,8 @@
 
 A schedule names roles, never processes or objects, so that whoever runs it finds out who plays them then: ``server 0``
 (the server of shard 0 at that moment), ``replica 0`` (the first of its replicas, those in sync before the others),
-``worker 1``, ``coordinator``, ``standby``, ``client``.  A role that nobody plays at that moment is spared.
+``worker 1``, ``coordinator``, ``standby``, ``client``.  A role that nobody plays at that moment is spared.  The client,
+which has started the run and looks at it, is played in a run of real processes only: in memory there is none.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from psplatform.errors import ConfigurationError
 
 KINDS: Final[dict[str, str]] = {
     "kill": "the process ends at once, as under SIGKILL",
+    "retire": "the process ends in good order: when nobody needs what lives in it, after `seconds` at the latest",
     "pause": "the process stands still for `seconds`, as between SIGSTOP and SIGCONT",
     "slow": "for `seconds`, everything the process does takes `factor` times longer",
     "partition": "for `seconds`, messages between `who` and `others` are held back; no connection is seen to close",
     "delay": "for `seconds`, messages to and from the process take up to `factor` seconds longer, in order",
     "reorder": "for `seconds`, each message to and from the process takes up to `factor` seconds longer, by chance",
     "duplicate": "for `seconds`, messages to and from the process arrive twice",
+    "claim": "for `seconds`, whoever grants the next term does not hear the process (`way`: out) or is not heard (in)",
     "storage": "the next `write`-th writing of a `what` (part, manifest) fails, is torn or lost (`how`)",
 }
 WAYS: Final = ("both", "out", "in")
@@ -49,7 +52,8 @@ class Fault:
     others
         Roles on the other side of a partition; empty for everybody else.
     way
-        Which messages a partition holds back: ``both`` ways, those ``out`` of `who`'s side or ``in`` to it.
+        Which messages a partition, or who grants claims, holds back: ``both`` ways, those ``out`` of `who`'s side or
+        ``in`` to it.
     what, how, write
         Of a fault of the storage: which writing, counted from the fault on, and what becomes of it.
     """

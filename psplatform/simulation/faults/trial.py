@@ -30,12 +30,15 @@ class Copying:
     ----------
     bound, unit
         Of the whole model: 0 ``updates`` for a chain, else updates, or a distance (``norm``).
+    source
+        Whether replicas take gradients from the ``workers`` instead of from their ``server``.
     """
 
     replicas: int = 1
     bound: float = 0.0
     unit: str = "updates"
     pause: bool = False
+    source: str = "server"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ which positions, and the digest of that state; of every server, the digest at ea
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+import random
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -17,17 +18,24 @@ from numpy.typing import NDArray
 
 from psplatform.core.effects import Archive, Compute, Effect, Gather, Publish, Seal, Serve, Skip, Stage
 from psplatform.core.events import Computed, ComputeFailed
-from psplatform.core.messages import UPDATE, Contribution, Transfer
+from psplatform.core.messages import GRADIENTS, STATE, Contribution, Ticket, Transfer
 from psplatform.errors import InvariantViolation
 from psplatform.memory.training import TensorArithmetic, Vectors
 from psplatform.simulation.faults.storage import Storage
 from psplatform.tensors.vectors import shard_vectors
+
+_MISSED: Final = 0.1
+"""Share of the steps of which a replica cannot get the gradients: often enough for every trial to have some."""
 
 Identity = tuple[int, int]
 """Slot and sequence of a gradient."""
 
 Lineage = dict[Identity, int]
 """The gradients that a state is made of, each with the position at which it was applied."""
+
+Record = Mapping[str, Any]
+Records = Sequence[Record]
+"""A run's log."""
 
 
 def violated(name: str, found: str) -> InvariantViolation:
@@ -107,21 +115,29 @@ class Truth(TensorArithmetic):
         Returns how often a standby has taken over.
     exact
         Whether the policy wants gradients of the visible version only.
+    tickets
+        The part of an epoch that each gradient was computed on, ``None`` for one that was drawn.
+    missed
+        Share of the steps of which a replica cannot get the gradients from the workers.
+    transfers
+        How many of each kind were loaded, and how many could not be read.
     """
 
-    def __init__(self, *arguments: Any, exact: bool, storage: Storage, **options: Any) -> None:
+    def __init__(self, *arguments: Any, exact: bool, storage: Storage, missed: float = _MISSED, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.histories: dict[str, History] = {}
         self.bases: dict[tuple[int, int], Base] = {}
         self.dirty: set[int] = set()
         self.storage = storage
-        self.exact = exact
+        self.exact, self.missed = exact, missed
+        self.transfers: Counter[str] = Counter()
         self.cuts: dict[tuple[int, int], Lineage] = {}
         self._states: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
         self._pulled: dict[str, dict[int, Content]] = defaultdict(dict)
         self.takeovers: Callable[[], int] = lambda: 0
         self._versions: dict[tuple[str, int], tuple[int, int]] = {}
         self._bases_of: dict[Identity, dict[int, Content]] = {}
+        self.tickets: dict[Identity, Ticket | None] = {}
         self._gradients: dict[Identity, Vectors] = {}
         self._parameter_keys = [region.key for region in self.layout.regions if region.kind == "parameter"]
 
@@ -241,32 +257,44 @@ class Truth(TensorArithmetic):
             self._states[history.shard, history.epoch][history.position] = history.digest
         self.dirty.add(history.shard)
 
-    def capture(self, copy: str, kind: str) -> tuple[Any, int]:
+    def capture(self, copy: str, transfer: Transfer) -> tuple[Any, int]:
         """Return the arrays with what they are made of."""
-        content, size_bytes = super().capture(copy, kind)
+        content, size_bytes = super().capture(copy, transfer)
         history = self.histories[copy]
-        return (content, history.lineage, history.applied), size_bytes
+        lineage = {key: at for key, at in history.lineage.items() if at <= transfer.position}
+        return (content, lineage, history.applied), size_bytes
 
     def absorb(self, copy: str, transfer: Transfer, content: Any) -> bool:
         """Load, and see that the state is the server's at that position, bit for bit."""
         arrays, lineage, applied = content
         history = self.histories[copy]
-        whole = super().absorb(copy, transfer, arrays)
+        if (transfer.kind == GRADIENTS and self._is_missed(copy, transfer)) or not super().absorb(
+            copy, transfer, arrays
+        ):
+            self.transfers["could not be read"] += 1
+            return False
+        self.transfers[transfer.kind] += 1
         added = len(lineage.keys() - history.lineage.keys())
-        if transfer.kind == UPDATE and any(
+        if transfer.kind != STATE and any(
             history.lineage.get(key) != at for key, at in lineage.items() if at < transfer.position
         ):
             raise violated("S3", f"{copy} applies an update to another state than its server's")
+        applied = history.applied + 1 if transfer.kind == GRADIENTS else applied  # the server may be further
         history.lineage, history.applied, history.epoch = lineage, applied, transfer.epoch
         history.position = history.visible = transfer.position
         self._renew(copy, history)
         history.front, history.applied_visible = history.newest, applied
         wanted = self._states[history.shard, transfer.epoch].get(transfer.position)
-        if whole and wanted != history.digest:
+        if wanted != history.digest:
             raise violated(
                 "S3", f"{copy} at position {transfer.position} differs from its server, {added} gradients on"
             )
-        return whole
+        return True
+
+    def _is_missed(self, copy: str, transfer: Transfer) -> bool:
+        # A replica may not see a slab, and what is pushed to it may not come.
+        chance = random.Random(f"missed {self._seed} {copy} {transfer.epoch} {transfer.number}").random()
+        return chance < self.missed
 
     # --- workers ---
 
@@ -292,6 +320,7 @@ class Truth(TensorArithmetic):
     def compute(self, member: str, effect: Compute, seconds: float) -> Computed | ComputeFailed:
         """Compute, and note on what."""
         self._bases_of[effect.slot, effect.sequence] = dict(self._pulled[member])
+        self.tickets[effect.slot, effect.sequence] = effect.ticket
         return super().compute(member, effect, seconds)
 
     def expose(self, member: str, slot: int, sequence: int) -> None:

@@ -17,6 +17,8 @@ from psplatform.simulation.faults.trial import Noise
 _PACES: Final = (0.5, 0.9, 1.0, 1.1, 1.3, 3.0)  # seconds of a gradient
 _GATHERING: Final = (0.02, 0.02, 0.4)  # most seconds in which gradients are averaged, or a transfer is loaded
 
+_GRANTS: Final = "whoever grants claims"
+
 
 @dataclass(frozen=True, slots=True)
 class Partition:
@@ -70,6 +72,7 @@ class TrialWorld:
         self._gather_s = self._random.choice(_GATHERING)
         self._partitions: list[Partition] = []
         self._bad: list[BadLink] = []
+        self._unclaimable: list[Partition] = []
 
     def split(self, partition: Partition) -> None:
         """Hold back what crosses the partition."""
@@ -78,6 +81,17 @@ class TrialWorld:
     def spoil(self, link: BadLink) -> None:
         """Make a process's messages late, out of order or doubled."""
         self._bad.append(link)
+
+    def split_from_grants(self, process: str, until: float, way: str) -> None:
+        """Hold back what crosses between the process and whoever grants claims."""
+        self._unclaimable.append(Partition(until, frozenset({process}), frozenset({_GRANTS}), way))
+
+    def claim_s(self, process: str, now: float) -> tuple[float, float]:
+        """Return until when the process is not heard, or its answer is held back."""
+        held = [one for one in self._unclaimable if now < one.until]
+        unheard = [one.until - now for one in held if one.holds(process, _GRANTS)]
+        unanswered = [one.until - now for one in held if one.holds(_GRANTS, process)]
+        return max(unheard, default=0.0), max(unanswered, default=0.0)
 
     def compute_s(self, slot: int, sequence: int) -> float:
         """Return a time that depends on the gradient alone."""

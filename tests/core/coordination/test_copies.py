@@ -146,6 +146,35 @@ def test_the_first_commit_after_a_promotion_ends_its_time(protected: Open) -> No
     assert (record["role"], record["first_commit_seconds"]) == ("server", 0.5)
 
 
+@pytest.mark.parametrize("loss", [gone("server-0"), CopyLost("server-0", "server-0", "silent for 2 s", 2.0)])
+def test_the_record_of_a_promotion_names_the_process_that_was_lost(protected: Open, loss: CopyLost) -> None:
+    """As it was called when it came; where nothing was said of it, by what its loss was reported with."""
+    scene = protected(processes={"server-0": "tcp://a:1 pid 7"}).join("a")
+    scene.handle(loss)
+    promote(scene, "replica-0-0", 0)
+    scene.handle(CopyReady(0, "replica-0-2", "tcp://c:1 pid 9"))
+    scene.handle(msg.InSync(0, 2, "replica-0-2", 0))
+    scene.handle(gone("replica-0-0"))
+    promote(scene, "replica-0-2", 0, epoch=3)
+    assert [one["process"] for one in scene.logged("promoted")] == ["tcp://a:1 pid 7", "tcp://replica-0-0"]
+    assert {one["process"] for one in scene.logged("copy") if one["copy"] == "replica-0-2"} == {"tcp://c:1 pid 9"}
+
+
+def test_a_cold_replica_has_no_process_until_it_is_lost(open_scene: Open) -> None:
+    scene = open_scene(protection=Protection(cold=True), processes={"server-0": "tcp://a:1 pid 7"}).join("a")
+    scene.handle(gone("server-0"))
+    promote(scene, "replica-0-0", 0)
+    scene.handle(CopyReady(0, "replica-0-2", "the store"))
+    scene.handle(msg.InSync(0, 2, "replica-0-2", 0))
+    scene.handle(gone("replica-0-0"))
+    promote(scene, "replica-0-2", 0, epoch=3)
+    scene.handle(CopyReady(0, "replica-0-3", "the store"))
+    scene.handle(msg.InSync(0, 3, "replica-0-3", 0))
+    scene.handle(gone("replica-0-2"))
+    promote(scene, "replica-0-3", 0, epoch=4)
+    assert [one["process"] for one in scene.logged("promoted")][1:] == ["tcp://replica-0-0", "tcp://replica-0-2"]
+
+
 def test_word_of_the_lost_server_is_not_believed(protected: Open) -> None:
     scene = protected().join("a").announce("a")
     scene.handle(gone("server-0"))
@@ -231,6 +260,28 @@ def test_told_to_pause_the_server_waits_until_another_replica_is_in_sync(protect
     assert scene.sent(msg.Exclude) == [msg.Exclude(1, 1, "replica-0-0")]
 
 
+def test_told_to_pause_a_promoted_server_waits_until_a_replica_takes_the_place_of_the_lost_one(
+    protected: Open,
+) -> None:
+    """Whether there is none any more, or another whose state is not known to it."""
+    scene = protected(pause=True, replicas=2).join("a")
+    scene.handle(gone("server-0"))
+    assert scene.sent(msg.Promote) == [msg.Promote(1, 2, 0, "server-0")]
+    scene.handle(gone("replica-0-0"))
+    assert scene.sent(msg.Promote) == [msg.Promote(1, 3, 0, "replica-0-0")]
+    promote(scene, "replica-0-1", 0, epoch=3)
+    assert scene.sent(msg.Exclude) == []
+    scene.handle(CopyReady(0, "replica-0-2", "p"))
+    scene.handle(msg.InSync(0, 3, "replica-0-2", 0))
+    assert scene.sent(msg.Exclude) == [msg.Exclude(1, 3, "replica-0-0")]
+
+
+def test_told_to_go_on_a_promoted_server_waits_for_nobody(protected: Open) -> None:
+    scene = protected().join("a")
+    scene.handle(gone("server-0"))
+    assert scene.sent(msg.Promote) == [msg.Promote(1, 2)]
+
+
 def test_a_copy_that_comes_twice_or_was_lost_is_not_included(protected: Open) -> None:
     scene = protected().join("a")
     scene.handle(gone("replica-0-0"))
@@ -248,6 +299,27 @@ def test_a_replica_that_comes_while_one_is_promoted_is_included_by_the_new_serve
     promote(scene, "replica-0-0", 0)
     assert scene.sent(msg.Include) == [msg.Include(1, 2, "replica-0-3")]
     assert scene.sent(msg.Exclude) == []
+
+
+@pytest.mark.parametrize(
+    ("unit", "step", "said"), [("norm", 0.6, 1), ("norm", 0.4, 0), ("updates", 0.6, 0)], ids=["longer", "within", "not"]
+)
+def test_a_step_longer_than_the_bound_is_said_once(open_scene: Open, unit: str, step: float, said: int) -> None:
+    """From then on every such step waits for the replica, as in a chain: whoever chose the bound would not notice."""
+    protection = Protection(bound=1.0, unit=unit, shard_bound=0.5)
+    scene = open_scene(shards=4, protection=protection).join("a").announce("a").announce("a")
+    for position in (1, 2):
+        for shard in range(4):
+            scene.handle(msg.Applied(shard, 1, position, position, (), step=step))
+    expected = [{"kind": "beyond bound", "at": 0.0, "shard": 0, "version": 1, "step": step, "bound": 0.5}]
+    assert scene.logged("beyond bound") == expected * said
+
+
+def test_where_nobody_is_in_sync_no_step_waits(open_scene: Open) -> None:
+    scene = open_scene(protection=Protection(bound=0.5, unit="norm", shard_bound=0.5)).join("a").announce("a")
+    scene.handle(gone("replica-0-0"))
+    scene.handle(msg.Applied(0, 1, 1, 1, (), step=9.0))
+    assert scene.logged("beyond bound") == []
 
 
 def test_without_protection_nothing_is_made_or_noted(open_scene: Open) -> None:

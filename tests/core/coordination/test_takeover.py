@@ -28,7 +28,8 @@ def commit(position: int, *contributions: tuple[str, int, int], **fields: Any) -
 
 def standing(shard: int = 0, position: int = 0, *commits: Commit, term: int = 2, **fields: Any) -> Standing:
     known = {"copy": f"server-{shard}", "epoch": 1, "serving": True, **fields}
-    return Standing(shard, known["copy"], term, known["epoch"], known["serving"], position, commits)
+    told = known["copy"], term, known["epoch"], known["serving"], position, commits
+    return Standing(shard, *told, known.get("replicas", ()))
 
 
 def take_over(scene: Any, at: float = 5.0) -> Any:
@@ -51,6 +52,15 @@ def test_every_copy_and_member_is_asked(open_scene: Open) -> None:
         scene.handle(standing(shard))
     (record,) = scene.logged("promoted")
     assert (record["role"], record["epoch"], record["detected_seconds"]) == ("coordinator", 2, 0.5)
+
+
+def test_the_record_names_the_process_that_was_lost_whoever_takes_over(open_scene: Open) -> None:
+    """The first coordinator's, and then that of whoever took over from it."""
+    scene = open_scene(processes={"coordinator": "tcp://a:1 pid 7"}).join("a")
+    for term, process in ((2, "tcp://b:1 pid 8"), (3, "tcp://c:1 pid 9")):
+        scene.effects = scene.coordinator.take_over(term, LOST, 5.0, process)
+        scene.handle(standing(term=term))
+    assert [one["process"] for one in scene.logged("promoted")] == ["tcp://a:1 pid 7", "tcp://b:1 pid 8"]
 
 
 def test_nothing_is_decided_until_the_server_of_every_shard_has_answered(open_scene: Open) -> None:
@@ -219,6 +229,30 @@ def test_a_batch_that_the_lost_coordinator_had_dealt_is_not_dealt_again(open_sce
     scene.join("b", "c")
     assert [one.ticket for one in scene.sent(msg.Release)] == [Ticket(0, 3)]
     assert scene.coordinator.state.deck.ticket(0, 2) == Ticket(0, 1)
+
+
+# --- replicas ---
+
+
+def test_a_server_waits_no_longer_for_replicas_that_only_the_lost_coordinator_knew(open_scene: Open) -> None:
+    """They may be dead, and nobody here would ever say so."""
+    scene = take_over(open_scene(protection=Protection(1)).join("a"))
+    scene.handle(standing(0, replicas=("replica-0-0", "replica-0-7")))
+    assert {one.replica for one in scene.sent(msg.Exclude)} == {"replica-0-7"}
+
+
+def test_a_promotion_that_nobody_has_confirmed_is_ordered_again_as_it_was(open_scene: Open) -> None:
+    """Where the run pauses, the new server still waits for whoever takes the place of the lost one."""
+    scene = open_scene(protection=Protection(1, pause=True)).join("a")
+    scene.handle(CopyLost("server-0", "p", "killed"))
+    assert take_over(scene).sent(msg.Promote) == [msg.Promote(2, 2, 0, "server-0")]
+
+
+def test_one_that_is_replaced_is_waited_for_all_the_same_where_the_run_pauses(open_scene: Open) -> None:
+    scene = open_scene(protection=Protection(1, pause=True)).join("a")
+    scene.handle(CopyLost("replica-0-0", "p", "killed"))
+    take_over(scene).handle(standing(0, replicas=("replica-0-0",)))
+    assert scene.sent(msg.Exclude) == []
 
 
 # --- the end of a run ---

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from psplatform.simulation.faults.amending import LATER
 from psplatform.simulation.faults.drawing import draw
 from psplatform.simulation.faults.execution import Verdict, run_trial
 from psplatform.simulation.faults.fuzzing import search
@@ -41,12 +42,14 @@ def test_nothing_is_violated_whatever_fails_and_enough_has_failed() -> None:
         counts += verdict.counts
     assert counts["promotions"] > 5
     assert counts["takeovers"] > 5
+    assert counts["handed over"] > 0
+    assert counts["serial loops"] > 5
     assert counts["zombie attempts"] > 0
     assert counts["checkpoints complete"] > 20
     assert len({name for name in met if name.startswith("kill | ")}) > 5
 
 
-@pytest.mark.parametrize("name", sorted(SCENARIOS))
+@pytest.mark.parametrize("name", sorted([*SCENARIOS, *LATER]))
 def test_nothing_is_violated_when_losses_come_together(name: str) -> None:
     for seed in range(6):
         verdict = run_trial(draw(seed, scenario=name))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from psplatform.errors import ConfigurationError
+from psplatform.simulation.faults.amending import LATER, amend
 from psplatform.simulation.faults.drawing import draw, settings
 from psplatform.simulation.faults.scenarios import SCENARIOS
 from psplatform.simulation.faults.schedule import KINDS, Fault, Selector
@@ -30,7 +33,19 @@ def test_drawing_leaves_no_kind_of_fault_no_policy_no_mode_and_no_scenario_out()
     assert {fault.kind for trial in trials for fault in trial.faults} == set(KINDS)
     assert {(trial.policy, str(trial.parameters)) for trial in trials} == {(name, str(one)) for name, one in settings()}
     assert {trial.mode for trial in trials} == {SAFETY, LIVENESS}
-    assert all(draw(0, scenario=name).faults for name in SCENARIOS)
+    assert all(draw(0, scenario=name).faults for name in (*SCENARIOS, *LATER))
+
+
+def test_what_is_drawn_later_leaves_everything_else_as_the_seed_says() -> None:
+    """Most trials are what they were; beside new faults, the old ones stay."""
+    rng = random.Random(5)
+    plain = Trial(7, standby=True, faults=(Fault("kill", "server 0", at=3.0),))
+    amended = [amend(replace(plain, seed=rng.randrange(10**6))) for _ in range(200)]
+    alike = [
+        one for one in amended if one.faults[:1] == plain.faults and replace(one, seed=7, faults=plain.faults) == plain
+    ]
+    assert len(alike) > 150
+    assert {fault.kind for one in alike for fault in one.faults} == {"kill", "retire", "claim"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,95 @@
+"""Processes of an in-memory run that end in good order: what lives in them is handed over first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from psplatform.core.effects import COORDINATOR, Retire, Role, Send
+from psplatform.core.events import LeadLost
+from psplatform.core.messages import Retiring
+from psplatform.memory.post import Post
+from psplatform.memory.world import World
+
+if TYPE_CHECKING:
+    from psplatform.memory.driver import MemoryRun
+    from psplatform.memory.leading import LeadProcess, StandbyProcess
+
+_LEAD: Final = "coordinator"
+_ENDS: Final = "its process ends"
+
+
+class Retirements:
+    """Lets processes of `run` end as soon as nobody needs what lives in them, or after a while at the latest."""
+
+    def __init__(self, run: MemoryRun, post: Post, world: World) -> None:
+        self._run = run
+        self._post = post
+        self._world = world
+        self._needed: dict[str, set[str]] = {}
+        self._let_go: set[str] = set()
+
+    def begin(self, process: str, seconds: float) -> None:
+        """Let the process end within so many seconds; one that is stopped begins when it goes on."""
+        process = self._run.processes.of(process)
+        self._run.processes.do(process, self._begin, process, seconds)
+
+    def _begin(self, process: str, seconds: float) -> None:
+        run = self._run
+        if process in self._needed or run.finish is not None:
+            return
+        copies = {name for name in run.copies if run.processes.of(name) == process}
+        self._needed[process] = copies - self._let_go
+        for name in sorted(copies):
+            self._say(name)
+        for name, worker in run.workers.items():
+            if run.processes.of(name) == process:
+                worker.leave(_ENDS)
+        self._relieve(process)
+        run.agenda.enter(seconds, run.processes.do, process, run.kill_now, process)
+        self._end_if_unneeded(process)
+
+    def on_moved(self, name: str) -> None:
+        """Let the copy of that name say again that it retires: it has heard of another coordinator."""
+        if self._is_needed(name):
+            self._say(name)
+
+    def on_retire(self, lead: LeadProcess, effect: Retire) -> None:
+        """Let a copy hear that nobody needs it any more."""
+        if not self._is_needed(effect.copy):
+            self._let_go.add(effect.copy)
+            return
+        run, copy = self._run, Role.copy(effect.copy)
+        delay_s = min(self._world.deliver(lead.role, copy, effect, run.agenda.now))
+        run.agenda.enter(delay_s, run.processes.do, copy.name, self._release, copy.name, run.processes.of(copy.name))
+
+    def _is_needed(self, name: str) -> bool:
+        return name in self._needed.get(self._run.processes.of(name), ())
+
+    def _say(self, name: str) -> None:
+        self._post.send(Role.copy(name), Send(COORDINATOR, Retiring(name)))
+
+    def _release(self, name: str, process: str) -> None:
+        self._needed[process].discard(name)
+        self._end_if_unneeded(process)
+
+    def _end_if_unneeded(self, process: str) -> None:
+        if not self._needed[process]:
+            self._run.kill_now(process)
+
+    # --- the coordinator ---
+
+    def _relieve(self, process: str) -> None:
+        """Let the standby take over from a coordinator that lives in the process."""
+        run, lead, standby = self._run, self._run.leads[-1], self._run.standby
+        if standby is None or run.processes.of(lead.name) != process or run.processes.of(standby.name) == process:
+            return
+        self._needed[process].add(_LEAD)
+        to, event = Role("standby", standby.name), LeadLost("retired")
+        delay_s = min(self._world.deliver(lead.role, to, event, run.agenda.now))
+        run.agenda.enter(delay_s, run.processes.do, standby.name, self._relieved, process, lead, standby, event)
+
+    def _relieved(self, process: str, lead: LeadProcess, standby: StandbyProcess, event: LeadLost) -> None:
+        standby.feed(event)
+        # Its call has been answered: it says no more, whatever becomes of the claim.
+        lead.lead.replaced = True
+        self._release(_LEAD, process)

@@ -1,0 +1,61 @@
+"""How a replica takes the gradients of its next step from the workers: as its server does, if they are still there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from psplatform.core.messages import Contribution, Transfer
+from psplatform.core.replica import Replica
+from psplatform.core.server import MOST_AHEAD
+from psplatform.runtime.exposure import Exposures
+from psplatform.tensors.shard import Shard
+
+PUSH_WAIT_S: Final = 0.5
+"""How long a replica waits for gradients that are pushed; what has not come by then, its server must send."""
+
+_TRIES: Final = 2
+
+MOST_KEPT: Final = MOST_AHEAD + 2
+"""Pushed gradients of a member that a replica keeps where blocks are merged one by one: as many as its server, which
+makes members wait.  A replica that lags further behind than that does without the oldest."""
+
+
+class Follower:
+    """A replica's view of what the workers expose.
+
+    Parameters
+    ----------
+    exposures
+        The slabs that this process can see, and what was pushed to it.
+    """
+
+    def __init__(self, exposures: Exposures, shard: Shard) -> None:
+        self._exposures, self._shard = exposures, shard
+        self._arrived = asyncio.Event()
+
+    def note_arrival(self) -> None:
+        """Let whoever waits look again, once; a new event is for those who wait from now on."""
+        self._arrived.set()
+        self._arrived = asyncio.Event()
+
+    async def wait_for(self, contributions: tuple[Contribution, ...]) -> None:
+        """Wait for gradients that are still to be pushed here, for a limited time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PUSH_WAIT_S):
+                while any(self._exposures.may_come(one.member, one.sequence) for one in contributions):
+                    await self._arrived.wait()
+
+    def gather(self, transfer: Transfer) -> bool:
+        """Average what a transfer names, clipped, unless a gradient is gone.  For the thread that computes."""
+        # What is written over while it is read may be found in a copy.
+        if not any(self._exposures.gather(self._shard, transfer.contributions, careful=True) for _ in range(_TRIES)):
+            return False
+        if transfer.factor != 1.0:
+            self._shard.scale(transfer.factor)
+        return True
+
+    def release(self, part: Replica) -> None:
+        """Drop what no step after the replica's position refers to."""
+        self._exposures.release(part.position, part.version)

@@ -1,0 +1,336 @@
+"""Replicas that take gradients from the workers: what they read, what is pushed to them, and what they wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from psplatform.core.messages import GRADIENTS, STATE, Contribution, Replicated, Transfer
+from psplatform.core.replica import Replica
+from psplatform.core.shard_copy import ShardCopy
+from psplatform.jobs.optimizers import SGD
+from psplatform.runtime.background import Background
+from psplatform.runtime.calls import Peer
+from psplatform.runtime.copy_host import Beginning, CopyHost
+from psplatform.runtime.exposure import Exposures, Slab
+from psplatform.runtime.following import MOST_KEPT, PUSH_WAIT_S, Follower
+from psplatform.runtime.supplying import Supply
+from psplatform.runtime.transfers import Parcel, Receiver
+from psplatform.tensors.layout import Layout
+from psplatform.tensors.shard import Shard
+from psplatform.tensors.vectors import allocate, shard_vectors
+
+Jump = Callable[[Any], Any]
+
+
+def named(*members: str, sequence: int = 5, server: str = "s", number: int = 1, **fields: Any) -> Transfer:
+    contributions = tuple(Contribution(member, slot, sequence) for slot, member in enumerate(members))
+    return Transfer(server, 0, 1, number, GRADIENTS, 1, 1, 0.5, (), contributions=contributions, **fields)
+
+
+def pieces(layout: Layout, value: float) -> list[Any]:
+    whole = allocate(layout)
+    for vector in whole.values():
+        vector.fill_(value)
+    return [piece.numpy() for piece in shard_vectors(layout, 0, whole).values()]
+
+
+def new_shard(layout: Layout) -> Shard:
+    start = shard_vectors(layout, 0, allocate(layout))
+    return Shard(layout, 0, SGD(lr=1.0, momentum=0.9), start, (allocate(layout, 0), allocate(layout, 0)))
+
+
+@pytest.fixture
+def exposures(layout: Layout) -> Exposures:
+    return Exposures(layout, 0)
+
+
+@pytest.fixture
+def follower(layout: Layout, exposures: Exposures) -> Follower:
+    return Follower(exposures, new_shard(layout))
+
+
+# --- taking a step ---
+
+
+def test_a_replica_takes_the_step_that_its_server_took(layout: Layout, exposures: Exposures) -> None:
+    exposures.keep("a", 5, pieces(layout, 1.0))
+    exposures.keep("b", 5, pieces(layout, 4.0))
+    server, replica = new_shard(layout), new_shard(layout)
+    for _ in range(2):
+        server.gather([exposures.find("a", 5) or {}, exposures.find("b", 5) or {}])
+        server.scale(0.5)
+        server.stage(0.5)
+        server.publish(server.version + 1)
+        receiver = Receiver(replica, Follower(exposures, replica))
+        assert receiver.load(named("a", "b", factor=0.5), lambda: None)
+    assert all(torch.equal(one, server.state()[name]) for name, one in replica.state().items())
+
+
+@pytest.mark.parametrize("gone", ["before", "meanwhile"])
+def test_a_step_of_which_a_gradient_is_gone_is_not_taken(
+    layout: Layout, exposures: Exposures, monkeypatch: pytest.MonkeyPatch, run_id: str, gone: str
+) -> None:
+    slab = Slab.create(layout, run_id, shared=True)
+    slab.hold(5)
+    assert exposures.attach("a", slab.name)
+    replica = new_shard(layout)
+    if gone == "before":
+        slab.hold(6)
+    else:
+        gather = Shard.gather
+        monkeypatch.setattr(Shard, "gather", lambda *given, **how: (gather(*given, **how), slab.begin()))
+    before = {name: vector.clone() for name, vector in replica.state().items()}
+    begun: list[int] = []
+    assert not Receiver(replica, Follower(exposures, replica)).load(named("a"), lambda: begun.append(1))
+    slab.remove()
+    assert begun == []
+    assert not replica.staged
+    assert all(torch.equal(one, before[name]) for name, one in replica.state().items())
+
+
+# --- the copy beside a slab ---
+
+
+def filled(slab: Slab, value: float, sequence: int) -> None:
+    """Compute a gradient of that value into a slab."""
+    slab.begin()
+    for vector in slab.vectors.values():
+        vector.fill_(value)
+    slab.hold(sequence)
+
+
+def first(vectors: Any) -> float:
+    return float(vectors["parameter.float32"][0])
+
+
+def test_who_comes_late_reads_the_last_gradient_while_the_worker_computes_the_next(
+    layout: Layout, exposures: Exposures, run_id: str
+) -> None:
+    slab = Slab.create(layout, run_id, shared=True, with_copy=True)
+    assert exposures.attach("a", slab.name)
+    filled(slab, 1.0, sequence=5)
+    slab.keep_copy(5)
+    filled(slab, 2.0, sequence=6)
+    assert exposures.find("a", 5) is None, "a server reads what lies where its worker waits for it"
+    assert first(exposures.find("a", 5, late=True)) == 1.0
+    assert first(exposures.find("a", 6, late=True)) == 2.0
+    replica = new_shard(layout)
+    assert Follower(exposures, replica).gather(named("a"))
+    assert first(replica.gathered) == 1.0
+    slab.keep_copy(6)
+    assert exposures.find("a", 5, late=True) is None
+    slab.remove()
+
+
+def test_what_is_written_over_while_it_is_copied_is_no_copy(layout: Layout, exposures: Exposures, run_id: str) -> None:
+    slab = Slab.create(layout, run_id, shared=True, with_copy=True)
+    assert exposures.attach("a", slab.name)
+    filled(slab, 1.0, sequence=5)
+    slab.begin()
+    slab.keep_copy(5)
+    assert exposures.find("a", 5, late=True) is None
+    slab.remove()
+
+
+def test_what_is_written_over_while_it_is_read_is_read_again_from_the_copy(
+    layout: Layout, exposures: Exposures, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slab = Slab.create(layout, run_id, shared=True, with_copy=True)
+    assert exposures.attach("a", slab.name)
+    filled(slab, 1.0, sequence=5)
+    replica, gather = new_shard(layout), Shard.gather
+
+    def disturbed(*given: Any, **how: Any) -> None:
+        monkeypatch.setattr(Shard, "gather", gather)
+        slab.keep_copy(5)
+        filled(slab, 2.0, sequence=6)
+        gather(*given, **how)
+
+    monkeypatch.setattr(Shard, "gather", disturbed)
+    assert Follower(exposures, replica).gather(named("a"))
+    assert first(replica.gathered) == 1.0
+    slab.remove()
+
+
+# --- waiting for pushes ---
+
+
+def waited(follower: Follower, transfer: Transfer, jump: Jump, later: Callable[[], None] | None = None) -> float:
+    async def wait() -> float:
+        loop = asyncio.get_running_loop()
+        if later is not None:
+            loop.call_later(0.2, later)
+        await follower.wait_for(transfer.contributions)
+        return loop.time()
+
+    return float(jump(wait()))
+
+
+def test_a_push_that_has_not_come_is_waited_for(
+    layout: Layout, follower: Follower, exposures: Exposures, jump: Jump
+) -> None:
+    def push() -> None:
+        exposures.keep("a", 5, pieces(layout, 1.0))
+        follower.note_arrival()
+
+    assert waited(follower, named("a"), jump, push) == 0.2
+
+
+def test_a_push_that_does_not_come_is_waited_for_no_longer_than_said(follower: Follower, jump: Jump) -> None:
+    assert waited(follower, named("a"), jump) == PUSH_WAIT_S
+
+
+def test_what_can_no_longer_come_is_not_waited_for(
+    layout: Layout, follower: Follower, exposures: Exposures, jump: Jump, run_id: str
+) -> None:
+    """A later gradient of the member has come, or its slab is seen and holds another."""
+    exposures.keep("a", 6, pieces(layout, 1.0))
+    slab = Slab.create(layout, run_id, shared=True)
+    slab.hold(6)
+    exposures.attach("b", slab.name)
+    assert waited(follower, named("a", "b"), jump) == 0.0
+    slab.remove()
+
+
+@pytest.fixture
+def replica(layout: Layout, peer: Peer) -> CopyHost:
+    """Make a replica's host without a process."""
+    host = CopyHost("run", "replica-0-0", 0, peer, Beginning(serving=False))
+    host._control = ShardCopy(Replica(0, "replica-0-0", position=3, version=3), SimpleNamespace)  # type: ignore[arg-type]
+    host._exposures = Exposures(layout, 0)
+    host._follower = Follower(host._exposures, new_shard(layout))
+    return host
+
+
+def test_a_replica_makes_nobody_wait_and_keeps_the_newest(layout: Layout, replica: CopyHost, jump: Jump) -> None:
+    for ahead in range(2 * MOST_KEPT):
+        assert jump(replica.push("w", ahead, pieces(layout, 0.0), 3 + ahead))
+    assert jump(replica.push("w", 99, pieces(layout, 0.0), 2)), "what is over is taken, and not kept"
+    kept = [sequence for sequence in range(100) if replica._exposures.has("w", sequence)]
+    assert kept == list(range(MOST_KEPT, 2 * MOST_KEPT))
+
+
+# --- answers ---
+
+
+def test_each_server_gets_the_answer_to_its_own_transfer(layout: Layout, follower: Follower, jump: Jump) -> None:
+    """One that was replaced may still wait for one while its successor's is being loaded."""
+
+    async def ask() -> tuple[Any, bool]:
+        receiver = Receiver(new_shard(layout), follower)
+        state = Transfer("new", 0, 2, 1, STATE, 4, 4, 1.0, ())
+        old = receiver.expect(Parcel(named("a", server="old"), 0, (), None, (), {}))
+        new = receiver.expect(Parcel(state, 0, (), None, (), {}))
+        receiver.answer("new", Replicated(0, "r", 2, 1, 4))
+        return await new, old.done()
+
+    assert jump(ask()) == (Replicated(0, "r", 2, 1, 4), False)
+
+
+# --- what a worker pushes ---
+
+
+class Places:
+    """Stands for a fetcher: replicas `a` and `b` of shard 0, of which some see the worker's slab."""
+
+    def __init__(self, peer: Peer, *seeing: str) -> None:
+        self.peers = {"a": peer, "b": peer}
+        self._seeing = seeing
+
+    def sees(self, copy: str) -> bool:
+        return copy in self._seeing
+
+    async def attach(self, copy: str, shard: int) -> bool:
+        return self.sees(copy)
+
+
+def supply(layout: Layout, network: Any, fetcher: Any, mishaps: list[str]) -> Supply:
+    slab = Slab.create(layout, "none", shared=False)
+    made = Supply(network, layout, "w", slab, fetcher, Background(mishaps.append))
+    for copy in ("server-0", "a", "b"):
+        made.know(copy, 0)
+    return made
+
+
+async def offered(made: Supply, *sequences: int, still_there: bool = True) -> None:
+    for sequence in sequences:
+        made.offer(sequence, None, ["server-0"], lambda: still_there)
+    await asyncio.sleep(1.0)
+
+
+def test_a_gradient_is_pushed_to_the_replicas_that_cannot_see_it(
+    layout: Layout, peer: Peer, network: Any, jump: Jump
+) -> None:
+    taken: list[tuple[str, int]] = []
+    mishaps: list[str] = []
+    answering = network(lambda method, member, sequence, arrays, counter: taken.append((member, sequence)))
+    jump(offered(supply(layout, answering, Places(peer, "b"), mishaps), 5))
+    assert taken == [("w", 5)]
+    assert mishaps == []
+
+
+def test_while_a_push_is_under_way_the_next_gradient_is_left_out(
+    layout: Layout, peer: Peer, network: Any, jump: Jump
+) -> None:
+    taken: list[int] = []
+
+    async def slowly(method: str, member: str, sequence: int, *others: Any) -> bool:
+        taken.append(sequence)
+        await asyncio.sleep(0.5)
+        return True
+
+    async def course() -> None:
+        made = supply(layout, network(slowly), Places(peer, "b"), [])
+        await offered(made, 5, 6)
+        await offered(made, 7)
+
+    jump(course())
+    assert taken == [5, 7]
+
+
+def test_what_was_written_over_while_it_was_copied_is_not_pushed(
+    layout: Layout, peer: Peer, network: Any, jump: Jump
+) -> None:
+    taken: list[int] = []
+    made = supply(layout, network(lambda *given: taken.append(1)), Places(peer), [])
+    jump(offered(made, 5, still_there=False))
+    assert taken == []
+
+
+def test_what_is_pushed_does_not_change_with_the_workers_next_gradient(
+    layout: Layout, peer: Peer, network: Any, jump: Jump
+) -> None:
+    taken: list[Any] = []
+    slab = Slab.create(layout, "none", shared=False)
+    answering = network(lambda method, member, sequence, arrays, counter: taken.extend(arrays))
+    made = Supply(answering, layout, "w", slab, Places(peer), Background())  # type: ignore[arg-type]
+    made.know("a", 0)
+    jump(offered(made, 5))
+    for vector in slab.vectors.values():
+        vector.fill_(1.0)
+    assert taken
+    assert not any(array.any() for array in taken)
+
+
+def test_a_replica_that_is_lost_is_given_up_without_a_word(
+    layout: Layout, peer: Peer, network: Any, jump: Jump
+) -> None:
+    def gone(*_given: Any) -> None:
+        raise OSError
+
+    answering, mishaps = network(gone), list[str]()
+
+    async def course() -> None:
+        made = supply(layout, answering, Places(peer, "b"), mishaps)
+        for sequence in range(1, 9):
+            await offered(made, sequence)
+
+    jump(course())
+    assert len(answering.calls) == 3
+    assert mishaps == []

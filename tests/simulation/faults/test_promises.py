@@ -1,0 +1,108 @@
+"""What each policy promises about how many take part is read from a log, and a broken promise is noticed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from psplatform.core.plan import Plan, Stop
+from psplatform.errors import InvariantViolation
+from psplatform.jobs.schedules import Constant
+from psplatform.policies.registry import make_policy
+from psplatform.simulation.faults.crowd import ADOPTED, Case
+from psplatform.simulation.faults.promises import check_handed_over, check_promises
+
+Log = list[dict[str, Any]]
+
+
+def joined(*slots: int) -> Log:
+    return [{"kind": "joined", "slot": slot} for slot in slots]
+
+
+def lost(slot: int) -> Log:
+    return [{"kind": "lost", "slot": slot, "reason": "killed"}]
+
+
+def start(slot: int, sequence: int, version: int) -> Log:
+    return [{"kind": "start", "slot": slot, "sequence": sequence, "version": version, "clock": 0, "min_clock": 0}]
+
+
+def commit(position: int, *gradients: tuple[int, int], reason: str = "all live workers are in") -> Log:
+    slots, sequences = zip(*gradients, strict=True)
+    record = {"kind": "commit", "position": position, "version": position, "block": 0, "reason": reason}
+    return [record | {"slots": list(slots), "sequences": list(sequences), "staleness": [0] * len(slots)}]
+
+
+def check(policy: str, log: Log, workers: int = 2, **parameters: Any) -> None:
+    plan = Plan("r", workers, 3, samples=8, batch_size=2, stop=Stop(updates=1), schedule=Constant())
+    check_promises(policy, Case(make_policy(policy, parameters), plan, log))
+
+
+def broken(policy: str, log: Log, match: str, **parameters: Any) -> None:
+    with pytest.raises(InvariantViolation, match=rf"S6 is violated: .*{match}"):
+        check(policy, log, **parameters)
+
+
+def test_a_round_of_bsp_has_a_gradient_of_everybody_who_lives() -> None:
+    check("bsp", [*joined(0, 1), *commit(1, (0, 1), (1, 1))])
+    check("bsp", [*joined(0, 1), *lost(1), *commit(1, (0, 1))])
+    check("bsp", [*joined(0, 1), *commit(1, (0, 1), reason=ADOPTED)])
+    broken("bsp", [*joined(0, 1), *commit(1, (0, 1))], r"lacks a gradient of \[1\]")
+
+
+def test_a_round_with_backup_workers_has_k_or_everybody_who_lives_and_never_more() -> None:
+    check("backup", [*joined(0, 1, 2), *commit(1, (0, 1), (1, 1))], workers=3)
+    check("backup", [*joined(0, 1, 2), *lost(1), *lost(2), *commit(1, (0, 1))], workers=3)
+    broken("backup", [*joined(0, 1, 2), *commit(1, (0, 1))], "lacks a gradient", workers=3)
+    broken("backup", [*joined(0, 1, 2), *commit(1, (0, 1), (1, 1), (2, 1))], "k is 2", workers=3)
+
+
+def test_a_chosen_number_is_undercut_only_when_nobody_else_can_contribute() -> None:
+    alone = "1 of k = 2 are in: no other live worker can contribute"
+    check("dbw", [*joined(0, 1), *commit(1, (0, 1), reason="k = 1 of 2: the most per second")])
+    check("dbw", [*joined(0, 1), *lost(1), *commit(1, (0, 1), reason=alone)])
+    broken("dbw", [*joined(0, 1), *commit(1, (0, 1), reason=alone)], "lacks a gradient")
+
+
+def test_a_merge_of_psp_has_gradients_of_one_count_as_many_as_promised_and_one_of_each() -> None:
+    begun = [*joined(0, 1), *start(0, 1, 0), *start(1, 1, 0), *start(0, 2, 1), *start(1, 2, 1)]
+    check("psp", [*begun, *commit(1, (0, 1), (1, 1)), *commit(2, (0, 2), (1, 2))], push=2)
+    check("psp", [*begun, *lost(1), *commit(1, (0, 1))], push=2)
+    broken("psp", [*begun, *commit(1, (0, 1))], "2 are the least and 2 workers live", push=2)
+    broken("psp", [*begun, *commit(1, (0, 2), (1, 1))], "of counts", push=2)
+    broken("psp", [*begun, *commit(1, (0, 1), (0, 1))], "merges", push=1)
+
+
+def test_a_pull_of_psp_refreshes_its_share_and_the_first_one_everything() -> None:
+    def pulled(slot: int, fresh: int) -> Log:
+        return [{"kind": "gradient", "slot": slot, "sequence": 1, "fresh_blocks": fresh}]
+
+    check("psp", [*joined(0), *pulled(0, 3), *pulled(0, 2)], pull=0.5)
+    broken("psp", [*joined(0), *pulled(0, 2)], "refreshed 2 of 3 blocks, not 3", pull=0.5)
+    broken("psp", [*joined(0), *pulled(0, 3), *pulled(0, 1)], "refreshed 1 of 3 blocks, not 2", pull=0.5)
+    broken("psp", [*joined(0), *pulled(0, 3), *lost(0), *joined(0), *pulled(0, 2)], "not 3", pull=0.5)
+
+
+def pushes(first: int, *slots: int) -> Log:
+    log: Log = []
+    for number, slot in enumerate(slots):
+        log += commit(first + number, (slot, first + number), reason="applied at once")
+    return log
+
+
+def test_nobody_in_elastic_bsp_pushes_more_often_than_predicted_before_the_barrier() -> None:
+    monitored = [*joined(0, 1), *pushes(1, 0, 0, 0, 1, 1)]  # decided with the last of these
+    barrier = commit(8, (0, 8), (1, 8), reason="all are at the barrier")
+    check("elastic-bsp", [*monitored, *pushes(6, 0, 1), *barrier], lookahead=2)
+    broken("elastic-bsp", [*monitored, *pushes(6, 0, 0), *barrier], "more than 2 times", lookahead=2)
+    check("elastic-bsp", [*monitored, *lost(0), *joined(0), *pushes(6, 0, 0), *barrier], lookahead=2)
+    again = [*pushes(9, 0, 0, 0, 0)]  # monitored anew, for as long as it takes
+    check("elastic-bsp", [*monitored, *pushes(6, 0, 1), *barrier, *again], lookahead=2)
+
+
+def test_nothing_is_lost_with_a_server_that_has_handed_over_but_what_was_lost_before() -> None:
+    before = {"kind": "lost positions", "shard": 0, "epoch": 2, "first": 3, "last": 4}
+    check_handed_over([before, before | {"epoch": 3}], {(0, 3)})
+    with pytest.raises(InvariantViolation, match=r"S5 is violated: positions \[5\] of shard 0 are lost"):
+        check_handed_over([before, before | {"epoch": 3, "last": 5}], {(0, 3)})
