@@ -77,13 +77,13 @@ class Kept:
 
     def _begin(self) -> None:
         self._task = self._background.do(self._work())
+        # It may go on until its loop is closed, or begin again when that is about to happen: no news to anybody.
+        self._task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  there is no other way
         self._task.add_done_callback(self._on_done)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() and not self._ended and not asyncio.get_running_loop().is_closed():
             self._begin()
-            # Perhaps everything was cancelled because the loop is about to close: then it ends unfinished, as wanted.
-            self._task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  there is no other way
         else:
             self._background.forget(self)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import signal
@@ -9,11 +10,25 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Nanny, Status
+
+from psplatform.runtime.fleet import REPLACE_AFTER_S
 
 _ENVIRONMENT: Final = {"THP_MEM_ALLOC_ENABLE": "1"}
 """Torch then takes large vectors from huge pages: faster to walk through, and their process ends a lot sooner when it
 is killed, which is when its peers notice."""
+
+
+class PatientNanny(Nanny):
+    """Starts a process that was lost again a little later: first the run must go on, on whatever cores there are."""
+
+    async def instantiate(self) -> Status:
+        """Start the process; wait before that if there was one."""
+        if self.process is not None:
+            await asyncio.sleep(REPLACE_AFTER_S)
+            if self.status is not Status.running:
+                return self.status
+        return await super().instantiate()
 
 
 def start_cluster(processes: int) -> tuple[LocalCluster, Client]:
@@ -30,6 +45,7 @@ def start_cluster(processes: int) -> tuple[LocalCluster, Client]:
             # No news to the user: a process that needs long to end is killed, as is wanted here, and one that
             # reports to the scheduler while the cluster ends says at length that it cannot.
             silence_logs=logging.CRITICAL,
+            worker_class=PatientNanny,
             env=_ENVIRONMENT,
         )
     return cluster, Client(cluster, set_as_default=False, direct_to_workers=True)

@@ -122,3 +122,9 @@ def test_a_private_copy_stays_as_it_was(server: Content) -> None:
     copied = private_copy(server.copies[0])
     _fill(server.copies[0], 6)
     assert _values(copied) == {5.0}
+
+
+def test_whoever_reads_sees_that_its_server_was_swept(server: Content, reader: Content) -> None:
+    assert not reader.is_swept
+    server.remove()
+    assert reader.is_swept
