@@ -3,11 +3,12 @@
 For every epoch of the shard there are two places that are written in turn, each complete when its header is, which is
 shown last and vouches for the rest::
 
-    cold/shard-00000/00000002/       an epoch
-      0.msgpack  1.msgpack           headers: position, version, dedupe table, and checksums of the vectors
-      0/<name>   1/<name>            vectors as raw bytes
+    cold/00000001/shard-00000/00000002/     term in which the run began or was recovered, shard, epoch
+      0.msgpack  1.msgpack                  headers: position, version, dedupe table, and checksums of the vectors
+      0/<name>   1/<name>                   vectors as raw bytes
 
-A server that was replaced and does not know it writes under its own epoch and spoils nothing.
+A server that was replaced and does not know it writes under its own epoch and spoils nothing.  A run that was recovered
+begins with epoch 1 again: what it had kept before, perhaps further on and of other shards, is not read any more.
 """
 
 from __future__ import annotations
@@ -51,15 +52,20 @@ class ColdState:
 class ColdCopy:
     """The cold replica of one shard.
 
+    Parameters
+    ----------
+    term
+        The first coordinator's, since the run began or was recovered.
+
     Raises
     ------
     StoreError
         By every method, when the storage fails.
     """
 
-    def __init__(self, store: str, shard: int) -> None:
+    def __init__(self, store: str, shard: int, term: int) -> None:
         self._store, self._shard = store, shard
-        self._folder = ObjectFolder(store, f"cold/shard-{shard:05d}")
+        self._folder = ObjectFolder(store, f"cold/{term:08d}/shard-{shard:05d}")
         self._next: dict[int, int] = {}
 
     def write(self, state: ColdState) -> int:
@@ -94,7 +100,7 @@ class ColdCopy:
         """
         flaws: list[str] = []
         for folder in reversed(self._folder.folders()):
-            headers = [self._header(f"{folder}/{place}.msgpack") for place in range(_PLACES)]
+            headers = [self._header(f"{folder}/{place}.msgpack", flaws) for place in range(_PLACES)]
             for header in sorted((one for one in headers if one is not None), key=lambda one: -one["position"]):
                 state = self._state(int(folder), header, flaws)
                 if state is not None:
@@ -104,9 +110,12 @@ class ColdCopy:
             raise StoreError(f"{text}; recover the run from a checkpoint", store=self._store)
         return None
 
-    def _header(self, path: str) -> dict[str, Any] | None:
+    def _header(self, path: str, flaws: list[str]) -> dict[str, Any] | None:
         data = self._folder.get(path)
-        return _opened(data) if data is not None else None
+        header = _opened(data) if data is not None else None
+        if data is not None and header is None:
+            flaws.append(f"{path}: it is not as it was written")
+        return header
 
     def _state(self, epoch: int, header: Mapping[str, Any], flaws: list[str]) -> ColdState | None:
         vectors = {}

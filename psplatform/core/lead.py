@@ -97,6 +97,11 @@ class Lead:
         """Whether the run has ended."""
         return self.coordinator.ending.phase is Phase.OVER
 
+    @property
+    def awaits_witness(self) -> bool:
+        """Whether something is held back until the standby has seen what led to it."""
+        return bool(self._held)
+
     def handle(self, event: Any, now: float) -> list[Effect]:
         """Return what to do about `event`."""
         if self.replaced:

@@ -1,8 +1,9 @@
 """What a server knows of its replicas: how far each may be behind, and what is on its way to it.
 
 A link is *joining* until its replica has caught up, then *in sync*: from then on no version becomes visible from which
-the replica is further away than its account allows.  Transfers to a replica go one after the other, so that it always
-stands at an exact position of the server's order.
+the replica is further away than its account allows.  Where commits come faster than transfers arrive, it would never
+catch up, so versions wait for a joining one, too, once its first transfer has arrived too late.  Transfers to a replica
+go one after the other, so that it always stands at an exact position of the server's order.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Link:
     Attributes
     ----------
     in_sync
-        Whether the account's bound is kept.
+        Whether the account's bound is kept, and the replica may be promoted.
+    awaited
+        Whether it is kept so that the replica catches up.
     position
         Where the replica stands; -1 while that is not known.
     flying
@@ -69,6 +72,7 @@ class Link:
     replica: str
     account: Account
     in_sync: bool = False
+    awaited: bool = False
     position: int = -1
     flying: int = 0
     size_bytes: int = 0
@@ -82,6 +86,9 @@ class Links:
 
     make_account: MakeAccount
     _links: dict[str, Link] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self._links)
 
     @property
     def in_sync(self) -> tuple[str, ...]:
@@ -122,9 +129,11 @@ class Links:
 
     @property
     def within(self) -> bool:
-        """Whether every replica in sync is near enough to the newest state for it to be visible."""
-        counted = [link for link in self._links.values() if link.in_sync or link.missing]
-        return all([link.account.within for link in counted])  # noqa: C419  at every step, and a generator costs more
+        """Whether every replica that versions wait for is near enough to the newest state for it to be visible."""
+        for link in self._links.values():  # noqa: SIM110  at every step, and a generator costs more
+            if (link.in_sync or link.awaited or link.missing) and not link.account.within:
+                return False
+        return True
 
     @property
     def distance(self) -> float:
@@ -181,7 +190,10 @@ class Links:
             return None
         link.position = position
         link.account.settle(position)
-        if link.in_sync or not link.account.within:
+        if link.in_sync:
+            return None
+        if not link.account.within:
+            link.awaited = True
             return None
         link.in_sync = True
         return link

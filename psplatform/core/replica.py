@@ -1,7 +1,7 @@
 """The control half of a shard's replica: takes what its server sends, and is ready to become the server.
 
-A replica stands at an exact position of its server's order, always (S3).  One transfer is loaded at a time; a promotion
-that comes meanwhile waits until it is.
+A replica stands at an exact position of its server's order, always (S3).  One transfer is loaded at a time; what
+comes meanwhile, a promotion or a transfer of the next server, waits until it is.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Replica:
     promotion: msg.Promote | None = None
     past: dict[int, msg.Past] = field(default_factory=dict)
     _loading: msg.Transfer | None = None
+    _next: msg.Transfer | None = None
     _number: int = 0
 
     def handle(self, event: Any, now: float) -> list[Effect]:
@@ -68,6 +69,8 @@ class Replica:
         if transfer.epoch > self.epoch:
             self.epoch, self._number = transfer.epoch, 0
         if self._loading is not None:
+            if transfer.epoch > self._loading.epoch:
+                self._next = transfer  # nobody would send it again before it is answered
             return []
         if transfer.number <= self._number:
             return [self._acknowledge(transfer, self.position)] if transfer.number == self._number else []
@@ -78,9 +81,11 @@ class Replica:
         transfer = self._loading
         if transfer is None or event.number != transfer.number:
             return []
-        self._loading = None
-        if not event.whole:
-            return [self._acknowledge(transfer, -1)]
+        following, self._loading, self._next = self._next, None, None
+        effects = self._stand_after(transfer) if event.whole else [self._acknowledge(transfer, -1)]
+        return [*effects, *(self._on_transfer(following) if following is not None else ())]
+
+    def _stand_after(self, transfer: msg.Transfer) -> list[Effect]:
         self.position, self.version = transfer.position, transfer.version
         kept = self.applied if transfer.kind == msg.GRADIENTS else {}
         self.applied = {**kept, **dict(transfer.applied)}
@@ -93,8 +98,9 @@ class Replica:
     def _remember(self, transfer: msg.Transfer) -> None:
         for one in transfer.past:
             self.past[one.commit.position] = one
-        for position in [one for one in self.past if one <= self.position - REMEMBERED]:
-            del self.past[position]
+        # Later ones were in the state that a lost server had sent, and are not in this one.
+        kept = range(self.position - REMEMBERED + 1, self.position + 1)
+        self.past = {position: one for position, one in self.past.items() if position in kept}
 
     def _acknowledge(self, transfer: msg.Transfer, position: int) -> Send:
         done = msg.Replicated(self.shard, self.name, transfer.epoch, transfer.number, position)

@@ -186,12 +186,17 @@ class Server:
         """Publish, transmit and begin whatever can be now."""
         effects: list[Effect] = []
         while not self._sending.capturing and self._hand is not _Hand.COMPUTING:
-            # Gradients are named before the version is shown: then workers go on, and write over them.
-            more = self._name_gradients() + self._publish_if_within() + self._transmit() or self._take_next()
+            more = self._end_step() or self._take_next()
             if not more:
                 break
             effects += more
         return effects
+
+    def _end_step(self) -> list[Effect]:
+        if not (self.links or self._cut or self._yielding):
+            return self._publish_if_within()
+        # Named before the version is shown: then workers go on, and write over their gradients.
+        return self._name_gradients() + self._publish_if_within() + self._transmit()
 
     def _take_next(self) -> list[Effect]:
         if self._cut or self._yielding or self._in_hand is not None or not self._pending:
@@ -345,9 +350,8 @@ class Server:
     @property
     def _newest(self) -> Newest:
         staged, applied = self._staged, tuple(sorted(self.applied.items()))
-        if staged is None:
-            return Newest(self.newest, self.version, applied)
-        return Newest(self.newest, staged.version, applied, self._step_of(staged))
+        version, step = (self.version, None) if staged is None else (staged.version, self._step_of(staged))
+        return Newest(self.newest, version, applied, step)
 
     def _step_of(self, staged: Commit) -> Step:
         return Step(staged, self._contributions, self._factors.get(staged.position, 1.0), self._norms or ())

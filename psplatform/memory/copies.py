@@ -51,7 +51,7 @@ class CopyProcess:
         self._room = room
         self._send = send
         self._gathered_at = 0.0
-        self._contents: dict[int, Any] = {}
+        self._contents: dict[str, Any] = {}
         arithmetic.open_copy(control.name, control.shard)
 
     @property
@@ -62,7 +62,7 @@ class CopyProcess:
     def receive(self, message: Any, content: Any) -> None:
         """Take a message, with the arrays of a transfer."""
         if isinstance(message, Transfer):
-            self._contents = {message.number: content}
+            self._contents[message.server] = content
         self.feed(message)
 
     def feed(self, event: Any) -> None:
@@ -114,7 +114,7 @@ class CopyProcess:
 
     def _load(self, effect: Load) -> None:
         # As long as a server takes to add a gradient up; until then the state is the one before.
-        seconds, content = self._world.gather_s(self.control.shard, 1), self._contents.pop(effect.transfer.number)
+        seconds, content = self._world.gather_s(self.control.shard, 1), self._contents.pop(effect.transfer.server)
         self._agenda.enter(seconds, self._processes.do, self.control.name, self._end_loading, effect.transfer, content)
 
     def _end_loading(self, transfer: Transfer, content: Any) -> None:

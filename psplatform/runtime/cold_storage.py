@@ -17,6 +17,7 @@ from psplatform.replication.cold import ColdCopy, ColdState
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Connect, Peer
 from psplatform.runtime.outbox import Outbox
+from psplatform.runtime.program import Program
 from psplatform.runtime.segments import SegmentName
 from psplatform.tensors.shard import Shard
 
@@ -29,11 +30,11 @@ class StoreCarrier:
     It is acknowledged when it would outlast the loss of everything that is running.
     """
 
-    def __init__(self, run: str, name: str, shard: Shard, background: Background, store: str) -> None:
+    def __init__(self, name: str, shard: Shard, background: Background, program: Program) -> None:
         self._shard = shard
         self._background = background
-        self._store = ColdCopy(store, shard.index)
-        self._outbox = Outbox(run, name, shard.state_sizes(), shared=False)
+        self._store = ColdCopy(program.store, shard.index, program.term)
+        self._outbox = Outbox(program.run, name, shard.state_sizes(), shared=False)
         self._commits = 0
         self._writing = asyncio.Lock()
 
@@ -74,7 +75,7 @@ class StoreCarrier:
         """Write nothing more."""
 
 
-def awaken(store: str, part: Replica, shard: Shard) -> None:
+def awaken(program: Program, part: Replica, shard: Shard) -> None:
     """Bring a new copy into the state that the store keeps of its shard, where it keeps one.
 
     Raises
@@ -82,7 +83,7 @@ def awaken(store: str, part: Replica, shard: Shard) -> None:
     StoreError
         If what is kept is damaged.
     """
-    state = ColdCopy(store, shard.index).read()
+    state = ColdCopy(program.store, shard.index, program.term).read()
     if state is None:
         return  # nothing was ever transferred: the state in which the run began is what the server was held to
     vectors = {name: torch.from_numpy(np.asarray(vector)) for name, vector in state.vectors.items()}

@@ -171,7 +171,7 @@ class CopyHost:
         if self._beginning.fresh:
             self._program.restore(self._shard)
         if self._beginning.cold and isinstance(self._control.part, Replica):
-            awaken(self._program.store, self._control.part, self._shard)
+            awaken(self._program, self._control.part, self._shard)
         self._front = 0 if self._shard.front[next(iter(storage[0]))] is storage[0][next(iter(storage[0]))] else 1
         self.content.show(self._front, self._shard.version)
         self._exposures = Exposures(layout, self._index)
@@ -180,7 +180,7 @@ class CopyHost:
             self._run, self._name, self._shard, self._background, shared=shared
         )
         if self._program.cold:
-            self._carrier = StoreCarrier(self._run, self._name, self._shard, self._background, self._program.store)
+            self._carrier = StoreCarrier(self._name, self._shard, self._background, self._program)
         self._follower = Follower(self._exposures, self._shard)
         self._receiver = Receiver(self._shard, self._follower)
         self._archiver = Archiver(self._program.store, layout, self._shard, self._background)

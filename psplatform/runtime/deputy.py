@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _POSTING_S: Final = 60.0
 _HAND_OVER_S: Final = 2.0
 
+_TOGETHER_S: Final = 0.05
+"""Events that nothing waits for are told together: the standby may lag, and calls take time from server and workers."""
+
 
 class Deputy:
     """Makes the standby of one coordinator, and speaks to it."""
@@ -132,12 +135,12 @@ class Deputy:
             self._line.send(message)
         host.announce()
 
-    def tell(self, message: Any) -> None:
-        """Send to the standby, if there is one."""
+    def tell(self, message: Any, *, urgent: bool = True) -> None:
+        """Send to the standby, if there is one: at once, or with what follows soon."""
         if self._early is not None:
             self._early.append(message)
         elif self._line is not None:
-            self._line.send(message)
+            self._line.send(message, 0.0 if urgent else _TOGETHER_S)
 
     def _on_mark(self, position: Position, records: int) -> None:
         self.tell({"mark": (position.term, position.number), "records": records})

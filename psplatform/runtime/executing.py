@@ -25,7 +25,7 @@ from psplatform.core.effects import (
     SetTimer,
 )
 from psplatform.core.events import TimerFired
-from psplatform.core.messages import Moved
+from psplatform.core.messages import Moved, Observed
 from psplatform.runtime.copy_staff import where
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Executor:
         if to.kind == "copy":
             host.copies.send(to.name, message)
         elif to.kind == "standby":
-            host.deputy.tell(message)
+            host.deputy.tell(message, urgent=not isinstance(message, Observed) or host.lead.awaits_witness)
         else:
             if isinstance(message, Moved) and message.copy in host.copies.posts:
                 host.staff.send(to.name, where(message.copy, host.copies.posts[message.copy].peer))

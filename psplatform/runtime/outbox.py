@@ -69,9 +69,10 @@ class Inbox:
 
     def vectors(self, name: SegmentName, sizes: Sizes) -> dict[str, Tensor] | None:
         """Return what lies in the segment of that name, or ``None`` if this process cannot see it."""
-        if self._opened is None or self._opened[0] != name:
+        opened = self._opened  # read once: another thread may ask for another server's at the same time
+        if opened is None or opened[0] != name:
             segment = Segment.open(name)
             if segment is None:
                 return None
-            self._opened = name, segment
-        return carve(self._opened[1].content, sizes)
+            self._opened = opened = name, segment
+        return carve(opened[1].content, sizes)

@@ -134,7 +134,7 @@ class Receiver:
     def __init__(self, shard: Shard, follower: Follower) -> None:
         self._shard, self._follower = shard, follower
         self._inbox = Inbox()
-        self._parcels: dict[int, Parcel] = {}
+        self._parcels: dict[str, Parcel] = {}
         self._answers: list[tuple[str, asyncio.Future[Any]]] = []
 
     def can_see(self, parcel: Parcel) -> bool:
@@ -145,10 +145,13 @@ class Receiver:
 
     def expect(self, parcel: Parcel) -> asyncio.Future[Any]:
         """Keep a parcel until it is taken; return what the answer to it will be."""
-        if parcel.transfer.kind != GRADIENTS:  # there is nothing to keep, and another server's may be being loaded
-            self._parcels = {parcel.transfer.number: parcel}
+        server = parcel.transfer.server
+        if parcel.transfer.kind != GRADIENTS:  # there is nothing to keep
+            # Another server's may be being loaded: as long as that one has not been answered, it is needed.
+            waiting = {of for of, _ in self._answers}
+            self._parcels = {of: one for of, one in self._parcels.items() if of in waiting} | {server: parcel}
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._answers.append((parcel.transfer.server, answer))
+        self._answers.append((server, answer))
         return answer
 
     def answer(self, server: str, message: Any) -> None:
@@ -182,10 +185,11 @@ class Receiver:
     def forget(self) -> None:
         """Give up the memory of a server that nothing is expected of any more."""
         self._inbox = Inbox()
+        self._parcels = {}
 
     def _take(self, transfer: Transfer) -> tuple[dict[str, Tensor], int]:
-        parcel = self._parcels.get(transfer.number)
-        if parcel is None:
+        parcel = self._parcels.get(transfer.server)
+        if parcel is None or parcel.transfer.number != transfer.number:
             raise InvariantViolation(f"transfer {transfer.number} is to be loaded, but it was not kept")
         if parcel.outbox is None:
             tensors = [torch.from_numpy(array) for array in parcel.arrays]

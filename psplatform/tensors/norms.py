@@ -34,6 +34,12 @@ class StepNorm:
         self._lines: list[Tensor] = []
         self._elements = 0
 
+    def begin(self) -> StepNorm:
+        """Forget what was taken in, and return this: its memory is used again, as fresh memory costs time."""
+        self._lines.clear()
+        self._elements = 0
+        return self
+
     def add(self, before: Tensor, after: Tensor) -> None:
         """Take in one part of the vector, `float[n]`, before and after the step."""
         size = before.numel()

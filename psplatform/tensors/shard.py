@@ -64,6 +64,7 @@ class Shard:
             self._front[key].copy_(vector)
         self._slots = {key: self._rule.slots(self._front[key]) for key in self._parameters}
         self._scratch: dict[str, Tensor] = {}
+        self._step_norms = {key: StepNorm() for key in self._parameters}
         self._gathered: dict[str, Tensor] = {}
 
     @property
@@ -136,7 +137,7 @@ class Shard:
             raise InvariantViolation("stage needs gathered contributions, and the step before it published")
         self.commits += 1
         self.staged = True
-        norms = {key: StepNorm() for key in self._parameters if measure}
+        norms = {key: self._step_norms[key].begin() for key in self._parameters if measure}
         for key, vector in self._gathered.items():
             if key not in self._spans:
                 self._back[key].copy_(vector)

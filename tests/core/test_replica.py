@@ -56,6 +56,39 @@ def test_one_transfer_is_loaded_at_a_time() -> None:
     assert one.handle(Loaded(2), 0.0) == []
 
 
+def test_what_the_next_server_sends_meanwhile_is_loaded_after_it() -> None:
+    """It is answered then: its server sends it once, and waits."""
+    one = replica()
+    one.handle(TRANSFER, 0.0)
+    following = replace(TRANSFER, server="t", epoch=2, position=2)
+    assert one.handle(following, 0.0) == []
+    assert one.handle(TRANSFER, 0.0) == [Send(Role.copy("s"), msg.Outdated(0, 2))]
+    assert one.handle(Loaded(1), 0.0) == [acknowledged(1, 3), Load(following)]
+    assert one.handle(Loaded(1), 0.0) == [Send(Role.copy("t"), msg.Replicated(0, "r", 2, 1, 2))]
+    assert (one.loading, one.position, one.epoch) == (False, 2, 2)
+
+
+def test_a_promotion_goes_before_what_the_next_server_sends() -> None:
+    one = replica()
+    one.handle(TRANSFER, 0.0)
+    one.handle(replace(TRANSFER, server="t", epoch=2), 0.0)
+    one.handle(msg.Promote(1, 3), 0.0)
+    assert one.handle(Loaded(1), 0.0) == [acknowledged(1, 3), Send(Role.copy("t"), msg.Outdated(0, 2))]
+    assert not one.loading
+
+
+def test_commits_that_its_state_does_not_contain_any_more_are_forgotten() -> None:
+    """It may be asked for them when it is promoted: what only a lost server had shown is not known to it."""
+
+    def past(*positions: int) -> tuple[msg.Past, ...]:
+        return tuple(msg.Past(msg.Commit(1, 1, at, at, (), 1.0), ()) for at in positions)
+
+    one = replica()
+    take(one, replace(TRANSFER, position=7, past=past(4, 5, 6, 7)))
+    take(one, replace(TRANSFER, server="t", epoch=2, position=5, past=past(5)))
+    assert sorted(one.past) == [4, 5]
+
+
 def test_what_could_not_be_read_leaves_it_where_it_was() -> None:
     one = replica(position=2)
     assert take(one, whole=False) == [acknowledged(1, -1)]

@@ -426,3 +426,34 @@ def test_a_server_without_accounts_cannot_have_replicas() -> None:
 def test_transfers_go_to_the_replica_by_name() -> None:
     (transmit,) = [each for each in stage(server(CHAIN, "r"), 1) if isinstance(each, Transmit)]
     assert Role.copy(transmit.replica) == Role("copy", "r")
+
+
+@pytest.mark.parametrize("account", [CHAIN, partial(Account, most_updates=1)])
+def test_one_that_joins_catches_up_although_commits_come_faster_than_transfers_arrive(account: Any) -> None:
+    """Its first transfer arrives too late, so versions wait for the second."""
+    one = server(account)
+    (first,) = transfers(do(one, msg.Include(1, 1, "r")))
+    do(one, Captured("r", first.number, 8))
+    for position in (1, 2):
+        assert published(stage(one, position)) == [position], "nobody waits before that"
+    (second,) = transfers(do(one, msg.Replicated(0, "r", 1, first.number, 0)))
+    do(one, Captured("r", second.number, 8))
+    held = [position for position in (3, 4) if not published(stage(one, position))]
+    assert held
+    effects = do(one, msg.Replicated(0, "r", 1, second.number, 2))
+    while "r" not in one.links.in_sync:
+        (more,) = transfers(effects)
+        assert published(effects) == []
+        effects = do(one, Captured("r", more.number, 8)) + do(one, msg.Replicated(0, "r", 1, more.number, more.position))
+    assert published(effects)[0] == held[0]
+
+
+def test_one_that_joins_and_is_lost_is_waited_for_no_longer() -> None:
+    one = server(CHAIN)
+    (first,) = transfers(do(one, msg.Include(1, 1, "r")))
+    do(one, Captured("r", first.number, 8))
+    stage(one, 1)
+    (second,) = transfers(do(one, msg.Replicated(0, "r", 1, first.number, 0)))
+    do(one, Captured("r", second.number, 8))
+    assert published(stage(one, 2)) == []
+    assert published(do(one, msg.Exclude(1, 1, "r"))) == [2]

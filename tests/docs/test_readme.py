@@ -187,7 +187,9 @@ def test_a_run_on_a_cluster_is_found_watched_and_stopped_by_others(cluster: Any)
         with seen.open("w") as output:
             second = shell.start(watching.split(), output)
         try:
-            shell.wait_for(lambda: "version" in seen.read_text(), "the watcher to see the run", first, second)
+            # Stopped before its first update, a run has failed.
+            under_way = re.compile(r"version [1-9]")
+            shell.wait_for(lambda: under_way.search(seen.read_text()), "the watcher to see updates", first, second)
             stopped = last_json(shell.run(*watching.split(), "--stop", "--json"))
             assert (stopped["outcome"], stopped["run"]) == ("stopped", run)
             assert (first.wait(60), second.wait(60)) == (0, 0)

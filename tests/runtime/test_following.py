@@ -233,6 +233,29 @@ def test_each_server_gets_the_answer_to_its_own_transfer(layout: Layout, followe
     assert jump(ask()) == (Replicated(0, "r", 2, 1, 4), False)
 
 
+def test_what_a_server_sent_is_kept_until_it_is_loaded_although_its_successor_sends_as_well(
+    layout: Layout, follower: Follower, jump: Jump
+) -> None:
+    replica = new_shard(layout)
+
+    def parcel(server: str, epoch: int, value: float) -> Parcel:
+        state = {name: vector.clone().fill_(value).numpy() for name, vector in replica.state().items()}
+        transfer = Transfer(server, 0, epoch, 1, STATE, 4, 4, 1.0, ())
+        return Parcel(transfer, 1, tuple(state), None, tuple(state.values()), {})
+
+    async def load() -> list[float]:
+        receiver, loaded = Receiver(replica, follower), []
+        parcels = parcel("old", 1, 1.0), parcel("new", 2, 2.0)
+        for one in parcels:
+            receiver.expect(one)
+        for one in parcels:
+            assert receiver.load(one.transfer, lambda: None)
+            loaded.append(first(replica.front))
+        return loaded
+
+    assert jump(load()) == [1.0, 2.0]
+
+
 # --- what a worker pushes ---
 
 

@@ -13,7 +13,7 @@ from psplatform.core.messages import Stop
 from psplatform.core.wire import decode
 from psplatform.errors import ProtocolError
 from psplatform.runtime.calls import Peer
-from psplatform.runtime.lines import Line
+from psplatform.runtime.lines import _MOST_WAITING, Line
 
 Jump = Callable[[Any], Any]
 PATIENCE_S = 30.0
@@ -102,6 +102,48 @@ def test_what_waits_goes_out_in_one_call(post: Post, jump: Jump) -> None:
 
     jump(talk())
     assert post.batches == [[0], [1, 2, 3]]
+
+
+def test_what_may_wait_goes_out_with_what_may_not(post: Post, jump: Jump) -> None:
+    async def talk() -> None:
+        line = post.open()
+        line.send(message(0), within_s=1.0)
+        await asyncio.sleep(0.5)
+        assert post.tried == []
+        line.send(message(1))
+        await asyncio.sleep(0.1)
+        line.close()
+
+    jump(talk())
+    assert post.batches == [[0, 1]]
+
+
+def test_what_may_wait_goes_out_in_time(post: Post, jump: Jump) -> None:
+    """Counted from the first that waits, and again after a delivery."""
+
+    async def talk() -> list[float]:
+        line, sent = post.open(), []
+        for number in range(4):
+            line.send(message(number), within_s=1.0)
+            await asyncio.sleep(0.75)
+            sent.append(len(post.batches))
+        line.close()
+        return sent
+
+    assert jump(talk()) == [0, 1, 1, 2]
+    assert post.batches == [[0, 1], [2, 3]]
+
+
+def test_many_that_may_wait_do_not(post: Post, jump: Jump) -> None:
+    async def talk() -> None:
+        line = post.open()
+        for number in range(_MOST_WAITING):
+            line.send(message(number), within_s=1.0)
+        await asyncio.sleep(0.1)
+        line.close()
+
+    jump(talk())
+    assert post.batches == [list(range(_MOST_WAITING))]
 
 
 def test_a_delivery_that_fails_is_repeated_unchanged(post: Post, jump: Jump) -> None:

@@ -87,3 +87,13 @@ def test_a_step_norm_is_an_upper_bound_whatever_parts_it_is_taken_in_by(size: in
 
 def test_a_step_norm_of_nothing_is_zero() -> None:
     assert StepNorm().squares == 0
+
+
+def test_a_step_norm_that_begins_again_has_forgotten_what_it_took_in() -> None:
+    measured = StepNorm()
+    before = torch.zeros(5000)
+    measured.add(before, before + 3)
+    first = measured.squares
+    measured.begin().add(before, before + 3)
+    assert measured.squares == first
+    assert measured.begin().squares == 0

@@ -21,8 +21,10 @@ class State:
 
     Attributes
     ----------
+    per_block
+        Whether every shard has an order of commits of its own (`psplatform.core.policy.Scope`).
     lanes
-        The orders of commits: one, or one per shard (`psplatform.core.policy.Scope`).
+        The orders of commits: one, or one per shard.
     shards
         The copies of each shard.
     processes
@@ -41,6 +43,7 @@ class State:
         self.plan = plan
         self.policy = policy
         self.traits = policy.traits
+        self.per_block = policy.traits.scope is Scope.BLOCK
         self.term = term
         replicas = plan.protection.replicas if plan.protection is not None else 0
         self.shards = [ShardState.first(shard, replicas) for shard in range(plan.shards)]
@@ -66,11 +69,6 @@ class State:
         return tuple(Lane(self, shard, (shard,)) for shard in shards)
 
     # --- what is true of the whole run ---
-
-    @property
-    def per_block(self) -> bool:
-        """Whether every shard has an order of commits of its own."""
-        return self.traits.scope is Scope.BLOCK
 
     def lane_of(self, shard: int) -> Lane:
         """Return the lane whose commits the shard applies."""
