@@ -130,7 +130,7 @@ class Links:
     @property
     def within(self) -> bool:
         """Whether every replica that versions wait for is near enough to the newest state for it to be visible."""
-        for link in self._links.values():  # noqa: SIM110  at every step, and a generator costs more
+        for link in self._links.values():  # at every step: a generator costs more
             if (link.in_sync or link.awaited or link.missing) and not link.account.within:
                 return False
         return True

@@ -444,7 +444,8 @@ def test_one_that_joins_catches_up_although_commits_come_faster_than_transfers_a
     while "r" not in one.links.in_sync:
         (more,) = transfers(effects)
         assert published(effects) == []
-        effects = do(one, Captured("r", more.number, 8)) + do(one, msg.Replicated(0, "r", 1, more.number, more.position))
+        effects = do(one, Captured("r", more.number, 8))
+        effects += do(one, msg.Replicated(0, "r", 1, more.number, more.position))
     assert published(effects)[0] == held[0]
 
 
