@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from psplatform.core.events import StandbyLost
 from psplatform.errors import PsplatformError
-from psplatform.runtime.background import Background
+from psplatform.runtime.background import Background, Kept
 from psplatform.runtime.calls import Peer, PeerLost, call
 from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
 from psplatform.runtime.lines import Line
@@ -36,6 +36,7 @@ class Deputy:
         self._peer: Peer | None = None
         self._line: Line | None = None
         self._early: list[Any] | None = None
+        self._watching: Kept | None = None
         self._background = Background(host.on_mishap)
         self.wanted = False
 
@@ -78,6 +79,7 @@ class Deputy:
             host.note({"kind": "note", "at": host.elapsed_s, "text": f"no standby could be made: {error}"})
             self.wanted = True
             return
+        self._drop()  # one that fell silent is still there
         self._number, self._peer, self._early = number, peer, []
         posting = self._posting(number)
         try:
@@ -86,7 +88,10 @@ class Deputy:
         except PsplatformError as error:
             self._lose(number, str(error))
             return
-        self._begin(number, peer)
+        if number == self._number:
+            self._begin(number, peer)
+        else:  # it took so long that another was made instead
+            self._fleet.release(peer)
 
     async def _place(self) -> str | None:
         host = self._host
@@ -129,7 +134,7 @@ class Deputy:
             on_lost=lambda reason: self._lose(number, reason),
             on_refused=host.on_refused,
         )
-        self._background.keep(partial(watch, host.connect, peer, partial(self._lose, number)))
+        self._watching = self._background.keep(partial(watch, host.connect, peer, partial(self._lose, number)))
         early, self._early = self._early or [], None
         for message in early:
             self._line.send(message)
@@ -148,15 +153,22 @@ class Deputy:
     def _lose(self, number: int, reason: str) -> None:
         if number != self._number:
             return
+        if self._peer is not None:
+            self._host.absent.lose(f"standby-{number}", self._peer.address)
+        self._drop()
+        self._host.announce()
+        self._host.feed(StandbyLost(number, reason))
+
+    def _drop(self) -> None:
         peer, self._peer, self._early = self._peer, None, None
         if self._line is not None:
             self._line.close()
             self._line = None
+        if self._watching is not None:
+            self._watching.end(but=asyncio.current_task())
+            self._watching = None
         if peer is not None:
-            self._host.absent.lose(f"standby-{number}", peer.address)
             self._fleet.release(peer)
-        self._host.announce()
-        self._host.feed(StandbyLost(number, reason))
 
     def lose_process(self, address: str, reason: str) -> None:
         """Report the standby of a process that is lost."""
