@@ -55,13 +55,13 @@ class Copies:
         if event.copy in self._gone:
             return
         for one in self._state.shards:
-            if event.copy in [*one.copies, *one.replaced]:
-                self._checkpoints.on_copy_lost(one.shard)
+            if event.copy not in one.copies:
+                continue
+            self._gone.add(event.copy)
+            self._checkpoints.on_copy_lost(one.shard)
             if event.copy == one.server:
-                self._gone.add(event.copy)
                 self._lose_server(one, event)
-            elif event.copy in one.in_sync or event.copy in one.joining or event.copy in one.replaced:
-                self._gone.add(event.copy)
+            else:
                 self._lose_replica(one, event)
 
     def _lose_server(self, one: ShardState, event: CopyLost) -> None:
@@ -97,7 +97,7 @@ class Copies:
         self._log(one, event.copy, "lost", event.reason)
         state.emit(Retire(event.copy, event.reason))
         was_in_sync = event.copy in one.in_sync
-        for group in (one.in_sync, one.joining, one.replaced):
+        for group in (one.in_sync, one.joining):
             if event.copy in group:
                 group.remove(event.copy)
         if was_in_sync and self._pauses and not one.in_sync and not one.promoting:
