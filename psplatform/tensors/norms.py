@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -19,46 +20,8 @@ from psplatform.tensors.vectors import TILE
 LINE = 1 << 10
 """Elements summed at once: torch splits single sums among threads from 32768 elements on."""
 
-
-class StepNorm:
-    """Adds up how far a step leads while its parts are in the cache: a fraction of what a pass of its own costs.
-
-    Lines are measured in the vectors' own precision u, and added in float64.  Whatever the order in which a line's
-    squares are added, its norm is below the truth by less than a part of ``LINE * u`` (N. Higham, "Accuracy and
-    stability of numerical algorithms", 2002, section 4.2), and squares too small for the precision lack less than its
-    least number each.  `squares` makes up for both: it is never below the truth, and above it by 0.012 % at most.
-    """
-
-    def __init__(self) -> None:
-        self._difference = torch.empty(0)
-        self._lines: list[Tensor] = []
-        self._elements = 0
-
-    def begin(self) -> StepNorm:
-        """Forget what was taken in, and return this: its memory is used again, as fresh memory costs time."""
-        self._lines.clear()
-        self._elements = 0
-        return self
-
-    def add(self, before: Tensor, after: Tensor) -> None:
-        """Take in one part of the vector, `float[n]`, before and after the step."""
-        size = before.numel()
-        room = _round_up(size, LINE)
-        if self._difference.numel() < room or self._difference.dtype != before.dtype:
-            self._difference = before.new_empty(room)
-        torch.sub(after, before, out=self._difference[:size])
-        self._difference[size:room].zero_()  # completes the last line
-        self._lines.append(torch.linalg.vector_norm(self._difference[:room].view(-1, LINE), dim=1))
-        self._elements += size
-
-    @property
-    def squares(self) -> float:
-        """The sum of squares of what was taken in, or a little more; 0 only where every square is too small to tell."""
-        if not self._lines:
-            return 0.0
-        kind = torch.finfo(self._difference.dtype)
-        found = float(torch.cat(self._lines).double().square().sum())
-        return found * (1 + LINE * kind.eps) + self._elements * kind.smallest_normal * kind.eps if found else 0.0
+_CORE_TILE: Final = 1 << 17
+"""Elements per core of which squares in float64 stay in its cache."""
 
 
 def squared_norms(vector: Tensor, block: int, *, minus: Tensor | None = None) -> list[float]:
@@ -73,7 +36,8 @@ def squared_norms(vector: Tensor, block: int, *, minus: Tensor | None = None) ->
     """
     if not vector.numel():
         return []
-    tile, line = max(TILE, block), min(LINE, block)
+    tile = _round_up(min(TILE, _CORE_TILE * torch.get_num_threads()), block)
+    line = min(LINE, block)
     room = min(tile, _round_up(vector.numel(), block))
     wide = torch.empty(room, dtype=torch.float64, device=vector.device)
     subtrahend = None if minus is None else torch.empty_like(wide)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, Additive, Optimizer, RMSProp
-from psplatform.tensors.norms import StepNorm
+from psplatform.tensors.step_norm import Added, StepNorm
 from psplatform.tensors.vectors import TILE
 
 
@@ -32,8 +32,13 @@ class Equations(Protocol):
     def slots(self) -> tuple[str, ...]:
         """Return the names of the state vectors."""
 
-    def advance(self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int) -> None:
-        """Write the parameters after this step into `out` and advance the state."""
+    def advance(
+        self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int
+    ) -> Added | None:
+        """Write the parameters after this step into `out` and advance the state.
+
+        Return what the last operation added to `w`, unless that is gone or never was a vector.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,9 @@ class SGDEquations:
         """Return the names of the state vectors."""
         return ("momentum",) if self.hyper.momentum else ()
 
-    def advance(self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int) -> None:
+    def advance(
+        self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int
+    ) -> Added | None:
         """`v <- momentum v + (1 - dampening) g;  w <- w - lr v`."""
         h = self.hyper
         if h.weight_decay:
@@ -62,6 +69,7 @@ class SGDEquations:
                 v.mul_(h.momentum).add_(g, alpha=1 - h.dampening)
             g = torch.add(g, v, alpha=h.momentum, out=out) if h.nesterov else v
         torch.add(w, g, alpha=-h.lr * rate, out=out)
+        return None if g is out else (g, -h.lr * rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,9 @@ class AdamEquations:
         """Return the names of the state vectors."""
         return ("exp_avg", "exp_avg_sq")
 
-    def advance(self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int) -> None:
+    def advance(
+        self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int
+    ) -> Added | None:
         """`m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g g;  w <- w - lr m' / (sqrt(v') + eps)`, bias corrected."""
         h, (beta1, beta2) = self.hyper, self.hyper.betas
         m, v = state["exp_avg"], state["exp_avg_sq"]
@@ -84,6 +94,7 @@ class AdamEquations:
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
         torch.sqrt(v, out=out).div_((1 - beta2**step) ** 0.5).add_(h.eps)
         torch.addcdiv(w, m, out, value=-(h.lr * rate / (1 - beta1**step)), out=out)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +107,9 @@ class AdaGradEquations:
         """Return the names of the state vectors."""
         return ("square_sum",)
 
-    def advance(self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int) -> None:
+    def advance(
+        self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int
+    ) -> Added | None:
         """`s <- s + g g;  w <- w - lr g / (sqrt(s) + eps)`."""
         h, s = self.hyper, state["square_sum"]
         if step == 1:
@@ -106,6 +119,7 @@ class AdaGradEquations:
         s.addcmul_(g, g)
         torch.sqrt(s, out=out).add_(h.eps)
         torch.addcdiv(w, g, out, value=-(h.lr * rate / (1 + (step - 1) * h.lr_decay)), out=out)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +135,9 @@ class RMSPropEquations:
         """Return the names of the state vectors."""
         return ("square_avg", *["grad_avg"] * self.hyper.centered, *["momentum"] * (self.hyper.momentum > 0))
 
-    def advance(self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int) -> None:
+    def advance(
+        self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int
+    ) -> Added | None:
         """`s <- alpha s + (1 - alpha) g g;  v <- momentum v + g / (sqrt(s) + eps);  w <- w - lr v`."""
         h, s, lr = self.hyper, state["square_avg"], self.hyper.lr * rate
         if h.weight_decay:
@@ -134,8 +150,9 @@ class RMSPropEquations:
         if h.momentum:
             v = state["momentum"].mul_(h.momentum).addcdiv_(g, out)
             torch.add(w, v, alpha=-lr, out=out)
-        else:
-            torch.addcdiv(w, g, out, value=-lr, out=out)
+            return v, -lr
+        torch.addcdiv(w, g, out, value=-lr, out=out)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +165,12 @@ class AdditiveEquations:
         """Return the names of the state vectors."""
         return ()
 
-    def advance(self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int) -> None:
+    def advance(
+        self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int
+    ) -> Added | None:
         """`w <- w + rate g`."""
         torch.add(w, g, alpha=rate, out=out)
+        return g, rate
 
 
 # A specification belongs to the class beside it, which its type cannot tell a checker.
@@ -213,9 +233,9 @@ class Rule:
         equations = self._groups[group]
         vectors = (parameter, gradient, out, *state.values())
         for w, g, target, *slots in zip(*(vector.split(TILE) for vector in vectors), strict=True):
-            equations.advance(w, g, dict(zip(state, slots, strict=True)), target, rate, step)
+            added = equations.advance(w, g, dict(zip(state, slots, strict=True)), target, rate, step)
             if norm is not None:
-                norm.add(w, target)
+                norm.add(w, target, added)
 
 
 def make_rule(spec: Optimizer) -> Rule:

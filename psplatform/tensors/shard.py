@@ -7,7 +7,7 @@ one copy, which belongs to the newest version, staged or published: `state` alwa
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -16,8 +16,9 @@ from torch import Tensor
 from psplatform.errors import InvariantViolation, ProtocolError
 from psplatform.jobs.optimizers import Additive, Optimizer
 from psplatform.tensors.layout import Layout
-from psplatform.tensors.norms import StepNorm, norm, squared_norms
+from psplatform.tensors.norms import norm, squared_norms
 from psplatform.tensors.optimizers import make_rule
+from psplatform.tensors.step_norm import StepNorm
 from psplatform.tensors.vectors import TILE, sizes, torch_dtype
 
 
@@ -64,7 +65,7 @@ class Shard:
             self._front[key].copy_(vector)
         self._slots = {key: self._rule.slots(self._front[key]) for key in self._parameters}
         self._scratch: dict[str, Tensor] = {}
-        self._step_norms = {key: StepNorm() for key in self._parameters}
+        self._step_norm = StepNorm(self._reach, self.displacement_norm)
         self._gathered: dict[str, Tensor] = {}
 
     @property
@@ -130,14 +131,14 @@ class Shard:
         Parameters
         ----------
         measure
-            Whether to return what `displacement_norm` would, or a little more, without a pass of its own: never less,
-            and 0.006 % more at most.
+            Whether to return what `displacement_norm` would, or up to `step_norm.PRECISION` more and never less, mostly
+            without a pass of its own.
         """
         if self.staged or not self._gathered:
             raise InvariantViolation("stage needs gathered contributions, and the step before it published")
         self.commits += 1
         self.staged = True
-        norms = {key: self._step_norms[key].begin() for key in self._parameters if measure}
+        self._step_norm.begin()
         for key, vector in self._gathered.items():
             if key not in self._spans:
                 self._back[key].copy_(vector)
@@ -152,11 +153,12 @@ class Shard:
                     rate=rate,
                     step=self.commits,
                     group=span.group,
-                    norm=norms.get(key),
+                    norm=self._step_norm if measure else None,
                 )
-        step = norm(one.squares for one in norms.values())
-        # What is too small or too large for the vectors' precision is looked at again, in a wider one.
-        return step if not measure or 0 < step < math.inf else self.displacement_norm()
+        if not measure:
+            self._step_norm.forget()
+            return 0.0
+        return self._step_norm.end()
 
     def displacement_norm(self) -> float:
         """Return the Euclidean distance between the staged and the published parameters, in float64."""
@@ -167,6 +169,10 @@ class Shard:
             for key in self._parameters
             for square in squared_norms(self._back[key], self.layout.block_size(key), minus=self._front[key])
         )
+
+    def _reach(self) -> float:
+        squares = (squared_norms(self._front[key], self.layout.block_size(key)) for key in self._parameters)
+        return norm(itertools.chain.from_iterable(squares))
 
     def publish(self, version: int) -> None:
         """Make the staged state the front copy, under a version above the present one."""
@@ -210,6 +216,7 @@ class Shard:
             (slots[name] if name in slots else self._back[name]).copy_(vector)
         self._front, self._back = self._back, self._front
         self._gathered = {}
+        self._step_norm.forget()
         self.version, self.commits, self.staged = version, commits, False
 
     def _named_slots(self) -> dict[str, Tensor]:

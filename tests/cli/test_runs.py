@@ -87,9 +87,7 @@ def test_the_runs_in_a_folder_are_listed(
 
 
 @pytest.mark.usefixtures("finished")
-def test_runs_alone_lists_the_folder_runs(
-    psplatform: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_alone_lists_the_folder_runs(psplatform: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert "digits-bsp-1a2b3c" in psplatform("runs").output
 

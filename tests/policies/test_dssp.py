@@ -34,8 +34,7 @@ def seconds(run: MemoryRun) -> float:
 
 def nearest_of_all(now: float, interval: float, slow_next: float, slow_interval: float, most: int) -> int:
     distances = [
-        min(abs(slow_next + j * slow_interval - (now + r * interval)) for j in range(most + 1))
-        for r in range(most + 1)
+        min(abs(slow_next + j * slow_interval - (now + r * interval)) for j in range(most + 1)) for r in range(most + 1)
     ]
     return distances.index(min(distances))
 

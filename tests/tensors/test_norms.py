@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from psplatform.tensors import norms
-from psplatform.tensors.norms import StepNorm, norm, squared_norms
+from psplatform.tensors.norms import norm, squared_norms
 
 
 @pytest.fixture
@@ -70,30 +70,3 @@ def test_a_norm_is_finite_only_if_every_element_is(value: float) -> None:
 def test_float32_never_overflows_and_float64_overflows_to_infinity() -> None:
     assert math.isfinite(norm(squared_norms(torch.full((1000,), 3e38), 2)))
     assert norm([1e308, 1e308]) == math.inf
-
-
-@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
-@pytest.mark.parametrize("size", [1, 1023, 1025, 70_000])
-def test_a_step_norm_is_an_upper_bound_whatever_parts_it_is_taken_in_by(size: int, kind: torch.dtype) -> None:
-    before, scales = torch.randn(size, dtype=kind), torch.logspace(-6, 3, size, dtype=kind)
-    after = before + torch.randn(size, dtype=kind) * scales
-    truth = sum(squared_norms(after, 1024, minus=before))
-    for part in (7000, 33_333, 100_000):
-        measured = StepNorm()
-        for old, new in zip(before.split(part), after.split(part), strict=True):
-            measured.add(old, new)
-        assert truth <= measured.squares <= truth * 1.00013
-
-
-def test_a_step_norm_of_nothing_is_zero() -> None:
-    assert StepNorm().squares == 0
-
-
-def test_a_step_norm_that_begins_again_has_forgotten_what_it_took_in() -> None:
-    measured = StepNorm()
-    before = torch.zeros(5000)
-    measured.add(before, before + 3)
-    first = measured.squares
-    measured.begin().add(before, before + 3)
-    assert measured.squares == first
-    assert measured.begin().squares == 0

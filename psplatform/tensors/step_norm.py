@@ -1,0 +1,101 @@
+"""How far a step leads, measured while its parts are in the cache: a fraction of what a pass of its own costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from psplatform.tensors.norms import LINE
+
+Added = tuple[Tensor, float]
+"""A vector, and what it was multiplied with before it was added to the parameters."""
+
+PRECISION: Final = 0.01
+"""The most by which a step may be said to be longer than it is, as a part of it."""
+
+
+class StepNorm:
+    """An upper bound of the Euclidean norm of a step, taken in part by part; above the truth by `PRECISION` at most.
+
+    A part is measured as the vector ``p`` that was added to the parameters ``w``, or else as their difference after and
+    before.  In a precision with rounding unit ``u``, an element of ``fl(w + p)`` is off by ``u |w + p|`` at most, so
+    that a step is no longer than
+
+        |p| + u (|w| + |p|).
+
+    Norms of short lines are taken in float32, or in the vectors' own precision if that is wider, and add up in
+    float64.  Whatever the order in which a line's squares are added, its norm is below the truth by less than a part of
+    ``LINE * u`` (N. Higham, "Accuracy and stability of numerical algorithms", 2002, section 4.2), and squares too small
+    for the precision lack less than its least number each.
+
+    Parameters
+    ----------
+    reach
+        Measures |w|, the norm of all parameters before the step.
+    exact
+        Measures the step by itself.
+    """
+
+    def __init__(self, reach: Callable[[], float], exact: Callable[[], float]) -> None:
+        self._measure_reach, self._exact = reach, exact
+        self._difference = torch.empty(0)
+        # At most |w|, and what it was when it was measured last.
+        self._reach = self._reached = math.nan
+        self.begin()
+
+    def forget(self) -> None:
+        """Note that the parameters have become others than by a step that was measured."""
+        self._reach = math.nan
+
+    def begin(self) -> None:
+        """Begin with a step of which nothing is taken in yet."""
+        self._lines: list[Tensor] = []
+        self._rounded, self._eps, self._line_eps, self._lost = False, 0.0, 0.0, 0.0
+
+    def add(self, before: Tensor, after: Tensor, added: Added | None) -> None:
+        """Take in one part of the parameters, `float[n]`, before and after the step, and what was added, if known."""
+        self._eps = max(self._eps, torch.finfo(before.dtype).eps)
+        self._rounded |= added is not None
+        vector, factor = added if added is not None else (self._subtracted(before, after), 1.0)
+        wide = torch.promote_types(vector.dtype, torch.float32)
+        kind = torch.finfo(wide)
+        self._line_eps = max(self._line_eps, LINE * kind.eps)
+        self._lost += vector.numel() * kind.smallest_normal * kind.eps * max(1.0, factor * factor)
+        whole = vector.numel() // LINE * LINE
+        for lines in (vector[:whole].view(-1, LINE), vector[whole:].view(1, -1)):
+            if lines.numel():
+                found = torch.linalg.vector_norm(lines, dim=1, dtype=wide)
+                self._lines.append(found.double().mul_(factor))
+
+    def _subtracted(self, before: Tensor, after: Tensor) -> Tensor:
+        if self._difference.numel() < before.numel() or self._difference.dtype != before.dtype:
+            self._difference = torch.empty_like(before)  # kept, as fresh memory costs time
+        return torch.sub(after, before, out=self._difference[: before.numel()])
+
+    def end(self) -> float:
+        """Return the norm of the step."""
+        step = self._step()
+        self._reach += step
+        return step
+
+    def _step(self) -> float:
+        squares = float(torch.cat(self._lines).square_().sum()) if self._lines else 0.0
+        # What is too small or too large for the vectors' precision is looked at again, in a wider one.
+        if not 0 < squares < math.inf:
+            return self._exact()
+        taken = math.sqrt(squares * (1 + self._line_eps) + self._lost) * (1 + 2 * self._eps)
+        rounding = self._rounding(taken) if self._rounded else 0.0
+        step = taken + rounding
+        return step if step <= (1 + PRECISION) * math.sqrt(squares) else self._exact()
+
+    def _rounding(self, taken: float) -> float:
+        unit = self._eps / 2
+        # The reach only grows: it is measured again where that matters, and once it may be far from the truth.
+        matters = unit * self._reach > PRECISION / 2 * taken and self._reach > 2 * self._reached
+        if matters or math.isnan(self._reach):
+            self._reach = self._reached = self._measure_reach()
+        return unit * self._reach
