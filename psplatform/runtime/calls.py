@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from distributed import Worker
 from distributed.protocol.serialize import to_serialize
 
 from psplatform.errors import ClusterError
@@ -19,7 +20,7 @@ _PROBE_S: Final = 1.0
 """A process that is there accepts a connection at once, even a stopped one: its kernel does."""
 
 Connect = Callable[[str], Any]
-"""``worker.rpc`` or ``client.rpc``: gives the remote calls of a Dask worker's address."""
+"""``client.rpc`` or what `connections_of` a worker returns: gives the remote calls of a Dask worker's address."""
 
 
 class PeerLost(ClusterError):
@@ -36,6 +37,31 @@ class Peer:
 
     address: str
     key: str
+
+
+def connections_of(worker: Worker) -> Connect:
+    """Return the way from a Dask worker's process to every other, and for what is delivered there to its own actors."""
+    own = _Own(worker)
+    return lambda address: own if address == worker.address else worker.rpc(address)
+
+
+class _Own:
+    """The calls of a process to its own actors: what is delivered is immutable, so it need not leave the process."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    async def actor_execute(self, *, actor: str, function: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Do what the Dask worker's own `actor_execute` does."""
+        if function != "deliver":
+            calls = self._worker.rpc(self._worker.address)
+            return await calls.actor_execute(actor=actor, function=function, args=args, kwargs=kwargs)
+        host: Any = self._worker.state.actors[actor]
+        deliver = host.deliver
+        try:
+            return {"status": "OK", "result": await deliver(*[one.data for one in args])}
+        except Exception as error:  # noqa: BLE001  whatever the actor raises is its caller's
+            return {"status": "error", "exception": error}
 
 
 async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadline_s: float) -> Any:

@@ -28,11 +28,11 @@ from psplatform.core.events import (
 from psplatform.core.grants import Grants
 from psplatform.core.lead import Lead
 from psplatform.core.messages import Lease, Leave, Retiring, Witnessed
-from psplatform.core.wire import decode
+from psplatform.core.wire import decode, encode
 from psplatform.errors import ClusterError, PsplatformError
 from psplatform.runtime.absent import Absent
 from psplatform.runtime.background import Background
-from psplatform.runtime.calls import Peer, PeerLost
+from psplatform.runtime.calls import Peer, PeerLost, connections_of
 from psplatform.runtime.claims import claim
 from psplatform.runtime.copy_host import BEAT_S
 from psplatform.runtime.copy_staff import CopyStaff, where
@@ -118,7 +118,7 @@ class CoordinatorHost:
         worker = self._worker = get_worker()
         self.program = program
         self.peer = Peer(worker.address, key)
-        self.connect = worker.rpc
+        self.connect = connections_of(worker)
         self._loop = asyncio.get_running_loop()
         self._client = await open_client(worker, self.run)
         self.fleet = Fleet(self._client, self.connect, program)
@@ -200,15 +200,13 @@ class CoordinatorHost:
 
     # --- what the run's actors call ---
 
-    async def deliver(self, sender: str, data: bytes) -> bool:
-        """Take messages; return whether the sender is one of this run's actors, as far as is known."""
+    async def deliver(self, sender: str, data: bytes) -> bool | bytes:
+        """Take messages; return what is said to the sender at once, or whether it is one of this run's actors."""
         if self._standing_by is not None:
             if sender != f"coordinator-{self._standing_by.standby.term}":
                 return False
-            for message in decode(data):
-                if self._standing_by is not None:
-                    self._standing_by.take(message)
-            return True
+            answers = [one for message in decode(data) for one in self._standing_by.take(message)]
+            return encode(answers) if answers else True
         if self.phase == "replaced":
             # Not refused, or whoever has not heard of the successor yet would end; nor taken, or it would be lost.
             raise PeerLost(f"the coordinator at {self.peer.address} was replaced", peer=self.peer.address)
@@ -218,23 +216,25 @@ class CoordinatorHost:
         if known and not self._begun.is_set():
             self._early.append((sender, data))
         elif known:
-            self._take(data)
+            return self._take(sender, data)
         return known
 
     def _knows(self, sender: str) -> bool:
-        if self.deputy.is_from(sender) or self.copies.heard(sender) or self.staff.heard(sender):
+        if self.copies.heard(sender) or self.staff.heard(sender):
             return True
         if self.absent.heard(sender):
             self.on_processes_changed()
         return False
 
-    def _take(self, data: bytes) -> None:
-        for message in decode(data):
-            if isinstance(message, Retiring):
-                self.copies.expect_the_end(message.copy)
-            elif isinstance(message, Leave) and message.reason == PROCESS_ENDS:
-                self.staff.expect_the_end(message.member)
-            self.feed(message)
+    def _take(self, sender: str, data: bytes) -> bool | bytes:
+        with self.executor.answering(sender) as answers:
+            for message in decode(data):
+                if isinstance(message, Retiring):
+                    self.copies.expect_the_end(message.copy)
+                elif isinstance(message, Leave) and message.reason == PROCESS_ENDS:
+                    self.staff.expect_the_end(message.member)
+                self.feed(message)
+        return encode(answers) if answers else True
 
     def on_processes_changed(self) -> None:
         """Make what could not be made before, if it can be now."""
@@ -295,7 +295,7 @@ class CoordinatorHost:
         self._background.keep(self._tick)
         for sender, data in self._early:
             if self._knows(sender):
-                self._take(data)
+                self._take(sender, data)
 
     # --- taking over ---
 

@@ -30,7 +30,7 @@ from psplatform.core.wire import decode, encode
 from psplatform.replication.accounts import account_factory
 from psplatform.runtime.archiving import Archiver
 from psplatform.runtime.background import Background
-from psplatform.runtime.calls import Peer, PeerLost, call
+from psplatform.runtime.calls import Peer, PeerLost, call, connections_of
 from psplatform.runtime.cold_storage import StoreCarrier, awaken
 from psplatform.runtime.content import Answer, Content, private_copy
 from psplatform.runtime.exposure import Exposures
@@ -112,7 +112,7 @@ class CopyHost:
         """Build the shard at its initial state; must be called once, before anything else.  Return where that is."""
         self._program = program
         self._worker = get_worker()
-        self._connect = self._worker.rpc
+        self._connect = connections_of(self._worker)
         self._loop = asyncio.get_running_loop()
         make_account = account_factory(program.replication, program.plan.shards)
         self._control = ShardCopy(
@@ -129,6 +129,7 @@ class CopyHost:
             patience_s=program.server_lease_s,
             on_lost=lambda reason: self._close(),
             on_refused=self._close,
+            on_answer=self._feed,
             beat_s=program.server_lease_s / 4,
         )
         self._background.keep(self._tick)

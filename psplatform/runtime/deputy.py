@@ -11,7 +11,7 @@ from psplatform.errors import PsplatformError
 from psplatform.runtime.background import Background, Kept
 from psplatform.runtime.calls import Peer, PeerLost, call
 from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
-from psplatform.runtime.lines import Line
+from psplatform.runtime.lines import TOGETHER_S, Line
 from psplatform.runtime.standing_by import Posting, snapshot_of
 from psplatform.runtime.watching import watch
 from psplatform.telemetry.segments import Position
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 _POSTING_S: Final = 60.0
 _HAND_OVER_S: Final = 2.0
-
-_TOGETHER_S: Final = 0.05
-"""Events that nothing waits for are told together: the standby may lag, and calls take time from server and workers."""
 
 
 class Deputy:
@@ -39,10 +36,6 @@ class Deputy:
         self._watching: Kept | None = None
         self._background = Background(host.on_mishap)
         self.wanted = False
-
-    def is_from(self, sender: str) -> bool:
-        """Whether the standby at hand says so."""
-        return self._peer is not None and sender == f"standby-{self._number}"
 
     @property
     def peer(self) -> Peer | None:
@@ -133,6 +126,7 @@ class Deputy:
             patience_s=host.program.server_lease_s,
             on_lost=lambda reason: self._lose(number, reason),
             on_refused=host.on_refused,
+            on_answer=host.feed,
         )
         self._watching = self._background.keep(partial(watch, host.connect, peer, partial(self._lose, number)))
         early, self._early = self._early or [], None
@@ -145,7 +139,7 @@ class Deputy:
         if self._early is not None:
             self._early.append(message)
         elif self._line is not None:
-            self._line.send(message, 0.0 if urgent else _TOGETHER_S)
+            self._line.send(message, 0.0 if urgent else TOGETHER_S)
 
     def _on_mark(self, position: Position, records: int) -> None:
         self.tell({"mark": (position.term, position.number), "records": records})

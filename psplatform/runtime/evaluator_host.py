@@ -20,7 +20,7 @@ from psplatform.core.wire import decode
 from psplatform.errors import StoreError
 from psplatform.replication.store import save_model
 from psplatform.runtime.background import Background
-from psplatform.runtime.calls import Peer
+from psplatform.runtime.calls import Peer, connections_of
 from psplatform.runtime.fetching import Fetcher
 from psplatform.runtime.lines import Line
 from psplatform.runtime.program import Program, choose_device
@@ -52,7 +52,7 @@ class EvaluatorHost:
         # Blocks with versions of their own have none in common.
         self._pulling.exact = program.policy.traits.scope is Scope.MODEL
         self._worker = get_worker()
-        self._connect = self._worker.rpc
+        self._connect = connections_of(self._worker)
         self._loop = asyncio.get_running_loop()
         await self._loop.run_in_executor(None, self._build)
         self._fetcher = Fetcher(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from psplatform.core.effects import (
@@ -25,7 +26,7 @@ from psplatform.core.effects import (
     SetTimer,
 )
 from psplatform.core.events import TimerFired
-from psplatform.core.messages import Moved, Observed
+from psplatform.core.messages import Lease, Moved, Observed
 from psplatform.runtime.copy_staff import where
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Executor:
     def __init__(self, host: CoordinatorHost) -> None:
         self._host = host
         self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
+        self._listener = ""
+        self._answers: list[Any] = []
         self._table: Mapping[type, Callable[[Any], None]] = {
             Send: self._send,
             Log: lambda effect: host.journal.append(effect.record),
@@ -61,6 +64,15 @@ class Executor:
         for effect in effects:
             self._table[type(effect)](effect)
 
+    @contextmanager
+    def answering(self, sender: str) -> Iterator[list[Any]]:
+        """Collect the leases of `sender`, which waits for an answer, instead of sending them."""
+        self._listener, self._answers = sender, []
+        try:
+            yield self._answers
+        finally:
+            self._listener = ""
+
     @property
     def timers(self) -> dict[str, float]:
         """When each timer is due, by tag, in the run's time."""
@@ -73,7 +85,9 @@ class Executor:
 
     def _send(self, effect: Send) -> None:
         to, message, host = effect.to, effect.message, self._host
-        if to.kind == "copy":
+        if to.name == self._listener and isinstance(message, Lease):
+            self._answers.append(message)
+        elif to.kind == "copy":
             host.copies.send(to.name, message)
         elif to.kind == "standby":
             host.deputy.tell(message, urgent=not isinstance(message, Observed) or host.lead.awaits_witness)

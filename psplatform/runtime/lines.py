@@ -2,7 +2,8 @@
 
 Everything waiting goes out in one call, and the next call begins when that one is acknowledged.  A call that fails is
 repeated with the same messages: receivers recognise repeats (`psplatform.core`).  An idle line sends an empty batch
-every `beat_s`, which is the peer's sign that this side lives.
+every `beat_s`, which is the peer's sign that this side lives.  What the peer has to say at once may come back with the
+acknowledgment, as long as it says it again when it is asked again: an answer may be lost with its call.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from psplatform.core.messages import Beat, Lease
-from psplatform.core.wire import encode
+from psplatform.core.messages import Beat
+from psplatform.core.wire import decode, encode
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Connect, Peer, PeerLost, call
 
@@ -23,8 +24,9 @@ _DEADLINE_S: Final = 10.0
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 
-_MAY_WAIT_S: Final = {Beat: 0.1, Lease: 0.1}
-"""How long what is said again and again may wait for something that it can travel with; leases are far longer."""
+TOGETHER_S: Final = 0.1
+"""What nothing waits for may wait so long itself for something to travel with: a call takes as much time from server
+and workers for one message as for many.  Leases are far longer."""
 
 _MOST_WAITING: Final = 16
 """Messages that are not urgent and go out at once all the same, because there are so many."""
@@ -43,6 +45,8 @@ class Line:
         Called once, with the reason, when the peer is given up.
     on_refused
         Called when the peer says that it does not know this side (any more).
+    on_answer
+        Called with each message that comes back with an acknowledgment.
     beat_s
         Longest pause between two deliveries; ``None`` for no beat.
     """
@@ -56,6 +60,7 @@ class Line:
         patience_s: float,
         on_lost: Callable[[str], None],
         on_refused: Callable[[], None] = lambda: None,
+        on_answer: Callable[[Any], None] = lambda message: None,
         beat_s: float | None = None,
     ) -> None:
         self.peer = peer
@@ -64,6 +69,7 @@ class Line:
         self._patience_s = patience_s
         self._on_lost = on_lost
         self._on_refused = on_refused
+        self._on_answer = on_answer
         self._beat_s = beat_s
         self._waiting: list[Any] = []
         self._wake = asyncio.Event()
@@ -77,13 +83,11 @@ class Line:
         self._background.keep(self._deliver_for_ever)
 
     def send(self, message: Any, within_s: float = 0.0) -> None:
-        """Deliver `message` after everything sent before; begin with that within so many seconds.
-
-        A call costs about as much for many messages as for one.
-        """
+        """Deliver `message` after everything sent before; begin with that within so many seconds."""
         self._waiting.append(message)
         self._idle.clear()
-        within_s = within_s or _MAY_WAIT_S.get(type(message), 0.0)
+        if isinstance(message, Beat):
+            within_s = TOGETHER_S
         if within_s <= 0.0 or len(self._waiting) >= _MOST_WAITING:
             self._wake.set()
         elif self._waking is None:
@@ -140,7 +144,7 @@ class Line:
         while True:
             tries += 1
             try:
-                known = await self._call(data)
+                answer = await self._call(data)
             except (PeerLost, TimeoutError) as error:
                 if self._again.is_set():
                     self._again.clear()
@@ -154,19 +158,25 @@ class Line:
                 self._on_lost(f"{self.peer.address} failed ({type(error).__name__}: {error})")
                 return False
             else:
-                if not known:
-                    self._on_refused()
+                self._acknowledge(answer)
                 return True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._again.wait()
             pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
 
-    async def _call(self, data: bytes) -> bool:
+    def _acknowledge(self, answer: bool | bytes) -> None:
+        if not answer:
+            self._on_refused()
+        for message in decode(answer) if isinstance(answer, bytes) else ():
+            self._on_answer(message)
+
+    async def _call(self, data: bytes) -> bool | bytes:
         deadline_s = min(_DEADLINE_S, self._patience_s)
         try:
             async with asyncio.timeout(None) as self._calling:
-                known = await call(self._connect, self.peer, "deliver", self._sender, data, deadline_s=deadline_s)
+                what = "deliver", self._sender, data
+                answer: bool | bytes = await call(self._connect, self.peer, *what, deadline_s=deadline_s)
         finally:
             self._calling = None
-        return bool(known)
+        return answer

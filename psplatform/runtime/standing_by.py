@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 
 from psplatform.core.coordination import Coordinator
-from psplatform.core.effects import COORDINATOR, Claim, Depart, Effect, Send, TakeOver
+from psplatform.core.effects import Claim, Depart, Effect, Send, TakeOver
 from psplatform.core.events import Claimed, LeadLost, Tick
 from psplatform.core.grants import Grants
 from psplatform.core.messages import Beat, Observed
@@ -22,7 +22,6 @@ from psplatform.runtime.calls import Peer
 from psplatform.runtime.claims import claim
 from psplatform.runtime.copy_host import BEAT_S
 from psplatform.runtime.fleet import Fleet
-from psplatform.runtime.lines import Line
 from psplatform.runtime.program import Program
 from psplatform.runtime.watching import watch
 from psplatform.telemetry.read_model import RunView
@@ -105,14 +104,6 @@ class StandingBy:
         self.hired.update(posting.hired)
         self.unwritten += posting.unwritten
         self.place = posting.place
-        self._line = Line(
-            self.connect,
-            self.lead,
-            f"standby-{posting.number}",
-            patience_s=self.program.server_lease_s,
-            on_lost=lambda reason: None,
-            on_refused=lambda: self.feed(LeadLost("the coordinator does not know its standby")),
-        )
         self._heard_at = self._loop.time()
         self._background = Background()
         self._background.keep(partial(watch, self.connect, self.lead, self._on_lead_lost))
@@ -124,21 +115,22 @@ class StandingBy:
         """The run's time, as the coordinator counts it."""
         return self._loop.time() + self._offset
 
-    def take(self, message: Any) -> None:
-        """Take what the coordinator sends."""
+    def take(self, message: Any) -> list[Any]:
+        """Take what the coordinator sends; return what is to be said to it."""
         self._heard_at = self._loop.time()
         if isinstance(message, dict):
             self._note(message)
-            return
+            return []
         if isinstance(message, Observed):
             self._offset = max(self._offset, message.now - self._loop.time())
         elif isinstance(message, Beat):
             self._offset = max(self._offset, message.sent_at - self._loop.time())
-        self.feed(message)
+        answers = self.feed(message)
         for record in self.standby.records:
             self.view.apply(record)
             self.unwritten.append(record)
         self.standby.forget_records(len(self.standby.records))
+        return answers
 
     def _note(self, message: dict[str, Any]) -> None:
         if "record" in message:
@@ -155,15 +147,15 @@ class StandingBy:
             self.hired[message["peer"]] = message["part"], message["shard"], peer
             self._background.do(self.fleet.hold([peer]))
 
-    def feed(self, event: Any) -> None:
-        """Hand an event to the standby, and execute what it answers."""
-        for effect in self.standby.handle(event, self.now):
+    def feed(self, event: Any) -> list[Any]:
+        """Hand an event to the standby, and execute what it does; return what it says to the coordinator."""
+        effects = self.standby.handle(event, self.now)
+        for effect in effects:
             self._execute(effect)
+        return [one.message for one in effects if isinstance(one, Send)]
 
     def _execute(self, effect: Effect) -> None:
-        if isinstance(effect, Send) and effect.to == COORDINATOR:
-            self._line.send(effect.message)
-        elif isinstance(effect, Claim):
+        if isinstance(effect, Claim):
             self._background.do(self._claim(effect.number))
         elif isinstance(effect, TakeOver):
             self.close()
@@ -186,5 +178,4 @@ class StandingBy:
 
     def close(self) -> None:
         """Follow nobody any more."""
-        self._line.close()
         self._background.close()

@@ -27,7 +27,7 @@ from psplatform.core.policy import Scope
 from psplatform.core.session import WorkerSession
 from psplatform.core.wire import decode
 from psplatform.runtime.background import Background
-from psplatform.runtime.calls import Peer, PeerLost, call
+from psplatform.runtime.calls import Peer, PeerLost, call, connections_of
 from psplatform.runtime.computing import Computing
 from psplatform.runtime.exposure import Slab
 from psplatform.runtime.fetching import Fetcher
@@ -86,7 +86,7 @@ class WorkerHost:
         self._program = program
         self._per_block = program.policy.traits.scope is Scope.BLOCK
         worker = self._worker = get_worker()
-        self._connect = worker.rpc
+        self._connect = connections_of(worker)
         self._loop = asyncio.get_running_loop()
         await self._loop.run_in_executor(None, self._build)
         try:

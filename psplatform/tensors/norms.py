@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Final
 
 import torch
 from torch import Tensor
 
-from psplatform.tensors.vectors import TILE
+from psplatform.tensors.vectors import tile
 
 LINE = 1 << 10
 """Elements summed at once: torch splits single sums among threads from 32768 elements on."""
-
-_CORE_TILE: Final = 1 << 17
-"""Elements per core of which squares in float64 stay in its cache."""
 
 
 def squared_norms(vector: Tensor, block: int, *, minus: Tensor | None = None) -> list[float]:
@@ -36,18 +32,17 @@ def squared_norms(vector: Tensor, block: int, *, minus: Tensor | None = None) ->
     """
     if not vector.numel():
         return []
-    tile = _round_up(min(TILE, _CORE_TILE * torch.get_num_threads()), block)
-    line = min(LINE, block)
-    room = min(tile, _round_up(vector.numel(), block))
+    tiled, line = _round_up(tile(), block), min(LINE, block)
+    room = min(tiled, _round_up(vector.numel(), block))
     wide = torch.empty(room, dtype=torch.float64, device=vector.device)
     subtrahend = None if minus is None else torch.empty_like(wide)
     sums = []
-    for start in range(0, vector.numel(), tile):
-        part = vector[start : start + tile]
+    for start in range(0, vector.numel(), tiled):
+        part = vector[start : start + tiled]
         size = part.numel()
         wide[:size].copy_(part)
         if minus is not None and subtrahend is not None:
-            wide[:size].sub_(subtrahend[:size].copy_(minus[start : start + tile]))
+            wide[:size].sub_(subtrahend[:size].copy_(minus[start : start + tiled]))
         squares = wide[: _round_up(size, block)]
         squares[size:].zero_()  # completes the last block
         squares.mul_(squares)

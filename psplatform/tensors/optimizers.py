@@ -23,7 +23,7 @@ from torch import Tensor
 
 from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, Additive, Optimizer, RMSProp
 from psplatform.tensors.step_norm import Added, StepNorm
-from psplatform.tensors.vectors import TILE
+from psplatform.tensors.vectors import tile
 
 
 class Equations(Protocol):
@@ -231,8 +231,8 @@ class Rule:
             Takes in how far the step leads, if that is wanted.
         """
         equations = self._groups[group]
-        vectors = (parameter, gradient, out, *state.values())
-        for w, g, target, *slots in zip(*(vector.split(TILE) for vector in vectors), strict=True):
+        vectors, tiled = (parameter, gradient, out, *state.values()), tile()
+        for w, g, target, *slots in zip(*(vector.split(tiled) for vector in vectors), strict=True):
             added = equations.advance(w, g, dict(zip(state, slots, strict=True)), target, rate, step)
             if norm is not None:
                 norm.add(w, target, added)

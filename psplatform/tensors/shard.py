@@ -19,7 +19,7 @@ from psplatform.tensors.layout import Layout
 from psplatform.tensors.norms import norm, squared_norms
 from psplatform.tensors.optimizers import make_rule
 from psplatform.tensors.step_norm import StepNorm
-from psplatform.tensors.vectors import TILE, sizes, torch_dtype
+from psplatform.tensors.vectors import sizes, tile, torch_dtype
 
 
 class Shard:
@@ -226,8 +226,8 @@ class Shard:
         if len(parts) == 1:
             return self._private(key).copy_(parts[0]) if copied else parts[0]
         merge = self._merging(key)
-        out = self._private(key)
-        for target, *tiles in zip(*(vector.split(TILE) for vector in (out, *parts)), strict=True):
+        out, tiled = self._private(key), tile()
+        for target, *tiles in zip(*(vector.split(tiled) for vector in (out, *parts)), strict=True):
             merge(tiles, target)
         return out
 

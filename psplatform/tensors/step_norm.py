@@ -9,13 +9,16 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from psplatform.tensors.norms import LINE
-
 Added = tuple[Tensor, float]
 """A vector, and what it was multiplied with before it was added to the parameters."""
 
 PRECISION: Final = 0.01
 """The most by which a step may be said to be longer than it is, as a part of it."""
+
+_PIECE: Final = 1 << 17
+"""Elements whose squares are added in the vectors' own precision."""
+
+_WIDE: Final = (torch.float32, torch.float64)
 
 
 class StepNorm:
@@ -27,10 +30,10 @@ class StepNorm:
 
         |p| + u (|w| + |p|).
 
-    Norms of short lines are taken in float32, or in the vectors' own precision if that is wider, and add up in
-    float64.  Whatever the order in which a line's squares are added, its norm is below the truth by less than a part of
-    ``LINE * u`` (N. Higham, "Accuracy and stability of numerical algorithms", 2002, section 4.2), and squares too small
-    for the precision lack less than its least number each.
+    The squares of a piece of n elements are added in float32, or in the vectors' own precision if that is wider, those
+    of all pieces in float64.  Whatever the order in which they are added, a piece's sum is below the truth by a part of
+    ``n u`` at most (N. Higham, "Accuracy and stability of numerical algorithms", 2002, section 4.2), and by less than
+    the least normal number for each square that the precision cannot tell from 0.
 
     Parameters
     ----------
@@ -53,23 +56,23 @@ class StepNorm:
 
     def begin(self) -> None:
         """Begin with a step of which nothing is taken in yet."""
-        self._lines: list[Tensor] = []
-        self._rounded, self._eps, self._line_eps, self._lost = False, 0.0, 0.0, 0.0
+        self._squares: list[Tensor] = []
+        self._factors: list[float] = []
+        self._rounded, self._eps, self._lost, self._below = False, 0.0, 0.0, 0.0
 
     def add(self, before: Tensor, after: Tensor, added: Added | None) -> None:
         """Take in one part of the parameters, `float[n]`, before and after the step, and what was added, if known."""
         self._eps = max(self._eps, torch.finfo(before.dtype).eps)
         self._rounded |= added is not None
         vector, factor = added if added is not None else (self._subtracted(before, after), 1.0)
-        wide = torch.promote_types(vector.dtype, torch.float32)
-        kind = torch.finfo(wide)
-        self._line_eps = max(self._line_eps, LINE * kind.eps)
-        self._lost += vector.numel() * kind.smallest_normal * kind.eps * max(1.0, factor * factor)
-        whole = vector.numel() // LINE * LINE
-        for lines in (vector[:whole].view(-1, LINE), vector[whole:].view(1, -1)):
-            if lines.numel():
-                found = torch.linalg.vector_norm(lines, dim=1, dtype=wide)
-                self._lines.append(found.double().mul_(factor))
+        if vector.dtype not in _WIDE:
+            vector = vector.float()
+        kind = torch.finfo(vector.dtype)
+        self._lost = max(self._lost, _PIECE * kind.eps / 2)
+        self._below += vector.numel() * kind.smallest_normal * factor * factor
+        for piece in vector.split(_PIECE) if vector.numel() > _PIECE else (vector,):
+            self._squares.append(torch.dot(piece, piece))
+            self._factors.append(factor * factor)
 
     def _subtracted(self, before: Tensor, after: Tensor) -> Tensor:
         if self._difference.numel() < before.numel() or self._difference.dtype != before.dtype:
@@ -83,14 +86,20 @@ class StepNorm:
         return step
 
     def _step(self) -> float:
-        squares = float(torch.cat(self._lines).square_().sum()) if self._lines else 0.0
+        squares = self._sum()
         # What is too small or too large for the vectors' precision is looked at again, in a wider one.
         if not 0 < squares < math.inf:
             return self._exact()
-        taken = math.sqrt(squares * (1 + self._line_eps) + self._lost) * (1 + 2 * self._eps)
+        taken = math.sqrt(squares * (1 + self._lost) + self._below) * (1 + 2 * self._eps)
         rounding = self._rounding(taken) if self._rounded else 0.0
         step = taken + rounding
         return step if step <= (1 + PRECISION) * math.sqrt(squares) else self._exact()
+
+    def _sum(self) -> float:
+        if not self._squares:
+            return 0.0
+        squares: list[float] = torch.stack(self._squares).tolist()
+        return math.fsum(square * factor for square, factor in zip(squares, self._factors, strict=True))
 
     def _rounding(self, taken: float) -> float:
         unit = self._eps / 2

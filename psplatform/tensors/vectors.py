@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -19,9 +20,13 @@ from psplatform.tensors.layout import Kind, Layout, TensorSpec
 ALIGNMENT = 64
 """Bytes of a cache line, and of the widest vector register."""
 
-TILE = 1 << 19
-"""Elements that chains of operations handle at a time: few enough to stay in the cache from one operation to the next,
-enough to occupy all cores and to hide the cost of a call."""
+_CORE_TILE: Final = 1 << 17
+"""Elements per core: few enough to stay in its cache from one operation to the next, enough to hide a call's cost."""
+
+
+def tile() -> int:
+    """Return how many elements chains of operations handle at a time."""
+    return _CORE_TILE * torch.get_num_threads()
 
 
 def torch_dtype(name: str) -> torch.dtype:

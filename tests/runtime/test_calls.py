@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from distributed import Worker
 
 from psplatform.errors import UserCodeError
-from psplatform.runtime.calls import Peer, PeerLost, call
+from psplatform.runtime.calls import Peer, PeerLost, call, connections_of
 
 Network = Callable[..., Any]
 Jump = Callable[[Any], Any]
@@ -87,3 +89,52 @@ def test_a_cancelled_call_stays_cancelled(network: Network, peer: Peer, jump: Ju
             await task
 
     jump(cancelled())
+
+
+class Own:
+    """A Dask worker with one actor, and a connection to everybody, itself included, that must not be used for it."""
+
+    def __init__(self, network: Any, peer: Peer, actor: Any) -> None:
+        self.address = peer.address
+        self.rpc = network
+        self.state = SimpleNamespace(actors={peer.key: actor})
+
+
+class Taking:
+    """An actor that takes what is delivered to it."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.taken: list[Any] = []
+        self._error = error
+
+    async def deliver(self, sender: str, data: bytes) -> bool:
+        self.taken.append((sender, data))
+        if self._error is not None:
+            raise self._error
+        return True
+
+
+def test_what_is_delivered_to_a_process_itself_does_not_leave_it(network: Network, peer: Peer, jump: Jump) -> None:
+    calls, actor = network(lambda method, *arguments: (method, arguments)), Taking()
+    connect = connections_of(cast("Worker", Own(calls, peer, actor)))
+    assert jump(call(connect, peer, "deliver", "a", b"x", deadline_s=1)) is True
+    assert actor.taken == [("a", b"x")]
+    assert calls.calls == []
+    assert jump(call(connect, peer, "pull", 1, deadline_s=1)) == ("pull", (1,))
+    other = Peer("tcp://10.0.0.2:1234", peer.key)
+    assert jump(call(connect, other, "deliver", "a", b"x", deadline_s=1)) == ("deliver", ("a", b"x"))
+    assert calls.calls == [(peer.address, peer.key, "pull"), (other.address, peer.key, "deliver")]
+
+
+@pytest.mark.parametrize("key", ["nobody", "unfinished"])
+def test_an_own_actor_that_is_not_there_is_lost(network: Network, peer: Peer, jump: Jump, key: str) -> None:
+    own = Own(network(lambda *_: None), peer, Taking())
+    own.state.actors["unfinished"] = None
+    with pytest.raises(PeerLost, match=f"has no {key}"):
+        jump(call(connections_of(cast("Worker", own)), Peer(peer.address, key), "deliver", "a", b"", deadline_s=1))
+
+
+def test_what_an_own_actor_raises_is_raised(network: Network, peer: Peer, jump: Jump) -> None:
+    connect = connections_of(cast("Worker", Own(network(lambda *_: None), peer, Taking(KeyError("weight")))))
+    with pytest.raises(KeyError, match="weight"):
+        jump(call(connect, peer, "deliver", "a", b"", deadline_s=1))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from psplatform.core.messages import Stop
-from psplatform.core.wire import decode
+from psplatform.core.wire import decode, encode
 from psplatform.errors import ProtocolError
 from psplatform.runtime.calls import Peer
 from psplatform.runtime.lines import _MOST_WAITING, Line
@@ -35,6 +35,8 @@ class Post:
         self.failures = 0
         self.error: Exception = OSError("connection reset")
         self.known = True
+        self.answers = False
+        self.heard: list[int] = []
         self.hold: asyncio.Event | None = None
         self._network, self._peer = network(self._answer), peer
 
@@ -46,13 +48,14 @@ class Post:
             patience_s=PATIENCE_S,
             on_lost=self.lost.append,
             on_refused=self._count_refusal,
+            on_answer=lambda answer: self.heard.append(answer.term),
             **options,
         )
 
     def _count_refusal(self) -> None:
         self.refused += 1
 
-    async def _answer(self, method: str, sender: str, data: bytes) -> bool:
+    async def _answer(self, method: str, sender: str, data: bytes) -> bool | bytes:
         numbers = [one.term for one in decode(data)]
         self.tried.append(numbers)
         if self.hold is not None:
@@ -62,7 +65,7 @@ class Post:
             raise self.error
         self.senders.add(sender)
         self.batches.append(numbers)
-        return self.known
+        return encode([message(-one) for one in numbers]) if self.answers else self.known
 
 
 @pytest.fixture
@@ -102,6 +105,23 @@ def test_what_waits_goes_out_in_one_call(post: Post, jump: Jump) -> None:
 
     jump(talk())
     assert post.batches == [[0], [1, 2, 3]]
+
+
+def test_answers_come_back_with_the_acknowledgment(post: Post, jump: Jump) -> None:
+    """Of a call that fails they do not: it is made again."""
+
+    async def talk() -> None:
+        post.answers, post.failures = True, 1
+        line = post.open()
+        line.send(message(1))
+        line.send(message(2))
+        await line.flush(10)
+        line.close()
+
+    jump(talk())
+    assert post.batches == [[1, 2]]
+    assert post.heard == [-1, -2]
+    assert post.refused == 0
 
 
 def test_what_may_wait_goes_out_with_what_may_not(post: Post, jump: Jump) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -47,7 +48,7 @@ def test_the_bits_depend_neither_on_threads_nor_tiles_nor_on_where_a_piece_begin
     expected = squared_norms(vector, block)
     for count, tile in ((1, 1 << 19), (2, 1 << 18), (3, 1 << 16), (5, 1 << 22)):
         torch.set_num_threads(count)
-        monkeypatch.setattr(norms, "TILE", tile)
+        monkeypatch.setattr(norms, "tile", partial(int, tile))
         whole = squared_norms(vector, block)
         alone = [square for part in vector.split(block) for square in squared_norms(part.clone(), block)]
         assert whole == expected

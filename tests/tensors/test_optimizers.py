@@ -118,7 +118,7 @@ def test_the_bits_do_not_depend_on_cuts_or_tiles(
     start, updates = torch.randn(size, generator=torch.Generator().manual_seed(1)), gradients(size, 4)
     expected = run(spec, start, updates, 0.7)
     with monkeypatch.context() as patch:
-        patch.setattr(optimizers, "TILE", tile)
+        patch.setattr(optimizers, "tile", partial(int, tile))
         assert torch.equal(run(spec, start, updates, 0.7, tuple(min(cut, size) for cut in cuts)), expected)
 
 

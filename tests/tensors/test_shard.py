@@ -91,7 +91,7 @@ def test_shards_that_own_nothing_of_some_regions_change_no_bit() -> None:
 @pytest.mark.parametrize("spec", OPTIMIZERS, ids=lambda spec: spec.name)
 def test_the_bits_do_not_depend_on_tiles(spec: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, _ = train(spec, 2)
-    monkeypatch.setattr(shard_module, "TILE", 5)
+    monkeypatch.setattr(shard_module, "tile", partial(int, 5))
     found, _ = train(spec, 2)
     assert all(torch.equal(found[key], expected[key]) for key in expected)
 
