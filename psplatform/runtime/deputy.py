@@ -11,7 +11,7 @@ from psplatform.errors import PsplatformError
 from psplatform.runtime.background import Background, Kept
 from psplatform.runtime.calls import Peer, PeerLost, call
 from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
-from psplatform.runtime.lines import TOGETHER_S, Line
+from psplatform.runtime.lines import Line
 from psplatform.runtime.standing_by import Posting, snapshot_of
 from psplatform.runtime.watching import watch
 from psplatform.telemetry.segments import Position
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 _POSTING_S: Final = 60.0
 _HAND_OVER_S: Final = 2.0
+
+_TOGETHER_S: Final = 0.25
+"""Events that nothing waits for are told together, with a beat: the standby may lag, and calls take time from server
+and workers."""
 
 
 class Deputy:
@@ -139,10 +143,10 @@ class Deputy:
         if self._early is not None:
             self._early.append(message)
         elif self._line is not None:
-            self._line.send(message, 0.0 if urgent else TOGETHER_S)
+            self._line.send(message, 0.0 if urgent else _TOGETHER_S)
 
     def _on_mark(self, position: Position, records: int) -> None:
-        self.tell({"mark": (position.term, position.number), "records": records})
+        self.tell({"mark": (position.term, position.number), "records": records}, urgent=False)
 
     def _lose(self, number: int, reason: str) -> None:
         if number != self._number:

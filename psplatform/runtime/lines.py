@@ -24,9 +24,9 @@ _DEADLINE_S: Final = 10.0
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 
-TOGETHER_S: Final = 0.1
-"""What nothing waits for may wait so long itself for something to travel with: a call takes as much time from server
-and workers for one message as for many.  Leases are far longer."""
+_BEAT_WAITS_S: Final = 0.1
+"""How long a beat may wait for something that it can travel with: a call takes as much time from server and workers for
+one message as for many.  Leases are far longer."""
 
 _MOST_WAITING: Final = 16
 """Messages that are not urgent and go out at once all the same, because there are so many."""
@@ -87,11 +87,19 @@ class Line:
         self._waiting.append(message)
         self._idle.clear()
         if isinstance(message, Beat):
-            within_s = TOGETHER_S
+            within_s = _BEAT_WAITS_S
         if within_s <= 0.0 or len(self._waiting) >= _MOST_WAITING:
             self._wake.set()
-        elif self._waking is None:
-            self._waking = asyncio.get_running_loop().call_later(within_s, self._wake.set)
+        else:
+            self._wake_within(within_s)
+
+    def _wake_within(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._waking is not None:
+            if self._waking.when() <= loop.time() + seconds:
+                return
+            self._waking.cancel()
+        self._waking = loop.call_later(seconds, self._wake.set)
 
     def retarget(self, peer: Peer) -> None:
         """Send everything that was not acknowledged, and whatever follows, to another peer."""

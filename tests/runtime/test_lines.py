@@ -154,6 +154,21 @@ def test_what_may_wait_goes_out_in_time(post: Post, jump: Jump) -> None:
     assert post.batches == [[0, 1], [2, 3]]
 
 
+def test_what_may_wait_goes_out_with_what_may_wait_less(post: Post, jump: Jump) -> None:
+    async def talk() -> None:
+        line = post.open()
+        line.send(message(0), within_s=2.0)
+        line.send(message(1), within_s=0.5)
+        line.send(message(2), within_s=1.0)
+        await asyncio.sleep(0.4)
+        assert post.batches == []
+        await asyncio.sleep(0.2)
+        line.close()
+
+    jump(talk())
+    assert post.batches == [[0, 1, 2]]
+
+
 def test_many_that_may_wait_do_not(post: Post, jump: Jump) -> None:
     async def talk() -> None:
         line = post.open()
