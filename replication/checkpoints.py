@@ -122,6 +122,21 @@ def prune(store: str, keep: int, *, writing: int | None) -> list[int]:
     return removed
 
 
+def discard(store: str, number: int) -> None:
+    """Remove what was written of a checkpoint that was given up; one that has a manifest is left alone.
+
+    Nobody may be sealing it.  What a writer that was given up puts there later goes with the next `prune`.
+
+    Raises
+    ------
+    StoreError
+        If the storage fails; then some of it may be left.
+    """
+    catalog = Catalog(store)
+    if catalog.manifest_bytes(number) is None:
+        catalog.folder.remove(folder_of(number))
+
+
 def _opened(catalog: Catalog, number: int, data: bytes) -> Checkpoint:
     return Checkpoint(catalog, catalog.manifest(number, data))
 

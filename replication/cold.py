@@ -9,6 +9,8 @@ shown last and vouches for the rest::
 
 A server that was replaced and does not know it writes under its own epoch and spoils nothing.  A run that was recovered
 begins with epoch 1 again: what it had kept before, perhaps further on and of other shards, is not read any more.
+
+What nobody reads any more is removed by `ColdCopy.prune` as soon as there is a state of a later epoch or term.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
+from psplatform.core.messages import Past
+from psplatform.core.wire import decode, encode
 from psplatform.errors import StoreError
 from psplatform.replication.objects import ObjectFolder, Stored
 
@@ -39,6 +43,8 @@ class ColdState:
         By slot, the last sequence applied.
     commits
         Steps that the optimiser has seen.
+    past
+        The last commits that the state contains: whoever is made of it may be the last to know them.
     """
 
     epoch: int
@@ -47,6 +53,7 @@ class ColdState:
     applied: Mapping[int, int]
     commits: int
     vectors: Mapping[str, NDArray[Any]] = field(repr=False)
+    past: tuple[Past, ...] = ()
 
 
 class ColdCopy:
@@ -65,7 +72,8 @@ class ColdCopy:
 
     def __init__(self, store: str, shard: int, term: int) -> None:
         self._store, self._shard = store, shard
-        self._folder = ObjectFolder(store, f"cold/{term:08d}/shard-{shard:05d}")
+        self._term = f"{term:08d}"
+        self._folder = ObjectFolder(store, f"cold/{self._term}/shard-{shard:05d}")
         self._next: dict[int, int] = {}
 
     def write(self, state: ColdState) -> int:
@@ -81,6 +89,7 @@ class ColdCopy:
             "version": state.version,
             "applied": sorted(state.applied.items()),
             "commits": state.commits,
+            "past": encode(list(state.past)),
             "vectors": [
                 [name, str(vector.dtype), one.path, one.size, one.digest]
                 for (name, vector), one in zip(vectors.items(), stored, strict=True)
@@ -110,6 +119,22 @@ class ColdCopy:
             raise StoreError(f"{text}; recover the run from a checkpoint", store=self._store)
         return None
 
+    def prune(self, epoch: int) -> None:
+        """Remove the shard's earlier epochs and, for the first shard, the earlier terms; a failure leaves some.
+
+        Only when a state of `epoch` was written: it began after the server before it was replaced, and the term after
+        the run was recovered, so nothing that is earlier may be read from then on.
+        """
+        for folder in self._folder.folders():
+            if folder < f"{epoch:08d}":
+                self._folder.remove(folder)
+        if self._shard != 0:
+            return  # one that removes what another removes stops half way
+        terms = ObjectFolder(self._store, "cold")
+        for folder in terms.folders():
+            if folder < self._term:
+                terms.remove(folder)
+
     def _header(self, path: str, flaws: list[str]) -> dict[str, Any] | None:
         data = self._folder.get(path)
         header = _opened(data) if data is not None else None
@@ -126,8 +151,8 @@ class ColdCopy:
                 flaws.append(f"{stored[0]}: {flaw}")
                 return None
             vectors[name] = np.frombuffer(data, dtype).copy()
-        applied = dict(header["applied"])
-        return ColdState(epoch, header["position"], header["version"], applied, header["commits"], vectors)
+        place = epoch, header["position"], header["version"]
+        return ColdState(*place, dict(header["applied"]), header["commits"], vectors, decode(header["past"]))
 
 
 def _sealed(header: Mapping[str, Any]) -> bytes:

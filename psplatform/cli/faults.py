@@ -141,7 +141,7 @@ def _read(file: str) -> dict[str, Any]:
 
 
 def _run_ablations(*, as_json: bool) -> None:
-    from psplatform.simulation.faults.ablations import ABLATIONS, first_caught  # noqa: PLC0415  brings torch
+    from psplatform.simulation.faults.ablations import ABLATIONS, REDUNDANT, first_caught  # noqa: PLC0415  brings torch
     from psplatform.simulation.threads import one_thread  # noqa: PLC0415
 
     rows = []
@@ -153,15 +153,16 @@ def _run_ablations(*, as_json: bool) -> None:
                 {"seed": caught.trial.seed, "invariant": caught.invariant, "found": caught.found} if caught else None
             )
             rows.append({"ablation": one.name, "what": one.what, "caught": found})
+    redundant = [{"ablation": one.name, "what": one.what, "reason": one.reason} for one in REDUNDANT]
     if as_json:
-        click.echo(json.dumps({"ablations": rows}))
+        click.echo(json.dumps({"ablations": rows, "redundant": redundant}))
     else:
-        _show_ablations(rows)
+        _show_ablations(rows, redundant)
     if not all(row["caught"] for row in rows):
         click.get_current_context().exit(1)
 
 
-def _show_ablations(rows: list[dict[str, Any]]) -> None:
+def _show_ablations(rows: list[dict[str, Any]], redundant: list[dict[str, str]]) -> None:
     table = Table(box=None, padding=(0, 1, 0, 0))
     for heading in ("without", "seed", "invariant"):
         table.add_column(heading, no_wrap=True)
@@ -170,4 +171,9 @@ def _show_ablations(rows: list[dict[str, Any]]) -> None:
         table.add_row(
             row["ablation"], str(caught["seed"]) if caught else "-", caught["invariant"] if caught else "none"
         )
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    for one in redundant:
+        table.add_row(one["ablation"], "-", "redundant")
+    console.print(table)
+    for one in redundant:
+        console.print(f"{one['ablation']} is redundant: {one['reason']}", markup=False)

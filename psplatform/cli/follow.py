@@ -41,19 +41,24 @@ def follow(
     except PsplatformError as error:
         failure = error
     line.__exit__()
-    show(run.metrics(), as_json=as_json, failure=failure)
+    show(run.status(), as_json=as_json, failure=failure)
     if failure is not None:
         raise failure
 
 
 def show(
-    summary: dict[str, Any], *, as_json: bool, failure: PsplatformError | None = None, details: bool = False
+    status: dict[str, Any], *, as_json: bool, failure: PsplatformError | None = None, details: bool = False
 ) -> None:
-    """Print a summary, for people, with or without single checkpoints, or as one JSON object."""
+    """Print a run's summary, for people, with or without single checkpoints, or as one JSON object.
+
+    What the store refuses to take is told with it.
+    """
+    summary, trouble = status["summary"], status["trouble"]
     if as_json:
-        click.echo(json.dumps({**summary, **({"error": str(failure)} if failure else {})}))
+        words = {"error": str(failure) if failure else "", "trouble": trouble}
+        click.echo(json.dumps({**summary, **{key: text for key, text in words.items() if text}}))
     elif "run" in summary:
-        Console(highlight=False).print(closing(summary, details=details))
+        Console(highlight=False).print(closing(summary, details=details, trouble=trouble))
 
 
 def _wait(

@@ -96,12 +96,14 @@ def one_line(summary: dict[str, Any]) -> str:
     return "  ".join(parts)
 
 
-def closing(summary: dict[str, Any], *, details: bool = False) -> Table:
-    """Return the closing summary as a table, with or without single checkpoints."""
+def closing(summary: dict[str, Any], *, details: bool = False, trouble: str = "") -> Table:
+    """Return the closing summary as a table, with or without single checkpoints, and with the store's `trouble`."""
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column()
-    for name, text in _rows(summary, details=details):
+    rows = _rows(summary, details=details)
+    rows += [("trouble", _trouble_text(summary, trouble))] if trouble else []
+    for name, text in rows:
         table.add_row(name, Text(text))
     return table
 
@@ -135,6 +137,12 @@ def _outcome(summary: dict[str, Any]) -> str:
     if summary["outcome"] is None:
         return "open: the log has no end; the run goes on, or its cluster was lost"
     return f"{summary['outcome']} ({summary['detail']})"
+
+
+def _trouble_text(summary: dict[str, Any], trouble: str) -> str:
+    if summary["outcome"] is None:
+        return f"the store lacks the latest records of the log, which wait in memory: {trouble}"
+    return f"the store lacks the last records of the log, or how the run ended: {trouble}"
 
 
 def _number(value: float | None) -> str:

@@ -25,7 +25,7 @@ def runs(store: str | None, *, scheduler: str | None, as_json: bool) -> None:
         from psplatform.replication.store import describe_run  # noqa: PLC0415  brings Zarr
 
         run = Run(describe_run(store)["run"], store)
-        show(run.metrics(), as_json=as_json, details=True)
+        show(run.status(), as_json=as_json, details=True)
     else:
         _show_table(_below(Path(store or "runs")), as_json=as_json)
 

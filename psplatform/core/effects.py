@@ -135,6 +135,13 @@ class Seal:
 
 
 @dataclass(frozen=True, slots=True)
+class Discard:
+    """Remove what was written of checkpoint `number`, which was given up, unless it was sealed all the same."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Appoint:
     """Make a standby of that number, away from this coordinator."""
 
@@ -314,6 +321,7 @@ Effect = (
     | Retire
     | Redirect
     | Seal
+    | Discard
     | Appoint
     | Claim
     | TakeOver

@@ -48,6 +48,15 @@ class CopyReady:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyAwake:
+    """A copy that was in the store until it was promoted is a process now, and can be ordered to serve."""
+
+    shard: int
+    copy: str
+    process: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessesChanged:
     """There are other processes than before: what could not be made may be possible now."""
 
@@ -201,13 +210,6 @@ class PullWithdrawn:
 
     member: str
     request: int
-
-
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """The shard has another server under `epoch`."""
-
-    epoch: int
 
 
 @dataclass(frozen=True, slots=True)

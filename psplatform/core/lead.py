@@ -238,7 +238,7 @@ class Lead:
     def _copies(self) -> set[str]:
         state = self.coordinator.state
         if state.plan.protection is not None and state.plan.protection.cold:
-            return {one.server for one in state.shards}  # a replica in the store cannot fall silent
+            return {one.server for one in state.shards if not one.asleep}  # what is in the store cannot fall silent
         return {name for one in state.shards for name in one.copies}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from psplatform.core import messages as msg
 from psplatform.core.effects import COORDINATOR, Archive, Effect, Load, Role, Send
-from psplatform.core.events import Archived, ArchiveFailed, Loaded, Replaced
+from psplatform.core.events import Archived, ArchiveFailed, Loaded
 from psplatform.core.shown import REMEMBERED
 
 
@@ -120,10 +120,6 @@ class Replica:
         standing = msg.Standing(self.shard, self.name, self.term, self.epoch, False, self.position, ())
         return [Send(COORDINATOR, standing)]
 
-    def _on_replaced(self, event: Replaced) -> list[Effect]:
-        self.epoch = max(self.epoch, event.epoch)
-        return []
-
     def _on_archived(self, event: Archived) -> list[Effect]:
         return [Send(COORDINATOR, msg.Written(self.shard, event.number, event.position, event.part))]
 
@@ -136,7 +132,6 @@ _HANDLERS: dict[type, Callable[[Replica, Any], list[Effect]]] = {
     Loaded: Replica._on_loaded,
     msg.Promote: Replica._on_promote,
     msg.Inquire: Replica._on_inquire,
-    Replaced: Replica._on_replaced,
     Archived: Replica._on_archived,
     ArchiveFailed: Replica._on_archive_failed,
 }

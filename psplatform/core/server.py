@@ -39,7 +39,6 @@ from psplatform.core.events import (
     GatherDone,
     GatherFailed,
     PullWithdrawn,
-    Replaced,
     StageDone,
 )
 from psplatform.core.links import Link, Links, MakeAccount, no_account
@@ -430,8 +429,8 @@ class Server:
         self._follow(message.term)
         return [Send(COORDINATOR, replace(self._promoted(message.position), commits=commits))]
 
-    def _on_replaced(self, event: Replaced | msg.Outdated) -> list[Effect]:
-        self.fenced = event.epoch > self.epoch
+    def _on_outdated(self, message: msg.Outdated) -> list[Effect]:
+        self.fenced = message.epoch > self.epoch
         return []
 
     def _on_transfer(self, transfer: msg.Transfer) -> list[Effect]:
@@ -491,9 +490,8 @@ _HANDLERS: dict[type, Callable[[Server, Any], list[Effect]]] = {
     msg.Exclude: Server._on_exclude,
     msg.HandOver: Server._on_hand_over,
     msg.Promote: Server._on_promote,
-    msg.Outdated: Server._on_replaced,
+    msg.Outdated: Server._on_outdated,
     msg.Transfer: Server._on_transfer,
-    Replaced: Server._on_replaced,
     msg.Inquire: Server._on_inquire,
     Pull: Server._on_pull,
     PullWithdrawn: Server._on_withdrawn,

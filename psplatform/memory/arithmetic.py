@@ -49,6 +49,9 @@ class Arithmetic(Protocol):
     def seal(self, effect: Seal) -> int:
         """Write the manifest of a checkpoint; return the bytes of the whole, or raise `StoreError`."""
 
+    def discard(self, number: int) -> None:
+        """Remove from the store what was put there of a checkpoint that was given up, unless it was sealed."""
+
     def load(self, member: str, shard: int, content: Any) -> None:
         """Put a shard's content into the member's parameters."""
 
@@ -129,6 +132,9 @@ class Metadata:
     def seal(self, effect: Seal) -> int:
         """There is nothing to seal."""
         return 0
+
+    def discard(self, number: int) -> None:
+        """There is nothing to remove."""
 
     def load(self, member: str, shard: int, content: Any) -> None:
         """There are no parameters."""

@@ -15,6 +15,7 @@ from psplatform.core.effects import (
     Appoint,
     Claim,
     Depart,
+    Discard,
     Dismiss,
     Effect,
     Evaluate,
@@ -420,12 +421,10 @@ class MemoryRun:
 
     def _seal(self, process: LeadProcess, effect: Seal) -> None:
         try:
-            size_bytes = self._arithmetic.seal(effect)
-        except StoreError as error:
-            answer: Any = CheckpointFailed(effect.number, str(error))
-        else:
+            answer: Any = CheckpointSealed(effect.number, self._arithmetic.seal(effect))
             self.seals[effect.number] = effect
-            answer = CheckpointSealed(effect.number, size_bytes)
+        except StoreError as error:
+            answer = CheckpointFailed(effect.number, str(error))
         self.agenda.enter(0.0, self.tell_lead, answer)
 
     def _appoint(self, process: LeadProcess, effect: Appoint) -> None:
@@ -493,6 +492,7 @@ _EXECUTORS: dict[type, Callable[[MemoryRun, LeadProcess, Any], None]] = {
     Redirect: MemoryRun._redirect,
     Recruit: MemoryRun._recruit,
     Seal: MemoryRun._seal,
+    Discard: lambda run, process, effect: run._arithmetic.discard(effect.number),
     Appoint: MemoryRun._appoint,
     Claim: MemoryRun._claim,
     Retire: lambda run, process, effect: run.retirements.on_retire(process, effect),

@@ -205,6 +205,9 @@ class TensorArithmetic:
         vectors = [one for state, _ in self.archives[effect.number].values() for one in state.values()]
         return sum(one.numel() * one.element_size() for one in vectors)
 
+    def discard(self, number: int) -> None:
+        """Do nothing: there is no store that could be full."""
+
     def load(self, member: str, shard: int, content: Vectors) -> None:
         """Put a shard's content into the member's parameters."""
         for key, piece in shard_vectors(self.layout, shard, self._bench_of(member).values).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -10,8 +11,9 @@ import numpy as np
 import torch
 
 from psplatform.core.effects import Transmit
-from psplatform.core.messages import Replicated
+from psplatform.core.messages import Past, Replicated, Transfer
 from psplatform.core.replica import Replica
+from psplatform.core.shown import REMEMBERED
 from psplatform.errors import StoreError
 from psplatform.replication.cold import ColdCopy, ColdState
 from psplatform.runtime.background import Background
@@ -36,6 +38,8 @@ class StoreCarrier:
         self._store = ColdCopy(program.store, shard.index, program.term)
         self._outbox = Outbox(program.run, name, shard.state_sizes(), shared=False)
         self._commits = 0
+        self._past: dict[int, Past] = {}
+        self._pruned = False
         self._writing = asyncio.Lock()
 
     def know(self, replica: str, peer: Peer) -> None:
@@ -53,14 +57,21 @@ class StoreCarrier:
         self, connect: Connect, effect: Transmit, slabs: Mapping[str, SegmentName], feed: Callable[[Any], None]
     ) -> None:
         """Write what was captured, until that succeeds."""
+        self._remember(effect.transfer)
         self._background.do(self._write(effect, self._commits, feed))
+
+    def _remember(self, transfer: Transfer) -> None:
+        for one in transfer.past:
+            self._past[one.commit.position] = one
+        while len(self._past) > REMEMBERED:
+            del self._past[next(iter(self._past))]
 
     async def _write(self, effect: Transmit, commits: int, feed: Callable[[Any], None]) -> None:
         transfer = effect.transfer
         names = list(self._shard.state_sizes())
         vectors = dict(zip(names, self._outbox.arrays(names), strict=True))
         place = transfer.epoch, transfer.position, transfer.version
-        state = ColdState(*place, dict(transfer.applied), commits, vectors)
+        state = ColdState(*place, dict(transfer.applied), commits, vectors, tuple(self._past.values()))
         async with self._writing:
             while True:
                 try:
@@ -70,6 +81,10 @@ class StoreCarrier:
                 else:
                     break
         feed(Replicated(transfer.shard, effect.replica, transfer.epoch, transfer.number, transfer.position))
+        if not self._pruned:
+            self._pruned = True
+            with contextlib.suppress(StoreError):  # it only takes room, until the next server removes it
+                await asyncio.to_thread(self._store.prune, transfer.epoch)
 
     def close(self) -> None:
         """Write nothing more."""
@@ -90,3 +105,4 @@ def awaken(program: Program, part: Replica, shard: Shard) -> None:
     shard.restore(vectors, version=state.version, commits=state.commits)
     part.position, part.version = state.position, state.version
     part.applied, part.epoch = dict(state.applied), state.epoch
+    part.past = {one.commit.position: one for one in state.past}

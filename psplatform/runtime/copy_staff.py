@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from psplatform.core.effects import COORDINATOR, first_replica, first_server
-from psplatform.core.events import CopyLost, CopyReady, NoCopy
+from psplatform.core.events import CopyAwake, CopyLost, CopyReady, NoCopy
 from psplatform.core.messages import Promote
 from psplatform.errors import PsplatformError
 from psplatform.runtime.background import Background, Kept
-from psplatform.runtime.calls import Peer, PeerLost, call, is_dead
+from psplatform.runtime.calls import Peer, PeerLost, PeerSilent, call, is_dead
 from psplatform.runtime.copy_host import Beginning, CopyHost
 from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
 from psplatform.runtime.hosting import process_at
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from psplatform.runtime.coordinator_host import CoordinatorHost
 
 _FORGET_S: Final = 10.0
+_WAKING_S: Final = 3600.0
 
 
 @dataclass(slots=True)
@@ -50,6 +50,7 @@ class CopyStaff:
         self._fleet = fleet
         self.posts: dict[str, Post] = {}
         self._cold = host.program.cold
+        self._waking: set[str] = set()
         self._background = Background(host.on_mishap)
 
     # --- at the start ---
@@ -60,16 +61,17 @@ class CopyStaff:
             replicas = placement.replicas[shard] if placement.replicas else ()
             names = [first_replica(shard, number) for number in range(len(replicas))]
             for name, place in zip(names, replicas, strict=True):
-                await self._create(name, shard, place, Beginning(serving=False))
+                await self._create(name, name, shard, place, Beginning(serving=False))
             if self._cold:
                 names = [first_replica(shard, 0)]
             beginning = Beginning(serving=True, replicas=tuple(names))
-            await self._create(first_server(shard), shard, address, beginning)
+            await self._create(first_server(shard), first_server(shard), shard, address, beginning)
 
-    async def _create(self, name: str, shard: int, address: str, beginning: Beginning) -> Post:
-        peer = await self._fleet.create(CopyHost, name, address, name, shard, self._host.peer, beginning)
+    async def _create(self, name: str, actor: str, shard: int, address: str, beginning: Beginning) -> Post:
+        peer = await self._fleet.create(CopyHost, actor, address, name, shard, self._host.peer, beginning)
         post = self.posts[name] = Post(name, shard, peer)
-        self._host.hired("copy", name, peer, shard)
+        if name not in self._waking:
+            self._host.hired("copy", name, peer, shard)
         return post
 
     async def open_all(self) -> None:
@@ -122,8 +124,8 @@ class CopyStaff:
         return {post.name: post.process for post in self.posts.values()} | here
 
     def directory(self) -> dict[str, tuple[int, Peer]]:
-        """Return shard and place of every copy, by name."""
-        return {post.name: (post.shard, post.peer) for post in self.posts.values()}
+        """Return shard and place of every copy that can be spoken to by whoever takes over, by name."""
+        return {post.name: (post.shard, post.peer) for post in self.posts.values() if post.name not in self._waking}
 
     def heard(self, name: str) -> bool:
         """Note a sign of life of a copy; return whether it is one of the run's."""
@@ -133,9 +135,9 @@ class CopyStaff:
         return post is not None
 
     def send(self, name: str, message: Any) -> None:
-        """Send to a copy; to one that is gone, nothing."""
+        """Send to a copy; to one that is gone, nothing.  An order to serve makes a process of what is in the store."""
         if self._cold and name not in self.posts and isinstance(message, Promote):
-            self._do(self._awaken(name, message))
+            self._do(self._awaken(name))
             return
         replica = getattr(message, "replica", None)
         if replica in self.posts:
@@ -151,7 +153,7 @@ class CopyStaff:
     def lose(self, name: str, reason: str) -> None:
         """Report a copy that is lost."""
         post = self.posts.get(name)
-        if post is not None:
+        if post is not None and name not in self._waking:
             silence_s = asyncio.get_running_loop().time() - post.heard_at
             self._host.absent.lose(name, post.peer.address)
             self._host.feed(CopyLost(name, post.peer.address, reason, silence_s))
@@ -178,6 +180,7 @@ class CopyStaff:
         """Let go of a copy that is out."""
         post = self.posts.pop(name, None)
         if post is not None:
+            self._host.absent.lose(name, post.peer.address)
             self._host.released(name)
             self._do(self._let_go(post))
 
@@ -186,9 +189,25 @@ class CopyStaff:
             post.watching.end()
         if post.line is not None:
             post.line.close()
-        with contextlib.suppress(PeerLost):  # it is gone, or stopped: then its epoch fences it
+        try:
             await call(self._host.connect, post.peer, "retire", deadline_s=1.0)
+        except PeerSilent:  # it may be stopped: then its epoch fences it
+            self._do(self._await_waking(post))
+        except PeerLost:
+            pass
         self._fleet.release(post.peer)
+
+    async def _await_waking(self, post: Post) -> None:
+        """Let the process of a copy that is out be hired again as soon as it answers anything."""
+        try:
+            await call(self._host.connect, post.peer, "retire", deadline_s=_WAKING_S)
+        except PeerSilent:
+            return
+        except PeerLost:
+            if await is_dead(post.peer):
+                return
+        if self._host.absent.heard(post.name):
+            self._host.on_processes_changed()
 
     def forget(self, member: str, position_of: Any) -> None:
         """Let every copy drop what a dismissed member exposed, once that is over there."""
@@ -213,49 +232,69 @@ class CopyStaff:
     async def _recruit_cold(self, shard: int) -> None:
         self._host.feed(CopyReady(shard, self._fleet.next_name(f"replica-{shard}"), "the store"))
 
-    async def _awaken(self, name: str, order: Promote) -> None:
-        """Make a process of a replica that was in the store until now, and promote it."""
-        shard = int(name.split("-")[1])
-        address = await self._process_for(shard)
-        try:
-            if address is None:
-                raise PeerLost("no process is left for it; start a Dask worker")
-            post = await self._create(name, shard, address, Beginning(serving=False, cold=True))
-            await self._open(post)
-        except (PsplatformError, OSError, TimeoutError) as error:
-            self._host.feed(CopyLost(name, address or "the store", str(error)))
-        else:
-            self._begin(post)
-            self.tell(name, order)
+    async def _awaken(self, name: str) -> None:
+        """Make a process of a replica that was in the store until now; it is promoted when the coordinator knows it.
+
+        Nobody else hears of it before: whoever takes over meanwhile begins anew, and does not wait for one half made.
+        """
+        if name in self._waking:
+            return
+        self._waking.add(name)
+        shard, tried = int(name.split("-")[1]), set[str]()
+        reason = "no process is left for it; start a Dask worker"
+        while (address := await self._process_for(shard, tried)) is not None:
+            # An actor of its own for each attempt: one of a coordinator before may still be there.
+            actor = self._fleet.next_name(name)
+            post, flaw = await self._make(name, actor, shard, address, Beginning(serving=False, cold=True))
+            if post is not None:
+                self._waking.discard(name)
+                self._host.hired("copy", name, post.peer, shard)
+                self._begin(post)
+                self._host.feed(CopyAwake(shard, name, post.process))
+                return
+            reason = flaw
+            self.retire(name)
+            tried.add(address)
+        self._waking.discard(name)
+        self._host.feed(CopyLost(name, "the store", reason))
 
     async def _recruit(self, shard: int) -> None:
         await asyncio.sleep(REPLACE_AFTER_S)
         reason = "every process has a copy of this shard already; start a Dask worker"
         while (address := await self._process_for(shard)) is not None:
             name = self._fleet.next_name(f"replica-{shard}")
-            try:
-                post = await self._create(name, shard, address, Beginning(serving=False, fresh=False))
-                await self._open(post)
-            except (PeerLost, OSError, TimeoutError) as error:
-                reason = str(error)
-            except Exception as error:  # noqa: BLE001  the seam where what an actor raises is told, and the run goes on
-                kind, text, _ = describe(error)
-                reason = f"{kind}: {text}"
-            else:
+            post, flaw = await self._make(name, name, shard, address, Beginning(serving=False, fresh=False))
+            if post is not None:
                 self._begin(post)
                 self._host.staff.introduce(shard, _where(post))
                 self._host.feed(CopyReady(shard, name, post.process))
                 return
+            reason = flaw
             self.retire(name)
             self._host.absent.lose(name, address)
         self._host.feed(NoCopy(shard, reason))
 
-    async def _process_for(self, shard: int) -> str | None:
+    async def _make(
+        self, name: str, actor: str, shard: int, address: str, beginning: Beginning
+    ) -> tuple[Post | None, str]:
+        """Make a copy that is open; or return why there is none."""
+        try:
+            post = await self._create(name, actor, shard, address, beginning)
+            await self._open(post)
+        except (PeerLost, OSError, TimeoutError) as error:
+            return None, str(error)
+        except Exception as error:  # noqa: BLE001  the seam where what an actor raises is told, and the run goes on
+            kind, text, _ = describe(error)
+            return None, f"{kind}: {text}"
+        return post, ""
+
+    async def _process_for(self, shard: int, but: Collection[str] = ()) -> str | None:
         try:
             processes, _ = await self._fleet.cluster()
         except (OSError, TimeoutError):
             return None  # without a scheduler nothing can be made
-        there = [one for one in processes if one.address not in self._host.absent.addresses]
+        avoided = self._host.absent.addresses.union(but)
+        there = [one for one in processes if one.address not in avoided]
         places = [(post.shard, post.peer.address) for post in self.posts.values()]
         return process_for_copy(there, shard, places, self._host.busy_addresses)
 

@@ -62,6 +62,8 @@ class Deputy:
     async def _appoint(self, number: int) -> None:
         if number > self._host.program.term + 1:  # not the run's first
             await asyncio.sleep(REPLACE_AFTER_S)
+        if self._peer is not None:  # it fell silent
+            self._host.absent.lose(f"standby-{self._number}", self._peer.address)
         address = await self._place()
         if address is None:
             self.wanted = True
@@ -76,7 +78,7 @@ class Deputy:
             host.note({"kind": "note", "at": host.elapsed_s, "text": f"no standby could be made: {error}"})
             self.wanted = True
             return
-        self._drop()  # one that fell silent is still there
+        self._drop()
         self._number, self._peer, self._early = number, peer, []
         posting = self._posting(number)
         try:

@@ -1,18 +1,19 @@
-"""Completing checkpoints: the manifest is written, and those that are too old are removed."""
+"""Completing checkpoints: the manifest is written, and those that are too old or were given up are removed."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch
 
 from psplatform.core.effects import Seal
 from psplatform.core.events import CheckpointFailed, CheckpointSealed
-from psplatform.errors import PsplatformError
+from psplatform.errors import PsplatformError, StoreError
 from psplatform.replication.arrays import Contents
-from psplatform.replication.checkpoints import prune
+from psplatform.replication.checkpoints import discard, prune
 from psplatform.replication.parts import Part
 from psplatform.replication.sealing import seal
 from psplatform.runtime.background import Background
@@ -23,20 +24,34 @@ if TYPE_CHECKING:
 
 
 class Sealer:
-    """Seals the checkpoints of one coordinator, one after the other."""
+    """Seals the checkpoints of one coordinator and removes those that it gives up, one after the other."""
 
     def __init__(self, host: CoordinatorHost) -> None:
         self._host = host
         self._contents: Contents | None = None
+        self._turn = asyncio.Lock()
         self._background = Background(host.on_mishap)
 
     def seal(self, effect: Seal) -> None:
         """Seal a checkpoint in the background."""
         self._background.do(self._seal(effect))
 
+    def discard(self, number: int) -> None:
+        """Remove in the background what was written of a checkpoint, unless it is sealed by then.
+
+        What the store refuses to remove stays until the next checkpoint is sealed.
+        """
+        self._background.do(self._discard(number))
+
+    async def _discard(self, number: int) -> None:
+        async with self._turn:
+            with suppress(StoreError):
+                await asyncio.to_thread(discard, self._host.program.store, number)
+
     async def _seal(self, effect: Seal) -> None:
         try:
-            size_bytes = await asyncio.to_thread(self._write, effect)
+            async with self._turn:
+                size_bytes = await asyncio.to_thread(self._write, effect)
         except PsplatformError as error:
             self._host.feed(CheckpointFailed(effect.number, str(error)))
         else:

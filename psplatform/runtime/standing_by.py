@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import cloudpickle
 
@@ -17,8 +18,9 @@ from psplatform.core.events import Claimed, LeadLost, Tick
 from psplatform.core.grants import Grants
 from psplatform.core.messages import Beat, Observed
 from psplatform.core.standby import Standby
+from psplatform.core.wire import encode
 from psplatform.runtime.background import Background
-from psplatform.runtime.calls import Peer
+from psplatform.runtime.calls import Peer, PeerLost, call
 from psplatform.runtime.claims import claim
 from psplatform.runtime.copy_host import BEAT_S
 from psplatform.runtime.fleet import Fleet
@@ -26,6 +28,8 @@ from psplatform.runtime.program import Program
 from psplatform.runtime.watching import watch
 from psplatform.telemetry.read_model import RunView
 from psplatform.telemetry.segments import Position
+
+_WORD_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +169,12 @@ class StandingBy:
             self.on_depart(effect.reason)
 
     async def _claim(self, number: int) -> None:
-        granted = await claim(self.client, self.program, number, f"standby-{number}")
+        name = f"standby-{number}"
+        granted = await claim(self.client, self.program, number, name)
+        if not granted:
+            # Whoever has gone on without it hears of it once more, and can hire its process again.
+            with contextlib.suppress(PeerLost):
+                await call(self.connect, self.lead, "deliver", name, encode([]), deadline_s=_WORD_S)
         self.feed(Claimed(number, granted))
 
     def _on_lead_lost(self, reason: str) -> None:

@@ -88,9 +88,14 @@ def refused(psplatform: Command) -> Callable[..., str]:
 
 @dataclass
 class FakeRun:
-    """A run that is over as soon as it is waited for, or fails, or is interrupted at the keyboard first."""
+    """A run that is over as soon as it is waited for, or fails, or is interrupted at the keyboard first.
+
+    ``records`` is its log, and ``trouble`` what its store refuses.
+    """
 
     failure: PsplatformError | None = None
+    trouble: str = ""
+    records: tuple[dict[str, Any], ...] = RECORDS
     interrupts: int = 0
     stopped: list[str] = field(default_factory=list)
     closed: bool = False
@@ -106,9 +111,12 @@ class FakeRun:
 
     def metrics(self) -> dict[str, Any]:
         view = RunView()
-        for record in RECORDS:
+        for record in self.records:
             view.apply(record)
         return view.to_summary()
+
+    def status(self) -> dict[str, Any]:
+        return {"phase": "over", "summary": self.metrics(), "failure": self.failure, "trouble": self.trouble}
 
     def stop(self, reason: str) -> None:
         self.stopped.append(reason)

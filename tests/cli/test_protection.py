@@ -22,37 +22,13 @@ from psplatform.telemetry.writer import EventLog
 
 Command = Callable[..., Any]
 
-PROMOTED = {
-    "kind": "promoted",
-    "at": 0.7,
-    "role": "server",
-    "shard": 0,
-    "epoch": 2,
-    "copy": "server-0-2",
-    "process": "tcp://b:1",
-    "signal": "closed connection",
-    "detected_seconds": 0.01,
-    "promoted_seconds": 0.08,
-    "distance_lost": 0.12,
-    "updates_lost": 3,
-    "bound": 0.5,
-    "unit": "norm",
-}
 LOST = "shard 0: server lost (closed connection), replica promoted in 0.08 s; 3 updates lost, distance <= 0.12 of 0.5"
 KEPT = "bounded: 1 copy of each server, sent by the server, within a distance of 0.5 (at most 0.25 seen)"
 COPY = {"kind": "copy", "at": 0.6, "shard": 0, "copy": "server-0-2", "process": "tcp://b:1", "event": "in sync"}
-EVENTS = (
-    {**COPY, "reason": "caught up"},
-    {"kind": "applied", "at": 0.6, "position": 1, "version": 1, "visible_s": 0.0, "divergence": 0.25, "lag": 2},
-    PROMOTED,
-    {"kind": "resumed", "at": 0.8, "role": "server", "shard": 0, "epoch": 2, "first_commit_seconds": 0.15},
-    {**PROMOTED, "role": "coordinator", "shard": -1, "signal": "silent for 1.2 s", "promoted_seconds": 0.2},
-    {"kind": "protection", "at": 0.8, "shards": [0]},
-    *(
-        {"kind": "checkpoint", "at": 0.5 + 0.1 * number, "number": number, "version": 10 * number, "event": event}
-        | {"seconds": 0.25, "bytes": 1_500_000, "reason": reason}
-        for number, event, reason in [(1, "complete", ""), (2, "failed", "no space left"), (3, "abandoned", "failover")]
-    ),
+CHECKPOINTS = tuple(
+    {"kind": "checkpoint", "at": 0.5 + 0.1 * number, "number": number, "version": 10 * number, "event": event}
+    | {"seconds": 0.25, "bytes": 1_500_000, "reason": reason}
+    for number, event, reason in [(1, "complete", ""), (2, "failed", "no space left"), (3, "abandoned", "failover")]
 )
 
 
@@ -75,11 +51,22 @@ def job_file(tmp_path: Path) -> Callable[[str], str]:
 
 
 @pytest.fixture
-def protected(records: Any) -> list[dict[str, Any]]:
+def protected(
+    records: Any, promoted: Callable[..., dict[str, Any]], taken_over: Callable[..., dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Return the log of a run in which much was lost and saved."""
     described, *others = records
     rules = {"replication": Bounded(max_divergence=0.5).to_plain(), "checkpoints": Checkpoints(200).to_plain()}
-    return [{**described, **rules}, *others[:-1], *EVENTS, others[-1]]
+    events = (
+        {**COPY, "reason": "caught up"},
+        {"kind": "applied", "at": 0.6, "position": 1, "version": 1, "visible_s": 0.0, "divergence": 0.25, "lag": 2},
+        promoted(at=0.7),
+        {"kind": "resumed", "at": 0.8, "role": "server", "shard": 0, "epoch": 2, "first_commit_seconds": 0.15},
+        taken_over(at=0.7),
+        {"kind": "protection", "at": 0.8, "shards": [0]},
+        *CHECKPOINTS,
+    )
+    return [{**described, **rules}, *others[:-1], *events, others[-1]]
 
 
 def summary_of(records: Any) -> dict[str, Any]:

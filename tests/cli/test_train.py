@@ -171,6 +171,34 @@ def test_the_end_is_told_to_scripts_as_one_json_object(
     assert "starting servers" in result.stderr
 
 
+FULL = "cannot write log/1/0 to the store somewhere (No space left on device); free or mend it"
+
+
+def test_what_the_store_refuses_is_told_at_the_end(psplatform: Command, launch: Any) -> None:
+    """Who trusts the store afterwards must know what it lacks; without trouble there is no such row."""
+    assert "trouble" not in psplatform("train", "digits").stdout
+    launch.run.trouble = FULL
+    told = " ".join(psplatform("train", "digits").stdout.split())
+    assert told.endswith(f"trouble the store lacks the last records of the log, or how the run ended: {FULL}")
+
+
+def test_what_waits_in_memory_is_told_to_whoever_leaves_a_run(
+    psplatform: Command, launch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch.run.trouble, launch.run.records, launch.run.interrupts = FULL, launch.run.records[:-1], 1
+    monkeypatch.setattr("psplatform.runtime.run.attach", lambda run, client: launch.run)
+    told = " ".join(psplatform("attach", "digits-bsp-1a2b3c").stdout.split())
+    assert told.endswith(f"trouble the store lacks the latest records of the log, which wait in memory: {FULL}")
+
+
+def test_scripts_are_told_what_the_store_refuses(
+    psplatform: Command, launch: Any, last_json: Callable[[Any], dict[str, Any]]
+) -> None:
+    assert "trouble" not in last_json(psplatform("train", "digits", "--json"))
+    launch.run.trouble = FULL
+    assert last_json(psplatform("train", "digits", "--json"))["trouble"] == FULL
+
+
 @pytest.mark.parametrize(
     ("failure", "code"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from distributed import Client
 import psplatform as ps
 from psplatform.errors import StoreError
 from psplatform.replication.checkpoints import checkpoints_of, newest_whole
+from psplatform.replication.parts import folder_of
 from psplatform.runtime.recovery import recover
 
 Start = Callable[..., ps.Run]
@@ -20,6 +22,7 @@ Until = Callable[..., None]
 Log = Callable[..., list[dict[str, Any]]]
 LIMIT_S = 60.0
 _KIB = 1024
+_REFILL_S = 0.005
 
 
 class SmallDisk:
@@ -28,19 +31,36 @@ class SmallDisk:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._ballast = folder / "ballast"
+        self._cleared = threading.Event()
+        self._filler = threading.Thread(target=self._keep_full)
 
     def fill(self) -> None:
-        """Leave not a byte."""
-        with self._ballast.open("wb", buffering=0) as ballast:
+        """Leave not a byte, and take what is removed as well, as others on the disk would, until it is cleared."""
+        self._take_all()
+        self._filler.start()
+
+    def clear(self) -> None:
+        """Make room again."""
+        self.leave()
+        self._ballast.unlink()
+
+    def leave(self) -> None:
+        """Take nothing more."""
+        self._cleared.set()
+        if self._filler.ident is not None:
+            self._filler.join(LIMIT_S)
+
+    def _keep_full(self) -> None:
+        while not self._cleared.wait(_REFILL_S):
+            self._take_all()
+
+    def _take_all(self) -> None:
+        with self._ballast.open("ab", buffering=0) as ballast:
             try:
                 while True:
                     ballast.write(b"x" * _KIB)
             except OSError:
                 return
-
-    def clear(self) -> None:
-        """Make room again."""
-        self._ballast.unlink()
 
 
 @pytest.fixture
@@ -53,7 +73,9 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         subprocess.run(mount, check=True, capture_output=True, timeout=LIMIT_S)
     except (OSError, subprocess.SubprocessError) as error:
         pytest.skip(f"no file system can be mounted here ({error})")
-    yield SmallDisk(folder)
+    small = SmallDisk(folder)
+    yield small
+    small.leave()
     # Lazily: whatever becomes of the test, no process may keep the folder.
     unmount = ["umount", "-l", str(folder)]
     subprocess.run(unmount, check=True, timeout=LIMIT_S)
@@ -96,12 +118,14 @@ def assert_visible(run: ps.Run, number: int) -> None:
 def test_training_goes_on_while_the_disk_is_full(
     filled: Callable[[], tuple[ps.Run, int]], disk: SmallDisk, until: Until, log: Log
 ) -> None:
-    """The checkpoints before stay whole; when there is room again, there are new ones, and no record is missing."""
+    """What failed takes no room; with room again, there are new checkpoints, and no record is missing."""
     run, number = filled()
     assert_visible(run, number)
     reached = run.metrics()["updates"]
     until(lambda: run.metrics()["updates"] >= reached + 10, "training goes on")
-    assert run.status()["trouble"], "the log waits in memory"
+    until(lambda: run.status()["trouble"], "the log waits in memory")
+    left = Path(run.store) / "checkpoints" / folder_of(number + 1)
+    until(lambda: not left.exists(), "the room that the first one that failed took is free again")
     disk.clear()
     until(lambda: checkpoints_of(run.store)[-1].number > number, "a new checkpoint")
     run.stop("seen enough")
@@ -120,6 +144,7 @@ def test_a_disk_that_stays_full_costs_the_model_and_not_the_checkpoint(
     with pytest.raises(StoreError, match=r"cannot write the model to .*No space left on device\); make room there"):
         run.wait(LIMIT_S)
     assert_visible(run, number)
+    assert "No space left on device" in run.status()["trouble"], "what the store lacks of the log"
     disk.clear()
     cut = newest_whole(run.store).summary.version
     again = recover(run.store, client, stop=ps.Stop(updates=cut + 5))

@@ -13,6 +13,7 @@ from psplatform.core.effects import STANDBY, Appoint, Claim, Depart, Effect, Fin
 from psplatform.core.events import (
     Begin,
     Claimed,
+    CopyAwake,
     CopyLost,
     Evaluated,
     ModelSaved,
@@ -227,6 +228,24 @@ def test_a_silent_copy_is_lost_when_its_lease_is_over(lead: Any) -> None:
     assert orders(made.handle(Tick(), 2.9), msg.Promote) == []
     (order,) = orders(made.handle(Tick(), 3.0), msg.Promote)
     assert order == msg.Promote(1, 2)
+
+
+def test_what_is_in_the_store_cannot_fall_silent_before_a_process_is_made_of_it() -> None:
+    """However long that takes; from then on it can."""
+    plan = Plan(
+        "run", workers=1, shards=1, samples=8, batch_size=4, stop=Stop(updates=9), schedule=Constant(),
+        protection=Protection(1, cold=True),
+    )  # fmt: skip
+    made = Lead(Coordinator(plan, Asynchronous()), grants=Grants(1.0, 5.0))
+    made.handle(Begin(), 0.0)
+    made.handle(CopyLost("server-0", "tcp://server-0", "killed"), 1.0)
+    for at in (1.0, 100.0):
+        assert made.handle(Tick(), at) == []
+    made.handle(CopyAwake(0, "replica-0-0", "tcp://b:1 pid 8"), 100.0)
+    assert made.handle(Tick(), 100.0) == []
+    assert not made.over
+    made.handle(Tick(), 106.0)
+    assert made.over, "it had no replica in sync yet"
 
 
 def test_a_lead_that_holds_no_lease_itself_gives_none(lead: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from psplatform.core import messages as msg
 from psplatform.core.effects import COORDINATOR, Archive, Load, Role, Send
-from psplatform.core.events import Archived, ArchiveFailed, Loaded, Replaced
+from psplatform.core.events import Archived, ArchiveFailed, Loaded
 from psplatform.core.replica import Replica
 
 TRANSFER = msg.Transfer("s", 0, 1, 1, msg.STATE, 3, 4, 1.0, ((0, 2), (1, 3)))
@@ -142,13 +142,6 @@ def test_a_new_coordinator_is_told_where_it_stands() -> None:
     one = replica(term=2, position=4)
     assert one.handle(msg.Inquire(3, 9), 0.0) == [Send(COORDINATOR, msg.Standing(0, "r", 3, 1, False, 4, ()))]
     assert one.handle(msg.Inquire(2, 9), 0.0) == [Send(COORDINATOR, msg.Refused(0, 1, 3))]
-
-
-def test_word_of_a_higher_epoch_is_remembered() -> None:
-    one = replica(epoch=2)
-    for epoch in (4, 1):
-        one.handle(Replaced(epoch), 0.0)
-    assert one.epoch == 4
 
 
 @pytest.mark.parametrize("message", [msg.Pull("m", 0, 1, 0), msg.Include(1, 1, "x"), msg.Proceed(1, 1, 0.5)])

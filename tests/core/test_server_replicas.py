@@ -16,7 +16,6 @@ from psplatform.core.events import (
     GatherDone,
     GatherFailed,
     PullWithdrawn,
-    Replaced,
     StageDone,
 )
 from psplatform.core.messages import Applied, Commit, Contribution
@@ -320,7 +319,7 @@ def test_a_replica_is_not_sent_positions_that_are_lost() -> None:
 # --- who is in charge ---
 
 
-@pytest.mark.parametrize("event", [Replaced(2), msg.Outdated(0, 2), msg.Pull("m", 0, 1, 0, epoch=2)])
+@pytest.mark.parametrize("event", [msg.Outdated(0, 2), msg.Pull("m", 0, 1, 0, epoch=2)])
 def test_a_server_that_hears_of_a_successor_says_and_does_nothing_any_more(event: Any) -> None:
     one = server(CHAIN, "r")
     assert do(one, event) == []
@@ -332,7 +331,7 @@ def test_a_server_that_hears_of_a_successor_says_and_does_nothing_any_more(event
 
 def test_word_of_its_own_epoch_or_an_earlier_one_does_not_fence_a_server() -> None:
     one = server(epoch=2)
-    do(one, Replaced(2))
+    do(one, msg.Outdated(0, 2))
     do(one, msg.Outdated(0, 1))
     assert not one.fenced
 

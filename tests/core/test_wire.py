@@ -128,6 +128,7 @@ GOLDEN: list[tuple[Any, str]] = [
         PAST,
         "c7293c92c71b0c9a0102030491c7050b93a16d0209cb3fe0000000000000c3c200c291cb3fe0000000000000",
     ),
+    (events.CopyAwake(0, "c", "p"), "c7063d9300a163a170"),
 ]
 
 

@@ -23,7 +23,14 @@ from hypothesis import strategies as st
 
 from psplatform.errors import CheckpointError, ConfigurationError, InvariantViolation, StoreError
 from psplatform.jobs.optimizers import Adam
-from psplatform.replication.checkpoints import checkpoints_of, load_checkpoint, newest_whole, next_number, prune
+from psplatform.replication.checkpoints import (
+    checkpoints_of,
+    discard,
+    load_checkpoint,
+    newest_whole,
+    next_number,
+    prune,
+)
 from psplatform.replication.parts import CheckpointWriter
 from psplatform.replication.sealing import seal
 from psplatform.replication.store import create_run
@@ -411,6 +418,48 @@ def test_fragments_that_were_not_removed_are_removed_later(sample: Any, memory_r
     assert prune(memory_run, 1, writing=None) == []
     assert not files.exists(f"{memory_run}/checkpoints/00000001/fragments")
     assert sample.version_of(newest_whole(memory_run)) == 4
+
+
+def _held(store: str) -> set[int]:
+    files, root = fsspec.url_to_fs(store)
+    files.invalidate_cache()
+    return {int(path.split("/checkpoints/")[1][:8]) for path in files.find(root) if "/checkpoints/0" in path}
+
+
+def test_of_one_that_is_given_up_everything_is_removed(sample: Any, run: str) -> None:
+    """And nothing of the one before, nor of the one that is being written."""
+    sample.save(run, 1, 10)
+    sample.write(run, 2, 20)
+    parts = sample.write(run, 3, 30)
+    discard(run, 2)
+    discard(run, 2)  # it is gone already
+    assert _held(run) == {1, 3}
+    seal(run, 3, sample.contents(3), parts, positions=[30] * 3, state={"clocks": {1: 30}}, time_s=0.0)
+    assert [sample.version_of(load_checkpoint(run, number)) for number in (1, 3)] == [10, 30]
+
+
+def test_one_that_was_sealed_all_the_same_is_not_removed(sample: Any, memory_run: str) -> None:
+    sample.save(memory_run, 1, 10)
+    discard(memory_run, 1)
+    assert sample.version_of(newest_whole(memory_run)) == 10
+
+
+def test_one_that_is_damaged_is_not_removed(sample: Any, memory_run: str) -> None:
+    """It stays for inspection."""
+    sample.save(memory_run, 1, 10)
+    fsspec.filesystem("memory").pipe_file(f"{memory_run}/checkpoints/00000001/manifest.jsonl", b"half")
+    discard(memory_run, 1)
+    assert _held(memory_run) == {1}
+
+
+def test_what_is_written_after_it_was_removed_goes_with_the_next_seal(sample: Any, run: str) -> None:
+    sample.write(run, 1, 10)
+    discard(run, 1)
+    sample.write(run, 1, 10)  # by a copy that was given up and woke later
+    sample.save(run, 2, 20)
+    assert prune(run, 1, writing=3) == [1]
+    assert _held(run) == {2}
+    assert sample.version_of(newest_whole(run)) == 20
 
 
 def test_at_least_one_checkpoint_is_kept(run: str) -> None:

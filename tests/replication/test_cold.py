@@ -9,19 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from psplatform.core.messages import Commit, Contribution, Past
 from psplatform.errors import StoreError
 from psplatform.replication.cold import ColdCopy, ColdState
 
 
 def state(position: int, *, epoch: int = 1, size: int = 3) -> ColdState:
     vectors = {"w": np.full(size, position, np.float32), "momentum.w": np.full(size, -position, np.float32)}
-    return ColdState(epoch, position, position + 1, {0: position, 3: 1}, position, vectors)
+    past = Past(Commit(1, epoch, position, position + 1, (Contribution("a", 0, position),), 0.5), (0.25,))
+    return ColdState(epoch, position, position + 1, {0: position, 3: 1}, position, vectors, (past,))
 
 
 def same(found: ColdState | None, wanted: ColdState) -> bool:
     def plain(one: ColdState) -> tuple[Any, ...]:
         vectors = {name: (str(vector.dtype), vector.tolist()) for name, vector in one.vectors.items()}
-        return one.epoch, one.position, one.version, dict(one.applied), one.commits, vectors
+        return one.epoch, one.position, one.version, dict(one.applied), one.commits, vectors, one.past
 
     return found is not None and plain(found) == plain(wanted)
 
@@ -54,6 +56,52 @@ def test_a_recovered_run_reads_nothing_of_what_it_had_kept_before(copy: Callable
     assert copy(4).read() is None
     copy(4).write(state(85))
     assert same(copy(4).read(), state(85))
+
+
+def kept(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder / "cold")) for path in folder.glob("cold/*/*/*"))
+
+
+def test_what_nobody_reads_any_more_is_removed(copy: Callable[..., ColdCopy], tmp_path: Path) -> None:
+    """Earlier epochs of the shard, and no other shard's; nothing of a server that has replaced this one."""
+    other = ColdCopy(str(tmp_path), 1, 1)
+    other.write(state(1))
+    for epoch in (1, 2, 3):
+        copy().write(state(10 * epoch, epoch=epoch))
+    copy().prune(2)
+    assert kept(tmp_path) == [
+        f"00000001/shard-{place}" for place in ("00000/00000002", "00000/00000003", "00001/00000001")
+    ]
+    assert same(copy().read(), state(30, epoch=3))
+    assert same(other.read(), state(1))
+
+
+def test_with_a_state_of_the_recovered_run_the_first_shard_removes_what_was_kept_before(
+    copy: Callable[..., ColdCopy], tmp_path: Path
+) -> None:
+    for shard in (0, 1):
+        ColdCopy(str(tmp_path), shard, 1).write(state(100, epoch=3))
+    second = ColdCopy(str(tmp_path), 1, 4)
+    second.write(state(85))
+    second.prune(1)
+    assert len(kept(tmp_path)) == 3, "two that remove the same would stop half way"
+    copy(4).write(state(85))
+    copy(4).prune(1)
+    assert kept(tmp_path) == ["00000004/shard-00000/00000001", "00000004/shard-00001/00000001"]
+
+
+def test_a_server_that_wakes_up_leaves_what_its_successor_reads(copy: Callable[..., ColdCopy], tmp_path: Path) -> None:
+    """What it writes is removed with the next epoch, and nobody reads it before."""
+    before, after = copy(), copy()
+    before.write(state(8))
+    after.write(state(6, epoch=2))
+    after.prune(2)
+    before.write(state(20))
+    before.prune(1)
+    assert same(copy().read(), state(6, epoch=2))
+    copy().write(state(7, epoch=3))
+    copy().prune(3)
+    assert kept(tmp_path) == ["00000001/shard-00000/00000003"]
 
 
 @pytest.mark.parametrize("torn", ["1.msgpack", "1/w", "1/momentum.w"])

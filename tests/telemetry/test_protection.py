@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from psplatform.telemetry.measures import SERIES_POINTS, Point
 from psplatform.telemetry.protection import COPIES, FAILOVERS, LOSSES, LostPositions
 from psplatform.telemetry.read_model import RunView
 from psplatform.telemetry.segments import Record
+
+MakeRecord = Callable[..., Record]
 
 CLOSED = "shard 0: server lost (closed connection), replica promoted in 0.08 s"
 
@@ -28,31 +31,6 @@ def _applied(version: int, at: float = 1.0, **more: Any) -> Record:
 def _copy(event: str, *, copy: str = "server-0-2", shard: int = 0, at: float = 1.0, reason: str = "") -> Record:
     place = {"shard": shard, "copy": copy, "process": "tcp://b:1"}
     return {"kind": "copy", "at": at, **place, "event": event, "reason": reason}
-
-
-def _promoted(**changes: Any) -> Record:
-    return {
-        "kind": "promoted",
-        "at": 2.0,
-        "role": "server",
-        "shard": 0,
-        "epoch": 2,
-        "copy": "server-0-2",
-        "process": "tcp://b:1",
-        "signal": "closed connection",
-        "detected_seconds": 0.01,
-        "promoted_seconds": 0.08,
-        "distance_lost": 0.12,
-        "updates_lost": 3,
-        "bound": 0.5,
-        "unit": "norm",
-        **changes,
-    }
-
-
-def _coordinator(**changes: Any) -> Record:
-    lost = {"distance_lost": None, "updates_lost": 0, "bound": None, "unit": None}
-    return _promoted(role="coordinator", shard=-1, signal="silent for 1.2 s", promoted_seconds=0.2, **lost, **changes)
 
 
 def _checkpoint(number: int, event: str = "complete", reason: str = "") -> Record:
@@ -120,22 +98,22 @@ def test_a_lost_replica_is_an_incident() -> None:
     assert _texts(view) == ["shard 0: replica server-0-2 lost (closed connection)"]
 
 
-def test_the_loss_of_a_server_is_told_by_the_failover_alone() -> None:
+def test_the_loss_of_a_server_is_told_by_the_failover_alone(promoted: MakeRecord) -> None:
     """Whether the server was the shard's first one, of which nothing was told, or had been promoted."""
-    view = _view(_copy("lost", copy="server-0-1", reason="closed connection"), _promoted())
+    view = _view(_copy("lost", copy="server-0-1", reason="closed connection"), promoted())
     view.apply(_copy("lost", reason="closed connection"))
     assert [incident.kind for incident in view.incidents] == ["promoted"]
     assert view.protection.copies[0]["server-0-2"].status == "lost"
 
 
-def test_a_promoted_copy_is_known_as_such() -> None:
-    view = _view(_copy("in sync"), _promoted(), _coordinator())
+def test_a_promoted_copy_is_known_as_such(promoted: MakeRecord, taken_over: MakeRecord) -> None:
+    view = _view(_copy("in sync"), promoted(), taken_over())
     assert [(one.copy, one.status) for one in view.protection.copies[0].values()] == [("server-0-2", "promoted")]
     assert list(view.protection.copies) == [0]
 
 
-def test_where_a_promoted_copy_is_is_not_where_the_lost_server_was() -> None:
-    view = _view(_copy("in sync"), _promoted(process="tcp://a:1 pid 7"))
+def test_where_a_promoted_copy_is_is_not_where_the_lost_server_was(promoted: MakeRecord) -> None:
+    view = _view(_copy("in sync"), promoted(process="tcp://a:1 pid 7"))
     assert view.protection.copies[0]["server-0-2"].process == "tcp://b:1"
     assert [one["process"] for one in view.to_summary()["failovers"]] == ["tcp://a:1 pid 7"]
 
@@ -164,34 +142,29 @@ def test_shards_without_a_replica_in_sync_are_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "text"),
+    ("changes", "text"),
     [
+        ({}, f"{CLOSED}; 3 updates lost, distance <= 0.12 of 0.5"),
+        ({"bound": 8, "unit": "updates", "distance_lost": None}, f"{CLOSED}; 3 of at most 8 updates lost"),
+        ({"updates_lost": 1, "bound": None, "unit": None}, f"{CLOSED}; 1 update lost, distance <= 0.12"),
         (
-            _promoted(),
-            f"{CLOSED}; 3 updates lost, distance <= 0.12 of 0.5",
-        ),
-        (
-            _promoted(bound=8, unit="updates", distance_lost=None),
-            f"{CLOSED}; 3 of at most 8 updates lost",
-        ),
-        (
-            _promoted(updates_lost=1, bound=None, unit=None),
-            f"{CLOSED}; 1 update lost, distance <= 0.12",
-        ),
-        (
-            _promoted(updates_lost=0, distance_lost=0.0, signal="retired"),
+            {"updates_lost": 0, "distance_lost": 0.0, "signal": "retired"},
             "shard 0: server retired, replica promoted in 0.08 s; nothing lost",
         ),
-        (_coordinator(), "coordinator lost (silent for 1.2 s), standby took over in 0.20 s (term 2)"),
     ],
 )
-def test_a_failover_is_one_clear_line(record: Record, text: str) -> None:
-    assert _texts(_view(record)) == [text]
+def test_a_failover_is_one_clear_line(promoted: MakeRecord, changes: Record, text: str) -> None:
+    assert _texts(_view(promoted(**changes))) == [text]
 
 
-def test_a_failover_is_complete_with_its_first_commit() -> None:
+def test_a_takeover_is_one_clear_line(taken_over: MakeRecord) -> None:
+    text = "coordinator lost (silent for 1.2 s), standby took over in 0.20 s (term 2)"
+    assert _texts(_view(taken_over())) == [text]
+
+
+def test_a_failover_is_complete_with_its_first_commit(promoted: MakeRecord, taken_over: MakeRecord) -> None:
     """Role, shard and epoch say to which one a commit belongs."""
-    view = _view(_promoted(), _promoted(shard=1), _coordinator())
+    view = _view(promoted(), promoted(shard=1), taken_over())
     resumed = {"kind": "resumed", "at": 2.5, "epoch": 2, "first_commit_seconds": 0.4}
     view.apply({**resumed, "role": "server", "shard": 1})
     assert [one.first_commit_seconds for one in view.protection.failovers] == [None, 0.4, None]
@@ -200,8 +173,8 @@ def test_a_failover_is_complete_with_its_first_commit() -> None:
     assert [one["first_commit_seconds"] for one in view.to_summary()["failovers"]] == [None, 0.4, 0.4]
 
 
-def test_the_summary_tells_of_each_failover() -> None:
-    (told,) = _view(_promoted()).to_summary()["failovers"]
+def test_the_summary_tells_of_each_failover(promoted: MakeRecord) -> None:
+    (told,) = _view(promoted()).to_summary()["failovers"]
     expected = {
         "role": "server",
         "signal": "closed connection",
@@ -214,12 +187,12 @@ def test_the_summary_tells_of_each_failover() -> None:
     assert told.items() >= expected.items()
 
 
-def test_a_failover_that_a_new_term_logs_again_counts_once() -> None:
-    assert len(_view(_promoted(), _promoted()).protection.failovers) == 1
+def test_a_failover_that_a_new_term_logs_again_counts_once(promoted: MakeRecord) -> None:
+    assert len(_view(promoted(), promoted()).protection.failovers) == 1
 
 
-def test_terms_and_epochs_grow_with_failovers() -> None:
-    view = _view(_promoted(epoch=3), _promoted(epoch=2), _coordinator(epoch=4))
+def test_terms_and_epochs_grow_with_failovers(promoted: MakeRecord, taken_over: MakeRecord) -> None:
+    view = _view(promoted(epoch=3), promoted(epoch=2), taken_over(epoch=4))
     assert (view.protection.term, view.protection.epochs) == (4, {0: 3})
     assert (view.to_summary()["term"], view.to_summary()["shard_epochs"]) == (4, {"0": 3})
 
@@ -251,7 +224,7 @@ def test_a_run_without_a_checkpoint_has_no_newest_one() -> None:
     assert RunView().checkpoints.newest is None
 
 
-def test_a_long_run_with_many_failures_stays_small() -> None:
+def test_a_long_run_with_many_failures_stays_small(promoted: MakeRecord) -> None:
     """What is kept is bounded, the newest is among it, and totals are exact."""
     view, total = RunView(), 3 * SERIES_POINTS
     for number in range(total):
@@ -259,7 +232,7 @@ def test_a_long_run_with_many_failures_stays_small() -> None:
         view.apply(_checkpoint(number + 1))
         view.apply(_copy("ready", copy=f"server-0-{number}"))
         view.apply(_copy("lost", copy=f"server-0-{number}"))
-        view.apply(_promoted(epoch=number + 2, copy=f"server-0-{number}"))
+        view.apply(promoted(epoch=number + 2, copy=f"server-0-{number}"))
         view.apply(_copy("lost", copy=f"server-0-{number}"))
         view.apply({"kind": "lost positions", "at": 1.0, "shard": 0, "epoch": 2, "first": 4, "last": 6})
     assert len(view.protection.divergences.items) <= SERIES_POINTS + 1
@@ -278,7 +251,7 @@ def test_live_copies_are_never_forgotten() -> None:
     assert len(view.protection.copies[0]) == COPIES + 3
 
 
-def test_the_summary_is_json() -> None:
-    view = _view(_run(Bounded()), _copy("ready"), _promoted(distance_lost=float("inf")), _checkpoint(1))
+def test_the_summary_is_json(promoted: MakeRecord) -> None:
+    view = _view(_run(Bounded()), _copy("ready"), promoted(distance_lost=float("inf")), _checkpoint(1))
     summary = view.to_summary()
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary

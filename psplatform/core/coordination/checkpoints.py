@@ -3,6 +3,8 @@
 A cut is a position in every order of commits: the commit there says so, and every copy that writes does it from
 exactly that state.  At most one is under way.  Its numbers begin with the term, so that a coordinator that was replaced
 and does not know it cannot write into another's.
+
+What one that was given up left in the store is removed at once: on a full disk, nothing else makes room for the log.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any, Final
 from psplatform.core import messages as msg
 from psplatform.core.coordination.lanes import Lane
 from psplatform.core.coordination.state import State
-from psplatform.core.effects import CancelTimer, Seal
+from psplatform.core.effects import CancelTimer, Discard, Seal
 from psplatform.core.events import CheckpointFailed, CheckpointSealed
 from psplatform.core.ledger import Entry
 
@@ -115,7 +117,10 @@ class Checkpoints:
     def on_written(self, message: msg.Written) -> None:
         """Note a shard's part; with the last one, the manifest is written."""
         cut = self._cut
-        if cut is None or message.number != cut.number or cut.positions.get(message.shard) != message.position:
+        if cut is None or message.number != cut.number:
+            self._discard(message.number)
+            return
+        if cut.positions.get(message.shard) != message.position:
             return
         complete = len(cut.parts) == self._state.plan.shards
         cut.parts[message.shard] = message.part
@@ -125,8 +130,7 @@ class Checkpoints:
 
     def on_not_written(self, message: msg.NotWritten) -> None:
         """Give the checkpoint up: the one before stays."""
-        if self._cut is not None and message.number == self._cut.number:
-            self._abandon(message.text, "failed")
+        self._fail(message.number, message.text)
 
     def on_copy_lost(self, shard: int) -> None:
         """Give up a checkpoint that lacks the part of a shard whose copy is lost."""
@@ -146,12 +150,24 @@ class Checkpoints:
 
     def on_failed(self, event: CheckpointFailed) -> None:
         """Note that a manifest could not be written."""
-        if self._cut is not None and event.number == self._cut.number:
-            self._abandon(event.text, "failed")
+        self._fail(event.number, event.text)
+
+    def _fail(self, number: int, reason: str) -> None:
+        if self._cut is not None and number == self._cut.number:
+            self._abandon(reason, "failed")
+        else:
+            self._discard(number)
 
     def _abandon(self, reason: str, event: str = "abandoned") -> None:
         self._log(event, reason, 0)
+        if self._cut is not None:
+            self._discard(self._cut.number)
         self._rest()
+
+    def _discard(self, number: int) -> None:
+        # What a lost coordinator cut may still be sealed by it: that is removed with the next one that is sealed.
+        if number // NUMBERS_PER_TERM == self._state.term:
+            self._state.emit(Discard(number))
 
     def _rest(self) -> None:
         cuts = self._state.plan.cuts

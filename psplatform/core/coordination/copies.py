@@ -19,7 +19,7 @@ from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.shards import ShardState
 from psplatform.core.coordination.state import State
 from psplatform.core.effects import Recruit, Redirect, Retire, Role, Send
-from psplatform.core.events import CopyLost, CopyReady, NoCopy, ProcessesChanged
+from psplatform.core.events import CopyAwake, CopyLost, CopyReady, NoCopy, ProcessesChanged
 from psplatform.core.policy import Change
 from psplatform.core.reasons import Reason
 from psplatform.errors import ClusterError
@@ -80,7 +80,7 @@ class Copies:
         one.excluded.clear()
         # Nobody is in sync with the new server yet: a run that pauses waits for whoever replaces the old one.
         one.replaced = [event.copy] if self._pauses else []
-        one.promoting = True
+        one.promoting, one.asleep = True, self._cold
         # The others may still be promoted in its place: it shows nothing before it has confirmed.
         self.promote(one)
         self._note_protection()
@@ -107,6 +107,11 @@ class Copies:
             self._exclude(one, event.copy)
         self._note_protection()
         self._fill(one)
+
+    @property
+    def _cold(self) -> bool:
+        protection = self._state.plan.protection
+        return protection is not None and protection.cold
 
     @property
     def _pauses(self) -> bool:
@@ -162,14 +167,24 @@ class Copies:
             return
         self._recruiting[event.shard] = max(0, self._recruiting.get(event.shard, 0) - 1)
         one.joining.append(event.copy)
-        protection = self._state.plan.protection
-        if protection is None or not protection.cold:  # what is in the store will be a process when it is promoted
+        if not self._cold:  # what is in the store will be a process when it is promoted
             self._state.processes[event.copy] = event.process
         self._state.log(
             "copy", shard=event.shard, copy=event.copy, process=event.process, event="ready", reason="a new replica"
         )
         if not one.promoting:
             self._include(one, event.copy)
+
+    def on_awake(self, event: CopyAwake) -> None:
+        """Order a copy that was in the store to serve, now that it can be told."""
+        one = self._state.shards[event.shard]
+        if event.copy != one.server:
+            return
+        one.asleep = False
+        self._state.processes[event.copy] = event.process
+        self._log(one, event.copy, "ready", "was made of what the store keeps")
+        if one.promoting:
+            self.promote(one)
 
     def on_none(self, event: NoCopy) -> None:
         """Note that a shard stays with fewer replicas than asked for."""
@@ -225,7 +240,7 @@ class Copies:
         one = state.shards[message.shard]
         if message.epoch != one.epoch or message.copy != one.server or not one.promoting:
             return
-        one.promoting = False
+        one.promoting = one.asleep = False
         last = self._commits.send_again(one, message.position)
         one.resumes_after = max(last, message.position)
         self._log_promotion(one, message, last)

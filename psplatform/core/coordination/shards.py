@@ -30,6 +30,8 @@ class ShardState:
         Whether the server's process is about to end in good order.
     promoting
         Whether `server` has not yet confirmed that it is the server.
+    asleep
+        Whether `server` is what the store keeps of it, of which a process is only being made: it cannot fall silent.
     resumes_after
         Position of the last commit before the first that the promoted server makes, until it has made that.
     lost_at, reason, silence_s, lost_process
@@ -57,6 +59,7 @@ class ShardState:
     excluded: list[str] = field(default_factory=list)
     promoting: bool = False
     retiring: bool = False
+    asleep: bool = False
     resumes_after: int | None = None
     lost_at: float = 0.0
     reason: str = ""

@@ -20,11 +20,11 @@ from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.lanes import Lane
 from psplatform.core.coordination.state import State
 from psplatform.core.effects import COORDINATOR, Role, Send
-from psplatform.core.events import CopyLost, LeadLost
+from psplatform.core.events import CopyAwake, CopyLost, LeadLost
 from psplatform.core.policy import Gradient
 from psplatform.core.roster import Member
 
-_AT_ONCE = (msg.Standing, msg.Promoted, CopyLost)
+_AT_ONCE = (msg.Standing, msg.Promoted, CopyAwake, CopyLost)
 
 
 class Takeover:
@@ -235,8 +235,18 @@ class Takeover:
             state.roster.catch_up(member, message.sequence, message.version)
         if state.deck is not None and message.ticket is not None and message.sequence == member.sequence:
             state.deck.adopt(member.slot, message.sequence, message.ticket, busy=member.busy)
-        if member.busy and not state.per_block and member.counter > state.version:
+        if member.busy and not state.per_block and (member.counter > state.version or self._outruns_its_own(member)):
             self._revoke(member)
+
+    def _outruns_its_own(self, member: Member) -> bool:
+        """Whether the version that a member waits for does not contain its last gradient, which it then writes over.
+
+        It was released for a version in which the lost coordinator had put it; another was decided in that place.
+        """
+        lane = self._state.lanes[0]
+        later = [one.commit for one in lane.ledger.entries() if one.commit.position > member.counter]
+        decided = any(one.member == member.name for commit in later for one in commit.gradients)
+        return decided or lane.pool.holds_any_of(member.slot)
 
     def _revoke(self, member: Member) -> None:
         """Let a member give up what it was released for: a version that was decided, and that nobody knows any more."""

@@ -47,12 +47,15 @@ class Ablation:
         What is replaced: an object, the name of its attribute, and the replacement made from what was there.
     scenario
         That the trials follow which look for it, where it matters in few others; empty for any.
+    reason
+        Why no trial can tell it from nothing: what else does its work.  Empty for those that are needed.
     """
 
     name: str
     what: str
     patches: tuple[tuple[Any, str, Callable[[Any], Any]], ...]
     scenario: str = ""
+    reason: str = ""
 
 
 @contextmanager
@@ -417,13 +420,14 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
 )
 
 REDUNDANT: Final[tuple[Ablation, ...]] = (
-    # Who pulls has heard of a server and of its epoch in one message, so that no server is ever told a higher one than
-    # its own.  One that was replaced and wakes up is stopped by its lease, and by replicas that refuse its transfers.
     Ablation(
         "no epoch on pull",
         "a server does not look at the epoch that a pull tells of",
         ((Server, "handle", _whatever_epoch_is_told),),
         "a server wakes up",
+        reason="who pulls has heard of a server and of its epoch in one message, so that no server is ever told a "
+        "higher one than its own; one that was replaced and wakes up is stopped by its lease, and by replicas that "
+        "refuse its transfers",
     ),
 )
-"""Safeguards that no trial can tell from nothing: what else does their work is said beside each."""
+"""Safeguards that no trial can tell from nothing, each with its `Ablation.reason`."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from psplatform.core import messages as msg
 from psplatform.core.effects import Effect, Finish, Retire, SaveModel, Send, Serve
-from psplatform.core.events import CopyLost, Replaced, Tick
+from psplatform.core.events import CopyLost, Tick
 from psplatform.core.server import Server
 from psplatform.memory import MemoryRun
 from psplatform.memory.copies import CopyProcess
@@ -183,7 +183,7 @@ class Observation:
 
 def _epoch_heard(event: Any) -> int:
     """Return the epoch of its shard's server that a copy learns of by an event."""
-    tells = isinstance(event, msg.Pull | msg.Outdated | msg.Transfer | Replaced)
+    tells = isinstance(event, msg.Pull | msg.Outdated | msg.Transfer)
     return int(event.epoch) if tells else 0
 
 

@@ -86,6 +86,11 @@ class Storage:
         if self.manifests.get(number) != named:
             raise StoreError("the manifest does not read as it was written", store=_STORE)
 
+    def discard(self, number: int) -> None:
+        """Remove the parts of a checkpoint that has no manifest."""
+        if number not in self.manifests:
+            self.parts = {key: digest for key, digest in self.parts.items() if key[0] != number}
+
     def is_whole(self, number: int) -> bool:
         """Whether whoever recovers the run would take that checkpoint."""
         named = self.manifests.get(number)

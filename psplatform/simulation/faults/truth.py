@@ -349,6 +349,10 @@ class Truth(TensorArithmetic):
         self.check_cut(effect)
         return 1
 
+    def discard(self, number: int) -> None:
+        """Remove what is there of a checkpoint that was given up."""
+        self.storage.discard(number)
+
     def check_cut(self, effect: Seal) -> None:
         """Raise unless the checkpoint is whole and one cut."""
         positions = [part["position"] for part in effect.parts]

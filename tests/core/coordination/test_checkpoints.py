@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from psplatform.core import messages as msg
-from psplatform.core.effects import CancelTimer, Seal, SetTimer
+from psplatform.core.effects import CancelTimer, Discard, Seal, SetTimer
 from psplatform.core.events import CheckpointFailed, CheckpointSealed, CopyLost
 from psplatform.core.plan import Cuts, Protection
 from psplatform.policies.psp import PartiallySynchronous
@@ -182,6 +182,77 @@ def test_what_comes_of_one_that_was_given_up_changes_nothing(cut: Any) -> None:
         cut.handle(late)
     assert write(cut, 0, 1).asked(Seal) == []
     assert outcomes(cut) == [(FIRST, "failed")]
+
+
+# --- removed ---
+
+
+def discarded(scene: Any) -> list[int]:
+    return [one.number for one in scene.asked(Discard)]
+
+
+GIVE_UP = {
+    "a part": lambda scene: scene.handle(msg.NotWritten(1, FIRST, "disk full")),
+    "the manifest": lambda scene: write(scene, 0, 1).handle(CheckpointFailed(FIRST, "disk full")),
+    "too late": lambda scene: scene.fire("checkpoint overdue", at=600.0),
+}
+
+
+@pytest.mark.parametrize("give_up", GIVE_UP.values(), ids=GIVE_UP)
+def test_what_one_that_is_given_up_left_is_removed_at_once(cut: Any, give_up: Callable[[Any], Any]) -> None:
+    """The next one may never be sealed, on a full disk, and the log needs the room."""
+    give_up(cut)
+    assert discarded(cut) == [FIRST]
+
+
+def test_a_lost_copy_s_checkpoint_is_removed(open_scene: Open) -> None:
+    scene = open_scene(protection=Protection(1), cuts=Cuts(every_updates=2)).join("a").announce("a").announce("a")
+    scene.handle(CopyLost("replica-0-0", "there", "killed"))
+    assert discarded(scene) == [FIRST]
+
+
+@pytest.mark.parametrize(
+    "straggler",
+    [msg.Written(0, FIRST, 2, {}), msg.NotWritten(0, FIRST, "disk full")],
+    ids=["a part", "half a part"],
+)
+def test_what_a_copy_wrote_too_late_is_removed_as_well(cut: Any, straggler: Any) -> None:
+    """Also while the next one is under way, which is left alone."""
+    cut.handle(msg.NotWritten(1, FIRST, "disk full"))
+    cut.handle(straggler)
+    assert discarded(cut) == [FIRST]
+    assert cuts_of(cut.announce("a").announce("a")) == [(0, FIRST + 1), (1, FIRST + 1)]
+    cut.handle(straggler)
+    assert discarded(cut) == [FIRST]
+
+
+def test_a_manifest_that_fails_after_its_checkpoint_was_given_up_leaves_nothing(cut: Any) -> None:
+    write(cut, 0, 1).fire("checkpoint overdue", at=600.0)
+    cut.handle(CheckpointFailed(FIRST, "disk full"))
+    assert discarded(cut) == [FIRST]
+
+
+def test_what_is_under_way_or_complete_is_not_removed(cut: Any) -> None:
+    steps = [
+        msg.Written(0, FIRST, 2, {}),
+        msg.Written(1, FIRST, 3, {}),
+        msg.Written(1, FIRST, 2, {}),
+        CheckpointSealed(FIRST, 80),
+    ]
+    for step in steps:
+        cut.handle(step)
+        assert discarded(cut) == []
+
+
+def test_what_a_lost_coordinator_cut_is_left_to_the_next_seal(cut: Any) -> None:
+    """It may only have been stopped while it wrote the manifest."""
+    state, checkpoints = cut.coordinator.state, cut.coordinator.checkpoints
+    state.term = 2
+    checkpoints.on_taken_over()
+    assert not checkpoints.under_way
+    assert Discard(FIRST) not in state.take_effects()
+    cut.handle(msg.Written(0, FIRST, 2, {}))
+    assert discarded(cut) == []
 
 
 def test_the_next_is_so_many_updates_after_the_one_that_was_restored(open_scene: Open) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from psplatform.core import messages as msg
 from psplatform.core.effects import Finish, Recruit, Redirect, Retire
-from psplatform.core.events import CopyLost, CopyReady, NoCopy, ProcessesChanged, StopRequested
+from psplatform.core.events import CopyAwake, CopyLost, CopyReady, NoCopy, ProcessesChanged, StopRequested
 from psplatform.core.plan import Protection
 from psplatform.policies.bsp import BulkSynchronous
 
@@ -173,6 +173,25 @@ def test_a_cold_replica_has_no_process_until_it_is_lost(open_scene: Open) -> Non
     scene.handle(gone("replica-0-2"))
     promote(scene, "replica-0-3", 0, epoch=4)
     assert [one["process"] for one in scene.logged("promoted")][1:] == ["tcp://replica-0-0", "tcp://replica-0-2"]
+
+
+def test_a_cold_replica_is_ordered_to_serve_again_when_it_has_a_process_and_the_log_names_that(
+    open_scene: Open,
+) -> None:
+    """The first order only makes one of it; a loss that nothing is known of but the copy's name is still that one's."""
+    scene = open_scene(protection=Protection(cold=True)).join("a")
+    scene.handle(gone("server-0"))
+    assert scene.sent(msg.Promote) == [msg.Promote(1, 2)]
+    scene.handle(CopyAwake(0, "replica-0-0", "tcp://b:1 pid 8"))
+    assert (scene.sent(msg.Promote), scene.addressed(msg.Promote)) == ([msg.Promote(1, 2)], ["replica-0-0"])
+    assert scene.logged("copy")[-1]["process"] == "tcp://b:1 pid 8"
+    promote(scene, "replica-0-0", 0)
+    scene.handle(CopyReady(0, "replica-0-2", "the store"))
+    scene.handle(msg.InSync(0, 2, "replica-0-2", 0))
+    scene.handle(CopyLost("replica-0-0", "replica-0-0", "silent for 2.00 s"))
+    assert scene.handle(CopyAwake(0, "replica-0-0", "tcp://b:1 pid 8")) == [], "it is out"
+    promote(scene, "replica-0-2", 0, epoch=3)
+    assert scene.logged("promoted")[-1]["process"] == "tcp://b:1 pid 8"
 
 
 def test_word_of_the_lost_server_is_not_believed(protected: Open) -> None:

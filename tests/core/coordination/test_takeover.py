@@ -74,6 +74,19 @@ def test_nothing_is_decided_until_the_server_of_every_shard_has_answered(open_sc
     assert {one.term for one in scene.sent(msg.Commit)} == {2}
 
 
+def test_a_member_does_not_outrun_its_own_gradient(open_scene: Open) -> None:
+    """Released for a version with it in, that it now waits for without: it would write over what is not applied yet."""
+    scene = open_scene(workers=2).join("a", "b")
+    take_over(scene).handle(standing(0))
+    scene.announce("b")
+    said = msg.Announce("a", 1, msg.Label((0,), (1,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0)
+    scene.handle(msg.Engaged(2, "a", 2, 1, None, (said,)))
+    assert [(one["version"], one["sequences"]) for one in scene.logged("commit")] == [(1, [1]), (2, [1])]
+    assert scene.sent(msg.Abort) == [msg.Abort(2, 2)]
+    (release,) = [one for one in scene.sent(msg.Release) if one.sequence == 3]
+    assert release.version == 2
+
+
 @pytest.mark.parametrize(
     "stray",
     [

@@ -45,6 +45,11 @@ def test_a_redundant_safeguard_is_one(ablation: Ablation) -> None:
     assert caught is None, f"{caught.invariant} is violated without {ablation.name!r}: {caught.found}"
 
 
+def test_a_redundant_safeguard_says_what_else_does_its_work() -> None:
+    assert all(one.reason for one in REDUNDANT)
+    assert not any(one.reason for one in ABLATIONS)
+
+
 @pytest.mark.parametrize("ablation", [*ABLATIONS, *REDUNDANT], ids=lambda one: one.name)
 def test_a_safeguard_is_back_afterwards(ablation: Ablation) -> None:
     before = [vars(owner)[name] for owner, name, _ in ablation.patches]

@@ -1,0 +1,154 @@
+"""Replicas in the store: a process is made of what is kept there, as often as the one before it is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import psplatform as ps
+from psplatform.replication.checkpoints import checkpoints_of
+from psplatform.runtime.hosting import dataset_name
+from psplatform.runtime.recovery import recover
+
+Start = Callable[..., ps.Run]
+Log = Callable[..., list[dict[str, Any]]]
+Until = Callable[..., None]
+Reaches = Callable[[str, int], None]
+Segments = Callable[[str], list[Path]]
+LIMIT_S = 60.0
+BOUND = 8
+COLD = {
+    "workload": "digits",
+    "options": {},
+    "evaluate_every": 25,
+    "replication": ps.Bounded(max_divergence=BOUND, unit="updates", target="store"),
+    "worker_lease_s": 2,
+    "server_lease_s": 2,
+}
+
+
+class Patient:
+    """A run whose replicas are in the store, and what befalls its servers."""
+
+    def __init__(self, cluster: Any, run: ps.Run, log: Log, until: Until, reaches: Reaches) -> None:
+        self.cluster, self.run = cluster, run
+        self._log, self._until, self._reaches = log, until, reaches
+        reaches(run.store, 20)
+
+    def log(self, kind: str) -> list[dict[str, Any]]:
+        """Return the records of that kind."""
+        return self._log(self.run.store, kind)
+
+    def protected(self) -> bool:
+        """Whether every shard has a replica in sync, and the coordinator a standby."""
+        card = self.cluster.client.get_metadata([dataset_name(self.run.run)], default={})
+        return not (self.log("protection") or [{"shards": []}])[-1]["shards"] and bool(card.get("standby"))
+
+    def process_of_server(self, shard: int) -> tuple[str, int]:
+        """Return address and process id of the server of a shard."""
+        self.run.status()  # finds the coordinator where another has taken over
+        standing = self.run.standing()
+        _, peer = standing["copies"][standing["shards"][shard]["server"]]
+        return peer.address, self.cluster.pids()[peer.address]
+
+    def hurt(self, shard: int, way: signal.Signals) -> int:
+        """Send a signal to the server of a shard, and see a process made of what the store keeps; return whose id."""
+        self._until(self.protected, "the run is protected")
+        address, pid = self.process_of_server(shard)
+        before = len(self.log("resumed"))
+        os.kill(pid, way)
+        self._until(lambda: self.has_resumed(shard, before), f"shard {shard} goes on under another server")
+        assert self.failovers(shard)[-1]["process"] == f"{address} pid {pid}", "the lost process is named"
+        self._reaches(self.run.store, 20)
+        return pid
+
+    def has_resumed(self, shard: int, before: int) -> bool:
+        """Whether the shard is on record as going on, beyond so many records."""
+        return shard in [one["shard"] for one in self.log("resumed")[before:]]
+
+    def failovers(self, shard: int) -> list[dict[str, Any]]:
+        """Return the promotions of a shard; nothing beyond the bound was lost with any."""
+        found = [one for one in self.log("promoted") if one["shard"] == shard]
+        assert all(0 <= one["updates_lost"] <= one["bound"] == BOUND for one in found)
+        return found
+
+    def finish(self) -> dict[str, Any]:
+        """Stop the run; return its summary, having seen that it had learned and that versions never went back."""
+        self.run.status()  # finds the coordinator where another has taken over
+        self.run.stop("seen enough")
+        summary = self.run.wait(LIMIT_S)
+        assert (summary["outcome"], summary["detail"]) == ("stopped", "seen enough")
+        losses = [one["loss"] for one in self.log("evaluated")]
+        assert losses[-1] < losses[0], "it has gone on learning"
+        versions = [one["version"] for one in self.log("commit")]
+        assert versions == sorted(set(versions)), "no version twice, none back"
+        return summary
+
+
+@pytest.fixture
+def patient(start: Start, log: Log, until: Until, reaches: Reaches) -> Callable[..., Patient]:
+    """Start a run to be hurt."""
+
+    def begin(cluster: Any, **fields: Any) -> Patient:
+        return Patient(cluster, start(cluster, **{**COLD, **fields}), log, until, reaches)
+
+    return begin
+
+
+def test_a_server_is_made_of_what_the_store_keeps_as_often_as_one_is_lost(
+    new_cluster: Callable[[], Any], patient: Callable[..., Patient], reaches: Reaches, until: Until, segments: Segments
+) -> None:
+    """The first is killed; the one made of the store is stopped, and does not speak again when it wakes up.
+
+    The third shares its process with the other server and the coordinator, and is killed with them: whoever takes over
+    makes both servers of what the store keeps.
+    """
+    cluster = new_cluster()
+    cluster.repair(5)  # whoever is stopped is alone in the only process that has no other role
+    one = patient(cluster)
+    one.hurt(1, signal.SIGKILL)
+    stopped = one.hurt(1, signal.SIGSTOP)
+    os.kill(stopped, signal.SIGCONT)
+    reaches(one.run.store, 20)
+    assert len(one.failovers(1)) == 2, "nobody heeds it"
+    one.hurt(1, signal.SIGKILL)
+    until(one.protected, "the run is protected")
+    summary = one.finish()
+    assert sorted(each["role"] for each in summary["failovers"]) == ["coordinator", *["server"] * 4]
+    assert [each["epoch"] for each in one.failovers(1)] == [2, 3, 4]
+    assert [each["epoch"] for each in one.failovers(0)] == [2]
+    until(lambda: segments(one.run.run) == [], "nothing is left in shared memory")
+
+
+def test_a_recovered_run_begins_at_its_checkpoint_and_not_at_what_was_kept_of_shards(
+    new_cluster: Callable[[], Any],
+    job: Callable[..., ps.Job],
+    patient: Callable[..., Patient],
+    log: Log,
+    until: Until,
+    reaches: Reaches,
+) -> None:
+    """Everything is killed at once; what was kept was further on, of other shards, and is gone soon."""
+    dead = new_cluster()
+    dead.repair(4)
+    run = ps.train(job(**{**COLD, "checkpoints": ps.Checkpoints(every_updates=20)}), dead.client)
+    until(lambda: len(checkpoints_of(run.store)) >= 2, "two checkpoints")
+    reaches(run.store, 5)
+    dead.end()
+    cut = checkpoints_of(run.store)[-1].version
+    living = new_cluster()
+    living.repair(6)
+    again = recover(run.store, living.client, shards=3, stop=ps.Stop(updates=10**9))
+    one = Patient(living, again, log, until, reaches)
+    kept = Path(run.store) / "cold"
+    until(lambda: [each.name for each in kept.iterdir()] == [f"{one.run.standing()['term']:08d}"], "the old is removed")
+    one.hurt(2, signal.SIGKILL)
+    again = [each["version"] for each in one.log("commit")]
+    assert cut + 1 in again[again.index(cut + 1) + 1 :], "it began at the checkpoint"
+    one.run.stop("seen enough")
+    one.run.wait(LIMIT_S)

@@ -1,0 +1,40 @@
+"""Records of the event log of which tests of several packages tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+MakeRecord = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def promoted() -> MakeRecord:
+    """Make the record of a replica of shard 0 that took over from its server, with some fields otherwise."""
+    record = {
+        "kind": "promoted",
+        "at": 2.0,
+        "role": "server",
+        "shard": 0,
+        "epoch": 2,
+        "copy": "server-0-2",
+        "process": "tcp://b:1",
+        "signal": "closed connection",
+        "detected_seconds": 0.01,
+        "promoted_seconds": 0.08,
+        "distance_lost": 0.12,
+        "updates_lost": 3,
+        "bound": 0.5,
+        "unit": "norm",
+    }
+    return lambda **changes: record | changes
+
+
+@pytest.fixture(scope="session")
+def taken_over(promoted: MakeRecord) -> MakeRecord:
+    """Make the record of a standby that took over from its coordinator, with some fields otherwise."""
+    lost = {"distance_lost": None, "updates_lost": 0, "bound": None, "unit": None}
+    when = {"signal": "silent for 1.2 s", "promoted_seconds": 0.2}
+    return lambda **changes: promoted(role="coordinator", shard=-1, **lost | when | changes)
