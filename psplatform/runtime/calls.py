@@ -27,6 +27,10 @@ class PeerLost(ClusterError):
     """A peer's process or actor is gone, or did not answer within the deadline."""
 
 
+class ActorGone(PeerLost):
+    """A peer's process answers that it has no such actor: not yet, no longer, or only its name."""
+
+
 class PeerSilent(PeerLost):
     """A peer did not answer within the deadline: it may be gone, stopped or busy."""
 
@@ -91,8 +95,8 @@ async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadl
         _stay_cancelled()
         raise PeerLost(f"cannot reach {peer.address} any more ({error})", peer=peer.address) from error
     except (KeyError, AttributeError) as error:
-        # Dask has no such actor: not yet, no longer, or only its name while it is being made.
-        raise PeerLost(f"{peer.address} has no {peer.key}", peer=peer.address) from error
+        # An actor that is being made has only its name.
+        raise ActorGone(f"{peer.address} has no {peer.key}", peer=peer.address) from error
     if reply["status"] == "error":
         raise reply["exception"]
     return reply["result"]

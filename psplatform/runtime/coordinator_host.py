@@ -295,7 +295,7 @@ class CoordinatorHost:
         self._background.keep(self._tick)
         for sender, data in self._early:
             if self._knows(sender):
-                self._take(sender, data)
+                self._take(sender, data)  # a lease it is given by this is lost; it asks again
 
     # --- taking over ---
 

@@ -122,6 +122,8 @@ class CopyHost:
             from_workers=program.plan.from_workers,
         )
         await self._loop.run_in_executor(self._arithmetic, self._build)
+        if self._retired.is_set():
+            raise PeerLost(f"{self._name} was given up before it was open", peer=self._worker.address)
         self._line = Line(
             self._connect,
             self._coordinator,

@@ -13,7 +13,7 @@ from psplatform.core.events import CopyAwake, CopyLost, CopyReady, NoCopy
 from psplatform.core.messages import Promote
 from psplatform.errors import PsplatformError
 from psplatform.runtime.background import Background, Kept
-from psplatform.runtime.calls import Peer, PeerLost, PeerSilent, call, is_dead
+from psplatform.runtime.calls import ActorGone, Peer, PeerLost, PeerSilent, call, is_dead
 from psplatform.runtime.copy_host import Beginning, CopyHost
 from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
 from psplatform.runtime.hosting import process_at
@@ -201,11 +201,10 @@ class CopyStaff:
         """Let the process of a copy that is out be hired again as soon as it answers anything."""
         try:
             await call(self._host.connect, post.peer, "retire", deadline_s=_WAKING_S)
-        except PeerSilent:
-            return
+        except ActorGone:
+            pass  # it answers
         except PeerLost:
-            if await is_dead(post.peer):
-                return
+            return
         if self._host.absent.heard(post.name):
             self._host.on_processes_changed()
 

@@ -62,8 +62,6 @@ class Deputy:
     async def _appoint(self, number: int) -> None:
         if number > self._host.program.term + 1:  # not the run's first
             await asyncio.sleep(REPLACE_AFTER_S)
-        if self._peer is not None:  # it fell silent
-            self._host.absent.lose(f"standby-{self._number}", self._peer.address)
         address = await self._place()
         if address is None:
             self.wanted = True
@@ -158,6 +156,11 @@ class Deputy:
         self._drop()
         self._host.announce()
         self._host.feed(StandbyLost(number, reason))
+
+    def suspect(self) -> None:
+        """Hire nobody in the process of a standby whose number is claimed, before it is heard again."""
+        if self._peer is not None:
+            self._host.absent.lose(f"standby-{self._number}", self._peer.address)
 
     def _drop(self) -> None:
         peer, self._peer, self._early = self._peer, None, None

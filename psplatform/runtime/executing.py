@@ -56,7 +56,7 @@ class Executor:
             Seal: self._seal,
             Discard: lambda effect: host.sealer.discard(effect.number),
             Appoint: lambda effect: host.deputy.appoint(effect.number),
-            Claim: lambda effect: host.claim(effect.number),
+            Claim: self._claim,
             Depart: lambda effect: host.step_down(),
             Finish: lambda effect: host.finish(effect.failure),
         }
@@ -97,6 +97,10 @@ class Executor:
             if isinstance(message, Moved) and message.copy in host.copies.posts:
                 host.staff.send(to.name, where(message.copy, host.copies.posts[message.copy].peer))
             host.staff.send(to.name, message)
+
+    def _claim(self, effect: Claim) -> None:
+        self._host.deputy.suspect()
+        self._host.claim(effect.number)
 
     def _order(self, effect: Evaluate | SaveModel) -> None:
         self._host.staff.order(effect)

@@ -152,7 +152,7 @@ class Line:
         while True:
             tries += 1
             try:
-                answer = await self._call(data)
+                self._acknowledge(await self._call(data))
             except (PeerLost, TimeoutError) as error:
                 if self._again.is_set():
                     self._again.clear()
@@ -166,7 +166,6 @@ class Line:
                 self._on_lost(f"{self.peer.address} failed ({type(error).__name__}: {error})")
                 return False
             else:
-                self._acknowledge(answer)
                 return True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):

@@ -13,16 +13,14 @@ Added = tuple[Tensor, float]
 """A vector, and what it was multiplied with before it was added to the parameters."""
 
 PRECISION: Final = 0.01
-"""The most by which a step may be said to be longer than it is, as a part of it."""
+"""The part of a step by which its bound may be above what was measured."""
 
 _PIECE: Final = 1 << 17
 """Elements whose squares are added in the vectors' own precision."""
 
-_WIDE: Final = (torch.float32, torch.float64)
-
 
 class StepNorm:
-    """An upper bound of the Euclidean norm of a step, taken in part by part; above the truth by `PRECISION` at most.
+    """An upper bound of the Euclidean norm of a step, taken in part by part; seldom `PRECISION` above the truth.
 
     A part is measured as the vector ``p`` that was added to the parameters ``w``, or else as their difference after and
     before.  In a precision with rounding unit ``u``, an element of ``fl(w + p)`` is off by ``u |w + p|`` at most, so
@@ -30,8 +28,8 @@ class StepNorm:
 
         |p| + u (|w| + |p|).
 
-    The squares of a piece of n elements are added in float32, or in the vectors' own precision if that is wider, those
-    of all pieces in float64.  Whatever the order in which they are added, a piece's sum is below the truth by a part of
+    The squares of a piece of n elements are added in the vectors' own precision, float32 or float64, those of all
+    pieces in float64.  Whatever the order in which they are added, a piece's sum is below the truth by a part of
     ``n u`` at most (N. Higham, "Accuracy and stability of numerical algorithms", 2002, section 4.2), and by less than
     the least normal number for each square that the precision cannot tell from 0.
 
@@ -58,17 +56,18 @@ class StepNorm:
         """Begin with a step of which nothing is taken in yet."""
         self._squares: list[Tensor] = []
         self._factors: list[float] = []
-        self._rounded, self._eps, self._lost, self._below = False, 0.0, 0.0, 0.0
+        self._rounded = self._vague = False
+        self._eps = self._lost = self._below = 0.0
 
     def add(self, before: Tensor, after: Tensor, added: Added | None) -> None:
         """Take in one part of the parameters, `float[n]`, before and after the step, and what was added, if known."""
         self._eps = max(self._eps, torch.finfo(before.dtype).eps)
         self._rounded |= added is not None
         vector, factor = added if added is not None else (self._subtracted(before, after), 1.0)
-        if vector.dtype not in _WIDE:
-            vector = vector.float()
         kind = torch.finfo(vector.dtype)
         self._lost = max(self._lost, _PIECE * kind.eps / 2)
+        # Products with a factor that the precision cannot hold are not what they should be.
+        self._vague |= 0 < abs(factor) < kind.smallest_normal
         self._below += vector.numel() * kind.smallest_normal * factor * factor
         for piece in vector.split(_PIECE) if vector.numel() > _PIECE else (vector,):
             self._squares.append(torch.dot(piece, piece))
@@ -88,9 +87,9 @@ class StepNorm:
     def _step(self) -> float:
         squares = self._sum()
         # What is too small or too large for the vectors' precision is looked at again, in a wider one.
-        if not 0 < squares < math.inf:
+        if self._vague or not 0 < squares < math.inf:
             return self._exact()
-        taken = math.sqrt(squares * (1 + self._lost) + self._below) * (1 + 2 * self._eps)
+        taken = math.sqrt(squares / (1 - self._lost) + self._below) * (1 + 2 * self._eps)
         rounding = self._rounding(taken) if self._rounded else 0.0
         step = taken + rounding
         return step if step <= (1 + PRECISION) * math.sqrt(squares) else self._exact()
@@ -99,7 +98,10 @@ class StepNorm:
         if not self._squares:
             return 0.0
         squares: list[float] = torch.stack(self._squares).tolist()
-        return math.fsum(square * factor for square, factor in zip(squares, self._factors, strict=True))
+        try:
+            return math.fsum(square * factor for square, factor in zip(squares, self._factors, strict=True))
+        except OverflowError:
+            return math.inf
 
     def _rounding(self, taken: float) -> float:
         unit = self._eps / 2

@@ -244,7 +244,7 @@ class Takeover:
         It was released for a version in which the lost coordinator had put it; another was decided in that place.
         """
         lane = self._state.lanes[0]
-        later = [one.commit for one in lane.ledger.entries() if one.commit.position > member.counter]
+        later = [one.commit for one in lane.ledger.entries() if one.commit.version > member.counter]
         decided = any(one.member == member.name for commit in later for one in commit.gradients)
         return decided or lane.pool.holds_any_of(member.slot)
 
