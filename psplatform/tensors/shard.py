@@ -8,6 +8,7 @@ one copy, which belongs to the newest version, staged or published: `state` alwa
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -18,7 +19,7 @@ from psplatform.jobs.optimizers import Additive, Optimizer
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.norms import norm, squared_norms
 from psplatform.tensors.optimizers import make_rule
-from psplatform.tensors.step_norm import StepNorm
+from psplatform.tensors.step_norm import StepNorm, copy_and_measure
 from psplatform.tensors.vectors import sizes, tile, torch_dtype
 
 
@@ -212,11 +213,15 @@ class Shard:
         slots, wanted = self._named_slots(), self.state_sizes()
         if state.keys() != wanted.keys():
             raise ProtocolError(f"A state of {sorted(state)} cannot restore one of {sorted(wanted)}.")
+        squares = 0.0
         for name, vector in _checked(state, wanted, "The state").items():
-            (slots[name] if name in slots else self._back[name]).copy_(vector)
+            if name in self._parameters:
+                squares += copy_and_measure(vector, self._back[name])
+            else:
+                (slots[name] if name in slots else self._back[name]).copy_(vector)
         self._front, self._back = self._back, self._front
         self._gathered = {}
-        self._step_norm.forget()
+        self._step_norm.forget(math.sqrt(squares))
         self.version, self.commits, self.staged = version, commits, False
 
     def _named_slots(self) -> dict[str, Tensor]:

@@ -18,6 +18,30 @@ PRECISION: Final = 0.01
 _PIECE: Final = 1 << 17
 """Elements whose squares are added in the vectors' own precision."""
 
+_UNKNOWN_STEPS: Final = 8
+"""Steps measured as differences before |w| is measured for their sake: the first after a promotion is waited for."""
+
+
+def copy_and_measure(source: Tensor, target: Tensor) -> float:
+    """Copy a vector, `float[n]`; return its squared norm, or a little more, without a pass of its own."""
+    squares = []
+    for old, new in zip(source.split(_PIECE), target.split(_PIECE), strict=True):
+        new.copy_(old)
+        squares.append(torch.dot(new, new))
+    kind = torch.finfo(target.dtype)
+    found = _sum(squares, [1.0] * len(squares))
+    return found / (1 - _PIECE * kind.eps / 2) + target.numel() * kind.smallest_normal
+
+
+def _sum(squares: list[Tensor], factors: list[float]) -> float:
+    if not squares:
+        return 0.0
+    values: list[float] = torch.stack(squares).tolist()
+    try:
+        return math.fsum(value * factor for value, factor in zip(values, factors, strict=True))
+    except OverflowError:
+        return math.inf
+
 
 class StepNorm:
     """An upper bound of the Euclidean norm of a step, taken in part by part; seldom `PRECISION` above the truth.
@@ -46,14 +70,17 @@ class StepNorm:
         self._difference = torch.empty(0)
         # At most |w|, and what it was when it was measured last.
         self._reach = self._reached = math.nan
+        self._unknown = 0
         self.begin()
 
-    def forget(self) -> None:
-        """Note that the parameters have become others than by a step that was measured."""
-        self._reach = math.nan
+    def forget(self, reach: float = math.nan) -> None:
+        """Note that the parameters have become others than by a step that was measured, of a norm up to `reach`."""
+        self._reach = self._reached = reach
+        self._unknown = _UNKNOWN_STEPS
 
     def begin(self) -> None:
         """Begin with a step of which nothing is taken in yet."""
+        self._unknown = max(0, self._unknown - 1) if math.isnan(self._reach) else 0
         self._squares: list[Tensor] = []
         self._factors: list[float] = []
         self._rounded = self._vague = False
@@ -62,6 +89,8 @@ class StepNorm:
     def add(self, before: Tensor, after: Tensor, added: Added | None) -> None:
         """Take in one part of the parameters, `float[n]`, before and after the step, and what was added, if known."""
         self._eps = max(self._eps, torch.finfo(before.dtype).eps)
+        if self._unknown:
+            added = None
         self._rounded |= added is not None
         vector, factor = added if added is not None else (self._subtracted(before, after), 1.0)
         kind = torch.finfo(vector.dtype)
@@ -85,7 +114,7 @@ class StepNorm:
         return step
 
     def _step(self) -> float:
-        squares = self._sum()
+        squares = _sum(self._squares, self._factors)
         # What is too small or too large for the vectors' precision is looked at again, in a wider one.
         if self._vague or not 0 < squares < math.inf:
             return self._exact()
@@ -93,15 +122,6 @@ class StepNorm:
         rounding = self._rounding(taken) if self._rounded else 0.0
         step = taken + rounding
         return step if step <= (1 + PRECISION) * math.sqrt(squares) else self._exact()
-
-    def _sum(self) -> float:
-        if not self._squares:
-            return 0.0
-        squares: list[float] = torch.stack(self._squares).tolist()
-        try:
-            return math.fsum(square * factor for square, factor in zip(squares, self._factors, strict=True))
-        except OverflowError:
-            return math.inf
 
     def _rounding(self, taken: float) -> float:
         unit = self._eps / 2

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from psplatform.tensors.norms import norm, squared_norms
-from psplatform.tensors.step_norm import PRECISION, StepNorm
+from psplatform.tensors.step_norm import PRECISION, StepNorm, copy_and_measure
 
 KINDS = [torch.float64, torch.float32]
 
@@ -95,12 +95,29 @@ def test_the_reach_is_measured_again_when_the_sum_of_steps_says_too_much_of_it()
     assert scene.passes["exact"] == 0
 
 
-def test_it_is_measured_again_after_the_parameters_were_replaced() -> None:
+@pytest.mark.parametrize("told", [True, False])
+def test_it_holds_after_the_parameters_were_replaced(told: bool) -> None:
+    """Steps are differences at first, which need no pass; with the norm of what was loaded there is never one."""
     scene = Scene(torch.zeros(2000))
     scene.step(torch.randn(2000), 1e-3)
-    scene.after = torch.full((2000,), 1e4)
-    scene.norm.forget()
-    scene.step(torch.randn(2000), 1e-3)
+    scene.after = torch.full((2000,), 10.0)
+    scene.norm.forget(10.0 * 2000**0.5 if told else math.nan)
+    before = dict(scene.passes)
+    for _ in range(5):
+        scene.step(torch.randn(2000), 1e-3)
+    assert scene.passes == before
+    for _ in range(5):
+        scene.step(torch.randn(2000), 1e-3)
+    assert scene.passes["reach"] == before["reach"] + (not told)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("size", [1, 1000, 300_000])
+def test_a_copy_is_measured_on_the_way(size: int, kind: torch.dtype) -> None:
+    source, target = torch.randn(size, dtype=kind), torch.empty(size, dtype=kind)
+    said, truth = copy_and_measure(source, target), sum(squared_norms(source, 1024))
+    assert torch.equal(source, target)
+    assert truth <= said <= truth * (1 + PRECISION)
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-30, 1e30])
