@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 _POSTING_S: Final = 60.0
 _HAND_OVER_S: Final = 2.0
 
-_TOGETHER_S: Final = 0.25
+TOGETHER_S: Final = 0.25
 """Events that nothing waits for are told together, with a beat: the standby may lag, and calls take time from server
 and workers."""
+
+DECIDED_S: Final = 0.02
+"""What led to a commit is told sooner: whoever takes over without having heard of it lets workers compute again."""
 
 
 class Deputy:
@@ -138,15 +141,15 @@ class Deputy:
             self._line.send(message)
         host.announce()
 
-    def tell(self, message: Any, *, urgent: bool = True) -> None:
-        """Send to the standby, if there is one: at once, or with what follows soon."""
+    def tell(self, message: Any, within_s: float = 0.0) -> None:
+        """Send to the standby, if there is one, within so many seconds."""
         if self._early is not None:
             self._early.append(message)
         elif self._line is not None:
-            self._line.send(message, 0.0 if urgent else _TOGETHER_S)
+            self._line.send(message, within_s)
 
     def _on_mark(self, position: Position, records: int) -> None:
-        self.tell({"mark": (position.term, position.number), "records": records}, urgent=False)
+        self.tell({"mark": (position.term, position.number), "records": records}, TOGETHER_S)
 
     def _lose(self, number: int, reason: str) -> None:
         if number != self._number:

@@ -27,8 +27,9 @@ from psplatform.core.effects import (
     SetTimer,
 )
 from psplatform.core.events import TimerFired
-from psplatform.core.messages import Lease, Moved, Observed
+from psplatform.core.messages import Commit, Lease, Moved, Observed
 from psplatform.runtime.copy_staff import where
+from psplatform.runtime.deputy import DECIDED_S, TOGETHER_S
 
 if TYPE_CHECKING:
     from psplatform.runtime.coordinator_host import CoordinatorHost
@@ -40,6 +41,7 @@ class Executor:
     def __init__(self, host: CoordinatorHost) -> None:
         self._host = host
         self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
+        self._decided = False
         self._listener = ""
         self._answers: list[Any] = []
         self._table: Mapping[type, Callable[[Any], None]] = {
@@ -63,6 +65,7 @@ class Executor:
 
     def execute(self, effects: list[Effect]) -> None:
         """Execute effects in their order."""
+        self._decided = any(isinstance(one, Send) and isinstance(one.message, Commit) for one in effects)
         for effect in effects:
             self._table[type(effect)](effect)
 
@@ -92,11 +95,16 @@ class Executor:
         elif to.kind == "copy":
             host.copies.send(to.name, message)
         elif to.kind == "standby":
-            host.deputy.tell(message, urgent=not isinstance(message, Observed) or host.lead.awaits_witness)
+            host.deputy.tell(message, self._may_wait_s(message))
         else:
             if isinstance(message, Moved) and message.copy in host.copies.posts:
                 host.staff.send(to.name, where(message.copy, host.copies.posts[message.copy].peer))
             host.staff.send(to.name, message)
+
+    def _may_wait_s(self, message: Any) -> float:
+        if not isinstance(message, Observed) or self._host.lead.awaits_witness:
+            return 0.0
+        return DECIDED_S if self._decided else TOGETHER_S
 
     def _claim(self, effect: Claim) -> None:
         self._host.deputy.suspect()
