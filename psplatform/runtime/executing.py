@@ -41,7 +41,7 @@ class Executor:
     def __init__(self, host: CoordinatorHost) -> None:
         self._host = host
         self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
-        self._decided = False
+        self._at_hand: list[Effect] = []
         self._listener = ""
         self._answers: list[Any] = []
         self._table: Mapping[type, Callable[[Any], None]] = {
@@ -65,7 +65,7 @@ class Executor:
 
     def execute(self, effects: list[Effect]) -> None:
         """Execute effects in their order."""
-        self._decided = any(isinstance(one, Send) and isinstance(one.message, Commit) for one in effects)
+        self._at_hand = effects
         for effect in effects:
             self._table[type(effect)](effect)
 
@@ -104,7 +104,8 @@ class Executor:
     def _may_wait_s(self, message: Any) -> float:
         if not isinstance(message, Observed) or self._host.lead.awaits_witness:
             return 0.0
-        return DECIDED_S if self._decided else TOGETHER_S
+        decided = any(isinstance(one, Send) and isinstance(one.message, Commit) for one in self._at_hand)
+        return DECIDED_S if decided else TOGETHER_S
 
     def _claim(self, effect: Claim) -> None:
         self._host.deputy.suspect()
