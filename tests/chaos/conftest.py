@@ -17,6 +17,7 @@ from distributed import Client
 
 import psplatform as ps
 from psplatform.errors import PsplatformError
+from psplatform.runtime.hosting import dataset_name
 from psplatform.runtime.segments import _folders
 from psplatform.telemetry.reader import LogReader
 
@@ -207,6 +208,54 @@ def reaches() -> Callable[..., None]:
         wait_until(lambda: version() >= wanted, f"the log reaches version {wanted}")
 
     return wait
+
+
+class Watched:
+    """A run on a cluster that it shares with a test, as its log, its actors and its card show it."""
+
+    def __init__(self, cluster: Cluster, run: ps.Run) -> None:
+        self.cluster, self.run = cluster, run
+
+    def log(self, kind: str) -> list[Record]:
+        """Return the records of that kind."""
+        return read_log(self.run.store, kind)
+
+    def card(self) -> dict[str, Any]:
+        """Return what the coordinator has published of the run."""
+        found: dict[str, Any] = self.cluster.client.get_metadata([dataset_name(self.run.run)], default={})
+        return found
+
+    def actors(self, *beginnings: str) -> dict[str, str]:
+        """Return the address of each of the run's actors whose name begins like that, or of all, by name."""
+
+        def known(dask_scheduler: Any) -> dict[str, str]:
+            return {str(task.key): one.address for task in dask_scheduler.tasks.values() for one in task.who_has or ()}
+
+        of_run = f"psplatform-{self.run.run}-"
+        found = self.cluster.client.run_on_scheduler(known)
+        named = {key.removeprefix(of_run): at for key, at in found.items() if key.startswith(of_run)}
+        return {name: at for name, at in named.items() if name.startswith(beginnings or "")}
+
+    def protected(self) -> bool:
+        """Whether every shard has a replica in sync, and the coordinator a standby."""
+        return not (self.log("protection") or [{"shards": []}])[-1]["shards"] and bool(self.card().get("standby"))
+
+    def finish(self) -> dict[str, Any]:
+        """Stop the run; return its summary, having seen that it ended well and had gone on learning."""
+        self.run.stop("seen enough")
+        summary = self.run.wait(LIMIT_S)
+        assert (summary["outcome"], summary["detail"]) == ("stopped", "seen enough")
+        losses = [one["loss"] for one in self.log("evaluated")]
+        assert losses[-1] < losses[0], "it has gone on learning"
+        versions = [one["version"] for one in self.log("commit")]
+        assert versions == sorted(set(versions)), "no version twice, none back"
+        return summary
+
+
+@pytest.fixture
+def watch() -> Callable[[Cluster, ps.Run], Watched]:
+    """Watch a run."""
+    return Watched
 
 
 @pytest.fixture

@@ -12,11 +12,10 @@ import pytest
 
 import psplatform as ps
 from psplatform.replication.checkpoints import checkpoints_of
-from psplatform.runtime.hosting import dataset_name
 from psplatform.runtime.recovery import recover
 
 Start = Callable[..., ps.Run]
-Log = Callable[..., list[dict[str, Any]]]
+Watch = Callable[[Any, ps.Run], Any]
 Until = Callable[..., None]
 Reaches = Callable[[str, int], None]
 Segments = Callable[[str], list[Path]]
@@ -35,19 +34,11 @@ COLD = {
 class Patient:
     """A run whose replicas are in the store, and what befalls its servers."""
 
-    def __init__(self, cluster: Any, run: ps.Run, log: Log, until: Until, reaches: Reaches) -> None:
-        self.cluster, self.run = cluster, run
-        self._log, self._until, self._reaches = log, until, reaches
-        reaches(run.store, 20)
-
-    def log(self, kind: str) -> list[dict[str, Any]]:
-        """Return the records of that kind."""
-        return self._log(self.run.store, kind)
-
-    def protected(self) -> bool:
-        """Whether every shard has a replica in sync, and the coordinator a standby."""
-        card = self.cluster.client.get_metadata([dataset_name(self.run.run)], default={})
-        return not (self.log("protection") or [{"shards": []}])[-1]["shards"] and bool(card.get("standby"))
+    def __init__(self, seen: Any, until: Until, reaches: Reaches) -> None:
+        self.cluster, self.run, self._seen = seen.cluster, seen.run, seen
+        self.log, self.protected = seen.log, seen.protected
+        self._until, self._reaches = until, reaches
+        reaches(self.run.store, 20)
 
     def process_of_server(self, shard: int) -> tuple[str, int]:
         """Return address and process id of the server of a shard."""
@@ -78,24 +69,18 @@ class Patient:
         return found
 
     def finish(self) -> dict[str, Any]:
-        """Stop the run; return its summary, having seen that it had learned and that versions never went back."""
+        """Stop the run; return its summary, having seen that it ended well and had gone on learning."""
         self.run.status()  # finds the coordinator where another has taken over
-        self.run.stop("seen enough")
-        summary = self.run.wait(LIMIT_S)
-        assert (summary["outcome"], summary["detail"]) == ("stopped", "seen enough")
-        losses = [one["loss"] for one in self.log("evaluated")]
-        assert losses[-1] < losses[0], "it has gone on learning"
-        versions = [one["version"] for one in self.log("commit")]
-        assert versions == sorted(set(versions)), "no version twice, none back"
+        summary: dict[str, Any] = self._seen.finish()
         return summary
 
 
 @pytest.fixture
-def patient(start: Start, log: Log, until: Until, reaches: Reaches) -> Callable[..., Patient]:
+def patient(start: Start, watch: Watch, until: Until, reaches: Reaches) -> Callable[..., Patient]:
     """Start a run to be hurt."""
 
     def begin(cluster: Any, **fields: Any) -> Patient:
-        return Patient(cluster, start(cluster, **{**COLD, **fields}), log, until, reaches)
+        return Patient(watch(cluster, start(cluster, **{**COLD, **fields})), until, reaches)
 
     return begin
 
@@ -128,8 +113,7 @@ def test_a_server_is_made_of_what_the_store_keeps_as_often_as_one_is_lost(
 def test_a_recovered_run_begins_at_its_checkpoint_and_not_at_what_was_kept_of_shards(
     new_cluster: Callable[[], Any],
     job: Callable[..., ps.Job],
-    patient: Callable[..., Patient],
-    log: Log,
+    watch: Watch,
     until: Until,
     reaches: Reaches,
 ) -> None:
@@ -144,7 +128,7 @@ def test_a_recovered_run_begins_at_its_checkpoint_and_not_at_what_was_kept_of_sh
     living = new_cluster()
     living.repair(6)
     again = recover(run.store, living.client, shards=3, stop=ps.Stop(updates=10**9))
-    one = Patient(living, again, log, until, reaches)
+    one = Patient(watch(living, again), until, reaches)
     kept = Path(run.store) / "cold"
     until(lambda: [each.name for each in kept.iterdir()] == [f"{one.run.standing()['term']:08d}"], "the old is removed")
     one.hurt(2, signal.SIGKILL)

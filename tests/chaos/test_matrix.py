@@ -25,11 +25,11 @@ import pytest
 import psplatform as ps
 from psplatform.replication.checkpoints import checkpoints_of
 from psplatform.replication.store import describe_run
-from psplatform.runtime.hosting import dataset_name
 from psplatform.runtime.recovery import recover
 
 Start = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]
+Watch = Callable[[Any, ps.Run], Any]
 Until = Callable[..., None]
 Reaches = Callable[[str, int], None]
 Segments = Callable[[str], list[Path]]
@@ -53,24 +53,11 @@ PATIENT = {
 class Patient:
     """A run that is hurt, and whoever is at work for it."""
 
-    def __init__(self, cluster: Any, run: ps.Run, log: Log, until: Until, reaches: Reaches) -> None:
-        self.cluster, self.run = cluster, run
-        self._log, self._until, self._reaches = log, until, reaches
-        reaches(run.store, 20)
-
-    def log(self, kind: str) -> list[dict[str, Any]]:
-        """Return the records of that kind."""
-        return self._log(self.run.store, kind)
-
-    def actors(self) -> dict[str, str]:
-        """Return the address of each of the run's actors, by name."""
-
-        def known(dask_scheduler: Any) -> dict[str, str]:
-            return {str(task.key): one.address for task in dask_scheduler.tasks.values() for one in task.who_has or ()}
-
-        beginning = f"psplatform-{self.run.run}-"
-        found = self.cluster.client.run_on_scheduler(known)
-        return {key.removeprefix(beginning): at for key, at in found.items() if key.startswith(beginning)}
+    def __init__(self, seen: Any, until: Until, reaches: Reaches) -> None:
+        self.cluster, self.run, self._seen = seen.cluster, seen.run, seen
+        self.log, self.actors, self.protected = seen.log, seen.actors, seen.protected
+        self._until, self._reaches = until, reaches
+        reaches(self.run.store, 20)
 
     def server_of(self, shard: int) -> str:
         """Return the name of the copy that serves a shard."""
@@ -79,7 +66,7 @@ class Patient:
 
     def coordinator(self) -> str:
         """Return the address of the coordinator."""
-        return str(self.cluster.client.get_metadata([dataset_name(self.run.run)])["address"])
+        return str(self._seen.card()["address"])
 
     def address_of(self, role: str) -> str:
         """Return the process of a role; where several have it, of one that has no more important one."""
@@ -92,11 +79,6 @@ class Patient:
             return next(actors[name] for name in servers if actors[name] != self.coordinator())
         serving = {actors[name] for name in servers}
         return next(at for name, at in actors.items() if name.startswith("replica") and at not in serving)
-
-    def protected(self) -> bool:
-        """Whether every shard has a replica in sync, and the coordinator a standby."""
-        card = self.cluster.client.get_metadata([dataset_name(self.run.run)], default={})
-        return not (self.log("protection") or [{"shards": []}])[-1]["shards"] and bool(card.get("standby"))
 
     def hurt(self, role: str, way: str) -> None:
         """Hurt whoever has that role now, see the run overcome it, and repair the cluster."""
@@ -142,24 +124,18 @@ class Patient:
 
     def finish(self) -> dict[str, Any]:
         """Stop the run; return its summary, having seen that it ended well and had gone on learning."""
-        self.run.stop("seen enough")
-        summary = self.run.wait(LIMIT_S)
-        losses = [one["loss"] for one in self.log("evaluated")]
-        assert (summary["outcome"], summary["detail"]) == ("stopped", "seen enough")
-        assert losses[-1] < losses[0], "it has gone on learning"
+        summary: dict[str, Any] = self._seen.finish()
         assert [one["outcome"] for one in self.log("finished")] == ["stopped"]
         assert describe_run(self.run.store)["outcome"] == "stopped"
-        versions = [one["version"] for one in self.log("commit")]
-        assert versions == sorted(set(versions)), "no version twice, none back"
         return summary
 
 
 @pytest.fixture
-def patient(start: Start, log: Log, until: Until, reaches: Reaches) -> Callable[..., Patient]:
+def patient(start: Start, watch: Watch, until: Until, reaches: Reaches) -> Callable[..., Patient]:
     """Start a run to be hurt."""
 
     def begin(cluster: Any, **fields: Any) -> Patient:
-        return Patient(cluster, start(cluster, **{**PATIENT, **fields}), log, until, reaches)
+        return Patient(watch(cluster, start(cluster, **{**PATIENT, **fields})), until, reaches)
 
     return begin
 
