@@ -24,7 +24,7 @@ from psplatform.tasks.layouts import layout_of
 from psplatform.tasks.seam import Task, Workspace, open_workspace
 from psplatform.tasks.supervised import SupervisedTask
 from psplatform.tensors.layout import Layout
-from psplatform.tensors.norms import norm, squared_norms
+from psplatform.tensors.norms import squared_norm
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, fill, named_views, shard_vectors
 
@@ -262,5 +262,4 @@ def _size_bytes(vectors: Vectors) -> int:
 
 
 def _squared_norm(layout: Layout, updates: Vectors) -> float:
-    keys = [region.key for region in layout.regions if region.kind == "parameter"]
-    return norm(square for key in keys for square in squared_norms(updates[key], layout.block_size(key))) ** 2
+    return squared_norm(updates[region.key] for region in layout.regions if region.kind == "parameter")

@@ -17,7 +17,7 @@ from psplatform.tasks.cancellation import Cancellation, Cancelled
 from psplatform.tasks.foreign import describe
 from psplatform.tasks.seam import Workspace
 from psplatform.tensors.layout import Layout
-from psplatform.tensors.norms import norm, squared_norms
+from psplatform.tensors.norms import squared_norm
 from psplatform.tensors.vectors import allocate
 
 Outcome = Computed | ComputeAborted | ComputeFailed
@@ -107,13 +107,7 @@ class Computing:
                 self._updates[key].copy_(vector)
 
     def _squared_norm(self) -> float:
-        regions = [region for region in self._layout.regions if region.kind == "parameter"]
-        sums = (
-            square
-            for region in regions
-            for square in squared_norms(self._updates[region.key], self._layout.block_size(region.key))
-        )
-        return norm(sums) ** 2
+        return squared_norm(self._updates[one.key] for one in self._layout.regions if one.kind == "parameter")
 
     def _be_slow(self, effect: Compute, own_s: float, cancellation: Cancellation) -> None:
         stragglers = self._program.stragglers

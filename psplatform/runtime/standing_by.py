@@ -21,7 +21,7 @@ from psplatform.core.standby import Standby
 from psplatform.core.wire import encode
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, PeerLost, call
-from psplatform.runtime.claims import claim
+from psplatform.runtime.claims import claim, offer
 from psplatform.runtime.copy_host import BEAT_S
 from psplatform.runtime.fleet import Fleet
 from psplatform.runtime.program import Program
@@ -113,6 +113,7 @@ class StandingBy:
         self._background.keep(partial(watch, self.connect, self.lead, self._on_lead_lost))
         self._background.keep(self._tick)
         self._background.do(self.fleet.hold([peer for _, _, peer in self.hired.values()]))
+        self._background.do(self._offer(posting.number))
 
     @property
     def now(self) -> float:
@@ -167,6 +168,10 @@ class StandingBy:
         elif isinstance(effect, Depart):
             self.close()
             self.on_depart(effect.reason)
+
+    async def _offer(self, number: int) -> None:
+        with contextlib.suppress(OSError):  # it is done again when the number is claimed
+            await offer(self.client, self.program, number)
 
     async def _claim(self, number: int) -> None:
         name = f"standby-{number}"

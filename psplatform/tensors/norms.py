@@ -1,13 +1,14 @@
-"""Sums of squares in float64 whose bits depend on the elements alone, not on shards or threads.
+"""Sums of squares whose bits depend on the elements alone, not on shards or threads.
 
 Floating-point sums depend on their order, and torch's order depends on the number of threads once a single sum is
 large.  So every block (see `layout`) is summed by itself, as a sum of sums of short lines, each too short for torch to
 split.
-The blocks' sums then meet in `math.fsum`, which is exact whatever their order.
+The sums then meet in `math.fsum`, which is exact whatever their order.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 
@@ -51,15 +52,46 @@ def squared_norms(vector: Tensor, block: int, *, minus: Tensor | None = None) ->
     return blocks
 
 
+def squared_norm(vectors: Iterable[Tensor]) -> float:
+    """Return the sum of squares of all elements of `float[n]` vectors, in half the time that `squared_norms` takes.
+
+    It is measured in the vectors' own precision, float32 at least, and off by a part of 1e-4 at most, mostly of 1e-7:
+    enough for a statistic.  What that precision cannot tell from 0 or infinity is measured in float64: the sum is
+    infinite or NaN exactly if an element is, short of overflow.
+    """
+    kept = [vector for vector in vectors if vector.numel()]
+    found = _total(_line_squares(vector) for vector in kept)
+    # Squares below the least normal number may have been lost, each.
+    lost = sum(vector.numel() for vector in kept) * torch.finfo(torch.float32).smallest_normal
+    if 1e5 * lost < found < math.inf or not kept:
+        return found
+    return _total(squared_norms(vector, LINE) for vector in kept)
+
+
+def _line_squares(vector: Tensor) -> list[float]:
+    kind = torch.float64 if vector.dtype == torch.float64 else torch.float32
+    lengths = []
+    for part in vector.split(_round_up(tile(), LINE)):
+        whole = part.numel() // LINE * LINE
+        lengths.append(torch.linalg.vector_norm(part[:whole].view(-1, LINE), dim=1, dtype=kind))
+        lengths.append(torch.linalg.vector_norm(part[whole:], dtype=kind).view(1))
+    squares: list[float] = torch.cat(lengths).double().square_().tolist()
+    return squares
+
+
+def _total(sums: Iterable[Iterable[float]]) -> float:
+    try:
+        return math.fsum(itertools.chain.from_iterable(sums))
+    except OverflowError:
+        return math.inf
+
+
 def norm(sums: Iterable[float]) -> float:
     """Return the Euclidean norm of a vector from its blocks' sums of squares, in any order.
 
     It is infinite or NaN exactly if an element is, short of overflow: `math.isfinite(norm(...))` checks a gradient.
     """
-    try:
-        return math.sqrt(math.fsum(sums))
-    except OverflowError:
-        return math.inf
+    return math.sqrt(_total([sums]))
 
 
 def _round_up(size: int, multiple: int) -> int:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, Additive, Optimizer, RMSProp
-from psplatform.tensors.step_norm import Added, StepNorm
+from psplatform.tensors.step_norm import Added, Measure
 from psplatform.tensors.vectors import tile
 
 
@@ -209,7 +209,7 @@ class Rule:
         rate: float,
         step: int,
         group: int = 0,
-        norm: StepNorm | None = None,
+        norm: Measure | None = None,
     ) -> None:
         """Write the parameters after a step into `out` and advance the state in place.
 

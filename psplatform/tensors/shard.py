@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,7 +20,8 @@ from psplatform.jobs.optimizers import Additive, Optimizer
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.norms import norm, squared_norms
 from psplatform.tensors.optimizers import make_rule
-from psplatform.tensors.step_norm import StepNorm, copy_and_measure
+from psplatform.tensors.shares import Share, shares, together
+from psplatform.tensors.step_norm import Measure, StepNorm, copy_and_measure
 from psplatform.tensors.vectors import sizes, tile, torch_dtype
 
 
@@ -59,7 +61,8 @@ class Shard:
         self._sums = isinstance(spec, Additive)
         self._parameters = [region.key for region in layout.regions if region.kind == "parameter"]
         self._spans = {key: layout.spans(index, key) for key in self._parameters}
-        if any(span.group >= self._rule.groups for spans in self._spans.values() for span in spans):
+        self._all_spans = [(key, span) for key, spans in self._spans.items() for span in spans]
+        if any(span.group >= self._rule.groups for _, span in self._all_spans):
             raise InvariantViolation("the layout has parameter groups that the optimizer does not have")
         self._front, self._back = (_checked(vectors, self._sizes, "Storage") for vectors in storage)
         for key, vector in _checked(initial, self._sizes, "The initial state").items():
@@ -139,27 +142,30 @@ class Shard:
             raise InvariantViolation("stage needs gathered contributions, and the step before it published")
         self.commits += 1
         self.staged = True
-        self._step_norm.begin()
-        for key, vector in self._gathered.items():
-            if key not in self._spans:
-                self._back[key].copy_(vector)
-                continue
-            for span in self._spans[key]:
-                part = slice(span.start, span.stop)
-                self._rule.step(
-                    self._front[key][part],
-                    vector[part],
-                    {name: slot[part] for name, slot in self._slots[key].items()},
-                    self._back[key][part],
-                    rate=rate,
-                    step=self.commits,
-                    group=span.group,
-                    norm=self._step_norm if measure else None,
-                )
+        for key in self._gathered.keys() - self._spans.keys():
+            self._back[key].copy_(self._gathered[key])
+        cut = shares([span.stop - span.start for _, span in self._all_spans])
         if not measure:
             self._step_norm.forget()
+            together(partial(self._step, rate, None), cut)
             return 0.0
+        together(partial(self._step, rate), self._step_norm.begin(len(cut)), cut)
         return self._step_norm.end()
+
+    def _step(self, rate: float, measure: Measure | None, share: Share) -> None:
+        for number, piece in share:
+            key, span = self._all_spans[number]
+            part = slice(span.start + piece.start, span.start + piece.stop)
+            self._rule.step(
+                self._front[key][part],
+                self._gathered[key][part],
+                {name: slot[part] for name, slot in self._slots[key].items()},
+                self._back[key][part],
+                rate=rate,
+                step=self.commits,
+                group=span.group,
+                norm=measure,
+            )
 
     def displacement_norm(self) -> float:
         """Return the Euclidean distance between the staged and the published parameters, in float64."""
@@ -228,12 +234,17 @@ class Shard:
         return {f"{name}.{key}": slot for key in self._parameters for name, slot in self._slots[key].items()}
 
     def _merge(self, key: str, parts: Sequence[Tensor], *, copied: bool) -> Tensor:
-        if len(parts) == 1:
-            return self._private(key).copy_(parts[0]) if copied else parts[0]
-        merge = self._merging(key)
+        if len(parts) == 1 and not copied:
+            return parts[0]
+        merge = self._merging(key) if len(parts) > 1 else _copy
         out, tiled = self._private(key), tile()
-        for target, *tiles in zip(*(vector.split(tiled) for vector in (out, *parts)), strict=True):
-            merge(tiles, target)
+
+        def work(share: Share) -> None:
+            for _, piece in share:
+                for target, *tiles in zip(*(vector[piece].split(tiled) for vector in (out, *parts)), strict=True):
+                    merge(tiles, target)
+
+        together(work, shares([out.numel()]))
         return out
 
     def _merging(self, key: str) -> Callable[[Sequence[Tensor], Tensor], None]:
@@ -256,6 +267,10 @@ def _checked(vectors: Mapping[str, Tensor], wanted: Mapping[str, tuple[str, int]
                 f"{what} must have {dtype}[{size}] in {key}, not {found}; send pieces of the run's layout."
             )
     return {key: vectors[key] for key in wanted}
+
+
+def _copy(parts: Sequence[Tensor], out: Tensor) -> None:
+    out.copy_(parts[0])
 
 
 def _sum(parts: Sequence[Tensor], out: Tensor) -> None:

@@ -43,6 +43,43 @@ def _sum(squares: list[Tensor], factors: list[float]) -> float:
         return math.inf
 
 
+class Measure:
+    """What is known of some parts of a step."""
+
+    def __init__(self) -> None:
+        self._difference = torch.empty(0)
+        self.begin(trusting=True)
+
+    def begin(self, *, trusting: bool) -> None:
+        """Begin with nothing taken in; if not `trusting`, with no trust in what is said to have been added."""
+        self._trusting = trusting
+        self.squares: list[Tensor] = []
+        self.factors: list[float] = []
+        self.rounded = self.vague = False
+        self.eps = self.lost = self.below = 0.0
+
+    def add(self, before: Tensor, after: Tensor, added: Added | None) -> None:
+        """Take in one part of the parameters, `float[n]`, before and after the step, and what was added, if known."""
+        self.eps = max(self.eps, torch.finfo(before.dtype).eps)
+        if not self._trusting:
+            added = None
+        self.rounded |= added is not None
+        vector, factor = added if added is not None else (self._subtracted(before, after), 1.0)
+        kind = torch.finfo(vector.dtype)
+        self.lost = max(self.lost, _PIECE * kind.eps / 2)
+        # Products with a factor that the precision cannot hold are not what they should be.
+        self.vague |= 0 < abs(factor) < kind.smallest_normal
+        self.below += vector.numel() * kind.smallest_normal * factor * factor
+        for piece in vector.split(_PIECE) if vector.numel() > _PIECE else (vector,):
+            self.squares.append(torch.dot(piece, piece))
+            self.factors.append(factor * factor)
+
+    def _subtracted(self, before: Tensor, after: Tensor) -> Tensor:
+        if self._difference.numel() < before.numel() or self._difference.dtype != before.dtype:
+            self._difference = torch.empty_like(before)  # kept, as fresh memory costs time
+        return torch.sub(after, before, out=self._difference[: before.numel()])
+
+
 class StepNorm:
     """An upper bound of the Euclidean norm of a step, taken in part by part; seldom `PRECISION` above the truth.
 
@@ -67,45 +104,25 @@ class StepNorm:
 
     def __init__(self, reach: Callable[[], float], exact: Callable[[], float]) -> None:
         self._measure_reach, self._exact = reach, exact
-        self._difference = torch.empty(0)
         # At most |w|, and what it was when it was measured last.
         self._reach = self._reached = math.nan
         self._unknown = 0
-        self.begin()
+        self._measures: list[Measure] = []
 
     def forget(self, reach: float = math.nan) -> None:
         """Note that the parameters have become others than by a step that was measured, of a norm up to `reach`."""
         self._reach = self._reached = reach
         self._unknown = _UNKNOWN_STEPS
 
-    def begin(self) -> None:
-        """Begin with a step of which nothing is taken in yet."""
+    def begin(self, threads: int = 1) -> list[Measure]:
+        """Begin with a step; return for each thread what takes in its parts."""
         self._unknown = max(0, self._unknown - 1) if math.isnan(self._reach) else 0
-        self._squares: list[Tensor] = []
-        self._factors: list[float] = []
-        self._rounded = self._vague = False
-        self._eps = self._lost = self._below = 0.0
-
-    def add(self, before: Tensor, after: Tensor, added: Added | None) -> None:
-        """Take in one part of the parameters, `float[n]`, before and after the step, and what was added, if known."""
-        self._eps = max(self._eps, torch.finfo(before.dtype).eps)
-        if self._unknown:
-            added = None
-        self._rounded |= added is not None
-        vector, factor = added if added is not None else (self._subtracted(before, after), 1.0)
-        kind = torch.finfo(vector.dtype)
-        self._lost = max(self._lost, _PIECE * kind.eps / 2)
-        # Products with a factor that the precision cannot hold are not what they should be.
-        self._vague |= 0 < abs(factor) < kind.smallest_normal
-        self._below += vector.numel() * kind.smallest_normal * factor * factor
-        for piece in vector.split(_PIECE) if vector.numel() > _PIECE else (vector,):
-            self._squares.append(torch.dot(piece, piece))
-            self._factors.append(factor * factor)
-
-    def _subtracted(self, before: Tensor, after: Tensor) -> Tensor:
-        if self._difference.numel() < before.numel() or self._difference.dtype != before.dtype:
-            self._difference = torch.empty_like(before)  # kept, as fresh memory costs time
-        return torch.sub(after, before, out=self._difference[: before.numel()])
+        while len(self._measures) < threads:
+            self._measures.append(Measure())
+        del self._measures[threads:]
+        for measure in self._measures:
+            measure.begin(trusting=not self._unknown)
+        return self._measures
 
     def end(self) -> float:
         """Return the norm of the step."""
@@ -114,17 +131,18 @@ class StepNorm:
         return step
 
     def _step(self) -> float:
-        squares = _sum(self._squares, self._factors)
+        parts = self._measures
+        squares = _sum([one for each in parts for one in each.squares], [one for each in parts for one in each.factors])
         # What is too small or too large for the vectors' precision is looked at again, in a wider one.
-        if self._vague or not 0 < squares < math.inf:
+        if any(each.vague for each in parts) or not 0 < squares < math.inf:
             return self._exact()
-        taken = math.sqrt(squares / (1 - self._lost) + self._below) * (1 + 2 * self._eps)
-        rounding = self._rounding(taken) if self._rounded else 0.0
+        eps, lost = max(each.eps for each in parts), max(each.lost for each in parts)
+        taken = math.sqrt(squares / (1 - lost) + sum(each.below for each in parts)) * (1 + 2 * eps)
+        rounding = self._rounding(taken, eps / 2) if any(each.rounded for each in parts) else 0.0
         step = taken + rounding
         return step if step <= (1 + PRECISION) * math.sqrt(squares) else self._exact()
 
-    def _rounding(self, taken: float) -> float:
-        unit = self._eps / 2
+    def _rounding(self, taken: float, unit: float) -> float:
         # The reach only grows: it is measured again where that matters, and once it may be far from the truth.
         matters = unit * self._reach > PRECISION / 2 * taken and self._reach > 2 * self._reached
         if matters or math.isnan(self._reach):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from psplatform.tensors import norms
-from psplatform.tensors.norms import norm, squared_norms
+from psplatform.tensors.norms import norm, squared_norm, squared_norms
 
 
 @pytest.fixture
@@ -71,3 +71,40 @@ def test_a_norm_is_finite_only_if_every_element_is(value: float) -> None:
 def test_float32_never_overflows_and_float64_overflows_to_infinity() -> None:
     assert math.isfinite(norm(squared_norms(torch.full((1000,), 3e38), 2)))
     assert norm([1e308, 1e308]) == math.inf
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("size", [1, 1023, 1024, 5000, 300_000])
+def test_a_squared_norm_is_as_good_as_it_says(size: int, kind: torch.dtype) -> None:
+    vectors = [torch.randn(size).to(kind), torch.randn(77).to(kind)]
+    expected = sum(float(vector.double().square().sum()) for vector in vectors)
+    assert squared_norm(vectors) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-44, 1e-30, 1e-19, 1e19, 3e38])
+def test_a_squared_norm_holds_where_float32_does_not_reach(scale: float) -> None:
+    vector = torch.full((10_000,), scale)
+    assert squared_norm([vector]) == pytest.approx(float(vector.double().square().sum()), rel=1e-6)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_a_squared_norm_is_finite_only_if_every_element_is(value: float) -> None:
+    vector = torch.randn(3000)
+    vector[2777] = value
+    assert not math.isfinite(squared_norm([vector]))
+    assert math.isfinite(squared_norm([torch.full((1000,), 3e38)]))
+    assert squared_norm([torch.full((9,), 1e200, dtype=torch.float64)]) == math.inf
+
+
+def test_nothing_and_zeros_have_a_squared_norm_of_zero() -> None:
+    assert squared_norm([]) == squared_norm([torch.empty(0)]) == squared_norm([torch.zeros(2000)]) == 0
+
+
+@pytest.mark.usefixtures("threads")
+def test_the_bits_of_a_squared_norm_depend_neither_on_threads_nor_on_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    vector, found = torch.randn(3 * (1 << 18) + 12345), set()
+    for count, tile in ((1, 1 << 19), (2, 1 << 18), (3, 1 << 16), (5, 1 << 22)):
+        torch.set_num_threads(count)
+        monkeypatch.setattr(norms, "tile", partial(int, tile))
+        found.add(squared_norm([vector]))
+    assert len(found) == 1

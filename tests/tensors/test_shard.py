@@ -16,6 +16,7 @@ from psplatform.tensors.flat import FlatModel, specs_of, tensors_of, trainable_p
 from psplatform.tensors.layout import Layout, TensorSpec
 from psplatform.tensors.norms import norm
 from psplatform.tensors.shard import Shard
+from psplatform.tensors.shares import shares
 from psplatform.tensors.step_norm import PRECISION
 from psplatform.tensors.vectors import allocate, fill, shard_vectors
 
@@ -94,6 +95,17 @@ def test_the_bits_do_not_depend_on_tiles(spec: Optimizer, monkeypatch: pytest.Mo
     monkeypatch.setattr(shard_module, "tile", partial(int, 5))
     found, _ = train(spec, 2)
     assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize("spec", OPTIMIZERS, ids=lambda spec: spec.name)
+def test_the_bits_do_not_depend_on_how_many_threads_share_the_work(
+    spec: Optimizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, _ = train(spec, 2)
+    for count in (2, 3):
+        monkeypatch.setattr(shard_module, "shares", partial(shares, count=count))
+        found, _ = train(spec, 2)
+        assert all(torch.equal(found[key], expected[key]) for key in expected)
 
 
 @pytest.mark.parametrize("options", [{"foreach": False}, {}], ids=["foreach=False", "default"])

@@ -31,9 +31,9 @@ class Scene:
         """Add `factor` times a vector, part by part; return what is said of the step, which must hold."""
         self.before = self.after
         self.after = torch.add(self.before, vector, alpha=factor)
-        self.norm.begin()
+        (measure,) = self.norm.begin()
         for old, new, added in zip(*(one.split(part) for one in (self.before, self.after, vector)), strict=True):
-            self.norm.add(old, new, (added, factor) if told else None)
+            measure.add(old, new, (added, factor) if told else None)
         said, truth = self.norm.end(), self.truth
         assert truth <= said <= truth * (1 + PRECISION)
         return said
@@ -131,8 +131,8 @@ def test_what_squares_cannot_tell_is_measured_by_itself(size: float) -> None:
 def test_a_step_to_nowhere_is_not_said_to_be_one(value: float) -> None:
     scene = Scene(torch.zeros(2000))
     scene.after = torch.full((2000,), value)
-    scene.norm.begin()
-    scene.norm.add(scene.before, scene.after, (scene.after, 1.0))
+    (measure,) = scene.norm.begin()
+    measure.add(scene.before, scene.after, (scene.after, 1.0))
     assert not math.isfinite(scene.norm.end())
 
 
@@ -141,9 +141,9 @@ def test_vectors_of_several_precisions_make_one_step() -> None:
     after = [one + torch.randn_like(one) for one in before]
     truth = math.hypot(*(norm(squared_norms(new, 1024, minus=old)) for old, new in zip(before, after, strict=True)))
     measured = StepNorm(lambda: math.inf, lambda: math.nan)
-    measured.begin()
+    (measure,) = measured.begin()
     for old, new in zip(before, after, strict=True):
-        measured.add(old, new, None)
+        measure.add(old, new, None)
     assert truth <= measured.end() <= truth * (1 + PRECISION)
 
 
@@ -155,10 +155,10 @@ def test_a_factor_that_the_precision_cannot_hold_is_not_trusted() -> None:
 
 def test_sums_beyond_float64_are_measured_by_themselves() -> None:
     measured = StepNorm(lambda: 0.0, lambda: math.inf)
-    measured.begin()
+    (measure,) = measured.begin()
     for _ in range(3):
         large = torch.full((2,), 8e153, dtype=torch.float64)
-        measured.add(torch.zeros_like(large), large, (large, 1.0))
+        measure.add(torch.zeros_like(large), large, (large, 1.0))
     assert measured.end() == math.inf
 
 
