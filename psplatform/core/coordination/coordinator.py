@@ -184,7 +184,7 @@ class Coordinator:
 
     def _on_applied(self, message: msg.Applied) -> None:
         self.copies.note_applied(message)
-        self.takeover.note_applied()
+        self.takeover.note_applied(message)
         self.commits.on_applied(message)
 
     def _on_failed(self, message: msg.Failed) -> None:

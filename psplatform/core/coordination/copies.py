@@ -242,7 +242,7 @@ class Copies:
             return
         one.promoting = one.asleep = False
         last = self._commits.send_again(one, message.position)
-        one.resumes_after = max(last, message.position)
+        one.resuming, one.passed = True, max(last, message.position)
         self._log_promotion(one, message, last)
         if last > message.position:
             self._lose_positions(one, message.position + 1, last, message.version)
@@ -295,6 +295,7 @@ class Copies:
         if message.epoch != one.epoch:
             return
         self._commits.give_up(one, message.position)
+        one.passed = max(one.passed, message.position)
         kept = self._commits.version_before(state.lane_of(one.shard), message.position)
         self._lose_positions(one, message.position, message.position, kept)
 
@@ -321,8 +322,8 @@ class Copies:
             return
         one.note(message)
         self._note_step(one, message)
-        if one.resumes_after is not None and message.position > one.resumes_after:
-            one.resumes_after = None
+        if one.resuming and message.position > one.passed:
+            one.resuming = False
             state.log(
                 "resumed",
                 role="server",

@@ -32,8 +32,10 @@ class ShardState:
         Whether `server` has not yet confirmed that it is the server.
     asleep
         Whether `server` is what the store keeps of it, of which a process is only being made: it cannot fall silent.
-    resumes_after
-        Position of the last commit before the first that the promoted server makes, until it has made that.
+    resuming
+        Whether the promoted server has not made a commit yet.
+    passed
+        Position of the last commit that was lost: the server passes over it, and says that it shows it.
     lost_at, reason, silence_s, lost_process
         Time at which the server before this one was found lost, why, how long after its last sign of life, and where
         it was.
@@ -60,7 +62,8 @@ class ShardState:
     promoting: bool = False
     retiring: bool = False
     asleep: bool = False
-    resumes_after: int | None = None
+    resuming: bool = False
+    passed: int = 0
     lost_at: float = 0.0
     reason: str = ""
     silence_s: float = 0.0

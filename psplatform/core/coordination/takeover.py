@@ -163,9 +163,10 @@ class Takeover:
             unit=None,
         )
 
-    def note_applied(self) -> None:
+    def note_applied(self, message: msg.Applied) -> None:
         """Note that a commit is visible somewhere: with the first one, the run goes on."""
-        if not self._unconfirmed:
+        one = self._state.shards[message.shard]
+        if not self._unconfirmed or message.epoch != one.epoch or message.position <= one.passed:
             return
         self._unconfirmed = False
         seconds = self._state.now - self._begun_at

@@ -146,6 +146,22 @@ def test_the_first_commit_after_a_promotion_ends_its_time(protected: Open) -> No
     assert (record["role"], record["first_commit_seconds"]) == ("server", 0.5)
 
 
+def test_commits_that_are_passed_over_do_not_end_its_time(protected: Open) -> None:
+    """The second is lost with the server, and of the third a gradient is gone."""
+    scene = protected().join("a", "b").announce("a").announce("b").announce("a").announce("b")
+    for position in (1, 2):
+        scene.handle(msg.Applied(0, 1, position, position, (), step=0.5))
+    scene.handle(gone("server-0"), at=1.0)
+    promote(scene, "replica-0-0", 1)
+    scene.handle(msg.Applied(0, 2, 2, 2, ()), at=1.1)
+    scene.handle(msg.Unreachable(0, 2, 3), at=1.2)
+    scene.handle(msg.Applied(0, 2, 3, 3, ()), at=1.3)
+    assert scene.logged("resumed") == []
+    scene.handle(msg.Applied(0, 2, 4, 4, ()), at=1.5)
+    (record,) = scene.logged("resumed")
+    assert record["first_commit_seconds"] == 0.5
+
+
 @pytest.mark.parametrize("loss", [gone("server-0"), CopyLost("server-0", "server-0", "silent for 2 s", 2.0)])
 def test_the_record_of_a_promotion_names_the_process_that_was_lost(protected: Open, loss: CopyLost) -> None:
     """As it was called when it came; where nothing was said of it, by what its loss was reported with."""
