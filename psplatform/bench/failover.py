@@ -168,9 +168,9 @@ def _one(patient: Patient, shard: int, sent: signal.Signals, pause_s: float, syn
     began = time.monotonic()
     patient.send(pid, sent)
     # Where a whole iteration passes until its place is written to, reading it need not slow the first.
-    (watch.wait_resumed if synchronous else watch.wait_promoted)()
+    (watch.wait_resumed if synchronous else watch.wait_promoted)(patient.standing)
     shown = replica.read(watch.place, promoted)
-    watch.wait_resumed()
+    watch.wait_resumed(patient.standing)
     told = patient.failover(shard, one["epoch"] + 1)
     # Versions that are lost are passed over; any other tag says that the place was written over meanwhile.
     known = shown in (watch.version, watch.version + told["updates_lost"])

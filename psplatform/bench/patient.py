@@ -178,16 +178,17 @@ class Watch:
             self.place, self.version = place, version
         return promoted
 
-    def wait_promoted(self) -> None:
-        """Wait until the replica is the server."""
+    def wait_promoted(self, standing: Callable[[], Record]) -> None:
+        """Wait until the replica is the server; an error says how the run stands."""
         if not self._promoted.wait(LIMIT_S):
-            raise ClusterError(f"not within {LIMIT_S:g} s: a replica is promoted")
+            raise ClusterError(f"not within {LIMIT_S:g} s: a replica is promoted; the run is {standing()}")
 
-    def wait_resumed(self) -> None:
-        """Wait until the new server has shown a commit of its own."""
+    def wait_resumed(self, standing: Callable[[], Record]) -> None:
+        """Wait until the new server has shown a commit of its own; an error says how the run stands."""
         self._thread.join(LIMIT_S)
         if not self.resumed_at:
-            raise ClusterError(f"not within {LIMIT_S:g} s: the promoted replica makes a commit")
+            what = "makes a commit" if self.promoted_at else "is the server"
+            raise ClusterError(f"not within {LIMIT_S:g} s: the promoted replica {what}; the run is {standing()}")
 
 
 def _when(holds: Callable[[], bool]) -> float:
