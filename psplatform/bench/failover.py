@@ -172,9 +172,8 @@ def _one(patient: Patient, shard: int, sent: signal.Signals, pause_s: float, syn
     shown = replica.read(watch.place, promoted)
     watch.wait_resumed(patient.standing)
     told = patient.failover(shard, one["epoch"] + 1)
-    # Versions that are lost are passed over; any other tag says that the place was written over meanwhile.
-    known = shown in (watch.version, watch.version + told["updates_lost"])
-    kept = watch.version if known else None
+    # Versions that are lost are passed over where they are; what comes after the first commit is written over it.
+    kept = watch.version if watch.version <= shown < watch.resumed else None
     # What it had taken in since it was looked at, its server may still show, or have shown just before.
     expected = room if whole and kept == held else server.find(kept)
     row = {

@@ -151,6 +151,8 @@ class Watch:
     ----------
     place, version
         Where the newest version was when the replica was promoted, and which it was.
+    resumed
+        The version of its first commit.
     promoted_at, resumed_at
         Monotonic times; 0 before.
     """
@@ -158,7 +160,7 @@ class Watch:
     def __init__(self, replica: Glimpse) -> None:
         self._replica = replica
         self.epoch = replica.epoch
-        self.place, self.version = replica.place, replica.version
+        self.place, self.version, self.resumed = replica.place, replica.version, 0
         self.promoted_at = self.resumed_at = 0.0
         self._thread = threading.Thread(target=self._look, daemon=True)
         self._promoted = threading.Event()
@@ -169,6 +171,7 @@ class Watch:
         self.promoted_at = _when(self._is_promoted)
         self._promoted.set()
         self.resumed_at = _when(lambda: replica.place != self.place)
+        self.resumed = replica.version
 
     def _is_promoted(self) -> bool:
         place, version = self._replica.place, self._replica.version

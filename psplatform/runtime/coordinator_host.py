@@ -101,6 +101,7 @@ class CoordinatorHost:
             self.run,
             program,
             self.connect,
+            self._worker,
             lead,
             self.fleet,
             self._client,

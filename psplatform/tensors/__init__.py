@@ -4,7 +4,8 @@
 * `vectors` allocates the flat vectors, or carves them out of a buffer such as shared memory.
 * `flat` makes an `nn.Module`'s parameters, buffers and gradients views of flat vectors.
 * `optimizers` holds the equations of the optimisers, out of place and independent of how a vector is cut.
-* `norms` sums squares in float64, in an order that depends neither on shards nor on threads.
+* `norms` sums squares in an order that depends neither on shards nor on threads; `step_norm` bounds a step's length.
+* `shares` lets several threads share long vectors.
 * `shard` averages what workers pushed, stages the next version and publishes it.
 
 The rule of the package: training gives the same bits whatever the number of shards, blocks or threads.
