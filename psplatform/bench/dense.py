@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 Effort = Literal["compute", "sleep"]
 
 _FIRST: Final = 32
-_TIMED: Final = 3
+_SECOND: Final = 128
+_TIMED: Final = 5
 
 
 class Dense(Task):
@@ -61,22 +62,31 @@ class Dense(Task):
 
 
 def task_of(parameters: int, gradient_s: float, effort: Effort) -> Dense:
-    """Return a task whose gradients take about `gradient_s` on one core that nobody else uses."""
+    """Return a task whose gradients take about `gradient_s` on one core that nobody else uses.
+
+    A gradient takes some time for each row, and some that does not depend on them: both are measured.
+    """
     if effort == "sleep":
         return Dense(parameters, 1, gradient_s)
+    few, many = (seconds_of(Dense(parameters, rows)) for rows in (_FIRST, _SECOND))
+    each = max(many - few, 1e-9) / (_SECOND - _FIRST)
+    return Dense(parameters, max(1, math.ceil(_FIRST + (gradient_s - few) / each)))
+
+
+def seconds_of(task: Dense) -> float:
+    """Return how long a gradient keeps a core busy, whatever else the machine does."""
     import numpy as np  # noqa: PLC0415  only where it is timed
     import torch  # noqa: PLC0415  likewise
 
-    first = Dense(parameters)
-    weights = first.initial()
+    weights = task.initial()
     taken = []
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         for _ in range(_TIMED):
-            began = time.thread_time()  # of this thread alone, whatever else the machine does
-            first.compute(weights, None, np.random.default_rng(0))
+            began = time.thread_time()
+            task.compute(weights, None, np.random.default_rng(0))
             taken.append(time.thread_time() - began)
     finally:
         torch.set_num_threads(before)
-    return Dense(parameters, max(1, math.ceil(_FIRST * gradient_s / min(taken))))
+    return min(taken)

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from psplatform.bench.dense import Dense, Effort, task_of
+from psplatform.bench.dense import Dense, Effort, seconds_of, task_of
 from psplatform.core.plan import Stop
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job
@@ -122,7 +122,8 @@ def measure(
     Returns
     -------
     dict
-        ``results, overhead, gradient``; the overhead is the part of the updates per second that is missing.
+        ``results, overhead, gradient``; the overhead is the part of the updates per second that is missing.  A
+        gradient's `core_seconds` is how long it keeps a core busy that nobody else uses.
     """
     task = task_of(parameters, gradient_s, effort)
     cluster, client = start_cluster(PROCESSES)
@@ -147,6 +148,7 @@ def measure(
     finally:
         end_cluster(client, cluster)
     gradient = {"effort": effort, "seconds": gradient_s, "parameters": task.width**2, "rows": task.rows}
+    gradient["core_seconds"] = seconds_of(task) if effort == "compute" else None
     return {"results": results, "overhead": overhead, "gradient": gradient}
 
 

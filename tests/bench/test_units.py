@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from psplatform.bench import dense
 from psplatform.bench.dense import Dense, task_of
 from psplatform.bench.replication import interval, rates_of
 from psplatform.bench.steps import mean_of
@@ -60,6 +61,14 @@ def test_wide_gradients_differ_from_batch_to_batch() -> None:
     task, at = Wide(50), {"weights": torch.zeros(50)}
     first, second = (task.compute(at, None, np.random.default_rng(seed)).tensors["weights"].clone() for seed in (1, 2))
     assert not torch.equal(first, second)
+
+
+def test_a_dense_task_takes_as_long_as_wanted_whatever_part_of_that_no_row_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dense, "seconds_of", lambda task: 0.02 + 0.001 * task.rows)
+    assert task_of(10_000, 0.1, "compute").rows == pytest.approx(80, abs=1)
+    assert task_of(10_000, 0.001, "compute").rows == 1
 
 
 def test_a_dense_task_takes_more_rows_the_longer_its_gradients_shall_take() -> None:
