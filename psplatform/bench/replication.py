@@ -147,8 +147,13 @@ def measure(
         }
     finally:
         end_cluster(client, cluster)
-    gradient = {"effort": effort, "seconds": gradient_s, "parameters": task.width**2, "rows": task.rows}
-    gradient["core_seconds"] = seconds_of(task) if effort == "compute" else None
+    gradient = {
+        "effort": effort,
+        "seconds": gradient_s,
+        "core_seconds": seconds_of(task) if effort == "compute" else None,
+        "parameters": task.width**2,
+        "rows": task.rows,
+    }
     return {"results": results, "overhead": overhead, "gradient": gradient}
 
 
