@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 Effort = Literal["compute", "sleep"]
 
 _FIRST: Final = 32
-_SECOND: Final = 128
-_TIMED: Final = 5
+_ROUNDS: Final = 5
+_TIMED: Final = 3
 
 
 class Dense(Task):
@@ -64,13 +64,14 @@ class Dense(Task):
 def task_of(parameters: int, gradient_s: float, effort: Effort) -> Dense:
     """Return a task whose gradients take about `gradient_s` on one core that nobody else uses.
 
-    A gradient takes some time for each row, and some that does not depend on them: both are measured.
+    Some of a gradient's time does not depend on its rows, so that their number is approached in rounds.
     """
     if effort == "sleep":
         return Dense(parameters, 1, gradient_s)
-    few, many = (seconds_of(Dense(parameters, rows)) for rows in (_FIRST, _SECOND))
-    each = max(many - few, 1e-9) / (_SECOND - _FIRST)
-    return Dense(parameters, max(1, math.ceil(_FIRST + (gradient_s - few) / each)))
+    task = Dense(parameters)
+    for _ in range(_ROUNDS):
+        task = Dense(parameters, max(1, math.ceil(task.rows * gradient_s / seconds_of(task))))
+    return task
 
 
 def seconds_of(task: Dense) -> float:

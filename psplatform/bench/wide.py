@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from psplatform.tasks.cancellation import check
 from psplatform.tasks.seam import Batch, Task, Update
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Wide(Task):
         noise = self._noise[start : start + self.parameters]
         squares = 0.0
         for part, w, p in zip(*(vector.split(_TILE) for vector in (self._gradient, weights, noise)), strict=True):
+            check()
             torch.add(p, w, alpha=_PULL, out=part)
             squares += float(torch.dot(part, part))
         return Update({"weights": self._gradient}, loss=squares / (2 * _PULL))

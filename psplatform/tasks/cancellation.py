@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_heeded = threading.local()
 
 
 class Cancelled(BaseException):
@@ -37,3 +41,23 @@ class Cancellation:
     def wait(self, seconds: float) -> bool:
         """Sleep until cancelled or until `seconds` are over; tell whether it was cancelled."""
         return self._event.wait(seconds)
+
+
+@contextmanager
+def heeding(cancel: Cancellation) -> Iterator[None]:
+    """Let `check` look at `cancel` in this thread while the block runs."""
+    _heeded.cancellation = cancel
+    try:
+        yield
+    finally:
+        _heeded.cancellation = None
+
+
+def check() -> None:
+    """Raise `Cancelled` if nobody wants any more what this thread computes.
+
+    A task's `compute` may call it now and then: the worker is free sooner when the model has moved on.
+    """
+    cancellation: Cancellation | None = getattr(_heeded, "cancellation", None)
+    if cancellation is not None:
+        cancellation.check()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from psplatform.errors import ConfigurationError, InvariantViolation
-from psplatform.tasks.cancellation import Cancellation
+from psplatform.tasks.cancellation import Cancellation, heeding
 from psplatform.tasks.randomness import seeded
 from psplatform.tasks.seam import BatchRef, Computed, Evaluation, Task, Update
 from psplatform.tensors.layout import TRAINABLE, Layout, TensorSpec
@@ -50,7 +50,7 @@ class FunctionalWorkspace:
         Raises
         ------
         Cancelled
-            If `cancel` is raised: noticed around loading and computing.
+            If `cancel` is raised: noticed around loading and computing, and where the task looks for it.
         ConfigurationError
             If the update does not fit the parameters.
         """
@@ -59,7 +59,8 @@ class FunctionalWorkspace:
             cancel.check()
             samples = self._task.load(batch.indices)
             cancel.check()
-            update = self._task.compute(parameters, samples, np.random.default_rng(batch.seed))
+            with heeding(cancel):
+                update = self._task.compute(parameters, samples, np.random.default_rng(batch.seed))
             cancel.check()
             self._write(update)
         return Computed(loss=float(update.loss), samples=len(batch.indices))

@@ -88,7 +88,10 @@ class Task(ABC):
 
     @abstractmethod
     def compute(self, parameters: Mapping[str, Tensor], batch: Batch, rng: np.random.Generator) -> Update:
-        """Return the update that `batch` asks for; all its randomness comes from `rng` or torch's generator."""
+        """Return the update that `batch` asks for; all its randomness comes from `rng` or torch's generator.
+
+        Where that takes long, `psplatform.tasks.cancellation.check` lets it end early once nobody wants it any more.
+        """
 
     def load(self, indices: NDArray[np.int64]) -> Batch:
         """Return the batch to compute on; by default the indices themselves."""

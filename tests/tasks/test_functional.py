@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from psplatform.errors import ConfigurationError
-from psplatform.tasks.cancellation import Cancellation, Cancelled
+from psplatform.tasks.cancellation import Cancellation, Cancelled, check
 from psplatform.tasks.seam import Evaluation, Task, Update, open_workspace
 
 RNG = np.random.default_rng(0)
@@ -129,6 +129,24 @@ def test_a_task_may_use_autograd(bind: Callable[..., Any]) -> None:
     assert bound.compute([0]).loss == 3.0
     assert bound.update("w").tolist() == [-2, -2, -2]
     assert not bound.updates["parameter.float32"].requires_grad
+
+
+def test_a_task_that_looks_for_it_ends_as_soon_as_it_is_cancelled(bind: Callable[..., Any]) -> None:
+    cancel, reached = Cancellation(), []
+
+    def cancelling(*_: Any) -> Update:
+        check()
+        reached.append("before")
+        cancel.cancel()
+        check()
+        reached.append("after")
+        return Update({"w": torch.ones(3)}, 0.0)
+
+    bound = bind(Scripted(cancelling))
+    with pytest.raises(Cancelled):
+        bound.compute([0], cancel=cancel)
+    assert reached == ["before"]
+    check()  # nobody computes here any more
 
 
 def test_a_cancellation_is_seen_after_computing(bind: Callable[..., Any]) -> None:
