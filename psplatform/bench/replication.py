@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from psplatform.bench.dense import Dense, Effort, seconds_of, task_of
 from psplatform.core.plan import Stop
+from psplatform.errors import ClusterError
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import SGD
@@ -86,6 +87,8 @@ class Course:
 
 def rates_of(applied: list[Row]) -> Rates:
     """Return what the log's records of commits tell, the beginning of the run left out."""
+    if not applied:
+        raise ClusterError("a run made no update in its time: give each run more seconds")
     begins_at = applied[0]["at"] + _WARM_UP * (applied[-1]["at"] - applied[0]["at"])
     counted = [record for record in applied if record["at"] >= begins_at]
     first, last = counted[0], counted[-1]
