@@ -17,34 +17,18 @@ _PAUSE_S: Final = 0.2
 _ANSWER_S: Final = 5.0
 
 
-async def offer(client: Client, program: Program, number: int) -> None:
-    """Let term `number` of a run be claimed; done ahead, it spares whoever claims a call while everybody waits."""
-    scheduler: Any = client.scheduler
-    await scheduler.semaphore_register(name=_name(program, number), max_leases=1, lease_timeout=0)
-
-
 async def claim(client: Client, program: Program, number: int, claimant: str) -> bool:
     """Claim term `number` of a run for `claimant`; return whether it has it.
 
     Asks until the scheduler answers: without it nobody can take over, and nobody has.
     """
+    # A run that goes on from its store begins anew: what was claimed before it failed binds nobody.
+    name = key_of(program.run, program.term, f"term-{number}")
     scheduler: Any = client.scheduler
-    offered = False
     while True:
         try:
             async with asyncio.timeout(_ANSWER_S):
-                if offered:
-                    await offer(client, program, number)
-                name = _name(program, number)
+                await scheduler.semaphore_register(name=name, max_leases=1, lease_timeout=0)
                 return bool(await scheduler.semaphore_acquire(name=name, lease_id=claimant, timeout=0))
         except (OSError, TimeoutError):
             await asyncio.sleep(_PAUSE_S)
-        except RuntimeError:  # nobody has offered it
-            if offered:
-                raise
-            offered = True
-
-
-def _name(program: Program, number: int) -> str:
-    # A run that goes on from its store begins anew: what was claimed before it failed binds nobody.
-    return key_of(program.run, program.term, f"term-{number}")

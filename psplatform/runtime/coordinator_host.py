@@ -101,7 +101,6 @@ class CoordinatorHost:
             self.run,
             program,
             self.connect,
-            self._worker,
             lead,
             self.fleet,
             self._client,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 import cloudpickle
-from distributed import Worker
 
 from psplatform.core.coordination import Coordinator
 from psplatform.core.effects import Claim, Depart, Effect, Send, TakeOver
@@ -22,10 +21,9 @@ from psplatform.core.standby import Standby
 from psplatform.core.wire import encode
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, PeerLost, call
-from psplatform.runtime.claims import claim, offer
+from psplatform.runtime.claims import claim
 from psplatform.runtime.copy_host import BEAT_S
 from psplatform.runtime.fleet import Fleet
-from psplatform.runtime.meeting import meet
 from psplatform.runtime.program import Program
 from psplatform.runtime.watching import watch
 from psplatform.telemetry.read_model import RunView
@@ -85,7 +83,6 @@ class StandingBy:
     run: str
     program: Program
     connect: Any
-    worker: Worker
     lead: Peer
     fleet: Fleet
     client: Any
@@ -115,8 +112,7 @@ class StandingBy:
         self._background = Background()
         self._background.keep(partial(watch, self.connect, self.lead, self._on_lead_lost))
         self._background.keep(self._tick)
-        self._background.do(self._get_to_know([peer for _, _, peer in self.hired.values()]))
-        self._background.do(self._offer(posting.number))
+        self._background.do(self.fleet.hold([peer for _, _, peer in self.hired.values()]))
 
     @property
     def now(self) -> float:
@@ -153,7 +149,7 @@ class StandingBy:
         else:
             peer = Peer(message["address"], message["key"])
             self.hired[message["peer"]] = message["part"], message["shard"], peer
-            self._background.do(self._get_to_know([peer]))
+            self._background.do(self.fleet.hold([peer]))
 
     def feed(self, event: Any) -> list[Any]:
         """Hand an event to the standby, and execute what it does; return what it says to the coordinator."""
@@ -171,14 +167,6 @@ class StandingBy:
         elif isinstance(effect, Depart):
             self.close()
             self.on_depart(effect.reason)
-
-    async def _get_to_know(self, peers: Sequence[Peer]) -> None:
-        await self.fleet.hold(peers)
-        await meet(self.client, self.worker, {peer.address for peer in peers})
-
-    async def _offer(self, number: int) -> None:
-        with contextlib.suppress(OSError):  # it is done again when the number is claimed
-            await offer(self.client, self.program, number)
 
     async def _claim(self, number: int) -> None:
         name = f"standby-{number}"
