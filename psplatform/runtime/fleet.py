@@ -28,6 +28,11 @@ REPLACE_AFTER_S: Final = 0.5
 OPEN_LIMIT_S: Final = 600.0
 """For an actor to import what the task needs and to read its data."""
 
+SILENT_S: Final = 60.0
+"""For a process to answer while an actor in it opens: an import may keep its event loop waiting."""
+
+_ASK_S: Final = 2.0
+
 
 async def made(future: Future[Any], name: str, address: str) -> None:
     """Wait until the Dask worker at `address` has made an actor.
@@ -129,9 +134,30 @@ class Fleet:
         Raises
         ------
         PeerLost
-            If its process dies meanwhile.
+            If its process dies meanwhile, or is stopped.
         """
-        return await call(self._connect, peer, "open", self._program, deadline_s=OPEN_LIMIT_S)
+        opening = asyncio.create_task(call(self._connect, peer, "open", self._program, deadline_s=OPEN_LIMIT_S))
+        watching = asyncio.create_task(self._until_silent(peer.address))
+        try:
+            await asyncio.wait([opening, watching], return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done():
+                flaw = f"{peer.address} fell silent for {SILENT_S:g} s while it opened {peer.key}"
+                raise PeerLost(flaw, peer=peer.address)
+            return opening.result()
+        finally:
+            opening.cancel()
+            watching.cancel()
+
+    async def _until_silent(self, address: str) -> None:
+        while True:
+            await asyncio.sleep(_ASK_S)
+            try:
+                async with asyncio.timeout(SILENT_S):
+                    await self._client.rpc(address).identity()
+            except TimeoutError:
+                return
+            except (OSError, RuntimeError):
+                continue  # what opens there breaks as well, if the process is gone
 
     async def close(self, peer: Peer) -> None:
         """Let an actor clean up, if it still can, and let go of it."""

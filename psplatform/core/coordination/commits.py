@@ -221,11 +221,11 @@ class Commits:
             if member is not None and state.roster.tick(member):
                 state.changes.add(Change.MINIMUM_CLOCK)
 
-    def interrupt_busy(self) -> None:
-        """Tell every busy worker to abort: the model has moved on."""
+    def interrupt_busy(self, beyond: int = -1) -> None:
+        """Tell every worker to abort that was released for a version after `beyond`: the model has moved on."""
         state = self._state
         for member in state.roster.members():
-            if member.busy:
+            if member.busy and member.counter > beyond:
                 state.give_back(member.slot, member.sequence)
                 member.interrupted.add(member.sequence)
                 state.roster.rest(member)

@@ -313,6 +313,8 @@ class Copies:
         state.changes |= {Change.COMMIT, Change.ROSTER}
         if state.traits.interrupt:
             self._commits.interrupt_busy()
+        elif state.traits.exact:
+            self._commits.interrupt_busy(beyond=kept)  # what they compute there would be dropped
 
     def note_applied(self, message: msg.Applied) -> None:
         """Note what a server says of a position that it shows."""

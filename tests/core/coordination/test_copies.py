@@ -11,6 +11,7 @@ from psplatform.core import messages as msg
 from psplatform.core.effects import Finish, Recruit, Redirect, Retire
 from psplatform.core.events import CopyAwake, CopyLost, CopyReady, NoCopy, ProcessesChanged, StopRequested
 from psplatform.core.plan import Protection
+from psplatform.policies.backup import BackupWorkers
 from psplatform.policies.bsp import BulkSynchronous
 
 Open = Callable[..., Any]
@@ -236,10 +237,19 @@ def test_a_synchronous_gradient_of_a_lost_version_is_dropped_and_computed_again(
     promote(scene, "replica-0-0", 0)
     (drop,) = scene.logged("dropped")
     assert (drop["slot"], drop["reason"]) == (0, "lost version")
-    assert scene.addressed(msg.Release) == ["a"]
-    scene.announce("b")
-    assert [one["slot"] for one in scene.logged("dropped")] == [0, 1]
-    assert scene.addressed(msg.Release) == ["b"]
+    assert scene.addressed(msg.Abort) == ["b"]
+    assert scene.addressed(msg.Release) == ["a", "b"]
+    scene.announce("b", sequence=2, label=1)
+    assert [(one["slot"], one["reason"]) for one in scene.logged("dropped")] == [(0, "lost version"), (1, "aborted")]
+
+
+def test_one_that_computes_on_a_version_that_is_left_is_not_interrupted(protected: Open) -> None:
+    scene = protected(BackupWorkers(k=1)).join("a", "b").announce("a").announce("a")
+    for position in (1, 2):
+        scene.handle(msg.Applied(0, 1, position, position, ()))
+    scene.handle(gone("server-0"))
+    promote(scene, "replica-0-0", 0)
+    assert scene.addressed(msg.Abort) == ["a"]
 
 
 def test_a_gradient_that_is_gone_is_lost_on_its_shard_alone(protected: Open) -> None:
