@@ -30,7 +30,7 @@ Record = dict[str, Any]
 LIMIT_S: Final = 120.0
 """Whatever is waited for: a lease of a busy machine, a process that starts, a copy of a large shard."""
 
-_POLL_S: Final = 0.001
+_POLL_S: Final = 0.002
 _ASK_S: Final = 0.1
 _CALL_S: Final = 15.0
 

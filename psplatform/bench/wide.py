@@ -17,11 +17,13 @@ _PULL: Final = 0.1
 
 _OFFSETS: Final = 1024
 _STRIDE: Final = 16  # elements of a cache line, so that every offset is as fast as any other
-_TILE: Final = 1 << 17  # elements that are in the cache still when their squares are added
+_TILE: Final = 1 << 16  # elements that are in the cache still when their squares are added, and of the noise
 
 
 class Wide(Task):
     """Quadratic losses ``|a w + p|^2 / (2 a)`` whose gradients are ``a w + p``; ``p`` is noise, another in each batch.
+
+    It repeats every 2^16 elements, and so stays in the cache.
 
     Parameters
     ----------
@@ -49,13 +51,13 @@ class Wide(Task):
         weights = parameters["weights"]
         if self._noise is None or self._gradient is None:
             generator = torch.Generator().manual_seed(0)
-            self._noise = torch.randn(self.parameters + _OFFSETS * _STRIDE, generator=generator)
+            self._noise = torch.randn(_TILE + _OFFSETS * _STRIDE, generator=generator)
             self._gradient = torch.zeros_like(weights)  # made once: fresh memory costs more than the arithmetic
         start = _STRIDE * int(rng.integers(_OFFSETS))
-        noise = self._noise[start : start + self.parameters]
+        noise = self._noise[start : start + _TILE]
         squares = 0.0
-        for part, w, p in zip(*(vector.split(_TILE) for vector in (self._gradient, weights, noise)), strict=True):
+        for part, w in zip(self._gradient.split(_TILE), weights.split(_TILE), strict=True):
             check()
-            torch.add(p, w, alpha=_PULL, out=part)
+            torch.add(noise[: part.numel()], w, alpha=_PULL, out=part)
             squares += float(torch.dot(part, part))
         return Update({"weights": self._gradient}, loss=squares / (2 * _PULL))

@@ -17,7 +17,8 @@
 ``worker_host``       one gradient worker, with ``computing`` (its thread) and
                       ``exposure`` (how its gradients are made reachable for the servers)
 ``evaluator_host``    measures and saves versions
-``watching``          noticing at once that a process has ended; ``retirement``, before it does
+``watching``          noticing at once that a process has ended, one of this host (``processes``) before
+                      its sockets are closed; ``retirement``, before it does
 ``recovery``          going on from the store when nobody is left
 ``background``        tasks that nobody awaits
 ``fetching``          a pull's content into local vectors

@@ -7,6 +7,7 @@ and a handle unpickled elsewhere waits for ever.  So a peer is named by address 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +19,8 @@ from psplatform.errors import ClusterError
 
 _PROBE_S: Final = 1.0
 """A process that is there accepts a connection at once, even a stopped one: its kernel does."""
+
+_APPROACH_S: Final = 20.0
 
 Connect = Callable[[str], Any]
 """``client.rpc`` or what `connections_of` a worker returns: gives the remote calls of a Dask worker's address."""
@@ -54,6 +57,10 @@ class _Own:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+
+    async def identity(self) -> Any:
+        """Return what this process is."""
+        return self._worker.identity()
 
     async def actor_execute(self, *, actor: str, function: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Do what the Dask worker's own `actor_execute` does."""
@@ -100,6 +107,15 @@ async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadl
     if reply["status"] == "error":
         raise reply["exception"]
     return reply["result"]
+
+
+async def approach(connect: Connect, address: str) -> None:
+    """Connect to a process ahead of what there will be to say: that takes long once cores are busy."""
+    with contextlib.suppress(OSError, TimeoutError, RuntimeError):
+        async with asyncio.timeout(_APPROACH_S):
+            await connect(address).identity()
+        return
+    _stay_cancelled()
 
 
 async def is_dead(peer: Peer) -> bool:

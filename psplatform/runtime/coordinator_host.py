@@ -39,10 +39,10 @@ from psplatform.runtime.copy_staff import CopyStaff, where
 from psplatform.runtime.deputy import Deputy
 from psplatform.runtime.executing import Executor
 from psplatform.runtime.fleet import Fleet
-from psplatform.runtime.hosting import process_at
 from psplatform.runtime.journal import Journal
 from psplatform.runtime.outcome import write_outcome
 from psplatform.runtime.placement import Placement
+from psplatform.runtime.processes import ProcessId, process_at, this_process
 from psplatform.runtime.program import Program
 from psplatform.runtime.publication import announce, open_client, withdraw
 from psplatform.runtime.retirement import PROCESS_ENDS, before_the_end, not_before_the_end
@@ -182,10 +182,10 @@ class CoordinatorHost:
         else:
             self.feed(RunFailed(ClusterError(f"stopped while it was starting: {reason}")))
 
-    async def alive(self, wait_s: float) -> bool:
-        """Answer after so long: whoever waits learns at once when this process ends."""
+    async def alive(self, wait_s: float) -> ProcessId | None:
+        """Answer after so long with this process: whoever waits learns at once when it ends."""
         await asyncio.sleep(wait_s)
-        return True
+        return this_process()
 
     async def relieve(self) -> None:
         """Take over now: the coordinator's process is about to end in good order."""
@@ -315,6 +315,8 @@ class CoordinatorHost:
         self._begun.set()
         self.servers_made.set()
         self.executor.execute(effects)
+        if standing_by.ended is not None:
+            self.copies.lose_with(standing_by.lead.address, standing_by.ended)
         self._background.keep(self._tick)
         self.announce()
 

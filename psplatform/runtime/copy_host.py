@@ -35,8 +35,8 @@ from psplatform.runtime.cold_storage import StoreCarrier, awaken
 from psplatform.runtime.content import Answer, Content, private_copy
 from psplatform.runtime.exposure import Exposures
 from psplatform.runtime.following import MOST_KEPT, Follower
-from psplatform.runtime.hosting import process_at
 from psplatform.runtime.lines import Line
+from psplatform.runtime.processes import ProcessId, process_at, this_process
 from psplatform.runtime.program import Program
 from psplatform.runtime.retirement import before_the_end, not_before_the_end
 from psplatform.runtime.segments import SegmentName, sweep
@@ -211,10 +211,10 @@ class CopyHost:
             if self._retiring:
                 self._background.do(self._say_retiring())
 
-    async def alive(self, wait_s: float) -> bool:
-        """Answer after so long: whoever waits learns at once when this process ends."""
+    async def alive(self, wait_s: float) -> ProcessId | None:
+        """Answer after so long with this process: whoever waits learns at once when it ends."""
         await asyncio.sleep(wait_s)
-        return not self._closed
+        return this_process()
 
     async def attach(self, member: str, slab: SegmentName | None) -> tuple[bool, SegmentName]:
         """Try to map a worker's slab; return whether that worked, and the name of this copy's segment."""
@@ -327,9 +327,14 @@ class CopyHost:
                 self._name_gradients(effect)
             elif isinstance(effect, Gather | Stage | Load | Transmit | Archive):
                 work.append(effect)
-        if work:
+        if work and isinstance(work[0], Gather) and not self._can_gather(work[0]):
+            self._loop.call_soon(self._feed, GatherFailed(work[0].position))  # there is nothing to stage
+        elif work:
             done = self._loop.run_in_executor(self._arithmetic, self._compute, work)
             done.add_done_callback(self._on_computed)
+
+    def _can_gather(self, effect: Gather) -> bool:
+        return self._exposures.has_all(effect.contributions, careful=effect.careful)
 
     def _send(self, effect: Send) -> None:
         if isinstance(effect.message, Pulled):

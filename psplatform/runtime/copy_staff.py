@@ -9,16 +9,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from psplatform.core.effects import COORDINATOR, first_replica, first_server
-from psplatform.core.events import CopyAwake, CopyLost, CopyReady, NoCopy
+from psplatform.core.events import CopyAwake, CopyLost, CopyReady, LeadLost, NoCopy
 from psplatform.core.messages import Promote
 from psplatform.errors import PsplatformError
 from psplatform.runtime.background import Background, Kept
 from psplatform.runtime.calls import ActorGone, Peer, PeerLost, PeerSilent, call, is_dead
 from psplatform.runtime.copy_host import Beginning, CopyHost
 from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
-from psplatform.runtime.hosting import process_at
 from psplatform.runtime.lines import Line
 from psplatform.runtime.placement import Placement, process_for_copy
+from psplatform.runtime.processes import process_at
 from psplatform.runtime.watching import watch
 from psplatform.tasks.foreign import describe
 
@@ -150,13 +150,18 @@ class CopyStaff:
         if post is not None and post.line is not None:
             post.line.send(message)
 
-    def lose(self, name: str, reason: str) -> None:
-        """Report a copy that is lost."""
+    def lose(self, name: str, reason: str, silence_s: float = 0.0) -> None:
+        """Report a copy that is lost, and was not heard for at least so long."""
         post = self.posts.get(name)
         if post is not None and name not in self._waking:
-            silence_s = asyncio.get_running_loop().time() - post.heard_at
+            silence_s = max(silence_s, asyncio.get_running_loop().time() - post.heard_at)
             self._host.absent.lose(name, post.peer.address)
             self._host.feed(CopyLost(name, post.peer.address, reason, silence_s))
+
+    def lose_with(self, address: str, lost: LeadLost) -> None:
+        """Report the copies in the process of a coordinator that ended: nobody here has seen it alive, or die."""
+        for name in [name for name, post in self.posts.items() if post.peer.address == address]:
+            self.lose(name, lost.reason, lost.silence_s)
 
     def lose_process(self, address: str, reason: str) -> None:
         """Report the copies of a process that has left the cluster, once it has ended.

@@ -167,6 +167,10 @@ class Exposures:
         """Whether a gradient is to be had, whole."""
         return self.find(member, sequence) is not None
 
+    def has_all(self, contributions: Sequence[Contribution], *, careful: bool) -> bool:
+        """Whether all of those gradients are to be had now, of which those that are read with care may be copies."""
+        return all(self.find(one.member, one.sequence, late=careful) is not None for one in contributions)
+
     def may_come(self, member: str, sequence: int) -> bool:
         """Whether a gradient is not to be had yet, and may still be pushed here."""
         if self.has(member, sequence) or member in self._slabs:

@@ -6,7 +6,6 @@ needs to have it.
 
 from __future__ import annotations
 
-import os
 import pkgutil
 from typing import Any
 
@@ -22,11 +21,6 @@ def key_of(run: str, term: int, name: str) -> str:
     What is left of a run that failed there keeps its own keys while the run goes on from its store.
     """
     return f"psplatform-{run}-{name}" if term == 1 else f"psplatform-{run}-{term}-{name}"
-
-
-def process_at(address: str) -> str:
-    """Return what this process, the Dask worker of that address, is called in the log."""
-    return f"{address} pid {os.getpid()}"
 
 
 def call_named(dotted: str, *arguments: Any) -> Any:

@@ -20,12 +20,12 @@ from psplatform.core.messages import Beat, Observed
 from psplatform.core.standby import Standby
 from psplatform.core.wire import encode
 from psplatform.runtime.background import Background
-from psplatform.runtime.calls import Peer, PeerLost, call
+from psplatform.runtime.calls import Peer, PeerLost, approach, call
 from psplatform.runtime.claims import claim
 from psplatform.runtime.copy_host import BEAT_S
 from psplatform.runtime.fleet import Fleet
 from psplatform.runtime.program import Program
-from psplatform.runtime.watching import watch
+from psplatform.runtime.watching import ENDED, watch
 from psplatform.telemetry.read_model import RunView
 from psplatform.telemetry.segments import Position
 
@@ -78,6 +78,8 @@ class StandingBy:
         The run's actors by name, as the coordinator has made them.
     view
         The run's picture.
+    ended
+        How the coordinator was lost, where that was the end of its process, and of everybody's in it.
     """
 
     run: str
@@ -90,6 +92,7 @@ class StandingBy:
     on_depart: Callable[[str], object]
     hired: dict[str, tuple[str, int, Peer]] = field(default_factory=dict)
     unwritten: list[dict[str, Any]] = field(default_factory=list)
+    ended: LeadLost | None = None
 
     def begin(self, posting: Posting, grants: Grants | None, arrived_at: float) -> None:
         """Follow the coordinator from where `posting` was made, which came at `arrived_at` on the loop's clock."""
@@ -112,7 +115,13 @@ class StandingBy:
         self._background = Background()
         self._background.keep(partial(watch, self.connect, self.lead, self._on_lead_lost))
         self._background.keep(self._tick)
-        self._background.do(self.fleet.hold([peer for _, _, peer in self.hired.values()]))
+        self._get_ready([peer for _, _, peer in self.hired.values()])
+
+    def _get_ready(self, peers: list[Peer]) -> None:
+        """Keep actors that this standby may lead, and connect to their processes."""
+        self._background.do(self.fleet.hold(peers))
+        for peer in peers:
+            self._background.do(approach(self.connect, peer.address))
 
     @property
     def now(self) -> float:
@@ -149,7 +158,7 @@ class StandingBy:
         else:
             peer = Peer(message["address"], message["key"])
             self.hired[message["peer"]] = message["part"], message["shard"], peer
-            self._background.do(self.fleet.hold([peer]))
+            self._get_ready([peer])
 
     def feed(self, event: Any) -> list[Any]:
         """Hand an event to the standby, and execute what it does; return what it says to the coordinator."""
@@ -178,7 +187,10 @@ class StandingBy:
         self.feed(Claimed(number, granted))
 
     def _on_lead_lost(self, reason: str) -> None:
-        self.feed(LeadLost(reason, self._loop.time() - self._heard_at))
+        lost = LeadLost(reason, self._loop.time() - self._heard_at)
+        if reason == ENDED:
+            self.ended = lost
+        self.feed(lost)
 
     async def _tick(self) -> None:
         while True:

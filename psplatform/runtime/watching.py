@@ -1,4 +1,4 @@
-"""Noticing at once that a process has ended: a call that it never answers breaks when it does."""
+"""Noticing at once that a process has ended: calls to it break; before that, one of this host is seen to die."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from collections.abc import Callable
 from typing import Final
 
 from psplatform.runtime.calls import Connect, Peer, PeerLost, PeerSilent, call, is_dead
+from psplatform.runtime.processes import NotSeen, ProcessId, until_dying
+
+ENDED: Final = "process ended"
+"""The reason where it is certain that the whole process, with everybody in it, executes nothing any more."""
 
 _POLL_S: Final = 20.0
 _PROBE_PAUSES_S: Final = (0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.08)
@@ -22,10 +26,32 @@ async def watch(connect: Connect, peer: Peer, on_lost: Callable[[str], None]) ->
 
     One that is stopped, or out of reach, is not noticed here: its lease runs out.
     """
+    looks = [asyncio.create_task(look(connect, peer)) for look in (_until_dying, _until_calls_break)]
+    try:
+        done, _ = await asyncio.wait(looks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for look in looks:
+            look.cancel()
+    on_lost(done.pop().result())
+
+
+async def _until_dying(connect: Connect, peer: Peer) -> str:
+    """Return once the kernel ends the peer's process, if that can be seen from here; else wait for ever."""
+    try:
+        process: ProcessId | None = await call(connect, peer, "alive", 0.0, deadline_s=_POLL_S)
+        if process is not None:
+            await until_dying(process)
+            return ENDED
+    except (PeerLost, NotSeen):
+        pass  # calls to it break
+    never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    return await never
+
+
+async def _until_calls_break(connect: Connect, peer: Peer) -> str:
     broken = 0
     if await is_dead(peer):  # a first call would try to connect until its deadline
-        on_lost("closed connection")
-        return
+        return "closed connection"
     while True:
         try:
             await call(connect, peer, "alive", _POLL_S, deadline_s=_POLL_S + 10.0)
@@ -35,9 +61,10 @@ async def watch(connect: Connect, peer: Peer, on_lost: Callable[[str], None]) ->
         except PeerLost as error:
             broken += 1
             # A connection may break for other reasons; a process that has ended refuses a new one.
-            if await _ends(peer) or broken >= _TRIES:
-                on_lost("closed connection" if broken < _TRIES else str(error))
-                return
+            if await _ends(peer):
+                return "closed connection"
+            if broken >= _TRIES:
+                return str(error)
 
 
 async def _ends(peer: Peer) -> bool:

@@ -31,8 +31,8 @@ from psplatform.runtime.calls import Peer, PeerLost, call, connections_of
 from psplatform.runtime.computing import Computing
 from psplatform.runtime.exposure import Slab
 from psplatform.runtime.fetching import Fetcher
-from psplatform.runtime.hosting import process_at
 from psplatform.runtime.lines import Line
+from psplatform.runtime.processes import process_at
 from psplatform.runtime.program import Program, choose_device
 from psplatform.runtime.retirement import PROCESS_ENDS, before_the_end, not_before_the_end
 from psplatform.runtime.segments import sweep

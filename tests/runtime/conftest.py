@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,9 +15,25 @@ import pytest
 
 from psplatform.runtime import segments
 from psplatform.runtime.calls import Peer
+from psplatform.runtime.processes import ProcessId
 from psplatform.tensors.layout import Layout, TensorSpec
 
 T = TypeVar("T")
+
+A_PROCESS = """
+import sys, threading
+from psplatform.runtime.processes import this_process
+leave = [threading.Event() for _ in range(int(sys.argv[1]))]
+for event in leave:
+    threading.Thread(target=event.wait, daemon=True).start()
+process = this_process()
+print(process.host, process.began, sep="|", flush=True)
+for line in sys.stdin:
+    if line.strip() == "end":
+        break
+    leave[int(line)].set()
+    print("a thread has ended", flush=True)
+"""
 
 # What the function that stands for a peer gets: the method called, and its arguments.
 Answer = Callable[..., Any]
@@ -135,3 +153,22 @@ def layout() -> Layout:
         ],
         shards=2,
     )
+
+
+@pytest.fixture
+def begin() -> Iterator[Callable[[int], tuple[subprocess.Popen[str], ProcessId]]]:
+    """Start a process with so many threads besides its first, of which it ends those that it is told."""
+    started = []
+
+    def make(threads: int) -> tuple[subprocess.Popen[str], ProcessId]:
+        command = [sys.executable, "-c", A_PROCESS, str(threads)]
+        running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        started.append(running)
+        assert running.stdout is not None
+        host, began = running.stdout.readline().strip().split("|")
+        return running, ProcessId(host, running.pid, int(began))
+
+    yield make
+    for running in started:
+        running.kill()
+        running.communicate()

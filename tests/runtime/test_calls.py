@@ -11,7 +11,7 @@ import pytest
 from distributed import Worker
 
 from psplatform.errors import UserCodeError
-from psplatform.runtime.calls import Peer, PeerLost, call, connections_of
+from psplatform.runtime.calls import Peer, PeerLost, approach, call, connections_of
 
 Network = Callable[..., Any]
 Jump = Callable[[Any], Any]
@@ -112,6 +112,20 @@ class Taking:
         if self._error is not None:
             raise self._error
         return True
+
+
+def test_whoever_is_approached_is_asked_something(network: Network, peer: Peer, jump: Jump) -> None:
+    asked: list[str] = []
+    jump(approach(network(asked.append), peer.address))
+    assert asked == ["identity"]
+
+
+@pytest.mark.parametrize("error", [OSError("connection reset"), RuntimeError("pool is closed"), None])
+def test_who_cannot_be_approached_is_left_alone(
+    network: Network, peer: Peer, jump: Jump, error: Exception | None
+) -> None:
+    """It is no news: whoever watches it says so."""
+    jump(approach(network(raising(error) if error is not None else lambda *_: asyncio.sleep(1e9)), peer.address))
 
 
 def test_what_is_delivered_to_a_process_itself_does_not_leave_it(network: Network, peer: Peer, jump: Jump) -> None:

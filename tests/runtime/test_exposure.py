@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from psplatform.core.messages import Contribution
 from psplatform.runtime.exposure import Exposures, Slab
 from psplatform.runtime.segments import SegmentName
 from psplatform.tensors.layout import Layout
@@ -111,6 +112,29 @@ def test_others_are_not_let_go_of_with_it(layout: Layout, exposures: Exposures) 
     exposures.dismiss("worker-1", 4)
     exposures.release(9)
     assert _found(exposures, "worker-2", 1) == 2
+
+
+def test_whether_all_gradients_of_a_commit_are_to_be_had(layout: Layout, exposures: Exposures) -> None:
+    first, second = Contribution("worker-1", 0, 1), Contribution("worker-2", 1, 4)
+    exposures.keep("worker-1", 1, _pieces(layout, 1))
+    assert exposures.has_all([], careful=False)
+    assert exposures.has_all([first], careful=False)
+    assert not exposures.has_all([first, second], careful=False)
+    exposures.keep("worker-2", 4, _pieces(layout, 1))
+    assert exposures.has_all([first, second], careful=True)
+
+
+def test_a_copy_beside_the_slab_is_enough_for_who_reads_with_care(
+    layout: Layout, exposures: Exposures, run_id: str
+) -> None:
+    slab = Slab.create(layout, run_id, shared=True, with_copy=True)
+    assert exposures.attach("worker-1", slab.name)
+    slab.hold(1)
+    slab.keep_copy(1)
+    slab.begin()
+    one = Contribution("worker-1", 0, 1)
+    assert not exposures.has_all([one], careful=False)
+    assert exposures.has_all([one], careful=True)
 
 
 def test_arrays_of_another_layout_are_refused(exposures: Exposures) -> None:

@@ -232,7 +232,9 @@ class Takeover:
         self._engaged[message.member] = message.sequence
         for one in message.announced:
             self._admission.on_announce(one)
-        if message.sequence > member.sequence:
+        # A worker that was released twice for one sequence takes the first for it: the lost coordinator's.
+        forestalled = member.busy and message.sequence == member.sequence and message.version != member.counter
+        if message.sequence > member.sequence or forestalled:
             state.roster.catch_up(member, message.sequence, message.version)
         if state.deck is not None and message.ticket is not None and message.sequence == member.sequence:
             state.deck.adopt(member.slot, message.sequence, message.ticket, busy=member.busy)

@@ -222,6 +222,21 @@ def test_what_a_member_said_before_it_was_released_counts(open_scene: Open) -> N
     assert (member.sequence, member.busy) == (2, True)
 
 
+def test_a_release_that_the_lost_coordinator_forestalled_is_said_anew(open_scene: Open) -> None:
+    """It had released the same gradient for a version that is gone with it: the worker ignores the second release."""
+    scene = open_scene(BulkSynchronous(), workers=2, protection=Protection(1)).join("a", "b")
+    take_over(scene.announce("a").announce("b")).handle(CopyLost("server-0", "p", "killed"))
+    scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, 2))
+    scene.handle(msg.Unreachable(0, 2, 1))
+    assert {(one.sequence, one.version) for one in scene.sent(msg.Release)} == {(3, 1)}
+    for number, member in enumerate("ab"):
+        said = msg.Announce(member, 2, msg.Label((1,), (1,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0)
+        scene.handle(msg.Engaged(2, member, 3, 2, None, (said,)))
+        assert scene.sent(msg.Abort) == [msg.Abort(2, 3)], number
+        (release,) = scene.sent(msg.Release)
+        assert (release.sequence, release.version) == (4, 1)
+
+
 @pytest.mark.parametrize(
     "stray",
     [msg.Engaged(1, "a", 9, 0, None), msg.Engaged(2, "stranger", 9, 0, None)],
