@@ -4,6 +4,8 @@ Real processes, real signals.  A kill is timed from the signal to the first comm
 seen in its segment.  The segments of both copies are mapped before: so the state that was promoted can be compared with
 the replica's before, and the distance to what the dead server had last shown with the bound, both without asking the
 run.  Reading takes memory bandwidth of the run's; the times include it.
+
+Losses are single ones: the next comes when the run is as it was before, at a random moment.
 """
 
 from __future__ import annotations
@@ -156,7 +158,7 @@ def _hurt(setting: Setting, report: Report | None) -> list[Row]:
 def _one(patient: Patient, shard: int, sent: signal.Signals, pause_s: float, synchronous: bool) -> Row:
     """Hurt the server of one shard; return what came of it."""
     room, promoted = patient.room(shard), patient.room(shard)
-    standing = patient.protected()
+    standing = patient.whole()
     one = standing["shards"][shard]
     server_at, replica_at = (standing["copies"][name][1] for name in (one["server"], one["in_sync"][0]))
     server, replica = patient.look(server_at, shard), patient.look(replica_at, shard)

@@ -42,6 +42,7 @@ class Patient:
         settings = {"seed": job.seed, "shards": job.shards, "block_elements": job.block_elements}
         _, self.layout = open_task(pickle_task(job.task, {}), job.optimizer, settings, torch.device("cpu"))
         self._folder = tempfile.TemporaryDirectory()
+        self._processes = processes
         self._cluster, self._client = start_cluster(processes)
         self._stopped: set[int] = set()
         store = str(Path(self._folder.name) / "run.zarr")
@@ -83,16 +84,21 @@ class Patient:
         if status["phase"] == "over":
             raise ClusterError("the run is over before it was hurt as often as wanted")
 
-    def protected(self) -> Record:
-        """Return how the run stands once every shard has a replica in sync, and its coordinator a standby."""
+    def whole(self) -> Record:
+        """Return how the run stands once it is as it was before it was hurt.
+
+        Every shard has a replica in sync, the coordinator a standby, and each process that was killed is there again:
+        while it starts, it takes a core for seconds.
+        """
         give_up_at = time.monotonic() + LIMIT_S
+        scheduler: Any = self._cluster.scheduler
         while True:
             standing = self.standing()
             covered = all(one["in_sync"] and not one["promoting"] for one in standing["shards"])
-            if covered and standing["stands_by"]:
+            if covered and standing["stands_by"] and len(scheduler.workers) == self._processes:
                 return standing
             if time.monotonic() > give_up_at:
-                raise ClusterError(f"not within {LIMIT_S:g} s: every shard has a replica in sync; it is {standing}")
+                raise ClusterError(f"not within {LIMIT_S:g} s: the run is whole again; it is {standing}")
             time.sleep(_ASK_S)
 
     def look(self, peer: Peer, shard: int) -> Glimpse:

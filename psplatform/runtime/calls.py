@@ -7,7 +7,6 @@ and a handle unpickled elsewhere waits for ever.  So a peer is named by address 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +15,7 @@ from distributed import Worker
 from distributed.protocol.serialize import to_serialize
 
 from psplatform.errors import ClusterError
+from psplatform.runtime.processes import ProcessId
 
 _PROBE_S: Final = 1.0
 """A process that is there accepts a connection at once, even a stopped one: its kernel does."""
@@ -57,10 +57,6 @@ class _Own:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-
-    async def identity(self) -> Any:
-        """Return what this process is."""
-        return self._worker.identity()
 
     async def actor_execute(self, *, actor: str, function: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Do what the Dask worker's own `actor_execute` does."""
@@ -109,13 +105,16 @@ async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadl
     return reply["result"]
 
 
-async def approach(connect: Connect, address: str) -> None:
-    """Connect to a process ahead of what there will be to say: that takes long once cores are busy."""
-    with contextlib.suppress(OSError, TimeoutError, RuntimeError):
-        async with asyncio.timeout(_APPROACH_S):
-            await connect(address).identity()
-        return
-    _stay_cancelled()
+async def approach(connect: Connect, peer: Peer) -> ProcessId | None:
+    """Connect to an actor ahead of what there will be to say; return in which process it is, if it says so.
+
+    Connecting takes several round trips, each of which takes long once cores are busy.
+    """
+    try:
+        process: ProcessId | None = await call(connect, peer, "alive", 0.0, deadline_s=_APPROACH_S)
+    except PeerLost:
+        return None
+    return process
 
 
 async def is_dead(peer: Peer) -> bool:

@@ -305,13 +305,13 @@ class CoordinatorHost:
             return
         standby = standing_by.standby
         await self._succeed(standing_by)
-        self.copies.adopt({n: (s, p) for n, (part, s, p) in standing_by.hired.items() if part == "copy"})
+        copies = {n: (s, p) for n, (part, s, p) in standing_by.hired.items() if part == "copy"}
+        self.copies.adopt(copies, standing_by.processes)
         others = {n: (part, p) for n, (part, _, p) in standing_by.hired.items() if part != "copy"}
         state = standby.coordinator.state
         self.staff.adopt(others, state.shards, {member.name for member in state.roster.members()})
         self.phase = "running" if standby.coordinator.ending.phase is Phase.RUNNING else "ending"
-        here = process_at(self.peer.address)
-        self._lead, effects = standby.rise(self.elapsed_s, grants=self._grants(), process=here)
+        self._lead, effects = standby.rise(self.elapsed_s, grants=self._grants(), process=process_at(self.peer.address))
         self._begun.set()
         self.servers_made.set()
         self.executor.execute(effects)

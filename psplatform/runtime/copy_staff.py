@@ -18,7 +18,7 @@ from psplatform.runtime.copy_host import Beginning, CopyHost
 from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
 from psplatform.runtime.lines import Line
 from psplatform.runtime.placement import Placement, process_for_copy
-from psplatform.runtime.processes import process_at
+from psplatform.runtime.processes import ProcessId, process_at
 from psplatform.runtime.watching import watch
 from psplatform.tasks.foreign import describe
 
@@ -89,14 +89,14 @@ class CopyStaff:
             if post.name.startswith("replica-"):
                 self.tell(first_server(post.shard), _where(post))
 
-    def adopt(self, known: Mapping[str, tuple[int, Peer]]) -> None:
-        """Watch and speak to the copies that a coordinator before has made."""
+    def adopt(self, known: Mapping[str, tuple[int, Peer]], processes: Mapping[str, ProcessId]) -> None:
+        """Watch and speak to the copies that a coordinator before has made, in `processes` by address."""
         for name, (shard, peer) in known.items():
             self.posts[name] = Post(name, shard, peer)
-            self._begin(self.posts[name])
+            self._begin(self.posts[name], processes.get(peer.address))
             self.tell(name, self._host.whereabouts())
 
-    def _begin(self, post: Post) -> None:
+    def _begin(self, post: Post, process: ProcessId | None = None) -> None:
         host = self._host
         post.heard_at = asyncio.get_running_loop().time()
         post.line = Line(
@@ -109,7 +109,7 @@ class CopyStaff:
             beat_s=host.program.server_lease_s / 4,
         )
         on_lost = partial(self.lose, post.name)
-        post.watching = self._background.keep(partial(watch, host.connect, post.peer, on_lost))
+        post.watching = self._background.keep(partial(watch, host.connect, post.peer, on_lost, process))
 
     # --- what the coordinator's host asks ---
 

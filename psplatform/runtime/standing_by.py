@@ -24,6 +24,7 @@ from psplatform.runtime.calls import Peer, PeerLost, approach, call
 from psplatform.runtime.claims import claim
 from psplatform.runtime.copy_host import BEAT_S
 from psplatform.runtime.fleet import Fleet
+from psplatform.runtime.processes import ProcessId
 from psplatform.runtime.program import Program
 from psplatform.runtime.watching import ENDED, watch
 from psplatform.telemetry.read_model import RunView
@@ -78,6 +79,8 @@ class StandingBy:
         The run's actors by name, as the coordinator has made them.
     view
         The run's picture.
+    processes
+        The processes of those actors by address, as far as they are known.
     ended
         How the coordinator was lost, where that was the end of its process, and of everybody's in it.
     """
@@ -92,6 +95,7 @@ class StandingBy:
     on_depart: Callable[[str], object]
     hired: dict[str, tuple[str, int, Peer]] = field(default_factory=dict)
     unwritten: list[dict[str, Any]] = field(default_factory=list)
+    processes: dict[str, ProcessId] = field(default_factory=dict)
     ended: LeadLost | None = None
 
     def begin(self, posting: Posting, grants: Grants | None, arrived_at: float) -> None:
@@ -121,7 +125,12 @@ class StandingBy:
         """Keep actors that this standby may lead, and connect to their processes."""
         self._background.do(self.fleet.hold(peers))
         for peer in peers:
-            self._background.do(approach(self.connect, peer.address))
+            self._background.do(self._approach(peer))
+
+    async def _approach(self, peer: Peer) -> None:
+        process = await approach(self.connect, peer)
+        if process is not None:
+            self.processes[peer.address] = process
 
     @property
     def now(self) -> float:

@@ -12,6 +12,7 @@ from psplatform.runtime.processes import NotSeen, ProcessId, until_dying
 ENDED: Final = "process ended"
 """The reason where it is certain that the whole process, with everybody in it, executes nothing any more."""
 
+_QUIET_S: Final = 1.0
 _POLL_S: Final = 20.0
 _PROBE_PAUSES_S: Final = (0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.08)
 """Between looks whether anybody listens at an address: mostly, the first or the second finds nobody."""
@@ -21,12 +22,19 @@ _TRIES: Final = 3
 address: another process may have taken it, or the actor may be gone."""
 
 
-async def watch(connect: Connect, peer: Peer, on_lost: Callable[[str], None]) -> None:
+async def watch(connect: Connect, peer: Peer, on_lost: Callable[[str], None], process: ProcessId | None = None) -> None:
     """Call `on_lost` once, with the reason, when the peer's process or actor has ended; until then, go on.
 
-    One that is stopped, or out of reach, is not noticed here: its lease runs out.
+    One that is stopped, or out of reach, is not noticed here: its lease runs out.  Where its `process` is known
+    already, nothing is asked in the first second, in which whoever has just taken over has other things to say.
     """
-    looks = [asyncio.create_task(look(connect, peer)) for look in (_until_dying, _until_calls_break)]
+    if process is not None and await _is_dying_soon(process):
+        on_lost(ENDED)
+        return
+    looks = [
+        asyncio.create_task(_until_dying(connect, peer, process)),
+        asyncio.create_task(_until_calls_break(connect, peer)),
+    ]
     try:
         done, _ = await asyncio.wait(looks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -35,10 +43,19 @@ async def watch(connect: Connect, peer: Peer, on_lost: Callable[[str], None]) ->
     on_lost(done.pop().result())
 
 
-async def _until_dying(connect: Connect, peer: Peer) -> str:
+async def _is_dying_soon(process: ProcessId) -> bool:
+    try:
+        async with asyncio.timeout(_QUIET_S):
+            await until_dying(process)
+    except (TimeoutError, NotSeen):
+        return False
+    return True
+
+
+async def _until_dying(connect: Connect, peer: Peer, process: ProcessId | None) -> str:
     """Return once the kernel ends the peer's process, if that can be seen from here; else wait for ever."""
     try:
-        process: ProcessId | None = await call(connect, peer, "alive", 0.0, deadline_s=_POLL_S)
+        process = process or await call(connect, peer, "alive", 0.0, deadline_s=_POLL_S)
         if process is not None:
             await until_dying(process)
             return ENDED

@@ -83,7 +83,7 @@ class Failover:
     process
         The process that was lost: its address and, where that is known, its process id.
     signal
-        What was noticed: ``closed connection``, ``silent for 1.2 s``, ``retired``.
+        What was noticed: ``process ended``, ``closed connection``, ``silent for 1.2 s``, ``retired``.
     detected_seconds, promoted_seconds, first_commit_seconds
         Seconds until it was noticed, until the other had taken over, and until its first commit, ``None`` before.
     distance_lost, updates_lost

@@ -114,18 +114,19 @@ class Taking:
         return True
 
 
-def test_whoever_is_approached_is_asked_something(network: Network, peer: Peer, jump: Jump) -> None:
-    asked: list[str] = []
-    jump(approach(network(asked.append), peer.address))
-    assert asked == ["identity"]
+def test_whoever_is_approached_says_which_process_it_is_in(network: Network, peer: Peer, jump: Jump) -> None:
+    calls = network(lambda method, wait_s: ("process", method, wait_s))
+    assert jump(approach(calls, peer)) == ("process", "alive", 0.0)
 
 
 @pytest.mark.parametrize("error", [OSError("connection reset"), RuntimeError("pool is closed"), None])
 def test_who_cannot_be_approached_is_left_alone(
-    network: Network, peer: Peer, jump: Jump, error: Exception | None
+    network: Network, peer: Peer, jump: Jump, without_actor: Callable[[Exception], Exception], error: Exception | None
 ) -> None:
     """It is no news: whoever watches it says so."""
-    jump(approach(network(raising(error) if error is not None else lambda *_: asyncio.sleep(1e9)), peer.address))
+    failing = without_actor(error) if isinstance(error, RuntimeError) else error
+    calls = network(raising(failing) if failing is not None else lambda *_: asyncio.sleep(1e9))
+    assert jump(approach(calls, peer)) is None
 
 
 def test_what_is_delivered_to_a_process_itself_does_not_leave_it(network: Network, peer: Peer, jump: Jump) -> None:

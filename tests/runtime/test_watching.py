@@ -90,6 +90,38 @@ def test_calls_that_break_one_after_the_other_are_the_end_even_if_somebody_liste
     assert "refused" in asyncio.run(look())
 
 
+def test_one_whose_process_is_known_is_left_in_peace_at_first(
+    network: Network, peer: Peer, begin: Callable[[int], Child]
+) -> None:
+    running, process = begin(2)
+    calls = network(lambda *_: asyncio.sleep(NEVER))
+
+    async def look() -> list[str]:
+        heard: list[str] = []
+        looking = asyncio.create_task(watch(calls, peer, heard.append, process))
+        await asyncio.sleep(0.2)
+        running.kill()
+        await asyncio.wait_for(looking, LIMIT_S)
+        return heard
+
+    assert asyncio.run(look()) == [ENDED]
+    assert calls.calls == []
+
+
+def test_one_that_was_gone_before_is_asked_after_all(network: Network, begin: Callable[[int], Child]) -> None:
+    running, process = begin(1)
+    running.kill()
+    running.wait()
+
+    async def look() -> str:
+        heard: list[str] = []
+        peer = Peer(f"tcp://127.0.0.1:{closed_port()}", "a")
+        await asyncio.wait_for(watch(network(lambda *_: asyncio.sleep(NEVER)), peer, heard.append, process), LIMIT_S)
+        return heard[0]
+
+    assert asyncio.run(look()) == "closed connection"
+
+
 def test_silence_is_not_the_end(network: Network, peer: Peer, jump: Callable[[Any], Any]) -> None:
     async def look() -> bool:
         looking = asyncio.create_task(watch(network(lambda *_: asyncio.sleep(NEVER)), peer, pytest.fail))

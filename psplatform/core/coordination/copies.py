@@ -302,6 +302,8 @@ class Copies:
     def _lose_positions(self, one: ShardState, first: int, last: int, kept: int) -> None:
         state = self._state
         state.log("lost positions", shard=one.shard, epoch=one.epoch, first=first, last=last)
+        # Whoever was released since the first loss of this epoch gets what its server shows: nothing that is lost.
+        recalled = any(since == one.epoch for since, _ in one.losses)
         one.losses.append((one.epoch, kept))
         for member in state.roster.members():
             member.version = min(member.version, kept)
@@ -313,7 +315,7 @@ class Copies:
         state.changes |= {Change.COMMIT, Change.ROSTER}
         if state.traits.interrupt:
             self._commits.interrupt_busy()
-        elif state.traits.exact:
+        elif state.traits.exact and not recalled:
             self._commits.interrupt_busy(beyond=kept)  # what they compute there would be dropped
 
     def note_applied(self, message: msg.Applied) -> None:

@@ -252,6 +252,22 @@ def test_one_that_computes_on_a_version_that_is_left_is_not_interrupted(protecte
     assert scene.addressed(msg.Abort) == ["a"]
 
 
+def test_one_that_was_released_again_is_not_interrupted_by_what_is_given_up_later(protected: Open) -> None:
+    """It computes on what the new server shows: that passes over both positions."""
+    scene = protected(BulkSynchronous()).join("a", "b").announce("a").announce("b")
+    scene.handle(msg.Applied(0, 1, 1, 1, ()))
+    scene.announce("a").announce("b")
+    scene.handle(gone("server-0"))
+    promote(scene, "replica-0-0", 0)
+    assert scene.addressed(msg.Abort) == ["a", "b"]
+    assert {(one.sequence, one.version) for one in scene.sent(msg.Release)} == {(4, 2)}
+    scene.handle(msg.Unreachable(0, 2, 2))
+    assert scene.sent(msg.Abort) == []
+    for member in "ab":
+        scene.handle(msg.Announce(member, 4, msg.Label((2,), (2,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0))
+    assert scene.logged("commit")[-1]["sequences"] == [4, 4]
+
+
 def test_a_gradient_that_is_gone_is_lost_on_its_shard_alone(protected: Open) -> None:
     scene = protected(shards=2, clip_norm=1.0).join("a").announce("a")
     scene.handle(gone("server-1"))
