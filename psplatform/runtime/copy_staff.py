@@ -159,7 +159,7 @@ class CopyStaff:
             self._host.feed(CopyLost(name, post.peer.address, reason, silence_s))
 
     def lose_with(self, address: str, lost: LeadLost) -> None:
-        """Report the copies in the process of a coordinator that ended: nobody here has seen it alive, or die."""
+        """Report the copies that were in the process of the lost coordinator, at `address`, which has ended."""
         for name in [name for name, post in self.posts.items() if post.peer.address == address]:
             self.lose(name, lost.reason, lost.silence_s)
 

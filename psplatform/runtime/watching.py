@@ -28,7 +28,7 @@ async def watch(connect: Connect, peer: Peer, on_lost: Callable[[str], None], pr
     One that is stopped, or out of reach, is not noticed here: its lease runs out.  Where its `process` is known
     already, nothing is asked in the first second, in which whoever has just taken over has other things to say.
     """
-    if process is not None and await _is_dying_soon(process):
+    if process is not None and await _dies_at_once(process):
         on_lost(ENDED)
         return
     looks = [
@@ -43,7 +43,7 @@ async def watch(connect: Connect, peer: Peer, on_lost: Callable[[str], None], pr
     on_lost(done.pop().result())
 
 
-async def _is_dying_soon(process: ProcessId) -> bool:
+async def _dies_at_once(process: ProcessId) -> bool:
     try:
         async with asyncio.timeout(_QUIET_S):
             await until_dying(process)

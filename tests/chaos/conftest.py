@@ -21,7 +21,7 @@ from psplatform.runtime.hosting import dataset_name
 from psplatform.runtime.segments import _folders
 from psplatform.telemetry.reader import LogReader
 
-LIMIT_S: Final = 60.0
+LIMIT_S: Final = 180.0
 WORKERS: Final = 5
 Record = dict[str, Any]
 

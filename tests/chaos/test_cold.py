@@ -19,7 +19,7 @@ Watch = Callable[[Any, ps.Run], Any]
 Until = Callable[..., None]
 Reaches = Callable[[str, int], None]
 Segments = Callable[[str], list[Path]]
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 BOUND = 8
 COLD = {
     "workload": "digits",

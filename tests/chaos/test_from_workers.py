@@ -13,7 +13,7 @@ import torch
 
 import psplatform as ps
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 UPDATES = 60
 
 

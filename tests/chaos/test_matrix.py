@@ -33,7 +33,7 @@ Watch = Callable[[Any, ps.Run], Any]
 Until = Callable[..., None]
 Reaches = Callable[[str, int], None]
 Segments = Callable[[str], list[Path]]
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 FULL = bool(os.environ.get("PSPLATFORM_FULL_MATRIX"))
 
 ROLES = ("worker", "replica", "server", "coordinator")

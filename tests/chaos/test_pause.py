@@ -9,7 +9,7 @@ from typing import Any
 
 import psplatform as ps
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 BOUND = 4
 
 

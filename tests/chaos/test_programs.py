@@ -17,7 +17,7 @@ Start = Callable[..., ps.Run]
 Command = Callable[..., "subprocess.Popen[str]"]
 Reaches = Callable[[str, int], None]
 Until = Callable[..., None]
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 FLAGS = ["-w", "samples=2000", "--workers", "2", "--shards", "2", "--updates", "1000000000"]
 FLAGS += ["--stragglers", "constant:seconds=0.01"]

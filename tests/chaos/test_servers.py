@@ -23,7 +23,7 @@ Log = Callable[..., list[dict[str, Any]]]
 Until = Callable[..., None]
 Reaches = Callable[[str, int], None]
 Segments = Callable[[str], list[Path]]
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 def placement_on(cluster: Any) -> Placement:

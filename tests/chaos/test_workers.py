@@ -21,7 +21,7 @@ Start = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]
 Until = Callable[..., None]
 Reaches = Callable[[str, int], None]
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -20,7 +20,7 @@ from psplatform.errors import PsplatformError
 from psplatform.runtime.segments import _folders
 from psplatform.telemetry.reader import LogReader
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 PROCESSES = 5
 Record = dict[str, Any]
 

@@ -25,7 +25,7 @@ Start = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]
 Until = Callable[..., None]
 Fields = dict[str, Any]
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from psplatform.runtime.recovery import recover
 Start = Callable[..., ps.Run]
 Until = Callable[..., None]
 Log = Callable[..., list[dict[str, Any]]]
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 _KIB = 1024
 _REFILL_S = 0.005
 

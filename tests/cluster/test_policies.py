@@ -15,7 +15,7 @@ Finish = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]
 Fields = dict[str, Any]
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 SLOW_THIRD = "constant:seconds=0.02;factors:1,1,6"
 SLOW_SECOND = "constant:seconds=0.02;factors:1,5"
 

@@ -27,7 +27,7 @@ from psplatform.runtime.run import runs_on
 Start = Callable[..., ps.Run]
 Until = Callable[..., None]
 Fields = dict[str, Any]
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 EVERY = 10
 ENDLESS = ps.Stop(updates=10**9)
 

@@ -20,7 +20,7 @@ from psplatform.tasks.sampling import gradient_seed, replacement
 Start = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]
 Fields = dict[str, Any]
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 @pytest.fixture(autouse=True)
