@@ -232,14 +232,17 @@ class Takeover:
         self._engaged[message.member] = message.sequence
         for one in message.announced:
             self._admission.on_announce(one)
-        # A worker that was released twice for one sequence takes the first for it: the lost coordinator's.
-        forestalled = member.busy and message.sequence == member.sequence and message.version != member.counter
-        if message.sequence > member.sequence or forestalled:
+        if message.sequence > member.sequence or self._is_forestalled(member, message):
             state.roster.catch_up(member, message.sequence, message.version)
         if state.deck is not None and message.ticket is not None and message.sequence == member.sequence:
             state.deck.adopt(member.slot, message.sequence, message.ticket, busy=member.busy)
         if member.busy and not state.per_block and (member.counter > state.version or self._outruns_its_own(member)):
             self._revoke(member)
+
+    def _is_forestalled(self, member: Member, message: msg.Engaged) -> bool:
+        """Whether a member that was released twice for one sequence has taken the lost coordinator's release for it."""
+        twice = member.busy and message.sequence == member.sequence
+        return twice and message.version != member.counter and not self._state.per_block
 
     def _outruns_its_own(self, member: Member) -> bool:
         """Whether the version that a member waits for does not contain its last gradient, which it then writes over.

@@ -15,6 +15,7 @@ from psplatform.core.messages import Commit, Contribution, Standing, Ticket
 from psplatform.core.plan import Cuts, Protection, Stop
 from psplatform.policies.backup import BackupWorkers
 from psplatform.policies.bsp import BulkSynchronous
+from psplatform.policies.psp import PartiallySynchronous
 
 Open = Callable[..., Any]
 LOST = LeadLost("killed", 0.5)
@@ -235,6 +236,18 @@ def test_a_release_that_the_lost_coordinator_forestalled_is_said_anew(open_scene
         assert scene.sent(msg.Abort) == [msg.Abort(2, 3)], number
         (release,) = scene.sent(msg.Release)
         assert (release.sequence, release.version) == (4, 1)
+
+
+def test_block_by_block_what_a_member_has_pushed_is_not_forgotten(open_scene: Open) -> None:
+    """There a block may have gone on since a member was released: a newer version is no other release."""
+    scene = open_scene(PartiallySynchronous(push=2), shards=2, workers=2).join("a", "b").announce("a", shards=(0,))
+    take_over(scene).handle(standing(0))
+    scene.handle(standing(1))
+    member = scene.coordinator.state.roster.get("a")
+    pushed = set(member.announced)
+    scene.handle(msg.Engaged(2, "a", 1, 1, None))
+    assert pushed
+    assert set(member.announced) == pushed
 
 
 @pytest.mark.parametrize(
