@@ -42,7 +42,7 @@ from psplatform.runtime.fleet import Fleet
 from psplatform.runtime.journal import Journal
 from psplatform.runtime.outcome import write_outcome
 from psplatform.runtime.placement import Placement
-from psplatform.runtime.processes import ProcessId, process_at, this_process
+from psplatform.runtime.processes import Locatable, process_at
 from psplatform.runtime.program import Program
 from psplatform.runtime.publication import announce, open_client, withdraw
 from psplatform.runtime.retirement import PROCESS_ENDS, before_the_end, not_before_the_end
@@ -58,7 +58,7 @@ _ASSEMBLY_S: Final = 60.0
 """How long those who are ready wait for a gradient worker that is not; it joins later then."""
 
 
-class CoordinatorHost:
+class CoordinatorHost(Locatable):
     """Hosts `psplatform.core.lead.Lead` and the run's other actors, or a standby until it takes over.
 
     Parameters
@@ -181,11 +181,6 @@ class CoordinatorHost:
             self.feed(StopRequested(reason))
         else:
             self.feed(RunFailed(ClusterError(f"stopped while it was starting: {reason}")))
-
-    async def alive(self, wait_s: float) -> ProcessId | None:
-        """Answer after so long with this process: whoever waits learns at once when it ends."""
-        await asyncio.sleep(wait_s)
-        return this_process()
 
     async def relieve(self) -> None:
         """Take over now: the coordinator's process is about to end in good order."""

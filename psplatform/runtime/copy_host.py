@@ -36,7 +36,7 @@ from psplatform.runtime.content import Answer, Content, private_copy
 from psplatform.runtime.exposure import Exposures
 from psplatform.runtime.following import MOST_KEPT, Follower
 from psplatform.runtime.lines import Line
-from psplatform.runtime.processes import ProcessId, process_at, this_process
+from psplatform.runtime.processes import Locatable, process_at
 from psplatform.runtime.program import Program
 from psplatform.runtime.retirement import before_the_end, not_before_the_end
 from psplatform.runtime.segments import SegmentName, sweep
@@ -87,7 +87,7 @@ class Beginning:
     cold: bool = False
 
 
-class CopyHost:
+class CopyHost(Locatable):
     """Hosts `psplatform.core.shard_copy.ShardCopy` and the shard's arithmetic.
 
     All methods are coroutines, so that Dask runs them on the event loop of the worker, never one behind the other.
@@ -210,11 +210,6 @@ class CopyHost:
             self._line.retarget(peer)
             if self._retiring:
                 self._background.do(self._say_retiring())
-
-    async def alive(self, wait_s: float) -> ProcessId | None:
-        """Answer after so long with this process: whoever waits learns at once when it ends."""
-        await asyncio.sleep(wait_s)
-        return this_process()
 
     async def attach(self, member: str, slab: SegmentName | None) -> tuple[bool, SegmentName]:
         """Try to map a worker's slab; return whether that worked, and the name of this copy's segment."""

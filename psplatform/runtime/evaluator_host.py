@@ -23,7 +23,7 @@ from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, connections_of
 from psplatform.runtime.fetching import Fetcher
 from psplatform.runtime.lines import Line
-from psplatform.runtime.processes import ProcessId, this_process
+from psplatform.runtime.processes import Locatable
 from psplatform.runtime.program import Program, choose_device
 from psplatform.runtime.retirement import before_the_end, not_before_the_end
 from psplatform.tasks.cancellation import Cancellation
@@ -31,7 +31,7 @@ from psplatform.tasks.foreign import describe
 from psplatform.tensors.vectors import allocate, named_views
 
 
-class EvaluatorHost:
+class EvaluatorHost(Locatable):
     """Answers `Evaluate` and `SaveModel` of the coordinator, one after the other."""
 
     def __init__(self, run: str, name: str, coordinator: Peer, servers: Sequence[tuple[str, int, Peer]]) -> None:
@@ -114,11 +114,6 @@ class EvaluatorHost:
         if moved.epoch >= self._epochs[moved.shard]:
             self._serving[moved.shard], self._epochs[moved.shard] = moved.copy, moved.epoch
         self._ask(self._pulling.moved(moved.shard, moved.epoch, pulling=self._fetching))
-
-    async def alive(self, wait_s: float) -> ProcessId | None:
-        """Answer after so long with this process."""
-        await asyncio.sleep(wait_s)
-        return this_process()
 
     async def close(self) -> None:
         """Stop answering."""

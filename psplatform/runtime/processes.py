@@ -21,6 +21,7 @@ _PIDFD_THREAD: Final = os.O_EXCL
 _WATCHED: Final = 3
 """Threads that are watched: one may end for a reason of its own, one may be the last."""
 
+_STATE, _FLAGS, _BEGAN = 0, 6, 19  # places in what follows the name in ``/proc/PID/stat``
 _EXITING: Final = 0x4
 _SIGKILL: Final = 1 << 8
 _PAUSES_S: Final = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02)
@@ -54,6 +55,15 @@ def this_process() -> ProcessId | None:
         return ProcessId(_host(), os.getpid(), _began(os.getpid()))
     except OSError:
         return None
+
+
+class Locatable:
+    """An actor that says in which process it is."""
+
+    async def alive(self, wait_s: float) -> ProcessId | None:
+        """Answer after so long with this process: whoever waits learns at once when it ends."""
+        await asyncio.sleep(wait_s)
+        return this_process()
 
 
 def process_at(address: str) -> str:
@@ -115,13 +125,9 @@ def _threads(pid: int) -> Iterator[list[int]]:
 def _is_dying(process: ProcessId) -> bool:
     """Whether a process that was seen before has begun to end, or will before it executes anything more."""
     try:
-        state, flags = (_stat(process.pid)[number] for number in (0, 6))
-        return (
-            process.began != _began(process.pid)
-            or state in "XZ"
-            or bool(int(flags) & _EXITING)
-            or bool(_pending(process.pid) & _SIGKILL)
-        )
+        fields = _stat(process.pid)
+        ending = fields[_STATE] in "XZ" or bool(int(fields[_FLAGS]) & _EXITING)
+        return ending or int(fields[_BEGAN]) != process.began or bool(_pending(process.pid) & _SIGKILL)
     except (FileNotFoundError, ProcessLookupError):
         return True
 
@@ -132,7 +138,7 @@ def _host() -> str:
 
 
 def _began(pid: int) -> int:
-    return int(_stat(pid)[19])
+    return int(_stat(pid)[_BEGAN])
 
 
 def _stat(pid: int) -> list[str]:

@@ -32,7 +32,7 @@ from psplatform.runtime.computing import Computing
 from psplatform.runtime.exposure import Slab
 from psplatform.runtime.fetching import Fetcher
 from psplatform.runtime.lines import Line
-from psplatform.runtime.processes import ProcessId, process_at, this_process
+from psplatform.runtime.processes import Locatable, process_at
 from psplatform.runtime.program import Program, choose_device
 from psplatform.runtime.retirement import PROCESS_ENDS, before_the_end, not_before_the_end
 from psplatform.runtime.segments import sweep
@@ -43,7 +43,7 @@ _PUSH_DEADLINE_S: Final = 60.0
 _PAUSE_S: Final = 0.1
 
 
-class WorkerHost:
+class WorkerHost(Locatable):
     """Hosts `psplatform.core.session.WorkerSession` and computes its gradients.
 
     Parameters
@@ -211,11 +211,6 @@ class WorkerHost:
         # It would wait for ever for what failed; another takes its place.
         if self._line is not None and not self._closed:
             self._leaving = self._loop.create_task(self._leave(text, self._program.worker_lease_s))
-
-    async def alive(self, wait_s: float) -> ProcessId | None:
-        """Answer after so long with this process."""
-        await asyncio.sleep(wait_s)
-        return this_process()
 
     async def close(self) -> None:
         """End at once; one that is still being opened ends when it is."""
