@@ -2,6 +2,9 @@
 
 Every staged step has a norm, so the distance is bounded by the sum of the norms of the steps that the replica lacks
 (the triangle inequality), whatever the optimiser.  Keeping the sum costs O(1) per step.
+
+The later a transfer begins, the more it merges; one that arrives too late holds the next version back.  What a replica
+still lacks when a transfer has arrived is what was staged meanwhile, which is how an account knows when one is due.
 """
 
 from __future__ import annotations
@@ -17,6 +20,14 @@ from psplatform.jobs.replication import Replication
 
 _SLACK: Final = 1e-6
 """By which part a norm is taken for more than measured, so that rounding never puts the estimate below the truth."""
+
+_RECENT: Final = 8
+"""Transfers that tell how much is staged while one is under way."""
+
+_MARGIN: Final = 2
+"""Times the most of that for which room is left within the bound."""
+
+_UNKNOWN: Final = (math.inf, math.inf)
 
 
 def account_factory(replication: Replication, shards: int) -> Callable[[], Account]:
@@ -45,6 +56,8 @@ class Account:
     most_updates: float = math.inf
     _steps: deque[tuple[int, float]] = field(default_factory=deque)
     _total: float = 0.0
+    # What the replica still lacked when each of the last transfers had arrived: updates, and distance.
+    _meanwhile: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_RECENT))
 
     @property
     def distance(self) -> float:
@@ -63,9 +76,17 @@ class Account:
 
     @property
     def due(self) -> bool:
-        """Whether half of what may be lacking is."""
-        near = 2 * len(self._steps) >= self.most_updates or 2 * self._total >= self.most_distance
-        return near and bool(self._steps)
+        """Whether a transfer should begin.
+
+        Not before half of what may be lacking is, and then as late as leaves room for what is staged until it arrives,
+        going by the last transfers, and for one step more.
+        """
+        if not self._steps:
+            return False
+        updates, distance = (max(kind) for kind in zip(*self._meanwhile, strict=True)) if self._meanwhile else _UNKNOWN
+        return _is_near(len(self._steps), _MARGIN * updates + 1, self.most_updates) or _is_near(
+            self._total, _MARGIN * distance + self._steps[-1][1], self.most_distance
+        )
 
     def add(self, position: int, step: float) -> None:
         """Note that `position` is staged, which moves the parameters by `step`, a Euclidean norm."""
@@ -82,3 +103,8 @@ class Account:
         if settled:
             # Added up anew, because differences of sums drift: once per transfer, over what it did not carry.
             self._total = math.fsum(step for _, step in self._steps)
+            self._meanwhile.append((len(self._steps), self._total))
+
+
+def _is_near(found: float, room: float, most: float) -> bool:
+    return 2 * found >= most and found + room >= most

@@ -122,10 +122,13 @@ class Array:
         start = min(max(piece.start - self.entry.start, 0), self.entry.size)
         return start, max(start, min(piece.stop - self.entry.start, self.entry.size))
 
-    def packed(self, values: NDArray[Any], capacity: int) -> bytes:
-        """Return elements as an object with room for `capacity` of them."""
+    def packed(self, values: NDArray[Any], capacity: int) -> bytes | memoryview:
+        """Return elements as an object with room for `capacity` of them: in their own memory, where they fill it."""
         padding = (capacity - len(values)) * self.dtype.itemsize
-        return values.astype(self.dtype, copy=False).tobytes() + bytes(padding)
+        stored = values.astype(self.dtype, copy=False)
+        if not padding and stored.flags.c_contiguous:
+            return stored.view(np.uint8).data
+        return stored.tobytes() + bytes(padding)
 
     def metadata(self) -> bytes:
         """Return the array's Zarr metadata."""

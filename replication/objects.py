@@ -28,6 +28,8 @@ from psplatform.errors import StoreError
 AT_ONCE: Final = 8
 """Enough to hide most of an object store's time per request, few enough that their bytes are little memory."""
 
+Data = bytes | memoryview
+
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 
@@ -41,7 +43,7 @@ class Stored:
     digest: str
 
     @classmethod
-    def of(cls, path: str, data: bytes) -> Stored:
+    def of(cls, path: str, data: Data) -> Stored:
         """Describe what is about to be written."""
         return cls(path, len(data), digest_of(data))
 
@@ -54,7 +56,7 @@ class Stored:
         return None if digest_of(data) == self.digest else "its checksum differs"
 
 
-def digest_of(data: bytes) -> str:
+def digest_of(data: Data) -> str:
     """Return the checksum of some bytes: BLAKE2b of 128 bits, as text."""
     return blake2b(data, digest_size=16).hexdigest()
 
@@ -85,7 +87,7 @@ class ObjectFolder:
             raise StoreError(message, store=store) from error
         self._root = f"{root.rstrip('/')}/{folder}"
 
-    def put(self, path: str, data: bytes) -> Stored:
+    def put(self, path: str, data: Data) -> Stored:
         """Write an object; after a failure nobody may rely on it, so write it again or give it up.
 
         On local file systems it outlasts a loss of power once it was flushed.
@@ -94,10 +96,10 @@ class ObjectFolder:
             if isinstance(self._files, LocalFileSystem):
                 _write(self._local(path), data)
             else:
-                self._files.pipe_file(self._place(path), data)
+                self._files.pipe_file(self._place(path), bytes(data))
         return Stored.of(path, data)
 
-    def put_all(self, objects: Iterable[tuple[str, bytes]]) -> list[Stored]:
+    def put_all(self, objects: Iterable[tuple[str, Data]]) -> list[Stored]:
         """Write objects, given by path and bytes; object stores are sent several at once."""
         return list(self._at_once(lambda each: self.put(*each), objects))
 
@@ -181,7 +183,7 @@ def _last(entry: dict[str, Any]) -> str:
     return str(entry["name"]).rstrip("/").rpartition("/")[2]
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: Data) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
 

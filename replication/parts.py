@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from psplatform.errors import InvariantViolation
 from psplatform.replication.arrays import Array, Chunk, Contents, numpy_dtype
-from psplatform.replication.objects import ObjectFolder, Stored
+from psplatform.replication.objects import Data, ObjectFolder, Stored
 
 FOLDER: Final = "checkpoints"
 
@@ -44,6 +44,8 @@ class Part:
         Where in the shard's order of commits the state was cut, and the version it is.
     plain
         The rest of the copy's state, as plain values.
+    contents
+        What the checkpoint holds; only the part of shard 0 says so, for all.
     """
 
     number: int
@@ -53,6 +55,7 @@ class Part:
     plain: Mapping[str, Any]
     objects: tuple[Stored, ...]
     fragments: tuple[Fragment, ...]
+    contents: Contents | None = None
 
     def to_plain(self) -> dict[str, Any]:
         """Return the part as plain values, to be sent."""
@@ -66,6 +69,7 @@ class Part:
             "fragments": [
                 [f.array, f.start, f.stop, f.stored.path, f.stored.size, f.stored.digest] for f in self.fragments
             ],
+            "contents": self.contents.to_plain() if self.contents is not None else None,
         }
 
     @classmethod
@@ -76,7 +80,8 @@ class Part:
             Fragment(array, start, stop, Stored(*stored)) for array, start, stop, *stored in plain["fragments"]
         )
         where = plain["number"], plain["shard"], plain["position"], plain["version"]
-        return cls(*where, plain["plain"], objects, fragments)
+        contents = Contents.from_plain(plain["contents"]) if plain["contents"] is not None else None
+        return cls(*where, plain["plain"], objects, fragments, contents)
 
 
 def folder_of(number: int) -> str:
@@ -126,7 +131,8 @@ class CheckpointWriter:
         written = list(zip(runs, stored, strict=True))
         objects = tuple(each for run, each in written if run.whole)
         fragments = tuple(Fragment(run.array.path, run.start, run.stop, each) for run, each in written if not run.whole)
-        return Part(self.number, shard, position, version, dict(plain), objects, fragments)
+        contents = self.contents if shard == 0 else None
+        return Part(self.number, shard, position, version, dict(plain), objects, fragments, contents)
 
     def _runs(self, shard: int) -> Iterator[_Run]:
         for array in self.contents.arrays():
@@ -154,7 +160,7 @@ class _Run:
     def chunk_path(self) -> str:
         return f"{self.array.path}/{self.chunk.key}"
 
-    def packed(self, vector: NDArray[Any]) -> bytes:
+    def packed(self, vector: NDArray[Any]) -> Data:
         values = vector[self.start + self.offset : self.stop + self.offset]
         return self.array.packed(values, self.chunk.capacity if self.whole else len(values))
 

@@ -15,7 +15,7 @@ import numpy as np
 from psplatform.errors import StoreError
 from psplatform.replication.arrays import Array, Contents, group_metadata
 from psplatform.replication.manifest import MANIFEST, STATE, BrokenManifest, Manifest, missing_arrays
-from psplatform.replication.objects import ObjectFolder
+from psplatform.replication.objects import Data, ObjectFolder
 from psplatform.replication.parts import FOLDER, Fragment, Part, folder_of
 
 _METADATA: Final = "zarr.json"
@@ -24,7 +24,6 @@ _METADATA: Final = "zarr.json"
 def seal(
     store: str,
     number: int,
-    contents: Contents,
     parts: Iterable[Part],
     *,
     positions: Sequence[int],
@@ -50,7 +49,7 @@ def seal(
     StoreError
         If parts are missing or were cut elsewhere, if what they name is not there, or if the storage fails.
     """
-    sealing = _Sealing(store, number, contents, sorted(parts, key=lambda part: part.shard))
+    sealing = _Sealing(store, number, sorted(parts, key=lambda part: part.shard))
     sealing.check(tuple(positions))
     if (sealed := sealing.sealed()) is not None:
         return sealed.summary.size_bytes
@@ -60,14 +59,21 @@ def seal(
 
 
 class _Sealing:
-    def __init__(self, store: str, number: int, contents: Contents, parts: Sequence[Part]) -> None:
-        self._number, self._contents, self._parts = number, contents, parts
+    def __init__(self, store: str, number: int, parts: Sequence[Part]) -> None:
+        self._number, self._parts = number, parts
         self._root = ObjectFolder(store, FOLDER)
         self._folder = ObjectFolder(store, f"{FOLDER}/{folder_of(number)}")
         self._objects = {stored.path: stored for part in parts for stored in part.objects}
         self._mine: list[str] = []
         self._positions = tuple(part.position for part in parts)
         self._versions = tuple(part.version for part in parts)
+        self._contents = self._described()
+
+    def _described(self) -> Contents:
+        for part in self._parts:
+            if part.contents is not None:
+                return part.contents
+        raise self._refused("it has no part of shard 0, which says what it holds")
 
     def check(self, positions: tuple[int, ...]) -> None:
         """Refuse parts that are not one of each shard, cut where it was to be cut."""
@@ -146,7 +152,7 @@ class _Sealing:
             raise self._refused(f"{fragment.stored.path} is not as it was written ({flaw})")
         return np.frombuffer(data or b"", array.dtype)
 
-    def _put(self, objects: Iterable[tuple[str, bytes]]) -> None:
+    def _put(self, objects: Iterable[tuple[str, Data]]) -> None:
         for stored in self._folder.put_all(objects):
             self._objects[stored.path] = stored
             self._mine.append(stored.path)

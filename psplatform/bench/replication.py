@@ -10,6 +10,7 @@ import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -42,6 +43,17 @@ SLOTS: Final = 1
 _WARM_UP: Final = 1 / 3
 """Part of a run that is not counted: a standby is made then, and the first transfers touch fresh memory."""
 
+_PERIODS: Final = 2.5
+_PERIODS_WARM_UP: Final = 1 / 5
+"""How long runs with checkpoints go on, in times between two of them, and the part that is not counted.  What is left
+is two such times with two checkpoints."""
+
+_TRANSFERS: Final = 3
+"""How many there shall be at least in what is counted of a run whose bytes are told."""
+
+_TIMES: Final = 2
+"""Pairs with replicas for each with checkpoints: their runs are far shorter, and differ by more."""
+
 _END_S: Final = 120.0
 _CONFIDENCE: Final = 0.95
 
@@ -63,7 +75,13 @@ class Course:
     task: Dense
     seconds: float
 
-    def run(self, replication: Replication, checkpoints: Checkpoints | None = None, seconds: float = 0.0) -> Rates:
+    def run(
+        self,
+        replication: Replication,
+        checkpoints: Checkpoints | None = None,
+        seconds: float = 0.0,
+        warm_up: float = _WARM_UP,
+    ) -> Rates:
         """Train for a while; return what the log tells of it."""
         with tempfile.TemporaryDirectory() as folder:
             store = str(Path(folder) / "run.zarr")
@@ -82,25 +100,32 @@ class Course:
             run.wait(job.stop.seconds + _END_S if job.stop.seconds is not None else _END_S)
             records = [record for found, _ in LogReader(store).iter_from() for record in found]
             run.close()
-        return rates_of([record for record in records if record["kind"] == "applied"])
+        return rates_of([record for record in records if record["kind"] == "applied"], warm_up)
 
 
-def rates_of(applied: list[Row]) -> Rates:
-    """Return what the log's records of commits tell, the beginning of the run left out."""
+def rates_of(applied: list[Row], warm_up: float = _WARM_UP) -> Rates:
+    """Return what the log's records of commits tell, that part at the run's beginning left out."""
     if not applied:
         raise ClusterError("a run made no update in its time: give each run more seconds")
-    begins_at = applied[0]["at"] + _WARM_UP * (applied[-1]["at"] - applied[0]["at"])
+    begins_at = applied[0]["at"] + warm_up * (applied[-1]["at"] - applied[0]["at"])
     counted = [record for record in applied if record["at"] >= begins_at]
     first, last = counted[0], counted[-1]
     updates = last["version"] - first["version"]
-    size_bytes = last.get("to_replica_bytes", 0) - first.get("to_replica_bytes", 0)
     steps = [record["divergence"] / record["lag"] for record in counted if record.get("lag")]
     seconds = last["at"] - first["at"]
     return Rates(
         updates_per_second=updates / seconds if seconds else math.nan,
-        bytes_per_update=size_bytes / updates if updates else math.nan,
+        bytes_per_update=_bytes_per_update(counted),
         step=sum(steps) / len(steps) if steps else None,
     )
+
+
+def _bytes_per_update(applied: list[Row]) -> float:
+    """Return it from one transfer to another, if there are two: from anywhere else it would depend on how many fit."""
+    sent = [(record["version"], record.get("to_replica_bytes", 0)) for record in applied]
+    begun = [now for before, now in pairwise(sent) if now[1] > before[1]]
+    (first, before), (last, then) = (begun[0], begun[-1]) if len(begun) > 1 else (sent[0], sent[-1])
+    return (then - before) / (last - first) if last > first else math.nan
 
 
 def measure(
@@ -117,8 +142,10 @@ def measure(
 
     Parameters
     ----------
+    pairs
+        With and without checkpoints; of those with and without replicas there are twice as many.
     seconds
-        Of each run; those with checkpoints go on for two of them at least.
+        Of each run; those with checkpoints go on for two of them at least, and are counted for two times between them.
     gradient_s, effort
         What a gradient takes at least, and how: a wait leaves cores idle, which a server then has for itself.
 
@@ -133,17 +160,17 @@ def measure(
     try:
         course = Course(client, task, seconds)
         results = _modes(course, report)
-        long_s = 2.2 * checkpoint_s
+        long = _PERIODS * checkpoint_s, _PERIODS_WARM_UP
         checkpoints = Checkpoints(every_seconds=checkpoint_s)
         bounded = Bounded(max_divergence=CLAIMED_BOUND, unit="updates")
         overhead = {
             "bounded": _pairs(
-                "bounded", lambda: course.run(bounded), lambda: course.run(NoReplication()), pairs, report
+                "bounded", lambda: course.run(bounded), lambda: course.run(NoReplication()), _TIMES * pairs, report
             ),
             "checkpoint": _pairs(
                 "checkpoint",
-                lambda: course.run(bounded, checkpoints, long_s),
-                lambda: course.run(bounded, None, long_s),
+                lambda: course.run(bounded, checkpoints, *long),
+                lambda: course.run(bounded, None, *long),
                 pairs,
                 report,
             ),
@@ -166,15 +193,16 @@ def _modes(course: Course, report: Report | None) -> list[Row]:
     rows.append(_row("chain", 0, "updates", course.run(Chain()), alone, _vectors(course.task, 1)))
     step = None
     for bound in BOUNDS:
-        rates = course.run(Bounded(max_divergence=bound, unit="updates"))
+        seconds = _TRANSFERS * bound / alone.updates_per_second / (1 - _WARM_UP)
+        rates = course.run(Bounded(max_divergence=bound, unit="updates"), seconds=seconds)
         step = rates.step or step
-        rows.append(_row("bounded", bound, "updates", rates, alone, _closed_form(course.task, bound / 2)))
+        rows.append(_row("bounded", bound, "updates", rates, alone, _closed_form(course.task, bound - 1)))
     if step is not None:
         rates = course.run(Bounded(max_divergence=NORM_STEPS * step, unit="norm"))
-        expected = _closed_form(course.task, NORM_STEPS / 2)
+        expected = _closed_form(course.task, NORM_STEPS - 1)
         rows.append(_row("bounded", NORM_STEPS * step, "norm", rates, alone, expected))
     cold = Bounded(max_divergence=CLAIMED_BOUND, unit="updates", target="store")
-    expected = _closed_form(course.task, CLAIMED_BOUND / 2)
+    expected = _closed_form(course.task, CLAIMED_BOUND - 1)
     rows.append({**_row("bounded", CLAIMED_BOUND, "updates", course.run(cold), alone, expected), "target": "store"})
     rows += _from_workers(course, alone)
     for row in rows:
@@ -199,7 +227,10 @@ def _vectors(task: Dense, count: float) -> float:
 
 
 def _closed_form(task: Dense, updates: float) -> float:
-    """Return bytes per update where the whole state goes out every so many updates."""
+    """Return bytes per update where the whole state goes out every so many updates.
+
+    That is a bound's number of them less one, if transfers arrive before the next step is staged: the fewest bytes.
+    """
     return _vectors(task, (1 + SLOTS) / max(1.0, updates))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from distributed import Worker
-from distributed.protocol.serialize import to_serialize
+from distributed.protocol.serialize import Serialize, to_serialize
 
 from psplatform.errors import ClusterError
 from psplatform.runtime.processes import ProcessId
@@ -21,6 +21,9 @@ _PROBE_S: Final = 1.0
 """A process that is there accepts a connection at once, even a stopped one: its kernel does."""
 
 _APPROACH_S: Final = 20.0
+
+_SMALL_BYTES: Final = 1 << 16
+"""Bytes that are copied into a message: a frame of their own takes longer to make and to read."""
 
 Connect = Callable[[str], Any]
 """``client.rpc`` or what `connections_of` a worker returns: gives the remote calls of a Dask worker's address."""
@@ -66,7 +69,8 @@ class _Own:
         host: Any = self._worker.state.actors[actor]
         deliver = host.deliver
         try:
-            return {"status": "OK", "result": await deliver(*[one.data for one in args])}
+            arguments = [one.data if isinstance(one, Serialize) else one for one in args]
+            return {"status": "OK", "result": await deliver(*arguments)}
         except Exception as error:  # noqa: BLE001  whatever the actor raises is its caller's
             return {"status": "error", "exception": error}
 
@@ -86,7 +90,7 @@ async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadl
     try:
         async with asyncio.timeout(deadline_s):
             reply = await connect(peer.address).actor_execute(
-                actor=peer.key, function=method, args=[to_serialize(one) for one in arguments], kwargs={}
+                actor=peer.key, function=method, args=[_in_transit(one) for one in arguments], kwargs={}
             )
     except TimeoutError:
         raise PeerSilent(f"{peer.address} did not answer {method} within {deadline_s:g} s", peer=peer.address) from None
@@ -103,6 +107,11 @@ async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadl
     if reply["status"] == "error":
         raise reply["exception"]
     return reply["result"]
+
+
+def _in_transit(argument: Any) -> Any:
+    plain = isinstance(argument, str | float) or (isinstance(argument, bytes) and len(argument) <= _SMALL_BYTES)
+    return argument if plain else to_serialize(argument)
 
 
 async def approach(connect: Connect, peer: Peer) -> ProcessId | None:

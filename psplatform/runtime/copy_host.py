@@ -187,6 +187,8 @@ class CopyHost(Locatable):
         self._follower = Follower(self._exposures, self._shard)
         self._receiver = Receiver(self._shard, self._follower)
         self._archiver = Archiver(self._program.store, layout, self._shard, self._background)
+        if self._program.checkpoints.written and not self._beginning.serving:
+            self._archiver.prepare()  # replicas write where there are any
         for name in self._beginning.replicas:
             self._carrier.prepare(name)
 
@@ -481,6 +483,7 @@ class CopyHost(Locatable):
         self._line.close()
         self._background.close()
         self._carrier.close()
+        self._archiver.close()
         self._loop.create_task(not_before_the_end(self._worker, f"{self._run}-{self._name}"))
         self.content.remove()
         self._arithmetic.shutdown(wait=False)

@@ -7,17 +7,13 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import torch
-
 from psplatform.core.effects import Seal
 from psplatform.core.events import CheckpointFailed, CheckpointSealed
 from psplatform.errors import PsplatformError, StoreError
-from psplatform.replication.arrays import Contents
 from psplatform.replication.checkpoints import discard, prune
 from psplatform.replication.parts import Part
 from psplatform.replication.sealing import seal
 from psplatform.runtime.background import Background
-from psplatform.runtime.program import slot_names
 
 if TYPE_CHECKING:
     from psplatform.runtime.coordinator_host import CoordinatorHost
@@ -28,7 +24,6 @@ class Sealer:
 
     def __init__(self, host: CoordinatorHost) -> None:
         self._host = host
-        self._contents: Contents | None = None
         self._turn = asyncio.Lock()
         self._background = Background(host.on_mishap)
 
@@ -59,15 +54,11 @@ class Sealer:
 
     def _write(self, effect: Seal) -> int:
         program = self._host.program
-        if self._contents is None:
-            _, layout = program.open(torch.device("cpu"))
-            self._contents = Contents(layout, slot_names(layout, program.optimizer))
         parts = [Part.from_plain(part) for part in effect.parts]
         positions = [part.position for part in sorted(parts, key=lambda part: part.shard)]
         size_bytes = seal(
             program.store,
             effect.number,
-            self._contents,
             parts,
             positions=positions,
             state=effect.state,

@@ -94,7 +94,6 @@ class Sample:
         return seal(
             store,
             number,
-            self.contents(shards),
             parts,
             positions=[version] * shards,
             state={"clocks": {1: version}},

@@ -85,6 +85,59 @@ def test_updates_are_counted() -> None:
     assert found == [(True, False), (True, True), (True, True), (True, True), (False, True)]
 
 
+def due_at(account: Account, begin: int, step: float = 1.0) -> int:
+    """Stage steps from `begin` on until a transfer is due; return the position at which it is."""
+    for position in range(begin, begin + 1000):
+        account.add(position, step)
+        if account.due:
+            return position
+    raise AssertionError("nothing is ever due")
+
+
+@pytest.mark.parametrize("account", [Account(most_updates=20), Account(most_distance=20.0)], ids=["updates", "norm"])
+def test_a_transfer_begins_as_late_as_the_last_ones_tell(account: Account) -> None:
+    """The first at half of the bound; then there is room for twice what was staged meanwhile, and for one step."""
+    begun = due_at(account, 1)
+    assert begun == 10
+    for meanwhile, lacking in ((0, 19), (1, 17), (3, 13), (9, 10)):
+        for position in range(begun + 1, begun + 1 + meanwhile):
+            account.add(position, 1.0)
+        account.settle(begun)
+        assert account.within
+        begun, before = due_at(account, begun + 1 + meanwhile), begun
+        assert begun - before == lacking
+
+
+def test_a_slow_transfer_is_remembered_for_as_long_as_it_is_one_of_the_last_eight() -> None:
+    account, begun, merged = Account(most_updates=20), 0, []
+    for meanwhile in (3, 0, 0, 0, 0, 0, 0, 0, 0):
+        standing, begun = begun, due_at(account, account.updates + begun + 1)
+        merged.append(begun - standing)
+        for position in range(begun + 1, begun + 1 + meanwhile):
+            account.add(position, 1.0)
+        account.settle(begun)
+    assert merged == [10, *[13] * 8]
+    assert due_at(account, begun + 1) - begun == 19
+
+
+@given(seed=st.integers(0, 2**32 - 1), most=st.floats(0.0, 1e6), slowest=st.integers(0, 30))
+@settings(max_examples=100, deadline=None)
+def test_a_transfer_is_due_between_half_of_the_bound_and_all_of_it(seed: int, most: float, slowest: int) -> None:
+    rng = np.random.default_rng(seed)
+    account, newest = Account(most_distance=most), 0
+    for _ in range(20):
+        while not account.due:
+            newest += 1
+            account.add(newest, float(rng.exponential(most / 10 + 1e-3)))
+            assert account.due or account.within, f"seed {seed}: nothing was sent, and nothing is visible any more"
+        assert 2 * account.distance >= most
+        begun = newest
+        for _ in range(int(rng.integers(0, slowest + 1))):
+            newest += 1
+            account.add(newest, float(rng.exponential(most / 10 + 1e-3)))
+        account.settle(begun)
+
+
 def test_a_distance_of_the_model_is_shared_among_its_shards() -> None:
     """Distances add up as squares: each of four shards may use up half."""
     account = account_factory(Bounded(max_divergence=1.0), 4)()

@@ -71,7 +71,8 @@ def test_zarr_reads_every_shape_and_type(shape: tuple[int, ...], limit: int, dty
     files, store = fsspec.filesystem("memory"), f"memory://{uuid4().hex}"
     files.pipe_file(f"{store}/zarr.json", array.metadata())
     for chunk in array.grid.chunks(0, region.size):
-        files.pipe_file(f"{store}/{chunk.key}", array.packed(values[chunk.start : chunk.stop], chunk.capacity))
+        packed = array.packed(values[chunk.start : chunk.stop], chunk.capacity)
+        files.pipe_file(f"{store}/{chunk.key}", bytes(packed))
     found: Any = zarr.open_array(store, mode="r")
     assert found.shape == shape
     assert found.dtype == numpy_dtype(dtype)

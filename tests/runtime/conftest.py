@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
+from distributed.protocol.serialize import Serialize
 
 from psplatform.runtime import segments
 from psplatform.runtime.calls import Peer
@@ -95,7 +96,8 @@ class FakeNetwork:
             async def actor_execute(self, actor: str, function: str, args: list[Any], kwargs: Any) -> Any:
                 network.calls.append((address, actor, function))
                 try:
-                    result = network._answer(function, *(one.data for one in args))
+                    given = [one.data if isinstance(one, Serialize) else one for one in args]
+                    result = network._answer(function, *given)
                     return {"status": "OK", "result": await result if asyncio.iscoroutine(result) else result}
                 except OSError:
                     raise
