@@ -193,22 +193,27 @@ def _modes(course: Course, report: Report | None) -> list[Row]:
     rows.append(_row("chain", 0, "updates", course.run(Chain()), alone, _vectors(course.task, 1)))
     step = None
     for bound in BOUNDS:
-        seconds = _TRANSFERS * bound / alone.updates_per_second / (1 - _WARM_UP)
-        rates = course.run(Bounded(max_divergence=bound, unit="updates"), seconds=seconds)
+        rates = course.run(Bounded(max_divergence=bound, unit="updates"), seconds=_seconds_for(bound, alone))
         step = rates.step or step
         rows.append(_row("bounded", bound, "updates", rates, alone, _closed_form(course.task, bound - 1)))
     if step is not None:
-        rates = course.run(Bounded(max_divergence=NORM_STEPS * step, unit="norm"))
+        norm = Bounded(max_divergence=NORM_STEPS * step, unit="norm")
+        rates = course.run(norm, seconds=_seconds_for(NORM_STEPS, alone))
         expected = _closed_form(course.task, NORM_STEPS - 1)
         rows.append(_row("bounded", NORM_STEPS * step, "norm", rates, alone, expected))
     cold = Bounded(max_divergence=CLAIMED_BOUND, unit="updates", target="store")
+    rates = course.run(cold, seconds=_seconds_for(CLAIMED_BOUND, alone))
     expected = _closed_form(course.task, CLAIMED_BOUND - 1)
-    rows.append({**_row("bounded", CLAIMED_BOUND, "updates", course.run(cold), alone, expected), "target": "store"})
+    rows.append({**_row("bounded", CLAIMED_BOUND, "updates", rates, alone, expected), "target": "store"})
     rows += _from_workers(course, alone)
     for row in rows:
         if report is not None:
             report(row)
     return rows
+
+
+def _seconds_for(bound: float, alone: Rates) -> float:
+    return _TRANSFERS * bound / alone.updates_per_second / (1 - _WARM_UP)
 
 
 def _from_workers(course: Course, alone: Rates) -> list[Row]:
