@@ -92,6 +92,8 @@ class Announce:
         Seconds spent computing, fetching parameters, sending, and waiting for the release before that.
     shards
         The shards that can reach it now, where a policy decides block by block; else empty.
+    counter
+        The version that its worker was released on, -1 where nobody says: block by block the label does not tell it.
     """
 
     member: str
@@ -105,6 +107,7 @@ class Announce:
     push_s: float
     wait_s: float
     shards: tuple[int, ...] = ()
+    counter: int = -1
 
 
 @dataclass(frozen=True, slots=True)

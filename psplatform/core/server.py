@@ -174,12 +174,14 @@ class Server:
         return self._go_on()
 
     def _again(self, in_hand: Commit, commit: Commit) -> list[Effect]:
-        if in_hand.contributions and not commit.contributions and self._hand is _Hand.NOTHING:
-            # Its gradients were not to be had: the position is given up on this shard.
-            self._pending[commit.position] = commit
-            self._in_hand = None
-            return self._go_on()
-        return self._report_norms(in_hand)
+        if self._hand is not _Hand.NOTHING:
+            return self._report_norms(in_hand)
+        # Its gradients were not to be had: whoever takes over may not know, else it is given up on this shard.
+        if commit.contributions:
+            return self._on_gather_failed(GatherFailed(commit.position)) if commit.again else []
+        self._pending[commit.position] = commit
+        self._in_hand = None
+        return self._go_on()
 
     def _go_on(self) -> list[Effect]:
         """Publish, transmit and begin whatever can be now."""

@@ -221,6 +221,7 @@ class WorkerSession:
             push_s=self._now - self._since,
             wait_s=self._wait_s,
             shards=shards,
+            counter=self.counter,
         )
 
     def _on_abort(self, message: msg.Abort) -> list[Effect]:

@@ -301,6 +301,7 @@ def test_a_gradient_that_is_gone_is_reported_and_its_position_given_up() -> None
     do(one, commit(2))
     assert do(one, GatherFailed(1)) == [Send(COORDINATOR, msg.Unreachable(0, 1, 1))]
     assert do(one, commit(1)) == [], "as long as nothing is decided about it"
+    assert do(one, commit(1, again=True)) == [Send(COORDINATOR, msg.Unreachable(0, 1, 1))], "by a successor"
     effects = do(one, lost(1))
     assert [type(each) for each in effects if not isinstance(each, Send)] == [Skip, Gather, Stage]
     assert one.applied_sequences() == {}

@@ -46,9 +46,9 @@ GOLDEN: list[tuple[Any, str]] = [
     (messages.Abort(1, 9), "c70305920109"),
     (messages.Stop(1, "r"), "d6069201a172"),
     (
-        messages.Announce("m", 9, LABEL, 4, 0.5, 2.0, 1.0, 0.0, 0.25, math.inf),
-        "c746079ba16d09c707009292030492010204 cb3fe0000000000000cb4000000000000000cb3ff0000000000000cb0000000000000000\
-        cb3fd0000000000000cb7ff000000000000090",
+        messages.Announce("m", 9, LABEL, 4, 0.5, 2.0, 1.0, 0.0, 0.25, math.inf, (), 4),
+        "c747079ca16d09c707009292030492010204 cb3fe0000000000000cb4000000000000000cb3ff0000000000000cb0000000000000000\
+        cb3fd0000000000000cb7ff00000000000009004",
     ),
     (messages.Aborted("m", 9, 0.5), "c70d0893a16d09cb3fe0000000000000"),
     (messages.Failed("m", 9, "k", "t", "b"), "c70a0995a16d09a16ba174a162"),

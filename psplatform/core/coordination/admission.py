@@ -43,9 +43,14 @@ class Admission:
         else:
             if message.sequence > member.sequence:
                 # Released by a coordinator that is gone and had no time to tell, perhaps on a version gone with it.
-                state.roster.catch_up(member, message.sequence, rebased(message.label, state.shards).version)
+                label = rebased(message.label, state.shards)
+                state.roster.catch_up(member, message.sequence, self._count_of(message, label.version))
             if member.busy and message.sequence == member.sequence:
                 self._take(member, message)
+
+    def _count_of(self, message: Announce, version: int) -> int:
+        # Block by block a label may be older than the iteration, which goes on whatever some of its blocks have lost.
+        return max(version, message.counter) if self._state.per_block else version
 
     def _take(self, member: Member, message: Announce) -> None:
         state, gradient = self._state, self._gradient_of(member, message)
@@ -74,7 +79,7 @@ class Admission:
         if member is None:
             return None
         if message.sequence > member.sequence:
-            state.roster.catch_up(member, message.sequence, message.label.version)
+            state.roster.catch_up(member, message.sequence, self._count_of(message, message.label.version))
         gradient = self._gradient_of(member, message)
         if member.busy and message.sequence == member.sequence and not state.per_block:
             self._log(gradient, message)

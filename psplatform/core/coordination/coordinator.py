@@ -112,7 +112,7 @@ class Coordinator:
         return {
             msg.Join: self.membership.on_join,
             msg.Leave: self._on_member_gone,
-            msg.Announce: self.admission.on_announce,
+            msg.Announce: self.takeover.on_announce,
             msg.Aborted: self.admission.on_aborted,
             msg.Failed: self._on_failed,
             msg.Gathered: self.commits.on_gathered,

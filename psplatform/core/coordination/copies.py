@@ -292,10 +292,12 @@ class Copies:
         """Give up a position on one shard, because a gradient of it is gone."""
         state = self._state
         one = state.shards[message.shard]
-        if message.epoch != one.epoch:
-            return
+        if message.epoch != one.epoch or message.position <= one.visible:
+            return  # it was given up since, and the server has gone on
         self._commits.give_up(one, message.position)
-        one.passed = max(one.passed, message.position)
+        if message.position <= one.passed:
+            return  # said twice, and whoever had to begin anew has
+        one.passed = message.position
         kept = self._commits.version_before(state.lane_of(one.shard), message.position)
         self._lose_positions(one, message.position, message.position, kept)
 

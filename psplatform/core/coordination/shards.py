@@ -108,7 +108,7 @@ class ShardState:
                 version = min(version, kept)
         for since, known in self.known:
             if epoch < since and version > known:
-                version = max(0, known - 1)
+                version = known - 1  # -1 where not even the first commit is known: older than what the run began with
         return version
 
 

@@ -49,6 +49,7 @@ class Takeover:
         self._deferred: list[Any] = []
         self._known: list[dict[int, msg.Commit]] = []
         self._engaged: dict[str, int] = {}
+        self._early: dict[str, list[msg.Announce]] = {}
         self._begun_at = 0.0
         self._reason = LeadLost("")
         self._lost_process = ""
@@ -75,6 +76,7 @@ class Takeover:
         self._awaited = {one.shard for one in state.shards}
         self._known = [{} for _ in state.lanes]
         self._engaged.clear()
+        self._early.clear()
         for one in state.shards:
             lane = state.lane_of(one.shard)
             if one.promoting:
@@ -223,6 +225,20 @@ class Takeover:
                 ticket = state.deck.ticket(member.slot, member.sequence) if state.deck is not None else None
                 state.emit(Send(to, msg.Release(state.term, member.sequence, member.counter, ticket)))
 
+    def on_announce(self, message: msg.Announce) -> None:
+        """Let a gradient be judged; of one that the lost coordinator had released, wait for all that its member says.
+
+        Block by block a member runs ahead: what it said before to the lost coordinator only must be heard first, or it
+        would be taken for over.
+        """
+        state = self._state
+        member = state.roster.get(message.member)
+        unheard_of = member is not None and message.sequence > member.sequence
+        if unheard_of and state.per_block and message.member not in self._engaged:
+            self._early.setdefault(message.member, []).append(message)
+        else:
+            self._admission.on_announce(message)
+
     def on_engaged(self, message: msg.Engaged) -> None:
         """Note what a member was released for, which the lost coordinator may have been the only one to know."""
         state = self._state
@@ -230,7 +246,7 @@ class Takeover:
         if member is None or message.term != state.term or message.member in self._engaged:
             return
         self._engaged[message.member] = message.sequence
-        for one in message.announced:
+        for one in (*message.announced, *self._early.pop(message.member, ())):
             self._admission.on_announce(one)
         if message.sequence > member.sequence or self._is_forestalled(member, message):
             state.roster.catch_up(member, message.sequence, message.version)

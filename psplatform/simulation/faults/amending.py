@@ -1,7 +1,7 @@
 """Faults that the search has learned later, each drawn from a stream of its own: every seed keeps its other choices.
 
 Processes end in good order, alone and together with what else goes wrong, and whoever grants the next term is not to be
-reached.
+reached; or workers are, only later than everybody else.
 """
 
 from __future__ import annotations
@@ -147,6 +147,21 @@ def _only_the_lost_coordinator_knew(rng: random.Random, trial: Trial) -> Scene:
     return Scene(trial, (late, Fault("kill", "replica 1", at=start), gone, lost))
 
 
+def _workers_are_heard_late(rng: random.Random, trial: Trial) -> Scene:
+    # The lost coordinator had gone on beyond what its standby has heard of, and those who know take their time: the
+    # promoted server is heard first.
+    trial = replace(
+        loosely(rng, trial), shared=True, shards=rng.choice([1, 2]), workers=max(2, trial.workers), spares=2
+    )
+    start = rng.uniform(1, UNTIL_S)
+    ahead = Fault("delay", "standby", at=max(0.0, start - 1), seconds=rng.uniform(1, 1.2), factor=rng.uniform(0.1, 1))
+    late = [
+        Fault("delay", f"worker {number}", at=start + rng.uniform(-0.3, 0.1), seconds=3.0, factor=rng.uniform(0.1, 2))
+        for number in range(trial.workers)
+    ]
+    return Scene(trial, (ahead, *late, Fault("kill", "server 0", at=start)))
+
+
 LATER: Final[dict[str, Scenario]] = {
     "a server retires while a replica joins": _server_retires_while_a_replica_joins,
     "a server retires during a takeover": _server_retires_during_a_takeover,
@@ -154,4 +169,5 @@ LATER: Final[dict[str, Scenario]] = {
     "a unit retires": _unit_retires,
     "a retiring server is cut off": _retiring_server_is_cut_off,
     "only the lost coordinator knew": _only_the_lost_coordinator_knew,
+    "workers are heard late": _workers_are_heard_late,
 }

@@ -268,6 +268,23 @@ def test_one_that_was_released_again_is_not_interrupted_by_what_is_given_up_late
     assert scene.logged("commit")[-1]["sequences"] == [4, 4]
 
 
+@pytest.mark.parametrize("shown", [False, True], ids=["given up", "shown"])
+def test_word_of_a_lost_gradient_that_comes_twice_counts_once(protected: Open, shown: bool) -> None:
+    """Whoever was interrupted and released again goes on: nothing would release it a third time."""
+    scene = protected(BackupWorkers(k=1, busy="abort")).join("a", "b")
+    scene.handle(gone("server-0"))
+    promote(scene, "replica-0-0", 0)
+    scene.announce("a")
+    scene.handle(msg.Unreachable(0, 2, 1))
+    assert scene.addressed(msg.Release) == ["a", "b"]
+    if shown:
+        scene.handle(msg.Applied(0, 2, 1, 1, ()))
+    scene.handle(msg.Unreachable(0, 2, 1))
+    assert scene.addressed(msg.Abort) == []
+    assert [one.contributions for one in scene.sent(msg.Commit)] == ([] if shown else [()]), "what is given up is said"
+    assert len(scene.logged("lost positions")) == 1
+
+
 def test_a_gradient_that_is_gone_is_lost_on_its_shard_alone(protected: Open) -> None:
     scene = protected(shards=2, clip_norm=1.0).join("a").announce("a")
     scene.handle(gone("server-1"))

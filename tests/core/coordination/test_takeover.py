@@ -238,6 +238,46 @@ def test_a_release_that_the_lost_coordinator_forestalled_is_said_anew(open_scene
         assert (release.sequence, release.version) == (4, 1)
 
 
+def test_what_was_computed_on_a_commit_that_nobody_knows_is_not_current(open_scene: Open) -> None:
+    """Not even where that was the first one, and nothing is left but what the run began with."""
+    scene = open_scene(BackupWorkers(k=1), workers=2, protection=Protection(1)).join("a", "b")
+    take_over(scene).handle(CopyLost("server-0", "p", "killed"))
+    scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, 2))
+    said = msg.Announce("a", 2, msg.Label((1,), (1,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0)
+    scene.handle(msg.Engaged(2, "a", 2, 1, None, (said,)))
+    assert scene.logged("commit") == []
+    assert [(one["sequence"], one["label"]) for one in scene.logged("dropped")] == [(2, -1)]
+    assert scene.addressed(msg.Release) == ["a"]
+    assert [(one.sequence, one.version) for one in scene.sent(msg.Release)] == [(3, 0)]
+
+
+def pushed(member: str, sequence: int, counter: int, *, versions: tuple[int, ...] = (0,)) -> msg.Announce:
+    """Return what a member says of a gradient that it computed in the iteration of that count, on older blocks."""
+    label = msg.Label(versions, (1,) * len(versions))
+    shards = tuple(range(len(versions)))
+    return msg.Announce(member, sequence, label, 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0, shards, counter)
+
+
+def test_block_by_block_a_gradient_has_the_count_that_its_member_says(open_scene: Open) -> None:
+    """Not that of its oldest block: it would be merged with another of its own member."""
+    scene = take_over(open_scene(PartiallySynchronous(push=1), workers=2).join("a", "b"))
+    scene.handle(standing())
+    scene.handle(msg.Engaged(2, "a", 2, 1, None, (pushed("a", 1, 0), pushed("a", 2, 1))))
+    assert [one["sequences"] for one in scene.logged("commit")] == [[1], [2]]
+
+
+def test_block_by_block_what_a_member_says_first_of_all_comes_first(open_scene: Open) -> None:
+    """What it says of a later gradient may arrive before what it said to the lost coordinator only."""
+    scene = take_over(open_scene(PartiallySynchronous(push=2), workers=2).join("a", "b"))
+    scene.handle(standing())
+    for member in "ab":
+        scene.handle(pushed(member, 2, 1))
+    assert scene.logged("commit") == []
+    for member in "ab":
+        scene.handle(msg.Engaged(2, member, 2, 1, None, (pushed(member, 1, 0), pushed(member, 2, 1))))
+    assert [one["sequences"] for one in scene.logged("commit")] == [[1, 1], [2, 2]]
+
+
 def test_block_by_block_what_a_member_has_pushed_is_not_forgotten(open_scene: Open) -> None:
     """There a block may have gone on since a member was released: a newer version is no other release."""
     scene = open_scene(PartiallySynchronous(push=2), shards=2, workers=2).join("a", "b").announce("a", shards=(0,))
