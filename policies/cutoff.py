@@ -190,7 +190,7 @@ class Cutoff(Policy):
 
     def may_start(self, worker: Worker, view: View) -> Answer:
         """Go on when the round is over."""
-        if worker.version < 0:
+        if worker.counter < 0:
             self._note_joined(worker.slot, view)
         return start_on_newer(worker, view)
 

@@ -105,7 +105,7 @@ class DynamicStaleSynchronous(Policy):
 
     def may_start(self, worker: Worker, view: View) -> Answer:
         """Let go who is within the lower bound or has credit, or gets it now."""
-        if worker.version < 0:
+        if worker.counter < 0:
             self._paces.forget(worker.slot)
             self._credited_until.pop(worker.slot, None)
         answer = self._answer(worker, view)

@@ -141,7 +141,7 @@ class ElasticBulkSynchronous(Policy):
 
     def may_start(self, worker: Worker, view: View) -> Answer:
         """Go on, unless at the barrier."""
-        joins = worker.version < 0
+        joins = worker.counter < 0
         if joins:
             self._paces.forget(worker.slot)
             self._superstep.forget(worker.slot)
@@ -165,7 +165,7 @@ class ElasticBulkSynchronous(Policy):
         arrived = self._superstep.arrived
         if not arrived or view.busy:
             return bool(arrived)
-        return any(one.slot not in arrived and one.version >= 0 for one in view.members())
+        return any(one.slot not in arrived and one.counter >= 0 for one in view.members())
 
     def _decide(self, view: View) -> None:
         """Plan the barrier once every live worker was monitored."""

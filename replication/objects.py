@@ -92,12 +92,13 @@ class ObjectFolder:
 
         On local file systems it outlasts a loss of power once it was flushed.
         """
+        stored = Stored.of(path, data)
         with self._named_failure(f"write {self._name}/{path} to"):
             if isinstance(self._files, LocalFileSystem):
                 _write(self._local(path), data)
             else:
                 self._files.pipe_file(self._place(path), bytes(data))
-        return Stored.of(path, data)
+        return stored
 
     def put_all(self, objects: Iterable[tuple[str, Data]]) -> list[Stored]:
         """Write objects, given by path and bytes; object stores are sent several at once."""

@@ -44,14 +44,15 @@ _WARM_UP: Final = 1 / 3
 """Part of a run that is not counted: a standby is made then, and the first transfers touch fresh memory."""
 
 _PERIODS: Final = 2.5
+"""How long runs with checkpoints go on, in periods from one of them to the next."""
+
 _PERIODS_WARM_UP: Final = 1 / 5
-"""How long runs with checkpoints go on, in times between two of them, and the part that is not counted.  What is left
-is two such times with two checkpoints."""
+"""The part of such a run that is not counted: what is left is two periods with two checkpoints."""
 
 _TRANSFERS: Final = 3
 """How many there shall be at least in what is counted of a run whose bytes are told."""
 
-_TIMES: Final = 2
+_PAIRS_RATIO: Final = 2
 """Pairs with replicas for each with checkpoints: their runs are far shorter, and differ by more."""
 
 _END_S: Final = 120.0
@@ -145,7 +146,7 @@ def measure(
     pairs
         With and without checkpoints; of those with and without replicas there are twice as many.
     seconds
-        Of each run; those with checkpoints go on for two of them at least, and are counted for two times between them.
+        Of each run at least: those with large bounds go on for three transfers, those with checkpoints for two of them.
     gradient_s, effort
         What a gradient takes at least, and how: a wait leaves cores idle, which a server then has for itself.
 
@@ -160,21 +161,7 @@ def measure(
     try:
         course = Course(client, task, seconds)
         results = _modes(course, report)
-        long = _PERIODS * checkpoint_s, _PERIODS_WARM_UP
-        checkpoints = Checkpoints(every_seconds=checkpoint_s)
-        bounded = Bounded(max_divergence=CLAIMED_BOUND, unit="updates")
-        overhead = {
-            "bounded": _pairs(
-                "bounded", lambda: course.run(bounded), lambda: course.run(NoReplication()), _TIMES * pairs, report
-            ),
-            "checkpoint": _pairs(
-                "checkpoint",
-                lambda: course.run(bounded, checkpoints, *long),
-                lambda: course.run(bounded, None, *long),
-                pairs,
-                report,
-            ),
-        }
+        overhead = _overhead(course, pairs, checkpoint_s, report)
     finally:
         end_cluster(client, cluster)
     gradient = {
@@ -185,6 +172,22 @@ def measure(
         "rows": task.rows,
     }
     return {"results": results, "overhead": overhead, "gradient": gradient}
+
+
+def _overhead(course: Course, pairs: int, checkpoint_s: float, report: Report | None) -> Row:
+    bounded = Bounded(max_divergence=CLAIMED_BOUND, unit="updates")
+    checkpoints, long = Checkpoints(every_seconds=checkpoint_s), (_PERIODS * checkpoint_s, _PERIODS_WARM_UP)
+
+    def run(replication: Replication) -> Callable[[], Rates]:
+        return lambda: course.run(replication)
+
+    def run_long(written: Checkpoints | None) -> Callable[[], Rates]:
+        return lambda: course.run(bounded, written, *long)
+
+    return {
+        "bounded": _pairs("bounded", run(bounded), run(NoReplication()), _PAIRS_RATIO * pairs, report),
+        "checkpoint": _pairs("checkpoint", run_long(checkpoints), run_long(None), pairs, report),
+    }
 
 
 def _modes(course: Course, report: Report | None) -> list[Row]:

@@ -189,7 +189,7 @@ class Worker(Protocol):
 
     @property
     def version(self) -> int:
-        """Newest version the worker was released on or has worked on; -1 before its first release."""
+        """Newest version the worker was released on or has worked on; -1 if none that is left, as before its first."""
 
     @property
     def counter(self) -> int:

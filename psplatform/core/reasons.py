@@ -35,4 +35,5 @@ class Reason:
 
 def stale(label: int, version: int) -> Reason:
     """Return the reason for a gradient of version `label` that meets a model at `version`."""
-    return Reason(STALE, f"computed on version {label}, the model is at {version}")
+    what = f"version {label}" if label >= 0 else "a version that nobody knows any more"
+    return Reason(STALE, f"computed on {what}, the model is at {version}")

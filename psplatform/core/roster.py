@@ -23,9 +23,10 @@ class Member:
     sequence
         Number of the gradient the slot was last released for.
     version
-        Newest version it was released on or has worked on, -1 before the first release of this incarnation.
+        Newest version it was released on or has worked on, -1 before the first release of this incarnation, and where
+        it has worked on what nobody knows any more.
     counter
-        Version that its last release asked for, -1 before the first.
+        Version that its last release asked for, -1 before the first of this incarnation.
     announced
         Shards that can reach the gradient at hand, as far as it is known.
     clock

@@ -176,7 +176,7 @@ class Server:
     def _again(self, in_hand: Commit, commit: Commit) -> list[Effect]:
         if self._hand is not _Hand.NOTHING:
             return self._report_norms(in_hand)
-        # Its gradients were not to be had: whoever takes over may not know, else it is given up on this shard.
+        # Its gradients were not to be had.  A successor is told again; without gradients the position is given up.
         if commit.contributions:
             return self._on_gather_failed(GatherFailed(commit.position)) if commit.again else []
         self._pending[commit.position] = commit

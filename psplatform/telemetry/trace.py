@@ -117,7 +117,8 @@ class _Reading:
         identity = _identity(record)
         self.computing.pop(identity, None)
         transfers = record["pull_s"], record["push_s"], record["wait_s"]
-        self.times[identity] = RunTime(*identity, record["compute_s"], *transfers, record["label"])
+        if record["label"] >= 0:  # else it belongs to no round: it was computed on what nobody knew any more
+            self.times[identity] = RunTime(*identity, record["compute_s"], *transfers, record["label"])
 
     def _end_round(self, record: Record) -> None:
         # Blocks have rounds of their own, and a gradient is not cut off where it is one of several.

@@ -122,6 +122,7 @@ class Standing:
     slot: int
     clock: int
     version: int = 0
+    counter: int = 0
 
 
 @dataclass

@@ -49,8 +49,8 @@ class Admission:
                 self._take(member, message)
 
     def _count_of(self, message: Announce, version: int) -> int:
-        # Block by block a label may be older than the iteration, which goes on whatever some of its blocks have lost.
-        return max(version, message.counter) if self._state.per_block else version
+        # Block by block a worker counts for itself: what it was answered may be older or newer than its iteration.
+        return message.counter if self._state.per_block and message.counter >= 0 else max(0, version)
 
     def _take(self, member: Member, message: Announce) -> None:
         state, gradient = self._state, self._gradient_of(member, message)
@@ -78,10 +78,12 @@ class Admission:
         member = state.roster.get(message.member)
         if member is None:
             return None
-        if message.sequence > member.sequence:
-            state.roster.catch_up(member, message.sequence, self._count_of(message, message.label.version))
+        if message.sequence > member.sequence and not state.per_block:  # there it may have said other things before
+            state.roster.catch_up(member, message.sequence, max(0, message.label.version))
         gradient = self._gradient_of(member, message)
-        if member.busy and message.sequence == member.sequence and not state.per_block:
+        if state.per_block:
+            gradient = replace(gradient, counter=self._count_of(message, member.counter))
+        elif member.busy and message.sequence == member.sequence:
             self._log(gradient, message)
             state.roster.rest(member)
             member.version = max(member.version, gradient.label.version)

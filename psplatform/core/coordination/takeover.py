@@ -49,6 +49,7 @@ class Takeover:
         self._deferred: list[Any] = []
         self._known: list[dict[int, msg.Commit]] = []
         self._engaged: dict[str, int] = {}
+        self._asked: set[str] = set()
         self._early: dict[str, list[msg.Announce]] = {}
         self._begun_at = 0.0
         self._reason = LeadLost("")
@@ -76,6 +77,7 @@ class Takeover:
         self._awaited = {one.shard for one in state.shards}
         self._known = [{} for _ in state.lanes]
         self._engaged.clear()
+        self._asked = {member.name for member in state.roster.members()}
         self._early.clear()
         for one in state.shards:
             lane = state.lane_of(one.shard)
@@ -226,15 +228,15 @@ class Takeover:
                 state.emit(Send(to, msg.Release(state.term, member.sequence, member.counter, ticket)))
 
     def on_announce(self, message: msg.Announce) -> None:
-        """Let a gradient be judged; of one that the lost coordinator had released, wait for all that its member says.
+        """Let a gradient be judged, but one that the lost coordinator had released only once its member is engaged.
 
-        Block by block a member runs ahead: what it said before to the lost coordinator only must be heard first, or it
-        would be taken for over.
+        Block by block a member runs ahead.  Earlier gradients, of which it told the lost coordinator alone, must be
+        heard of first, or they would be taken for over.
         """
         state = self._state
         member = state.roster.get(message.member)
         unheard_of = member is not None and message.sequence > member.sequence
-        if unheard_of and state.per_block and message.member not in self._engaged:
+        if unheard_of and state.per_block and message.member in self._asked - self._engaged.keys():
             self._early.setdefault(message.member, []).append(message)
         else:
             self._admission.on_announce(message)

@@ -1,7 +1,7 @@
 """Faults that the search has learned later, each drawn from a stream of its own: every seed keeps its other choices.
 
-Processes end in good order, alone and together with what else goes wrong, and whoever grants the next term is not to be
-reached; or workers are, only later than everybody else.
+Processes end in good order, alone and together with what else goes wrong; whoever grants the next term cannot be
+reached; workers are heard later than everybody else.
 """
 
 from __future__ import annotations

@@ -266,6 +266,16 @@ def test_block_by_block_a_gradient_has_the_count_that_its_member_says(open_scene
     assert [one["sequences"] for one in scene.logged("commit")] == [[1], [2]]
 
 
+def test_block_by_block_a_count_is_not_that_of_newer_blocks_either(open_scene: Open) -> None:
+    """A pull may be answered with what became visible long after its iteration."""
+    scene = take_over(open_scene(PartiallySynchronous(push=2), workers=2).join("a", "b"))
+    scene.handle(standing())
+    late = (pushed("a", 1, 0, versions=(3,)), pushed("a", 2, 1, versions=(3,)))
+    scene.handle(msg.Engaged(2, "a", 3, 2, None, late))
+    scene.handle(msg.Engaged(2, "b", 2, 1, None, (pushed("b", 1, 0), pushed("b", 2, 1))))
+    assert [(one["slots"], one["sequences"]) for one in scene.logged("commit")] == [([0, 1], [1, 1]), ([0, 1], [2, 2])]
+
+
 def test_block_by_block_what_a_member_says_first_of_all_comes_first(open_scene: Open) -> None:
     """What it says of a later gradient may arrive before what it said to the lost coordinator only."""
     scene = take_over(open_scene(PartiallySynchronous(push=2), workers=2).join("a", "b"))
