@@ -46,8 +46,8 @@ PATIENT = {
     "evaluate_every": 25,
     "replication": ps.Bounded(),
     "worker_lease_s": 2,
-    # Where cores are busy, several processes importing torch at once, a longest lease of 2 s takes servers for lost that
-    # are not: then whoever is hurt may not be a server any more.
+    # Where cores are busy, several processes importing torch at once, a longest lease of 2 s takes servers for lost
+    # that are not: then whoever is hurt may not be a server any more.
     "server_lease_s": 6,
 }
 
