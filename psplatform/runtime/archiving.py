@@ -52,7 +52,8 @@ class Archiver:
         # At most one is under way at a time, so the memory is used again: fresh memory costs several times the copying.
         if not self._kept:
             sizes = self._shard.state_sizes()
-            self._kept = carve(torch.empty(size_bytes_of(sizes), dtype=torch.uint8).zero_(), sizes)
+            memory = torch.empty(size_bytes_of(sizes), dtype=torch.uint8).zero_()  # touches it, unlike `zeros`
+            self._kept = carve(memory, sizes)
 
     def copy(self, effect: Archive) -> None:
         """Copy the newest state.  For the thread that computes."""
