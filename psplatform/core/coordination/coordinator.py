@@ -179,8 +179,10 @@ class Coordinator:
             self.state.changes.add(Change.TIMER)
 
     def _on_promoted(self, message: msg.Promoted) -> None:
-        self.copies.on_promoted(message)
-        self.takeover.on_promoted(message)
+        if self.takeover.under_way:
+            self.takeover.on_promoted(message)
+        else:
+            self.copies.on_promoted(message)
 
     def _on_applied(self, message: msg.Applied) -> None:
         self.copies.note_applied(message)

@@ -51,6 +51,7 @@ class Takeover:
         self._engaged: dict[str, int] = {}
         self._asked: set[str] = set()
         self._early: dict[str, list[msg.Announce]] = {}
+        self._promoted: dict[int, msg.Promoted] = {}
         self._begun_at = 0.0
         self._reason = LeadLost("")
         self._lost_process = ""
@@ -79,6 +80,7 @@ class Takeover:
         self._engaged.clear()
         self._asked = {member.name for member in state.roster.members()}
         self._early.clear()
+        self._promoted.clear()
         for one in state.shards:
             lane = state.lane_of(one.shard)
             if one.promoting:
@@ -114,10 +116,14 @@ class Takeover:
                 self._known[lane.block][commit.position] = commit
 
     def on_promoted(self, message: msg.Promoted) -> None:
-        """Note that a promoted copy has acknowledged this term."""
+        """Note that a promoted copy has acknowledged this term.
+
+        Its shard goes on under it once everything is known: before, nobody can say what was lost with the server
+        before it, which may have shown, and told of, what this coordinator has not adopted yet.
+        """
         one = self._state.shards[message.shard]
-        acknowledged = message.epoch == one.epoch and message.term == self._state.term
-        if acknowledged and not one.promoting and message.shard in self._awaited:
+        if message.term == self._state.term and message.epoch == one.epoch and one.promoting:
+            self._promoted[message.shard] = message
             self._learn(self._state.lane_of(message.shard), message.commits)
             self._answered(message.shard)
 
@@ -143,6 +149,8 @@ class Takeover:
             if not one.promoting:
                 self._copies.repeat(one)
                 self._commits.repeat(one)
+        for shard in sorted(self._promoted):
+            self._copies.on_promoted(self._promoted[shard])
         self._repeat_to_members()
         self._ending.repeat()
         self._checkpoints.on_taken_over()

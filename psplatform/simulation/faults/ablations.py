@@ -155,6 +155,17 @@ def _awaiting_nobody(begin: Any) -> Any:
     return wrapped
 
 
+def _as_if_everything_were_known(on_promoted: Any) -> Any:
+    def wrapped(taking: Any, message: msg.Promoted) -> None:
+        promoting = taking._state.shards[message.shard].promoting
+        taking._copies.on_promoted(message)
+        taking._state.shards[message.shard].promoting = promoting
+        on_promoted(taking, message)
+        taking._state.shards[message.shard].promoting = False
+
+    return wrapped
+
+
 def _granting_everybody(claim: Any) -> Any:
     def wrapped(claims: Claims, name: str, number: int, feed: Any) -> None:
         claims.granted.pop(number, None)
@@ -311,6 +322,12 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         "a coordinator that has taken over waits for one server only",
         ((takeover.Takeover, "begin", _awaiting_nobody),),
         "a unit is lost",
+    ),
+    Ablation(
+        "losing before adopting",
+        "a coordinator that has taken over says what a shard has lost before it has heard of all that was decided",
+        ((takeover.Takeover, "on_promoted", _as_if_everything_were_known),),
+        "a server is lost during a takeover",
     ),
     Ablation(
         "no adoption",

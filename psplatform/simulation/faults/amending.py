@@ -1,7 +1,7 @@
 """Faults that the search has learned later, each drawn from a stream of its own: every seed keeps its other choices.
 
 Processes end in good order, alone and together with what else goes wrong; whoever grants the next term cannot be
-reached; workers are heard later than everybody else.
+reached; workers are heard later than everybody else; a server is lost while a takeover is under way.
 """
 
 from __future__ import annotations
@@ -162,6 +162,23 @@ def _workers_are_heard_late(rng: random.Random, trial: Trial) -> Scene:
     return Scene(trial, (ahead, *late, Fault("kill", "server 0", at=start)))
 
 
+def _server_is_lost_during_a_takeover(rng: random.Random, trial: Trial) -> Scene:
+    # It has answered the new coordinator, which waits for another server and does not know yet all that was shown.
+    trial = replace(loosely(rng, trial), shared=False, shards=rng.choice([2, 2, 3]), spares=2)
+    start, behind_s, late_s = rng.uniform(1, UNTIL_S), rng.uniform(0.1, 1), rng.uniform(0.5, 2)
+    lost, late = rng.sample(range(trial.shards), 2)
+    ahead = Fault("delay", "standby", at=max(0.0, start - 1), seconds=1.0, factor=behind_s)
+    slow = Fault("delay", f"server {late}", at=start - rng.uniform(0, 0.1), seconds=3.0, factor=late_s)
+    # The one has answered as soon as the standby is heard; the other is asked, and answers, later.
+    then = start + behind_s + rng.uniform(0, 2) * late_s
+    who = rng.choice([f"server {lost}"] * 12 + [f"replica {lost}", f"server {late}", "standby", "worker 0"])
+    gone = [Fault("kill", who, at=then)] * 8 + [
+        Fault("pause", who, at=then, seconds=rng.uniform(0.5, 6)),
+        _retirement(rng, who, then),
+    ]
+    return Scene(trial, (ahead, slow, Fault("kill", "coordinator", at=start), rng.choice(gone)))
+
+
 LATER: Final[dict[str, Scenario]] = {
     "a server retires while a replica joins": _server_retires_while_a_replica_joins,
     "a server retires during a takeover": _server_retires_during_a_takeover,
@@ -170,4 +187,5 @@ LATER: Final[dict[str, Scenario]] = {
     "a retiring server is cut off": _retiring_server_is_cut_off,
     "only the lost coordinator knew": _only_the_lost_coordinator_knew,
     "workers are heard late": _workers_are_heard_late,
+    "a server is lost during a takeover": _server_is_lost_during_a_takeover,
 }

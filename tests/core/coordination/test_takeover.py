@@ -187,6 +187,19 @@ def test_a_clipping_factor_that_was_decided_is_said_again(open_scene: Open) -> N
     assert [(one.term, one.factor) for one in scene.sent(msg.Proceed)] == [(2, before.factor)]
 
 
+def test_what_a_lost_server_had_shown_is_lost_as_the_version_that_others_know(open_scene: Open) -> None:
+    """It answered, and was gone before the others said what the commit was: nothing is said of it until then."""
+    scene = take_over(open_scene(shards=2, protection=Protection(1)).join("a"))
+    scene.handle(standing(0, 1, commit(1, ("a", 0, 1))))
+    scene.handle(CopyLost("server-0", "there", "killed"))
+    scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, 2))
+    assert scene.sent(msg.Commit) == []
+    scene.handle(standing(1, 1, commit(1, ("a", 0, 1))))
+    promoted = [one for one in scene.sent(msg.Commit) if one.epoch == 2]
+    assert {(one.position, one.version, one.contributions) for one in promoted} == {(1, 1, ())}
+    assert [(one["shard"], one["first"], one["last"]) for one in scene.logged("lost positions")] == [(0, 1, 1)]
+
+
 # --- members ---
 
 

@@ -14,6 +14,7 @@ KNOWN = {
     "no lease": 1,
     "lease without margin": 2,
     "no fencing by epoch": 6,
+    "losing before adopting": 1,
     "no adoption": 2,
     "promotion of a replica out of sync": 19,
     "in sync too early": 27,
