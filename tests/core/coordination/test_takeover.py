@@ -301,6 +301,17 @@ def test_block_by_block_what_a_member_says_first_of_all_comes_first(open_scene: 
     assert [one["sequences"] for one in scene.logged("commit")] == [[1, 1], [2, 2]]
 
 
+def test_block_by_block_what_one_block_has_applied_is_not_over_for_another(open_scene: Open) -> None:
+    """Commits of the first block are adopted by what its member said; the second block hears the same from then on."""
+    scene = take_over(open_scene(PartiallySynchronous(push=1), shards=2, workers=2).join("a", "b"))
+    said = (pushed("a", 1, 0, versions=(0, 0)), pushed("a", 2, 1, versions=(1, 1)))
+    scene.handle(msg.Engaged(2, "a", 2, 1, None, said))
+    scene.handle(standing(0, 2, commit(1, ("a", 0, 1)), commit(2, ("a", 0, 2))))
+    scene.handle(standing(1))
+    commits = [(one["block"], one["sequences"]) for one in scene.logged("commit")]
+    assert commits == [(0, [1]), (0, [2]), (1, [1]), (1, [2])]
+
+
 def test_block_by_block_what_a_member_has_pushed_is_not_forgotten(open_scene: Open) -> None:
     """There a block may have gone on since a member was released: a newer version is no other release."""
     scene = open_scene(PartiallySynchronous(push=2), shards=2, workers=2).join("a", "b").announce("a", shards=(0,))
