@@ -22,6 +22,9 @@ _PROBE_S: Final = 1.0
 
 _APPROACH_S: Final = 20.0
 
+_WAKING_S: Final = 3600.0
+"""A process that was stopped for longer counts as gone."""
+
 _SMALL_BYTES: Final = 1 << 16
 """Bytes that are copied into a message: a frame of their own takes longer to make and to read."""
 
@@ -124,6 +127,17 @@ async def approach(connect: Connect, peer: Peer) -> ProcessId | None:
     except PeerLost:
         return None
     return process
+
+
+async def wakes(connect: Connect, peer: Peer, method: str, *arguments: Any) -> bool:
+    """Wait until the process of a silent peer answers anything, if only that it has no such actor; return whether."""
+    try:
+        await call(connect, peer, method, *arguments, deadline_s=_WAKING_S)
+    except ActorGone:
+        return True
+    except PeerLost:
+        return False
+    return True
 
 
 async def is_dead(peer: Peer) -> bool:

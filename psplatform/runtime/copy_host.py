@@ -128,7 +128,7 @@ class CopyHost(Locatable):
             self._connect,
             self._coordinator,
             self._name,
-            patience_s=program.server_lease_s,
+            patience_s=max(program.patience_s, program.server_lease_s),
             on_lost=lambda reason: self._close(),
             on_refused=self._close,
             on_answer=self._feed,

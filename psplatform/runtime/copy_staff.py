@@ -13,7 +13,7 @@ from psplatform.core.events import CopyAwake, CopyLost, CopyReady, LeadLost, NoC
 from psplatform.core.messages import Promote
 from psplatform.errors import PsplatformError
 from psplatform.runtime.background import Background, Kept
-from psplatform.runtime.calls import ActorGone, Peer, PeerLost, PeerSilent, call, is_dead
+from psplatform.runtime.calls import Peer, PeerLost, PeerSilent, call, is_dead, wakes
 from psplatform.runtime.copy_host import Beginning, CopyHost
 from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
 from psplatform.runtime.lines import Line
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from psplatform.runtime.coordinator_host import CoordinatorHost
 
 _FORGET_S: Final = 10.0
-_WAKING_S: Final = 3600.0
 
 
 @dataclass(slots=True)
@@ -204,13 +203,7 @@ class CopyStaff:
 
     async def _await_waking(self, post: Post) -> None:
         """Let the process of a copy that is out be hired again as soon as it answers anything."""
-        try:
-            await call(self._host.connect, post.peer, "retire", deadline_s=_WAKING_S)
-        except ActorGone:
-            pass  # it answers
-        except PeerLost:
-            return
-        if self._host.absent.heard(post.name):
+        if await wakes(self._host.connect, post.peer, "retire") and self._host.absent.heard(post.name):
             self._host.on_processes_changed()
 
     def forget(self, member: str, position_of: Any) -> None:

@@ -74,7 +74,7 @@ class EvaluatorHost(Locatable):
             self._connect,
             self._coordinator,
             self._name,
-            patience_s=program.worker_lease_s,
+            patience_s=program.patience_s,
             on_lost=lambda reason: self._stop(),
             on_refused=self._stop,
             beat_s=program.worker_lease_s / 8,

@@ -106,6 +106,14 @@ class Program:
         """The longest time by which servers' answers are delayed on purpose."""
         return self.slow_servers.seconds if self.slow_servers is not None else 0.0
 
+    @property
+    def patience_s(self) -> float:
+        """How long whoever works for a coordinator tries to reach it: until another would have taken over, and longer.
+
+        Whoever gives it up before ends, and would be missing then.
+        """
+        return self.worker_lease_s + (self.server_lease_s if self.plan.protection is not None else 0.0)
+
     def grants(self) -> Grants:
         """Return an empty book of leases for servers and coordinators."""
         return Grants(min(SHORTEST_LEASE_S, self.server_lease_s), self.server_lease_s)

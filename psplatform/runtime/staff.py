@@ -20,7 +20,7 @@ from psplatform.core.leases import Leases
 from psplatform.core.messages import Moved
 from psplatform.errors import ClusterError, PsplatformError
 from psplatform.runtime.background import Background
-from psplatform.runtime.calls import Peer, PeerLost
+from psplatform.runtime.calls import Peer, PeerLost, wakes
 from psplatform.runtime.copy_host import EVALUATOR
 from psplatform.runtime.evaluator_host import EvaluatorHost
 from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
@@ -346,10 +346,23 @@ class Staff:
 
     def _on_silence(self, name: str) -> None:
         reason = f"silent for {self._host.program.worker_lease_s:g} s"
+        hire = self._workers.get(name)
         if self._evaluator is not None and name == self._evaluator.name:
-            self._replace_evaluator(self._evaluator, reason)
+            hire = self._evaluator
+            self._replace_evaluator(hire, reason)
         else:
             self._lose(name, reason)
+        if hire is not None:
+            self._do(self._await_waking(hire))
+
+    async def _await_waking(self, hire: Hire) -> None:
+        """Let the process of somebody who fell silent be hired again as soon as it answers anything.
+
+        Whoever has given up a coordinator that did not answer in time has ended, and says nothing any more.
+        """
+        woken = hire.peer is not None and await wakes(self._host.connect, hire.peer, "alive", 0.0)
+        if woken and self._host.absent.heard(hire.name):
+            self._host.on_processes_changed()
 
     def _lose_process(self, address: str) -> None:
         reason = "its Dask worker left the cluster"

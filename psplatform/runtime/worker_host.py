@@ -101,7 +101,7 @@ class WorkerHost(Locatable):
             self._connect,
             self._coordinator,
             self._member,
-            patience_s=program.worker_lease_s,
+            patience_s=program.patience_s,
             on_lost=self._depart,
             on_refused=lambda: self._depart("the coordinator no longer knows this worker"),
             beat_s=program.worker_lease_s / 8,

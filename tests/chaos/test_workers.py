@@ -138,6 +138,28 @@ def test_a_woken_worker_may_take_part_again(
     assert (again["process"], again["slot"], again["incarnation"]) == (victim["process"], victim["slot"], 2)
 
 
+def test_workers_that_have_given_their_coordinator_up_are_hired_again(
+    cluster: Any,
+    start: Start,
+    log: Log,
+    reaches: Reaches,
+    until: Until,
+    watch: Callable[..., Any],
+    segments: Callable[[str], list[Path]],
+) -> None:
+    """It was stopped for longer than they wait for it: they have ended, and their processes take part anew."""
+    run = start(cluster, worker_lease_s=1)
+    reaches(run.store, 10)
+    pid = cluster.pids()[watch(cluster, run).card()["address"]]
+    slabs = [path for path in segments(run.run) if "slab" in path.name]
+    assert len(slabs) == 2
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: not any(path.exists() for path in slabs), "the workers have ended")
+    os.kill(pid, signal.SIGCONT)
+    until(lambda: len(log(run.store, "joined")) >= 4, "both have joined anew")
+    reaches(run.store, 20)
+
+
 def test_a_run_without_any_worker_ends_with_a_word(cluster: Any, start: Start, log: Log, reaches: Reaches) -> None:
     """After the absence limit, with what to do; the model reached so far is saved."""
     run = start(cluster, workers=1, shards=4, absence_limit_s=2)

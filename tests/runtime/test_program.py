@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import pytest
 import torch
 
+import psplatform as ps
 from psplatform.errors import ConfigurationError, UserCodeError
+from psplatform.runtime.prepared import prepare, program_of
 from psplatform.runtime.program import choose_device, pickle_task
+from psplatform.runtime.trial import Trial
 from psplatform.tasks.foreign import user_code
 
 
@@ -61,3 +66,21 @@ def test_a_device_that_is_not_there_is_refused(wanted: str) -> None:
     with pytest.raises(ConfigurationError, match="is not to be had .*; try auto") as caught:
         choose_device(wanted)
     assert caught.value.field == "device"
+
+
+@pytest.mark.parametrize(("replication", "least_s"), [(ps.Bounded(), 42.0), (ps.NoReplication(), 2.0)])
+def test_a_coordinator_is_tried_until_its_standby_has_had_time_to_notice_its_silence(
+    replication: Any, least_s: float, tmp_path: Path
+) -> None:
+    """A worker that gave it up before would have ended when the standby takes over."""
+    job = ps.Job(
+        workload="digits",
+        workers=2,
+        worker_lease_s=2,
+        server_lease_s=40,
+        replication=replication,
+        stop=ps.Stop(updates=1),
+        store=str(tmp_path / "run.zarr"),
+    )
+    program = program_of(prepare(job), Trial(100, 10, evaluates=True), 2, replication)
+    assert program.patience_s == least_s
