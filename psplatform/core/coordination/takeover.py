@@ -48,7 +48,6 @@ class Takeover:
         self._awaited: set[int] = set()
         self._deferred: list[Any] = []
         self._known: list[dict[int, msg.Commit]] = []
-        self._engaged: dict[str, int] = {}
         self._asked: set[str] = set()
         self._early: dict[str, list[msg.Announce]] = {}
         self._promoted: dict[int, msg.Promoted] = {}
@@ -77,7 +76,6 @@ class Takeover:
         self._copies.forget_orders()
         self._awaited = {one.shard for one in state.shards}
         self._known = [{} for _ in state.lanes]
-        self._engaged.clear()
         self._asked = {member.name for member in state.roster.members()}
         self._early.clear()
         self._promoted.clear()
@@ -244,7 +242,7 @@ class Takeover:
         state = self._state
         member = state.roster.get(message.member)
         unheard_of = member is not None and message.sequence > member.sequence
-        if unheard_of and state.per_block and message.member in self._asked - self._engaged.keys():
+        if unheard_of and state.per_block and message.member in self._asked:
             self._early.setdefault(message.member, []).append(message)
         else:
             self._admission.on_announce(message)
@@ -253,9 +251,9 @@ class Takeover:
         """Note what a member was released for, which the lost coordinator may have been the only one to know."""
         state = self._state
         member = state.roster.get(message.member)
-        if member is None or message.term != state.term or message.member in self._engaged:
+        if member is None or message.term != state.term or message.member not in self._asked:
             return
-        self._engaged[message.member] = message.sequence
+        self._asked.remove(message.member)
         for one in (*message.announced, *self._early.pop(message.member, ())):
             self._admission.on_announce(one)
         if message.sequence > member.sequence or self._is_forestalled(member, message):
