@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -96,9 +97,16 @@ class Grants:
         self._until[name] = max(self._until[name], now + seconds)
         return seconds
 
-    def expire(self, now: float) -> list[tuple[str, float]]:
-        """Take out and return whose lease is over, with the seconds of silence."""
-        over = [(name, now - self._heard_at[name]) for name, until in self._until.items() if until <= now]
+    def expire(self, now: float, spared: Collection[str] = ()) -> list[tuple[str, float]]:
+        """Take out and return whose lease is over, with the seconds of silence.
+
+        Those in `spared`, in whose place nobody could act, have as long as if each lease were the longest.
+        """
+        over = []
+        for name, until in self._until.items():
+            heard_at = self._heard_at[name]
+            if (max(until, heard_at + self.longest_s) if name in spared else until) <= now:
+                over.append((name, now - heard_at))
         for name, _ in over:
             self.forget(name)
         return over

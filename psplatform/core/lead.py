@@ -227,7 +227,7 @@ class Lead:
         effects: list[Effect] = []
         if self.standby:
             effects.append(Send(STANDBY, self.beat(now)))
-        for name, silence_s in self._grants.expire(now):
+        for name, silence_s in self._grants.expire(now, self._irreplaceable()):
             reason = f"silent for {silence_s:.2f} s"
             if name == _STANDBY:
                 effects += self._on_standby_lost(StandbyLost(self.standby, reason), now)
@@ -240,6 +240,10 @@ class Lead:
         if state.plan.protection is not None and state.plan.protection.cold:
             return {one.server for one in state.shards if not one.asleep}  # what is in the store cannot fall silent
         return {name for one in state.shards for name in one.copies}
+
+    def _irreplaceable(self) -> set[str]:
+        # Without them the run is over: one that is only slow, or stopped for a while, is worth waiting for.
+        return {one.server for one in self.coordinator.state.shards if not one.in_sync}
 
 
 def _must_be_witnessed(effect: Effect) -> bool:

@@ -75,6 +75,11 @@ class Standby:
         """The term of the coordinator it watches."""
         return self.coordinator.state.term
 
+    @property
+    def follows(self) -> bool:
+        """Whether it still takes the coordinator's word: it has not given it up."""
+        return self._reason is None
+
     def handle(self, event: Any, now: float) -> list[Effect]:
         """Return what to do about `event`."""
         handler = None if self._gone else self._handlers.get(type(event))

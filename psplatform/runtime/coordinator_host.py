@@ -8,12 +8,14 @@ the coordinator until it takes over, and is the coordinator from then on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any, Final
 
 from distributed import get_worker
 
 from psplatform.core.coordination import Coordinator
 from psplatform.core.coordination.ending import Phase
+from psplatform.core.effects import Effect
 from psplatform.core.events import (
     Begin,
     Claimed,
@@ -49,7 +51,7 @@ from psplatform.runtime.retirement import PROCESS_ENDS, before_the_end, not_befo
 from psplatform.runtime.sealing import Sealer
 from psplatform.runtime.staff import Staff
 from psplatform.runtime.standing_by import Posting, StandingBy
-from psplatform.tasks.foreign import describe
+from psplatform.tasks.foreign import unforeseen
 
 _LEAVING_S: Final = 5.0
 """How long the end of a run waits for its workers to say good-bye."""
@@ -82,6 +84,7 @@ class CoordinatorHost(Locatable):
         self.absent = Absent()
         self.term = 0
         self._dismissed = False
+        self._ending: asyncio.Task[None] | None = None
         self._background = Background(self.on_mishap)
 
     # --- what programs call ---
@@ -129,11 +132,9 @@ class CoordinatorHost(Locatable):
 
     async def status(self, wait_s: float) -> dict[str, Any]:
         """Return how the run stands; answers at once if it is over, else after `wait_s`."""
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._over.wait()
-        except TimeoutError:
-            pass
         if self._standing_by is not None or not hasattr(self, "journal"):
             return {"phase": "standing by"}
         # Over is for others what is over and written.
@@ -143,8 +144,8 @@ class CoordinatorHost(Locatable):
 
     async def roles(self) -> dict[str, str]:
         """Return the address of every role, by name."""
-        found = {name: peer.address for name, (_, peer) in self.copies.directory().items()}
-        found |= {name: peer.address for name, (_, peer) in self.staff.directory().items()}
+        actors = {**self.copies.directory(), **self.staff.directory()}
+        found = {name: peer.address for name, (_, peer) in actors.items()}
         return {**found, "coordinator": self.peer.address, **self.deputy.roles()}
 
     async def standing(self) -> dict[str, Any]:
@@ -207,12 +208,12 @@ class CoordinatorHost(Locatable):
             raise PeerLost(f"the coordinator at {self.peer.address} was replaced", peer=self.peer.address)
         if sender.startswith("coordinator"):
             return False
-        known = self._knows(sender)
-        if known and not self._begun.is_set():
-            self._early.append((sender, data))
-        elif known:
+        if not self._knows(sender):
+            return False
+        if self._begun.is_set():
             return self._take(sender, data)
-        return known
+        self._early.append((sender, data))
+        return True
 
     def _knows(self, sender: str) -> bool:
         if self.copies.heard(sender) or self.staff.heard(sender):
@@ -249,8 +250,7 @@ class CoordinatorHost(Locatable):
         except PsplatformError as error:
             await self._end(error)
         except Exception as error:  # noqa: BLE001  the seam where a failed start becomes the run's outcome
-            kind, text, trace = describe(error)
-            await self._end(ClusterError(f"the run could not start ({kind}: {text})\n{trace}"))
+            await self._end(unforeseen(error, "the run could not start"))
 
     async def _hire(self, placement: Placement) -> None:
         self._take_office(self.program.term)
@@ -309,7 +309,7 @@ class CoordinatorHost(Locatable):
         self._lead, effects = standby.rise(self.elapsed_s, grants=self._grants(), process=process_at(self.peer.address))
         self._begun.set()
         self.servers_made.set()
-        self.executor.execute(effects)
+        self._execute(effects)
         if standing_by.ended is not None:
             self.copies.lose_with(standing_by.lead.address, standing_by.ended)
         self._background.keep(self._tick)
@@ -320,9 +320,8 @@ class CoordinatorHost(Locatable):
         number = standing_by.standby.number
         self._epoch_s = self._loop.time() - standing_by.now
         self._take_office(number)
-        self.journal = await Journal.succeed(
-            self.program.store, number, standing_by.place[0], standing_by.view, standing_by.unwritten
-        )
+        before = standing_by.place[0], standing_by.view, standing_by.unwritten
+        self.journal = await Journal.succeed(self.program.store, number, *before)
 
     async def _depart(self) -> None:
         """Leave; but bring a run to its end whose coordinator was lost while it did."""
@@ -357,15 +356,15 @@ class CoordinatorHost(Locatable):
     def step_down(self) -> None:
         """Decide and say nothing more: another has taken over."""
         self.phase = "replaced"
-        self.executor.close()
         self._fall_silent()
+        self.deputy.close()
         self._background.do(self._leave_quietly())
 
     def _fall_silent(self) -> None:
+        self.executor.close()
         self.journal.abandon()
         self.copies.close()
         self.staff.close()
-        self.deputy.close()
 
     async def _leave_quietly(self) -> None:
         if self._standing_by is not None:
@@ -391,11 +390,6 @@ class CoordinatorHost(Locatable):
         """Number of live workers."""
         return self._lead.coordinator.state.live if self._lead is not None else 0
 
-    @property
-    def busy_addresses(self) -> set[str]:
-        """Processes with a gradient worker."""
-        return self.staff.addresses
-
     def note(self, record: dict[str, Any]) -> None:
         """Add a record to the log that no event has led to."""
         self.journal.append(record)
@@ -419,14 +413,17 @@ class CoordinatorHost(Locatable):
         try:
             effects = self._lead.handle(event, self.elapsed_s)
         except Exception as error:  # noqa: BLE001  a policy may be anybody's code; its errors end the run, not the process
-            kind, text, trace = describe(error)
-            name = self.program.description["policy"]
-            where_it_was = f"handling {type(event).__name__} under policy {name!r}"
-            broken = ClusterError(f"{kind} while {where_it_was}: {text}\n{trace}")
-            effects = self._lead.handle(RunBroken(broken), self.elapsed_s)
+            what = f"handling {type(event).__name__} under policy {self.program.description['policy']!r} failed"
+            effects = self._lead.handle(RunBroken(unforeseen(error, what)), self.elapsed_s)
         if self._lead.coordinator.ending.begun and self.phase == "running":
             self.phase = "ending"
-        self.executor.execute(effects)
+        self._execute(effects)
+
+    def _execute(self, effects: list[Effect]) -> None:
+        try:
+            self.executor.execute(effects)
+        except Exception as error:  # noqa: BLE001  what was decided is half done, and the run must not go on like that
+            self.finish(unforeseen(error, "acting on what the coordinator had decided failed"))
 
     def _end_start(self, event: Any) -> None:
         # Of what can happen before the run has begun, only a failure matters: nobody has joined yet.
@@ -461,17 +458,22 @@ class CoordinatorHost(Locatable):
 
     async def _retire(self) -> None:
         """Hand over before this process ends in good order."""
-        if self._lead is not None and self.phase in ("running", "ending"):
+        if not hasattr(self, "staff"):
+            return
+        # First: the standby takes over from what it has heard, and what was decided after that it could not know.
+        self._fall_silent()
+        if self.phase in ("running", "ending") and self.deputy.stands_by:
+            self.phase = "replaced"
             await self.deputy.hand_over()
-        if hasattr(self, "staff"):
-            self._fall_silent()
+        self.deputy.close()
 
     # --- the end ---
 
     def finish(self, failure: PsplatformError | None) -> None:
         """Bring the run to its end in the background."""
         self.phase = "over"
-        self._ending = self._loop.create_task(self._end(failure))
+        if self._ending is None:
+            self._ending = self._loop.create_task(self._end(failure))
 
     async def _end(self, failure: PsplatformError | None) -> None:
         self.failure = failure

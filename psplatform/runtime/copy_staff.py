@@ -126,6 +126,11 @@ class CopyStaff:
         """Return shard and place of every copy that can be spoken to by whoever takes over, by name."""
         return {post.name: (post.shard, post.peer) for post in self.posts.values() if post.name not in self._waking}
 
+    def place_of(self, name: str) -> dict[str, str] | None:
+        """Return what tells an actor where a copy is; ``None`` if it is no process."""
+        post = self.posts.get(name)
+        return where(name, post.peer) if post is not None else None
+
     def heard(self, name: str) -> bool:
         """Note a sign of life of a copy; return whether it is one of the run's."""
         post = self.posts.get(name)
@@ -293,7 +298,7 @@ class CopyStaff:
         avoided = self._host.absent.addresses.union(but)
         there = [one for one in processes if one.address not in avoided]
         places = [(post.shard, post.peer.address) for post in self.posts.values()]
-        return process_for_copy(there, shard, places, self._host.busy_addresses)
+        return process_for_copy(there, shard, places, self._host.staff.addresses)
 
     # --- the end ---
 

@@ -105,7 +105,7 @@ class Deputy:
         except (OSError, TimeoutError):
             return None
         others = [one.address for one in processes if one.address not in avoided]
-        return min(others, key=lambda address: (address in host.busy_addresses, address), default=None)
+        return min(others, key=lambda address: (address in host.staff.addresses, address), default=None)
 
     def _posting(self, number: int) -> Posting:
         host = self._host

@@ -6,7 +6,7 @@ It pulls one published version like any worker and measures it in a thread of it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distributed import get_worker
@@ -34,12 +34,19 @@ from psplatform.tensors.vectors import allocate, named_views
 class EvaluatorHost(Locatable):
     """Answers `Evaluate` and `SaveModel` of the coordinator, one after the other."""
 
-    def __init__(self, run: str, name: str, coordinator: Peer, servers: Sequence[tuple[str, int, Peer]]) -> None:
+    def __init__(
+        self,
+        run: str,
+        name: str,
+        coordinator: Peer,
+        servers: Sequence[tuple[str, int]],
+        copies: Mapping[str, tuple[int, Peer]],
+    ) -> None:
         self._run, self._name = run, name
         self._coordinator, self._term = coordinator, 0
-        self._copies = {copy: peer for copy, _, peer in servers}
-        self._serving = [copy for copy, _, _ in servers]
-        self._epochs = [epoch for _, epoch, _ in servers]
+        self._copies = {copy: peer for copy, (_, peer) in copies.items()}
+        self._serving = [copy for copy, _ in servers]
+        self._epochs = [epoch for _, epoch in servers]
         self._pulling = Pulling(name, len(servers), exact=True)
         self._arrived = asyncio.Event()
         self._fetching = False

@@ -28,7 +28,6 @@ from psplatform.core.effects import (
 )
 from psplatform.core.events import TimerFired
 from psplatform.core.messages import Commit, Lease, Moved, Observed
-from psplatform.runtime.copy_staff import where
 from psplatform.runtime.deputy import DECIDED_S, TOGETHER_S
 
 if TYPE_CHECKING:
@@ -97,8 +96,8 @@ class Executor:
         elif to.kind == "standby":
             host.deputy.tell(message, self._may_wait_s(message))
         else:
-            if isinstance(message, Moved) and message.copy in host.copies.posts:
-                host.staff.send(to.name, where(message.copy, host.copies.posts[message.copy].peer))
+            if isinstance(message, Moved) and (place := host.copies.place_of(message.copy)) is not None:
+                host.staff.send(to.name, place)
             host.staff.send(to.name, message)
 
     def _may_wait_s(self, message: Any) -> float:
@@ -137,6 +136,4 @@ class Executor:
         self._host.staff.dismiss(effect.member, effect.reason)
 
     def _redirect(self, effect: Redirect) -> None:
-        post = self._host.copies.posts.get(effect.copy)
-        if post is not None:
-            self._host.staff.redirect(effect, post.peer)
+        self._host.staff.redirect(effect)

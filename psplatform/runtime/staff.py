@@ -18,7 +18,7 @@ from psplatform.core.effects import Evaluate, Redirect, SaveModel, first_server
 from psplatform.core.events import EvaluationLost, MemberLost, RunFailed
 from psplatform.core.leases import Leases
 from psplatform.core.messages import Moved
-from psplatform.errors import ClusterError, PsplatformError
+from psplatform.errors import PsplatformError
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, PeerLost, wakes
 from psplatform.runtime.copy_host import EVALUATOR
@@ -27,7 +27,7 @@ from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
 from psplatform.runtime.lines import Line
 from psplatform.runtime.placement import Placement, Process
 from psplatform.runtime.worker_host import WorkerHost
-from psplatform.tasks.foreign import describe
+from psplatform.tasks.foreign import unforeseen
 
 if TYPE_CHECKING:
     from psplatform.runtime.coordinator_host import CoordinatorHost
@@ -58,7 +58,7 @@ class Staff:
         self._workers: dict[str, Hire] = {}
         self._evaluator: Hire | None = None
         self._orders: list[Evaluate | SaveModel] = []
-        self._serving: list[tuple[str, int, Peer]] = []
+        self._serving: list[tuple[str, int]] = []
         self._known: dict[str, Process] = {}
         self._seen: set[str] = set()
         self._missing: set[str] = set()
@@ -75,8 +75,7 @@ class Staff:
 
         They load what they need while the servers do; they join when the servers are ready.
         """
-        posts = self._host.copies.posts
-        self._serving = [(name, 1, posts[name].peer) for name in map(first_server, range(len(placement.servers)))]
+        self._serving = [(first_server(shard), 1) for shard in range(len(placement.servers))]
         for address in placement.workers:
             self._start_worker(address)
         self._missing = set(self._workers)
@@ -97,8 +96,7 @@ class Staff:
         joined
             The workers that have joined; others may still be opening.
         """
-        posts = self._host.copies.posts
-        self._serving = [(one.server, one.epoch, posts[one.server].peer) for one in shards if one.server in posts]
+        self._serving = [(one.server, one.epoch) for one in shards]
         for name, (part, peer) in known.items():
             hire = Hire(name, peer.address, peer)
             if part == "worker":
@@ -133,15 +131,16 @@ class Staff:
             found[self._evaluator.name] = "evaluator", self._evaluator.peer
         return found
 
-    def redirect(self, effect: Redirect, peer: Peer) -> None:
+    def redirect(self, effect: Redirect) -> None:
         """Let the evaluator ask the shard's new server."""
-        self._serving[effect.shard] = effect.copy, effect.epoch, peer
+        self._serving[effect.shard] = effect.copy, effect.epoch
         self._tell_evaluator(effect.shard)
 
     def _tell_evaluator(self, shard: int) -> None:
-        copy, epoch, peer = self._serving[shard]
-        if self._evaluator is not None and self._evaluator.line is not None:
-            self._evaluator.line.send({"peer": copy, "address": peer.address, "key": peer.key})
+        copy, epoch = self._serving[shard]
+        place = self._host.copies.place_of(copy)
+        if self._evaluator is not None and self._evaluator.line is not None and place is not None:
+            self._evaluator.line.send(place)
             self._evaluator.line.send(Moved(0, shard, epoch, copy))
 
     def heard(self, sender: str) -> bool:
@@ -249,7 +248,7 @@ class Staff:
     async def _open_evaluator(self, hire: Hire, after_s: float) -> None:
         await asyncio.sleep(after_s)
         try:
-            arguments = hire.name, self._host.peer, self._serving
+            arguments = hire.name, self._host.peer, self._serving, self._host.copies.directory()
             hire.peer = await self._fleet.create(EvaluatorHost, hire.name, hire.address, *arguments)
             self._host.hired("evaluator", hire.name, hire.peer)
             await self._host.servers_made.wait()
@@ -408,5 +407,4 @@ class Staff:
 def _named(error: Exception, hire: Hire) -> PsplatformError:
     if isinstance(error, PsplatformError):
         return error
-    kind, text, trace = describe(error)
-    return ClusterError(f"{hire.name} at {hire.address} could not start ({kind}: {text})\n{trace}", peer=hire.address)
+    return unforeseen(error, f"{hire.name} at {hire.address} could not start", hire.address)

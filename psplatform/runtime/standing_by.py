@@ -140,6 +140,8 @@ class StandingBy:
     def take(self, message: Any) -> list[Any]:
         """Take what the coordinator sends; return what is to be said to it."""
         self._heard_at = self._loop.time()
+        if not self.standby.follows:
+            return []  # what came of an event that it will not see must not be known either
         if isinstance(message, dict):
             self._note(message)
             return []

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from psplatform.errors import PsplatformError, UserCodeError
+from psplatform.errors import ClusterError, PsplatformError, UserCodeError
 
 
 @contextmanager
@@ -25,3 +25,9 @@ def user_code(doing: str) -> Iterator[None]:
 def describe(error: BaseException) -> tuple[str, str, str]:
     """Return class name, text and traceback of an exception."""
     return type(error).__name__, str(error), "".join(traceback.format_exception(error))
+
+
+def unforeseen(error: BaseException, what: str, peer: str | None = None) -> ClusterError:
+    """Return what ends a run when `what` happened at `peer` because of an error that nobody has foreseen."""
+    kind, text, trace = describe(error)
+    return ClusterError(f"{what} ({kind}: {text})\n{trace}", peer=peer)

@@ -72,6 +72,24 @@ def test_a_lease_is_never_cut_short_by_a_later_one() -> None:
     assert [name for name, _ in grants.expire(3.2)] == ["a"]
 
 
+def test_whoever_is_spared_has_as_long_as_the_longest_lease() -> None:
+    grants = Grants(1.0, 10.0)
+    for name in ("a", "b"):
+        grants.watch(name, 0.0)
+        beat(grants, name, 1.0)
+    assert grants.expire(9.0, spared={"a"}) == [("b", 8.0)]
+    assert grants.expire(10.9, spared={"a"}) == []
+    assert grants.expire(11.0, spared={"a"}) == [("a", 10.0)]
+
+
+def test_whoever_is_spared_no_longer_has_the_lease_it_was_given() -> None:
+    grants = Grants(1.0, 10.0)
+    grants.watch("a", 0.0)
+    beat(grants, "a", 1.0)
+    assert grants.expire(9.0, spared={"a"}) == []
+    assert grants.expire(9.0) == [("a", 8.0)]
+
+
 def test_watching_somebody_again_gives_no_further_time() -> None:
     grants = Grants(1.0, 2.0)
     grants.watch("a", 0.0)

@@ -230,6 +230,18 @@ def test_a_silent_copy_is_lost_when_its_lease_is_over(lead: Any) -> None:
     assert order == msg.Promote(1, 2)
 
 
+def test_a_silent_server_in_whose_place_nobody_can_serve_is_waited_for_longer(lead: Any) -> None:
+    """The run would be over: a promoted replica that is slow to begin is all there is."""
+    made = lead(grants=Grants(1.0, 9.0))
+    made.handle(Tick(), 0.0)
+    made.handle(CopyLost("server-0", "tcp://server-0", "killed"), 1.0)
+    made.handle(msg.Beat("replica-0-0", 1.0), 1.0)
+    made.handle(Tick(), 9.9)
+    assert not made.over
+    made.handle(Tick(), 10.0)
+    assert made.over
+
+
 def test_what_is_in_the_store_cannot_fall_silent_before_a_process_is_made_of_it() -> None:
     """However long that takes; from then on it can."""
     plan = Plan(

@@ -1,14 +1,25 @@
-"""What programs are told of a run by its coordinator's process."""
+"""What a coordinator's process tells programs, and what becomes of it when it ends or fails."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from psplatform.core import messages as msg
+from psplatform.core.coordination import Coordinator
+from psplatform.core.events import Begin, StopRequested
+from psplatform.core.lead import Lead
+from psplatform.core.plan import Plan, Stop
+from psplatform.core.wire import encode
+from psplatform.errors import ClusterError
+from psplatform.jobs.schedules import Constant
+from psplatform.policies.asp import Asynchronous
+from psplatform.runtime.calls import Peer, PeerLost
 from psplatform.runtime.coordinator_host import CoordinatorHost
 from psplatform.runtime.journal import Journal
 
@@ -49,3 +60,67 @@ def test_asking_waits_for_the_end(tmp_path: Path, jump: Jump) -> None:
         return times
 
     assert jump(ask()) == [2.0, 5.0, 5.0]
+
+
+@pytest.fixture
+def leading(tmp_path: Path) -> Callable[[], Any]:
+    """Make the host of a coordinator, with nobody around it."""
+
+    async def make() -> CoordinatorHost:
+        host = CoordinatorHost("run")
+        host.journal = await Journal.open(str(tmp_path), 1)
+        host._loop = asyncio.get_running_loop()
+        host.peer = Peer("tcp://10.0.0.1:1234", "coordinator")
+        plan = Plan("run", workers=1, shards=1, samples=8, batch_size=4, stop=Stop(updates=9), schedule=Constant())
+        host._lead = Lead(Coordinator(plan, Asynchronous()))
+        host.phase = "running"
+        return host
+
+    return make
+
+
+@pytest.mark.parametrize("stands_by", [True, False])
+def test_a_coordinator_that_hands_over_has_decided_its_last(leading: Any, jump: Jump, stands_by: bool) -> None:
+    """What it decided meanwhile would be done, and the standby would not know of it."""
+
+    async def hand_over() -> tuple[int, list[str]]:
+        host = await leading()
+        before, came = host.lead.handled, []
+
+        async def meanwhile() -> None:
+            with pytest.raises(PeerLost, match="was replaced"):
+                await host.deliver("server-0", encode([msg.Retiring("server-0")]))
+            host.feed(StopRequested("late"))
+            came.append("handed over")
+
+        host.copies = host.staff = cast(Any, SimpleNamespace(close=lambda: came.append("silent")))
+        deputy = SimpleNamespace(stands_by=stands_by, hand_over=meanwhile, close=lambda: came.append("said"))
+        host.deputy = cast(Any, deputy)
+        await host._retire()
+        return host.lead.handled - before, came
+
+    handed_over = ["handed over"] if stands_by else []
+    assert jump(hand_over()) == (0, ["silent", "silent", *handed_over, "said"])
+
+
+def test_what_fails_while_decisions_are_acted_on_ends_the_run(
+    leading: Any, jump: Jump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not whoever happened to ask: it would take the error for the coordinator's end, and nobody would know why."""
+
+    async def act() -> list[Any]:
+        host = await leading()
+        ended: list[Any] = []
+
+        async def end(failure: Any) -> None:
+            ended.append(failure)
+
+        monkeypatch.setattr(host, "_end", end)
+        for _ in range(2):
+            host.feed(Begin())  # nobody is around it: there is nobody to send to
+        await host.journal.close()
+        return ended
+
+    (error,) = jump(act())
+    assert isinstance(error, ClusterError)
+    assert "acting on what the coordinator had decided failed (AttributeError" in str(error)

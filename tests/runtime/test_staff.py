@@ -1,0 +1,38 @@
+"""What an evaluator is told of the servers that it asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+from psplatform.core.coordination.shards import ShardState
+from psplatform.core.effects import Redirect
+from psplatform.core.messages import Moved
+from psplatform.runtime.calls import Peer
+from psplatform.runtime.staff import Hire, Staff
+
+Jump = Callable[[Any], Any]
+PLACE = {"peer": "replica-1-0", "address": "tcp://10.0.0.1:1", "key": "b"}
+
+
+def test_a_shard_whose_server_is_no_process_yet_is_no_hindrance_to_others(jump: Jump) -> None:
+    """Whoever takes over while a process is made of what the store keeps of one shard may have to move another."""
+
+    async def redirect() -> list[Any]:
+        sent: list[Any] = []
+        program = SimpleNamespace(worker_lease_s=1.0, plan=SimpleNamespace(workers=1))
+        copies = SimpleNamespace(place_of={"replica-1-0": PLACE}.get, addresses=set())
+        host = SimpleNamespace(program=program, on_mishap=sent.append, copies=copies)
+        staff = Staff(cast(Any, host), cast(Any, SimpleNamespace(cluster=lambda: asyncio.sleep(99))))
+        shards = [ShardState(0, server="replica-0-0"), ShardState(1, server="server-1")]
+        staff.adopt({}, shards, set())
+        line = cast(Any, SimpleNamespace(send=sent.append, close=lambda: None))
+        staff._evaluator = Hire("evaluator-1", "tcp://10.0.0.1:2", Peer("tcp://10.0.0.1:2", "c"), line)
+        for one in (Redirect(0, 2, "replica-0-0"), Redirect(1, 3, "replica-1-0")):
+            staff.redirect(one)
+        staff.close()
+        return sent
+
+    assert jump(redirect()) == [PLACE, Moved(0, 1, 3, "replica-1-0")]

@@ -1,0 +1,100 @@
+"""What a standby takes of its coordinator's word, and until when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from psplatform.core import messages as msg
+from psplatform.core.coordination import Coordinator
+from psplatform.core.effects import Send
+from psplatform.core.events import Begin, LeadLost
+from psplatform.core.lead import Lead
+from psplatform.core.plan import Plan, Protection, Stop
+from psplatform.jobs.schedules import Constant
+from psplatform.policies.asp import Asynchronous
+from psplatform.runtime import standing_by as module
+from psplatform.runtime.calls import Peer
+from psplatform.runtime.standing_by import Posting, StandingBy, snapshot_of
+from psplatform.telemetry.read_model import RunView
+from psplatform.telemetry.segments import Position
+
+Network = Callable[..., Any]
+Jump = Callable[[Any], Any]
+
+
+async def nothing(*_: Any) -> bool:
+    return False
+
+
+@pytest.fixture
+def following(network: Network, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[Lead, StandingBy]]:
+    """Make a lead that has begun, and whoever stands by for it and knows its server."""
+    monkeypatch.setattr(module, "claim", nothing)
+
+    def make() -> tuple[Lead, StandingBy]:
+        plan = Plan(
+            "run", workers=1, shards=1, samples=8, batch_size=4, stop=Stop(updates=9), schedule=Constant(),
+            protection=Protection(1),
+        )  # fmt: skip
+        lead = Lead(Coordinator(plan, Asynchronous()))
+        lead.handle(Begin(), 0.0)
+        coordinator, handled = lead.enlist(2, 0.0)
+        one = StandingBy(
+            "run",
+            cast(Any, None),
+            network(lambda *_: asyncio.sleep(99)),
+            peer,
+            cast(Any, SimpleNamespace(hold=nothing)),
+            None,
+            on_take_over=lambda: None,
+            on_depart=lambda reason: None,
+        )
+        hired = {"server-0": ("copy", 0, peer)}
+        snapshot = snapshot_of(coordinator, RunView())
+        one.begin(Posting(2, snapshot, handled, 0.0, {}, (Position(1, 0), 0), (), hired), None, 0.0)
+        return lead, one
+
+    return make
+
+
+def observed(lead: Lead, event: Any) -> msg.Observed:
+    (found,) = (
+        one.message
+        for one in lead.handle(event, 1.0)
+        if isinstance(one, Send) and isinstance(one.message, msg.Observed)
+    )
+    return found
+
+
+def test_whoever_was_let_go_of_is_not_taken_over(following: Any, jump: Jump) -> None:
+    async def hear() -> list[str]:
+        _, one = following()
+        one.take({"released": "server-0"})
+        one.close()
+        return list(one.hired)
+
+    assert jump(hear()) == []
+
+
+def test_what_came_of_an_event_that_it_will_not_see_is_not_known_either(following: Any, jump: Jump) -> None:
+    """Else it knew that a server was let go of, and not that another serves: it would ask nobody, and wait."""
+
+    async def hear() -> tuple[Any, ...]:
+        lead, one = following()
+        one.feed(LeadLost("retired"))
+        said = one.take(observed(lead, msg.Retiring("server-0")))
+        for note in (
+            {"released": "server-0"},
+            {"record": {"kind": "note", "at": 1.0, "text": "late"}},
+            {"part": "worker", "shard": -1, "peer": "worker-9", "address": "tcp://10.0.0.1:1", "key": "late"},
+        ):
+            said += one.take(note)
+        one.close()
+        return said, list(one.hired), one.unwritten, one.standby.coordinator.state.shards[0].retiring
+
+    assert jump(hear()) == ([], ["server-0"], [], False)
