@@ -97,6 +97,10 @@ class Grants:
         self._until[name] = max(self._until[name], now + seconds)
         return seconds
 
+    def is_over(self, name: str, now: float) -> bool:
+        """Whether the lease of `name` is over, and it is still expected to beat."""
+        return name in self._until and self._until[name] <= now
+
     def expire(self, now: float, spared: Collection[str] = ()) -> list[tuple[str, float]]:
         """Take out and return whose lease is over, with the seconds of silence.
 

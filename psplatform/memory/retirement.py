@@ -84,12 +84,11 @@ class Retirements:
         if standby is None or run.processes.of(lead.name) != process or run.processes.of(standby.name) == process:
             return
         self._needed[process].add(_LEAD)
+        lead.lead.replaced = True  # it decides nothing that its standby may not hear of
         to, event = Role("standby", standby.name), LeadLost("retired")
         delay_s = min(self._world.deliver(lead.role, to, event, run.agenda.now))
-        run.agenda.enter(delay_s, run.processes.do, standby.name, self._relieved, process, lead, standby, event)
+        run.agenda.enter(delay_s, run.processes.do, standby.name, self._relieved, process, standby, event)
 
-    def _relieved(self, process: str, lead: LeadProcess, standby: StandbyProcess, event: LeadLost) -> None:
+    def _relieved(self, process: str, standby: StandbyProcess, event: LeadLost) -> None:
         standby.feed(event)
-        # Its call has been answered: it says no more, whatever becomes of the claim.
-        lead.lead.replaced = True
         self._release(_LEAD, process)

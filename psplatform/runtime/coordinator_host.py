@@ -300,11 +300,9 @@ class CoordinatorHost(Locatable):
             return
         standby = standing_by.standby
         await self._succeed(standing_by)
-        copies = {n: (s, p) for n, (part, s, p) in standing_by.hired.items() if part == "copy"}
-        self.copies.adopt(copies, standing_by.processes)
-        others = {n: (part, p) for n, (part, _, p) in standing_by.hired.items() if part != "copy"}
+        self.copies.adopt(standing_by.copies, standing_by.processes)
         state = standby.coordinator.state
-        self.staff.adopt(others, state.shards, {member.name for member in state.roster.members()})
+        self.staff.adopt(standing_by.others, state.shards, {member.name for member in state.roster.members()})
         self.phase = "running" if standby.coordinator.ending.phase is Phase.RUNNING else "ending"
         self._lead, effects = standby.rise(self.elapsed_s, grants=self._grants(), process=process_at(self.peer.address))
         self._begun.set()
@@ -320,8 +318,8 @@ class CoordinatorHost(Locatable):
         number = standing_by.standby.number
         self._epoch_s = self._loop.time() - standing_by.now
         self._take_office(number)
-        before = standing_by.place[0], standing_by.view, standing_by.unwritten
-        self.journal = await Journal.succeed(self.program.store, number, *before)
+        (after, _), view, again = standing_by.place, standing_by.view, standing_by.unwritten
+        self.journal = await Journal.succeed(self.program.store, number, after, view, again)
 
     async def _depart(self) -> None:
         """Leave; but bring a run to its end whose coordinator was lost while it did."""
@@ -423,7 +421,12 @@ class CoordinatorHost(Locatable):
         try:
             self.executor.execute(effects)
         except Exception as error:  # noqa: BLE001  what was decided is half done, and the run must not go on like that
-            self.finish(unforeseen(error, "acting on what the coordinator had decided failed"))
+            self.on_mishap(f"{type(error).__name__}: {error}")
+            broken = unforeseen(error, "acting on what the coordinator had decided failed")
+            if self.lead.coordinator.ending.begun:
+                self.finish(broken)
+            else:
+                self.feed(RunBroken(broken))
 
     def _end_start(self, event: Any) -> None:
         # Of what can happen before the run has begun, only a failure matters: nobody has joined yet.
@@ -458,11 +461,11 @@ class CoordinatorHost(Locatable):
 
     async def _retire(self) -> None:
         """Hand over before this process ends in good order."""
-        if not hasattr(self, "staff"):
+        if self._lead is None:
             return
         # First: the standby takes over from what it has heard, and what was decided after that it could not know.
         self._fall_silent()
-        if self.phase in ("running", "ending") and self.deputy.stands_by:
+        if self.phase in ("running", "ending"):
             self.phase = "replaced"
             await self.deputy.hand_over()
         self.deputy.close()
@@ -472,8 +475,7 @@ class CoordinatorHost(Locatable):
     def finish(self, failure: PsplatformError | None) -> None:
         """Bring the run to its end in the background."""
         self.phase = "over"
-        if self._ending is None:
-            self._ending = self._loop.create_task(self._end(failure))
+        self._ending = self._ending or self._loop.create_task(self._end(failure))
 
     async def _end(self, failure: PsplatformError | None) -> None:
         self.failure = failure

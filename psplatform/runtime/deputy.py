@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from psplatform.runtime.coordinator_host import CoordinatorHost
 
 _POSTING_S: Final = 60.0
-_HAND_OVER_S: Final = 2.0
+
+_HAND_OVER_S: Final = 1.0
+"""For the standby to hear the rest, and as much for it to be asked to take over: it must be in charge before servers of
+the same process can be handed over, and Dask gives all of that four seconds."""
 
 TOGETHER_S: Final = 0.25
 """Events that nothing waits for are told together, with a beat: the standby may lag, and calls take time from server
@@ -189,13 +193,12 @@ class Deputy:
 
     async def hand_over(self) -> None:
         """Let the standby take over now: this process is about to end."""
-        if self._peer is None or self._line is None:
+        peer, line = self._peer, self._line
+        if peer is None or line is None:
             return
-        await self._line.flush(_HAND_OVER_S)
-        try:
-            await call(self._host.connect, self._peer, "relieve", deadline_s=_HAND_OVER_S)
-        except PeerLost:
-            return
+        await line.flush(_HAND_OVER_S)
+        with contextlib.suppress(PeerLost):
+            await call(self._host.connect, peer, "relieve", deadline_s=_HAND_OVER_S)
 
     def close(self) -> None:
         """Say nothing more to it."""

@@ -133,6 +133,16 @@ class StandingBy:
             self.processes[peer.address] = process
 
     @property
+    def copies(self) -> dict[str, tuple[int, Peer]]:
+        """Shard and place of every copy, by name."""
+        return {name: (shard, peer) for name, (part, shard, peer) in self.hired.items() if part == "copy"}
+
+    @property
+    def others(self) -> dict[str, tuple[str, Peer]]:
+        """What all the others are, and where, by name."""
+        return {name: (part, peer) for name, (part, _, peer) in self.hired.items() if part != "copy"}
+
+    @property
     def now(self) -> float:
         """The run's time, as the coordinator counts it."""
         return self._loop.time() + self._offset

@@ -82,7 +82,7 @@ def test_whoever_is_spared_has_as_long_as_the_longest_lease() -> None:
     assert grants.expire(11.0, spared={"a"}) == [("a", 10.0)]
 
 
-def test_whoever_is_spared_no_longer_has_the_lease_it_was_given() -> None:
+def test_whoever_is_no_longer_spared_has_only_the_lease_it_was_given() -> None:
     grants = Grants(1.0, 10.0)
     grants.watch("a", 0.0)
     beat(grants, "a", 1.0)

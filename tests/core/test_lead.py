@@ -242,6 +242,24 @@ def test_a_silent_server_in_whose_place_nobody_can_serve_is_waited_for_longer(le
     assert made.over
 
 
+def test_a_shard_whose_copies_are_all_silent_waits_for_the_first_to_be_heard(lead: Any) -> None:
+    """Promoting one of them would leave nobody to promote if that one does not come back."""
+    made = lead(grants=Grants(1.0, 30.0))
+    made.handle(Tick(), 0.0)
+    assert orders(made.handle(Tick(), 3.0), msg.Promote) == []
+    made.handle(msg.Beat("replica-0-0", 3.5), 3.5)
+    assert orders(made.handle(Tick(), 3.6), msg.Promote) == [msg.Promote(1, 2)]
+
+
+def test_a_shard_whose_copies_are_all_silent_for_the_longest_lease_is_lost(lead: Any) -> None:
+    made = lead(grants=Grants(1.0, 30.0))
+    made.handle(Tick(), 0.0)
+    made.handle(Tick(), 29.9)
+    assert not made.over
+    made.handle(Tick(), 30.0)
+    assert made.over
+
+
 def test_what_is_in_the_store_cannot_fall_silent_before_a_process_is_made_of_it() -> None:
     """However long that takes; from then on it can."""
     plan = Plan(

@@ -127,6 +127,7 @@ def test_risen_it_waits_for_the_longest_lease_it_has_heard_of(pair: Any) -> None
     standby.handle(LOST, 1.5)
     risen, _ = standby.rise(2.0, grants=Grants(1.0, 9.0))
     risen.handle(Tick(), 2.0)
+    risen.handle(msg.Beat("replica-0-0", 2.1), 2.1)
     assert not any(isinstance(one, Send) for one in risen.handle(Tick(), 4.4))
     assert any(isinstance(one, Send) for one in risen.handle(Tick(), 4.5))
 

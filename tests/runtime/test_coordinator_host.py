@@ -79,8 +79,7 @@ def leading(tmp_path: Path) -> Callable[[], Any]:
     return make
 
 
-@pytest.mark.parametrize("stands_by", [True, False])
-def test_a_coordinator_that_hands_over_has_decided_its_last(leading: Any, jump: Jump, stands_by: bool) -> None:
+def test_a_coordinator_that_hands_over_has_decided_its_last(leading: Any, jump: Jump) -> None:
     """What it decided meanwhile would be done, and the standby would not know of it."""
 
     async def hand_over() -> tuple[int, list[str]]:
@@ -94,21 +93,42 @@ def test_a_coordinator_that_hands_over_has_decided_its_last(leading: Any, jump: 
             came.append("handed over")
 
         host.copies = host.staff = cast(Any, SimpleNamespace(close=lambda: came.append("silent")))
-        deputy = SimpleNamespace(stands_by=stands_by, hand_over=meanwhile, close=lambda: came.append("said"))
-        host.deputy = cast(Any, deputy)
+        host.deputy = cast(Any, SimpleNamespace(hand_over=meanwhile, close=lambda: came.append("said")))
         await host._retire()
         return host.lead.handled - before, came
 
-    handed_over = ["handed over"] if stands_by else []
-    assert jump(hand_over()) == (0, ["silent", "silent", *handed_over, "said"])
+    assert jump(hand_over()) == (0, ["silent", "silent", "handed over", "said"])
 
 
+class Broken:
+    """Stands for whoever does what the coordinator decides, and cannot for so many times."""
+
+    live = 0
+
+    def __init__(self, times: int) -> None:
+        self._times = times
+        self.sent: list[Any] = []
+
+    def send(self, name: str, message: Any) -> None:
+        if self._times:
+            self._times -= 1
+            raise RuntimeError("a fault of our own")
+        self.sent.append(message)
+
+    def dismiss(self, member: str, reason: str) -> None:
+        """Nobody is there."""
+
+    def forget(self, member: str, position_of: Any) -> None:
+        """Nobody is there."""
+
+
+@pytest.mark.parametrize("times", [1, 9])
 def test_what_fails_while_decisions_are_acted_on_ends_the_run(
-    leading: Any, jump: Jump, monkeypatch: pytest.MonkeyPatch
+    leading: Any, jump: Jump, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     """Not whoever happened to ask: it would take the error for the coordinator's end, and nobody would know why."""
 
-    async def act() -> list[Any]:
+    async def act() -> tuple[list[Any], list[Any]]:
         host = await leading()
         ended: list[Any] = []
 
@@ -116,11 +136,18 @@ def test_what_fails_while_decisions_are_acted_on_ends_the_run(
             ended.append(failure)
 
         monkeypatch.setattr(host, "_end", end)
-        for _ in range(2):
-            host.feed(Begin())  # nobody is around it: there is nobody to send to
-        await host.journal.close()
-        return ended
+        host.staff = host.copies = cast(Any, Broken(times))
+        host.deputy = cast(Any, SimpleNamespace(tell=lambda message: None))
+        host.feed(Begin())
+        host.feed(msg.Join("worker-1", "tcp://10.0.0.1:2"))
+        host.feed(msg.Leave("worker-1", "told so"))
+        await asyncio.sleep(0)
+        host.executor.close()
+        notes = [one["text"] for one in host.journal.unwritten if one["kind"] == "note"]
+        assert notes[0] == "in the coordinator's process: RuntimeError: a fault of our own"
+        return ended, host.staff.sent
 
-    (error,) = jump(act())
+    (error,), sent = jump(act())
     assert isinstance(error, ClusterError)
-    assert "acting on what the coordinator had decided failed (AttributeError" in str(error)
+    assert "acting on what the coordinator had decided failed (RuntimeError: a fault of our own)" in str(error)
+    assert any(isinstance(one, msg.Stop) for one in sent) == (times == 1), "in good order, if that is possible"
