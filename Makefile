@@ -28,7 +28,7 @@ demo: install
 	$(BIN)/psplatform demo
 
 test: install
-	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: install
 	$(BIN)/ruff check .

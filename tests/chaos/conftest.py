@@ -126,7 +126,7 @@ def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[
         cluster.end()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Start a cluster that several tests use one after the other."""
     cluster = Cluster(tmp_path_factory.mktemp("cluster"))

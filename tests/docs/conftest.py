@@ -99,7 +99,7 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, cluster_commands: tuple[str, str]) -> Iterator[Cluster]:
     """Start the cluster with the README's own commands, at a port that the system chooses."""
     shell = Shell(tmp_path_factory.mktemp("cluster"))
