@@ -227,7 +227,7 @@ class Lead:
         effects: list[Effect] = []
         if self.standby:
             effects.append(Send(STANDBY, self.beat(now)))
-        for name, silence_s in self._grants.expire(now, self._irreplaceable(now)):
+        for name, silence_s in self._grants.expire(now, self._irreplaceable(self._grants, now)):
             reason = f"silent for {silence_s:.2f} s"
             if name == _STANDBY:
                 effects += self._on_standby_lost(StandbyLost(self.standby, reason), now)
@@ -241,13 +241,13 @@ class Lead:
             return {one.server for one in state.shards if not one.asleep}  # what is in the store cannot fall silent
         return {name for one in state.shards for name in one.copies}
 
-    def _irreplaceable(self, now: float) -> set[str]:
+    def _irreplaceable(self, grants: Grants, now: float) -> set[str]:
         # Where a shard's server and whoever could be promoted are all silent, the run would be over without them: the
         # first to be heard shows who is only slow, or was stopped for a while.
         silent: set[str] = set()
         for one in self.coordinator.state.shards:
             able = {one.server, *one.in_sync}
-            if self._grants is not None and all(self._grants.is_over(name, now) for name in able):
+            if all(grants.is_over(name, now) for name in able):
                 silent |= able
         return silent
 

@@ -129,7 +129,7 @@ class CopyStaff:
     def place_of(self, name: str) -> dict[str, str] | None:
         """Return what tells an actor where a copy is; ``None`` if it is no process."""
         post = self.posts.get(name)
-        return where(name, post.peer) if post is not None else None
+        return _where(post) if post is not None else None
 
     def heard(self, name: str) -> bool:
         """Note a sign of life of a copy; return whether it is one of the run's."""
