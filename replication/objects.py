@@ -24,6 +24,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from psplatform.errors import StoreError
+from psplatform.replication import direct_io
 
 AT_ONCE: Final = 8
 """Enough to hide most of an object store's time per request, few enough that their bytes are little memory."""
@@ -186,7 +187,7 @@ def _last(entry: dict[str, Any]) -> str:
 
 def _write(path: Path, data: Data) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
+    direct_io.write(path, data)
 
 
 def _rename_into_place(path: Path, data: bytes) -> None:

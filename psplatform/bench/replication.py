@@ -43,17 +43,15 @@ SLOTS: Final = 1
 _WARM_UP: Final = 1 / 3
 """Part of a run that is not counted: a standby is made then, and the first transfers touch fresh memory."""
 
-_PERIODS: Final = 2.5
-"""How long runs with checkpoints go on, in periods from one of them to the next."""
+_PERIODS: Final = 1.25
+"""How long runs with checkpoints go on, in periods from one of them to the next: runs differ among each other by more
+than the parts of one, so that many short ones tell more than few long ones."""
 
 _PERIODS_WARM_UP: Final = 1 / 5
-"""The part of such a run that is not counted: what is left is two periods with two checkpoints."""
+"""The part of such a run that is not counted: what is left is one period with one checkpoint."""
 
 _TRANSFERS: Final = 3
 """How many there shall be at least in what is counted of a run whose bytes are told."""
-
-_PAIRS_RATIO: Final = 2
-"""Pairs with replicas for each with checkpoints: their runs are far shorter, and differ by more."""
 
 _END_S: Final = 120.0
 _CONFIDENCE: Final = 0.95
@@ -61,11 +59,12 @@ _CONFIDENCE: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """One run: its updates per second, the bytes to replicas and the mean norm of an update, if that is known."""
+    """One run: its updates per second, bytes to replicas, mean norm of an update if known, and checkpoints written."""
 
     updates_per_second: float
     bytes_per_update: float
     step: float | None
+    checkpoints: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +100,12 @@ class Course:
             run.wait(job.stop.seconds + _END_S if job.stop.seconds is not None else _END_S)
             records = [record for found, _ in LogReader(store).iter_from() for record in found]
             run.close()
-        return rates_of([record for record in records if record["kind"] == "applied"], warm_up)
+        return rates_of(records, warm_up)
 
 
-def rates_of(applied: list[Row], warm_up: float = _WARM_UP) -> Rates:
-    """Return what the log's records of commits tell, that part at the run's beginning left out."""
+def rates_of(records: list[Row], warm_up: float = _WARM_UP) -> Rates:
+    """Return what a run's log tells, that part at the run's beginning left out."""
+    applied = [record for record in records if record["kind"] == "applied"]
     if not applied:
         raise ClusterError("a run made no update in its time: give each run more seconds")
     begins_at = applied[0]["at"] + warm_up * (applied[-1]["at"] - applied[0]["at"])
@@ -118,6 +118,7 @@ def rates_of(applied: list[Row], warm_up: float = _WARM_UP) -> Rates:
         updates_per_second=updates / seconds if seconds else math.nan,
         bytes_per_update=_bytes_per_update(counted),
         step=sum(steps) / len(steps) if steps else None,
+        checkpoints=sum(record["kind"] == "checkpoint" and record["at"] >= begins_at for record in records),
     )
 
 
@@ -133,7 +134,7 @@ def measure(
     report: Report | None = None,
     *,
     parameters: int = 10_000_000,
-    pairs: int = 10,
+    pairs: int = 20,
     seconds: float = 8.0,
     gradient_s: float = 0.1,
     effort: Effort = "compute",
@@ -144,9 +145,9 @@ def measure(
     Parameters
     ----------
     pairs
-        With and without checkpoints; of those with and without replicas there are twice as many.
+        Of each claim.
     seconds
-        Of each run at least: those with large bounds go on for three transfers, those with checkpoints for two of them.
+        Of each run at least: those with large bounds go on for three transfers, those with checkpoints for one of them.
     gradient_s, effort
         What a gradient takes at least, and how: a wait leaves cores idle, which a server then has for itself.
 
@@ -185,7 +186,7 @@ def _overhead(course: Course, pairs: int, checkpoint_s: float, report: Report | 
         return lambda: course.run(bounded, written, *long)
 
     return {
-        "bounded": _pairs("bounded", run(bounded), run(NoReplication()), _PAIRS_RATIO * pairs, report),
+        "bounded": _pairs("bounded", run(bounded), run(NoReplication()), pairs, report),
         "checkpoint": _pairs("checkpoint", run_long(checkpoints), run_long(None), pairs, report),
     }
 
@@ -260,17 +261,19 @@ def _pairs(
     name: str, costly: Callable[[], Rates], plain: Callable[[], Rates], pairs: int, report: Report | None
 ) -> Row:
     """Return the median part of the updates per second that is missing, with an interval of confidence."""
-    missing = []
+    missing, checkpoints = [], 0
     for number in range(pairs):
         if number % 2:
             beside, found = plain(), costly()
         else:
             found, beside = costly(), plain()
+        checkpoints += found.checkpoints
         missing.append(1 - found.updates_per_second / beside.updates_per_second)
         if report is not None:
             report({"overhead of": name, "pair": number + 1, "overhead": missing[-1]})
     low, high, confidence = interval(missing)
-    return {"median": median(missing), "low": low, "high": high, "confidence": confidence, "pairs": pairs}
+    told = {"median": median(missing), "low": low, "high": high, "confidence": confidence}
+    return {**told, "pairs": pairs, "checkpoints": checkpoints}
 
 
 def interval(values: list[float]) -> tuple[float, float, float]:

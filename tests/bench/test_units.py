@@ -32,20 +32,28 @@ def test_rates_are_those_between_the_first_counted_and_the_last_commit() -> None
         {"version": 1 + number, "at": 10.0 + number / 4, "to_replica_bytes": 100 * number, "divergence": 3.0, "lag": 2}
         for number in range(9)
     ]
-    rates = rates_of(applied)
+    rates = rates_of([{**record, "kind": "applied"} for record in applied])
     assert (rates.updates_per_second, rates.bytes_per_update, rates.step) == (4.0, 100.0, 1.5)
+
+
+def test_checkpoints_count_where_commits_do() -> None:
+    records: list[dict[str, Any]] = [{"kind": "applied", "version": at, "at": float(at)} for at in range(11)]
+    records += [{"kind": kind, "at": at} for kind, at in (("checkpoint", 1.0), ("checkpoint", 4.0), ("run", 5.0))]
+    assert [rates_of(records, part).checkpoints for part in (0.0, 1 / 5, 1 / 2)] == [2, 1, 0]
 
 
 def test_bytes_are_those_from_one_transfer_to_another() -> None:
     """A state of 70 bytes after every 7 updates; what is counted begins and ends between two of them."""
-    applied = [{"version": at, "at": float(at), "to_replica_bytes": at // 7 * 70} for at in range(5, 34)]
+    applied = [
+        {"kind": "applied", "version": at, "at": float(at), "to_replica_bytes": at // 7 * 70} for at in range(5, 34)
+    ]
     assert rates_of(applied, 0.0).bytes_per_update == 10.0
     assert rates_of(applied[:8], 0.0).bytes_per_update == 10.0, "one transfer, 7 updates"
     assert rates_of(applied[:2], 0.0).bytes_per_update == 0.0
 
 
 def test_rates_leave_as_much_of_the_beginning_out_as_they_are_told() -> None:
-    applied = [{"version": at * at, "at": float(at)} for at in range(11)]
+    applied = [{"kind": "applied", "version": at * at, "at": float(at)} for at in range(11)]
     assert rates_of(applied, 1 / 5).updates_per_second == (100 - 4) / 8
     assert rates_of(applied, 0.0).updates_per_second == 10
 
