@@ -118,8 +118,12 @@ def rates_of(records: list[Row], warm_up: float = _WARM_UP) -> Rates:
         updates_per_second=updates / seconds if seconds else math.nan,
         bytes_per_update=_bytes_per_update(counted),
         step=sum(steps) / len(steps) if steps else None,
-        checkpoints=sum(record["kind"] == "checkpoint" and record["at"] >= begins_at for record in records),
+        checkpoints=sum(_is_checkpoint(record) and record["at"] >= begins_at for record in records),
     )
+
+
+def _is_checkpoint(record: Row) -> bool:
+    return record["kind"] == "checkpoint" and record["event"] == "complete"
 
 
 def _bytes_per_update(applied: list[Row]) -> float:

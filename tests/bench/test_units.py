@@ -38,7 +38,8 @@ def test_rates_are_those_between_the_first_counted_and_the_last_commit() -> None
 
 def test_checkpoints_count_where_commits_do() -> None:
     records: list[dict[str, Any]] = [{"kind": "applied", "version": at, "at": float(at)} for at in range(11)]
-    records += [{"kind": kind, "at": at} for kind, at in (("checkpoint", 1.0), ("checkpoint", 4.0), ("run", 5.0))]
+    events = ("complete", 1.0), ("complete", 4.0), ("failed", 7.0)
+    records += [{"kind": "checkpoint", "event": event, "at": at} for event, at in events]
     assert [rates_of(records, part).checkpoints for part in (0.0, 1 / 5, 1 / 2)] == [2, 1, 0]
 
 
