@@ -123,7 +123,7 @@ def rates_of(records: list[Row], warm_up: float = _WARM_UP) -> Rates:
 
 
 def _is_checkpoint(record: Row) -> bool:
-    return record["kind"] == "checkpoint" and record["event"] == "complete"
+    return bool(record["kind"] == "checkpoint" and record["event"] == "complete")
 
 
 def _bytes_per_update(applied: list[Row]) -> float:
