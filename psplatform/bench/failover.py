@@ -198,12 +198,16 @@ def _one(patient: Patient, shard: int, sent: signal.Signals, pause_s: float, syn
 
 
 def _lost(server: Glimpse, promoted: Vectors, kept: int | None, told: Row) -> Row:
-    """Return what was lost: in truth, where version `kept` could be read in time, and as the log tells it."""
+    """Return what was lost: in truth, where version `kept` could be read in time, by the account, and by the log.
+
+    What the lost server had shown and nobody had heard of yet is sent again, and the log does not tell of it as lost.
+    """
     return {
         "updates_lost": told["updates_lost"],
         "updates_unconfirmed": server.version - kept - told["updates_lost"] if kept is not None else None,
         "distance_lost": server.distance(promoted) if kept is not None else None,
-        "estimate": told["distance_lost"],
+        "estimate": server.behind,
+        "told": told["distance_lost"],
         "bound": told["bound"],
     }
 
@@ -219,12 +223,13 @@ def _broken(row: Row, *, same: bool) -> list[str]:
     found = []
     if not same:
         found.append("the promoted state is not the replica's")
-    lost, bound, estimate = row["distance_lost"], row["bound"], row["estimate"]
+    lost, bound, estimate, told = (row[name] for name in ("distance_lost", "bound", "estimate", "told"))
     if lost is not None and lost > bound:
         found.append(f"{lost:g} was lost, more than {bound:g}")
-    # What the dead server had shown and nobody had heard of yet is sent again; it is no part of the estimate.
-    if lost is not None and estimate is not None and row["updates_unconfirmed"] == 0 and lost > estimate:
+    if lost is not None and lost > estimate:
         found.append(f"{lost:g} was lost, more than the estimate of {estimate:g}")
+    if lost is not None and told is not None and row["updates_unconfirmed"] == 0 and lost > told:
+        found.append(f"{lost:g} was lost, more than the {told:g} that the log tells of")
     return found
 
 
@@ -247,7 +252,7 @@ def _summary(rows: list[Row], bounds: dict[str, float]) -> Row:
         "seconds": _spread([row["seconds"] for row in kills]),
         "distance_lost": {
             "max": max((row["distance_lost"] for row in rows if row["distance_lost"] is not None), default=None),
-            "estimate_max": max((row["estimate"] for row in rows if row["estimate"] is not None), default=None),
+            "estimate_max": max((row["estimate"] for row in rows), default=None),
         },
         "bound": max(bounds.values()),
         "bounds": bounds,

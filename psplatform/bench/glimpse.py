@@ -55,6 +55,11 @@ class Glimpse:
         """The newest version."""
         return max(self.tags)
 
+    @property
+    def behind(self) -> float:
+        """How far replicas were from the newest version by its server's account when that was shown."""
+        return self._content.behind
+
     def read(self, place: int, into: Vectors) -> int:
         """Copy what is at `place` into `into`; return which version is there afterwards: whole if it was before."""
         for key, vector in self._content.copies[place].items():

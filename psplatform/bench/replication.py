@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -144,7 +144,7 @@ def measure(
     effort: Effort = "compute",
     checkpoint_s: float = CHECKPOINT_S,
 ) -> Row:
-    """Run every mode once, then the pairs of both claims.
+    """Run every mode once, each behind a run without replicas, then the pairs of both claims.
 
     Parameters
     ----------
@@ -196,43 +196,52 @@ def _overhead(course: Course, pairs: int, checkpoint_s: float, report: Report | 
 
 
 def _modes(course: Course, report: Report | None) -> list[Row]:
-    alone = course.run(NoReplication())
-    rows = [_row("none", None, None, alone, alone, 0.0)]
-    rows.append(_row("chain", 0, "updates", course.run(Chain()), alone, _vectors(course.task, 1)))
+    beside: list[Rates] = []
+
+    def run(replication: Replication, bound: float = 0.0) -> Rates:
+        # One run without would be a poor measure for all the others: of one before each, there is a median.
+        beside.append(course.run(NoReplication()))
+        found = course.run(replication, seconds=_seconds_for(bound, beside[-1]))
+        if report is not None:
+            report({"run": len(beside), "updates_per_second": found.updates_per_second})
+        return found
+
+    rows = [*_from_servers(course.task, run), *_from_workers(course.task, run)]
+    alone = median(each.updates_per_second for each in beside)
+    rows.insert(0, _row("none", None, None, replace(beside[0], updates_per_second=alone), 0.0))
+    for row in rows:
+        row["relative"] = row["updates_per_second"] / alone
+    return rows
+
+
+def _from_servers(task: Dense, run: Callable[..., Rates]) -> list[Row]:
+    """Return the rows of replicas that get states and updates from their servers, and of one in the store."""
+    rows = [_row("chain", 0, "updates", run(Chain()), _vectors(task, 1))]
     step = None
     for bound in BOUNDS:
-        rates = course.run(Bounded(max_divergence=bound, unit="updates"), seconds=_seconds_for(bound, alone))
+        rates = run(Bounded(max_divergence=bound, unit="updates"), bound)
         step = rates.step or step
-        rows.append(_row("bounded", bound, "updates", rates, alone, _closed_form(course.task, bound - 1)))
+        rows.append(_row("bounded", bound, "updates", rates, _closed_form(task, bound - 1)))
     if step is not None:
-        norm = Bounded(max_divergence=NORM_STEPS * step, unit="norm")
-        rates = course.run(norm, seconds=_seconds_for(NORM_STEPS, alone))
-        expected = _closed_form(course.task, NORM_STEPS - 1)
-        rows.append(_row("bounded", NORM_STEPS * step, "norm", rates, alone, expected))
-    cold = Bounded(max_divergence=CLAIMED_BOUND, unit="updates", target="store")
-    rates = course.run(cold, seconds=_seconds_for(CLAIMED_BOUND, alone))
-    expected = _closed_form(course.task, CLAIMED_BOUND - 1)
-    rows.append({**_row("bounded", CLAIMED_BOUND, "updates", rates, alone, expected), "target": "store"})
-    rows += _from_workers(course, alone)
-    for row in rows:
-        if report is not None:
-            report(row)
-    return rows
+        rates = run(Bounded(max_divergence=NORM_STEPS * step, unit="norm"), NORM_STEPS)
+        rows.append(_row("bounded", NORM_STEPS * step, "norm", rates, _closed_form(task, NORM_STEPS - 1)))
+    rates = run(Bounded(max_divergence=CLAIMED_BOUND, unit="updates", target="store"), CLAIMED_BOUND)
+    cold = _row("bounded", CLAIMED_BOUND, "updates", rates, _closed_form(task, CLAIMED_BOUND - 1))
+    return [*rows, {**cold, "target": "store"}]
+
+
+def _from_workers(task: Dense, run: Callable[..., Rates]) -> list[Row]:
+    """Return the rows of replicas that take every gradient of every update from the workers."""
+    bounded = Bounded(max_divergence=CLAIMED_BOUND, unit="updates", source="workers")
+    rows = [
+        _row("chain", 0, "updates", run(Chain(source="workers")), _vectors(task, WORKERS)),
+        _row("bounded", CLAIMED_BOUND, "updates", run(bounded), _vectors(task, WORKERS)),
+    ]
+    return [{**row, "source": "workers"} for row in rows]
 
 
 def _seconds_for(bound: float, alone: Rates) -> float:
     return _TRANSFERS * bound / alone.updates_per_second / (1 - _WARM_UP)
-
-
-def _from_workers(course: Course, alone: Rates) -> list[Row]:
-    """Return the rows of replicas that take every gradient of every update from the workers."""
-    bounded = Bounded(max_divergence=CLAIMED_BOUND, unit="updates", source="workers")
-    expected = _vectors(course.task, WORKERS)
-    rows = [
-        _row("chain", 0, "updates", course.run(Chain(source="workers")), alone, expected),
-        _row("bounded", CLAIMED_BOUND, "updates", course.run(bounded), alone, expected),
-    ]
-    return [{**row, "source": "workers"} for row in rows]
 
 
 def _vectors(task: Dense, count: float) -> float:
@@ -247,7 +256,7 @@ def _closed_form(task: Dense, updates: float) -> float:
     return _vectors(task, (1 + SLOTS) / max(1.0, updates))
 
 
-def _row(mode: str, bound: float | None, unit: str | None, rates: Rates, alone: Rates, expected: float) -> Row:
+def _row(mode: str, bound: float | None, unit: str | None, rates: Rates, expected: float) -> Row:
     return {
         "mode": mode,
         "max_divergence": bound,
@@ -255,7 +264,6 @@ def _row(mode: str, bound: float | None, unit: str | None, rates: Rates, alone: 
         "target": "replica" if bound is not None else None,
         "source": "server" if bound is not None else None,
         "updates_per_second": rates.updates_per_second,
-        "relative": rates.updates_per_second / alone.updates_per_second,
         "bytes_to_replica_per_update": rates.bytes_per_update,
         "closed_form_bytes_per_update": expected,
     }

@@ -2,7 +2,8 @@
 
 On one host both lie in a segment.  Each copy carries a tag, the version it holds, or -1 while it is written.  A reader
 copies and then looks at the tag again: if it changed, what was read is no version at all and is read again.  The epoch
-of the server is in the header, so that a server that wakes up after its replica was promoted misleads nobody.
+of the server is in the header, so that a server that wakes up after its replica was promoted misleads nobody; and so is
+how far its replicas may be behind what it shows, for whoever looks at what a lost server has left.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -22,6 +24,7 @@ from psplatform.tensors.vectors import carve, size_bytes, sizes
 _WRITING: Final = -1
 _EPOCH: Final = 0
 _TAGS: Final = 1
+_BEHIND: Final = 3
 
 Vectors = Mapping[str, Tensor]
 
@@ -50,6 +53,7 @@ class Content:
 
     def __init__(self, layout: Layout, shard: int, segment: Segment) -> None:
         self._segment = segment
+        self._behind = segment.header[_BEHIND : _BEHIND + 1].view(np.float64)
         size, wanted = size_bytes(layout, shard), sizes(layout, shard)
         self.copies: tuple[Vectors, Vectors] = (
             carve(segment.content[:size], wanted),
@@ -89,8 +93,14 @@ class Content:
         """Note under which epoch it is shown from now on."""
         self._segment.header[_EPOCH] = epoch
 
-    def show(self, copy: int, version: int) -> None:
-        """Note that `copy` holds `version`."""
+    @property
+    def behind(self) -> float:
+        """How far replicas in sync were from the newest version when it was shown, or more: the account's estimate."""
+        return float(self._behind[0])
+
+    def show(self, copy: int, version: int, behind: float = 0.0) -> None:
+        """Note that `copy` holds `version`, from which replicas in sync are no further away than `behind`."""
+        self._behind[0] = behind  # before the version: of the one before, it may be too much, never too little
         self._segment.header[_TAGS + copy] = version
 
     def begin_writing(self, copy: int) -> None:

@@ -344,8 +344,9 @@ class CopyHost(Locatable):
             self._line.send(effect.message)
 
     def _show(self, position: int, version: int) -> None:
+        part = self._control.part
         self._shard.version = version
-        self.content.show(self._front, version)
+        self.content.show(self._front, version, part.links.distance if isinstance(part, Server) else 0.0)
         self._exposures.release(position, version)
         # Whoever waits for room looks again, once; a new event is for those who wait from now on.
         self._moved.set()

@@ -38,7 +38,8 @@ def test_a_kill_is_timed_until_the_first_commit(found: dict[str, Any]) -> None:
 def test_the_distance_lost_is_within_the_bound(found: dict[str, Any]) -> None:
     (row,) = found["rows"]
     assert found["bound"] == found["bounds"]["asp"] == row["bound"] == 5 * STEP
-    assert row["distance_lost"] is None or 0 <= row["distance_lost"] <= row["bound"]
+    assert 0 <= row["estimate"] <= row["bound"]
+    assert row["distance_lost"] is None or 0 <= row["distance_lost"] <= row["estimate"]
     assert found["checked"]["of"] == 1
 
 

@@ -67,6 +67,13 @@ def test_both_copies_are_shown_at_a_time(server: Content, reader: Content, into:
     assert _values(into) == {5.0}
 
 
+def test_how_far_replicas_are_behind_is_told_with_what_is_shown(server: Content, reader: Content) -> None:
+    assert reader.behind == 0.0
+    server.show(1, 6, 2.5)
+    assert reader.behind == 2.5
+    assert reader.holds(1, 6, EPOCH)
+
+
 def test_another_version_than_asked_for_is_not_returned(reader: Content, into: dict[str, Tensor]) -> None:
     assert not reader.read(0, 4, EPOCH, into)
     assert not reader.read(1, 5, EPOCH, into)
