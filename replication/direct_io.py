@@ -1,27 +1,29 @@
-"""Local files written past the system's memory, where their file system can: Linux's ``O_DIRECT``.
+"""Local files written past the page cache, where the file system allows it: Linux's ``O_DIRECT``.
 
-What is read again only after a failure has no need to lie in memory: copying it there takes longer than all else that
-is done to it, and drives out what others read.  Where it cannot be done, files are written as ever.
+What is read again only after a failure has no need to lie in memory: copying it there can take longer than all else
+that is done to it, and drives out what others read.  Where it cannot be done, files are written as ever.
 """
 
 from __future__ import annotations
 
-import errno
 import os
+from contextlib import suppress
 from fcntl import F_GETFL, F_SETFL, fcntl
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 LEAST_BYTES: Final = 1 << 20
-"""Of a smaller file, waiting for the disk costs more than copying."""
+"""Smaller files go through the page cache: for each of many, the disk would be waited for."""
 
 BLOCK_BYTES: Final = 4096
-"""Where what is written directly begins and ends, in the file and in memory, must be a multiple of the disk's blocks:
-they are of this size or of smaller ones that it is a multiple of."""
+"""Offsets, lengths and addresses of direct writes must be multiples of the disk's logical block: of 512 or 4096 bytes.
+Where it is larger, the write is refused, and made as ever."""
 
 PIECE_BYTES: Final = 1 << 20
-"""Memory that is needed: that of the content need not begin where a block could."""
+"""Copied to aligned memory and written at a time: small enough for a core's cache, large enough for a disk."""
 
 _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 
@@ -34,27 +36,25 @@ def write(path: Path, data: bytes | memoryview) -> None:
     OSError
         As by `Path.write_bytes`.
     """
-    content = memoryview(data)
-    with path.open("wb", buffering=0) as file:
-        written = _write_blocks(file.fileno(), content) if _DIRECT and len(content) >= LEAST_BYTES else 0
-        while written < len(content):
-            written += os.pwrite(file.fileno(), content[written:], written)
+    with path.open("wb") as file:
+        written = 0
+        if _DIRECT and len(data) >= LEAST_BYTES:
+            written = _write_blocks(file.fileno(), data)
+            file.seek(written)
+        file.write(memoryview(data)[written:])
 
 
-def _write_blocks(file: int, content: memoryview) -> int:
-    """Write as many whole blocks as the file system takes directly; return how many bytes those are."""
+def _write_blocks(file: int, data: bytes | memoryview) -> int:
+    """Write as many whole blocks as can be written directly; return how many bytes those are."""
     flags = fcntl(file, F_GETFL)
-    aligned = memoryview(mmap(-1, PIECE_BYTES, MAP_PRIVATE | MAP_ANONYMOUS))
+    content = np.frombuffer(data, np.uint8)
+    aligned = np.frombuffer(mmap(-1, PIECE_BYTES, MAP_PRIVATE | MAP_ANONYMOUS), np.uint8)
     written, end = 0, len(content) // BLOCK_BYTES * BLOCK_BYTES
-    try:
+    with suppress(OSError):  # what is more than a refusal fails again where it is written as ever
         fcntl(file, F_SETFL, flags | _DIRECT)
-        while written < end and written % BLOCK_BYTES == 0:
+        while written < end:
             size = min(PIECE_BYTES, end - written)
-            aligned[:size] = content[written : written + size]
-            written += os.pwrite(file, aligned[:size], written)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # "not in this file system", or "not in such blocks"
-            raise
-    finally:
-        fcntl(file, F_SETFL, flags)
+            np.copyto(aligned[:size], content[written : written + size])  # unlike a slice's assignment, without the GIL
+            written += os.pwrite(file, aligned[:size].data, written)
+    fcntl(file, F_SETFL, flags)
     return written

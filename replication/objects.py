@@ -4,8 +4,8 @@ An object is written by one call.  What readers look for first, the manifest, is
 old content or the new, never a part of it.  On local file systems it is written under a hidden name and renamed;
 elsewhere it is one put, which object stores and fsspec's memory file system make visible in one piece.
 
-On local file systems what was written is in the system's memory until it is flushed.  That is asked for once, after
-many objects, because flushing each by itself makes the disk write its journal as often.
+On local file systems what was written may be in memory, the system's or the disk's, until it is flushed.  That is asked
+for once, after many objects, because flushing each by itself makes the disk write its journal as often.
 """
 
 from __future__ import annotations

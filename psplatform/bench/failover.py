@@ -10,6 +10,7 @@ Losses are single ones: the next comes when the run is as it was before, at a ra
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -205,11 +206,16 @@ def _lost(server: Glimpse, promoted: Vectors, kept: int | None, told: Row) -> Ro
     return {
         "updates_lost": told["updates_lost"],
         "updates_unconfirmed": server.version - kept - told["updates_lost"] if kept is not None else None,
-        "distance_lost": server.distance(promoted) if kept is not None else None,
-        "estimate": server.behind,
-        "told": told["distance_lost"],
+        "distance_lost": _distance_lost(server, promoted, kept) if kept is not None else None,
+        "estimate": server.divergence if math.isfinite(server.divergence) else None,
+        "told_distance": told["distance_lost"],
         "bound": told["bound"],
     }
+
+
+def _distance_lost(server: Glimpse, promoted: Vectors, kept: int) -> float:
+    """Return how far what the lost server had shown is from `promoted`, unless that goes on from there."""
+    return server.distance(promoted) if kept < server.version else 0.0
 
 
 def _told_seconds(patient: Patient, told: Row, began: float) -> float:
@@ -223,10 +229,10 @@ def _broken(row: Row, *, same: bool) -> list[str]:
     found = []
     if not same:
         found.append("the promoted state is not the replica's")
-    lost, bound, estimate, told = (row[name] for name in ("distance_lost", "bound", "estimate", "told"))
+    lost, bound, estimate, told = (row[name] for name in ("distance_lost", "bound", "estimate", "told_distance"))
     if lost is not None and lost > bound:
         found.append(f"{lost:g} was lost, more than {bound:g}")
-    if lost is not None and lost > estimate:
+    if lost is not None and estimate is not None and lost > estimate:
         found.append(f"{lost:g} was lost, more than the estimate of {estimate:g}")
     if lost is not None and told is not None and row["updates_unconfirmed"] == 0 and lost > told:
         found.append(f"{lost:g} was lost, more than the {told:g} that the log tells of")
@@ -252,7 +258,7 @@ def _summary(rows: list[Row], bounds: dict[str, float]) -> Row:
         "seconds": _spread([row["seconds"] for row in kills]),
         "distance_lost": {
             "max": max((row["distance_lost"] for row in rows if row["distance_lost"] is not None), default=None),
-            "estimate_max": max((row["estimate"] for row in rows), default=None),
+            "estimate_max": max((row["estimate"] for row in rows if row["estimate"] is not None), default=None),
         },
         "bound": max(bounds.values()),
         "bounds": bounds,

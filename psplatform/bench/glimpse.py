@@ -56,9 +56,9 @@ class Glimpse:
         return max(self.tags)
 
     @property
-    def behind(self) -> float:
-        """How far replicas were from the newest version by its server's account when that was shown."""
-        return self._content.behind
+    def divergence(self) -> float:
+        """How far replicas in sync can be from the newest version, by the server's account."""
+        return self._content.divergence
 
     def read(self, place: int, into: Vectors) -> int:
         """Copy what is at `place` into `into`; return which version is there afterwards: whole if it was before."""

@@ -48,7 +48,7 @@ _PERIODS: Final = 1.25
 than the parts of one, so that many short ones tell more than few long ones."""
 
 _PERIODS_WARM_UP: Final = 1 / 5
-"""The part of such a run that is not counted: what is left is one period with one checkpoint."""
+"""The part of such a run that is not counted: what is left is one period, in which the first checkpoint is written."""
 
 _TRANSFERS: Final = 3
 """How many there shall be at least in what is counted of a run whose bytes are told."""
@@ -59,7 +59,7 @@ _CONFIDENCE: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """One run: its updates per second, bytes to replicas, mean norm of an update if known, and checkpoints written."""
+    """What is counted of one run: updates per second, bytes, mean norm of an update if known, complete checkpoints."""
 
     updates_per_second: float
     bytes_per_update: float
@@ -118,11 +118,11 @@ def rates_of(records: list[Row], warm_up: float = _WARM_UP) -> Rates:
         updates_per_second=updates / seconds if seconds else math.nan,
         bytes_per_update=_bytes_per_update(counted),
         step=sum(steps) / len(steps) if steps else None,
-        checkpoints=sum(_is_checkpoint(record) and record["at"] >= begins_at for record in records),
+        checkpoints=sum(_is_complete(record) and begins_at <= record["at"] <= last["at"] for record in records),
     )
 
 
-def _is_checkpoint(record: Row) -> bool:
+def _is_complete(record: Row) -> bool:
     return bool(record["kind"] == "checkpoint" and record["event"] == "complete")
 
 
@@ -199,7 +199,7 @@ def _modes(course: Course, report: Report | None) -> list[Row]:
     beside: list[Rates] = []
 
     def run(replication: Replication, bound: float = 0.0) -> Rates:
-        # One run without would be a poor measure for all the others: of one before each, there is a median.
+        # A single run without would be a poor measure for all the others: they are compared with the median of these.
         beside.append(course.run(NoReplication()))
         found = course.run(replication, seconds=_seconds_for(bound, beside[-1]))
         if report is not None:

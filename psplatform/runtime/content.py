@@ -3,11 +3,12 @@
 On one host both lie in a segment.  Each copy carries a tag, the version it holds, or -1 while it is written.  A reader
 copies and then looks at the tag again: if it changed, what was read is no version at all and is read again.  The epoch
 of the server is in the header, so that a server that wakes up after its replica was promoted misleads nobody; and so is
-how far its replicas may be behind what it shows, for whoever looks at what a lost server has left.
+what its account says of its replicas' divergence, for whoever looks at what a lost server has left.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,7 +25,7 @@ from psplatform.tensors.vectors import carve, size_bytes, sizes
 _WRITING: Final = -1
 _EPOCH: Final = 0
 _TAGS: Final = 1
-_BEHIND: Final = 3
+_DIVERGENCE: Final = 3
 
 Vectors = Mapping[str, Tensor]
 
@@ -53,7 +54,7 @@ class Content:
 
     def __init__(self, layout: Layout, shard: int, segment: Segment) -> None:
         self._segment = segment
-        self._behind = segment.header[_BEHIND : _BEHIND + 1].view(np.float64)
+        self._divergence = segment.header[_DIVERGENCE : _DIVERGENCE + 1].view(np.float64)
         size, wanted = size_bytes(layout, shard), sizes(layout, shard)
         self.copies: tuple[Vectors, Vectors] = (
             carve(segment.content[:size], wanted),
@@ -94,13 +95,19 @@ class Content:
         self._segment.header[_EPOCH] = epoch
 
     @property
-    def behind(self) -> float:
-        """How far replicas in sync were from the newest version when it was shown, or more: the account's estimate."""
-        return float(self._behind[0])
+    def divergence(self) -> float:
+        """How far the parameters of replicas in sync can be from the newest version; infinity where there are none."""
+        return float(self._divergence[0])
 
-    def show(self, copy: int, version: int, behind: float = 0.0) -> None:
-        """Note that `copy` holds `version`, from which replicas in sync are no further away than `behind`."""
-        self._behind[0] = behind  # before the version: of the one before, it may be too much, never too little
+    def diverge(self, divergence: float) -> None:
+        """Note how far replicas in sync can be from the newest version."""
+        self._divergence[0] = divergence
+
+    def show(self, copy: int, version: int, divergence: float = math.inf) -> None:
+        """Note that `copy` holds `version`, and how far replicas in sync can be from it."""
+        # First, because it may be too much for the version before; too little it is for a replica that is ahead of
+        # that one alone, which then is no loss.
+        self.diverge(divergence)
         self._segment.header[_TAGS + copy] = version
 
     def begin_writing(self, copy: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +23,7 @@ from psplatform.core.effects import Archive, Effect, Gather, Load, Publish, Send
 from psplatform.core.events import Captured, GatherDone, GatherFailed, Loaded, PullWithdrawn, StageDone, Tick
 from psplatform.core.leases import entitlement
 from psplatform.core.links import MakeAccount
-from psplatform.core.messages import GRADIENTS, Pull, Pulled, Retiring, Transfer
+from psplatform.core.messages import GRADIENTS, InSync, Pull, Pulled, Retiring, Transfer
 from psplatform.core.replica import Replica
 from psplatform.core.server import Server
 from psplatform.core.shard_copy import ShardCopy
@@ -341,12 +342,18 @@ class CopyHost(Locatable):
         elif effect.to.kind == "copy":
             self._receiver.answer(effect.to.name, effect.message)
         else:
+            if isinstance(effect.message, InSync):
+                self.content.diverge(self._divergence)  # from now on this replica may be promoted
             self._line.send(effect.message)
 
-    def _show(self, position: int, version: int) -> None:
+    @property
+    def _divergence(self) -> float:
         part = self._control.part
+        return part.links.distance if isinstance(part, Server) and part.links.in_sync else math.inf
+
+    def _show(self, position: int, version: int) -> None:
         self._shard.version = version
-        self.content.show(self._front, version, part.links.distance if isinstance(part, Server) else 0.0)
+        self.content.show(self._front, version, self._divergence)
         self._exposures.release(position, version)
         # Whoever waits for room looks again, once; a new event is for those who wait from now on.
         self._moved.set()

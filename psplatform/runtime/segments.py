@@ -47,7 +47,7 @@ class SegmentName:
 
 
 class Segment:
-    """A mapped segment: a header of 64-bit integers, and bytes.
+    """A mapped segment: a header of 64-bit fields, and bytes.
 
     Attributes
     ----------

@@ -10,6 +10,7 @@ import torch
 
 from psplatform.bench import dense
 from psplatform.bench.dense import Dense, seconds_of, task_of
+from psplatform.bench.failover import _broken
 from psplatform.bench.replication import interval, rates_of
 from psplatform.bench.steps import mean_of
 from psplatform.bench.wide import Wide
@@ -38,7 +39,7 @@ def test_rates_are_those_between_the_first_counted_and_the_last_commit() -> None
 
 def test_checkpoints_count_where_commits_do() -> None:
     records: list[dict[str, Any]] = [{"kind": "applied", "version": at, "at": float(at)} for at in range(11)]
-    events = ("complete", 1.0), ("complete", 4.0), ("failed", 7.0)
+    events = ("complete", 1.0), ("complete", 4.0), ("failed", 7.0), ("complete", 10.5)
     records += [{"kind": "checkpoint", "event": event, "at": at} for event, at in events]
     assert [rates_of(records, part).checkpoints for part in (0.0, 1 / 5, 1 / 2)] == [2, 1, 0]
 
@@ -65,6 +66,25 @@ def test_a_mean_step_is_what_replicas_are_behind_by_for_each_update_in_the_secon
     assert mean_of(records) == 9.0
     with pytest.raises(ClusterError, match="ever behind"):
         mean_of(records[:1])
+
+
+PROMISED = {"distance_lost": 3.0, "bound": 5.0, "estimate": 4.0, "told_distance": 3.5, "updates_unconfirmed": 0}
+
+
+@pytest.mark.parametrize(
+    ("found", "broken"),
+    [
+        ({}, []),
+        ({"distance_lost": 6.0, "estimate": 7.0, "told_distance": 7.0}, ["6 was lost, more than 5"]),
+        ({"distance_lost": 4.5, "told_distance": 5.0}, ["4.5 was lost, more than the estimate of 4"]),
+        ({"distance_lost": 3.75}, ["3.75 was lost, more than the 3.5 that the log tells of"]),
+        ({"distance_lost": 3.75, "updates_unconfirmed": 1}, []),
+        ({"distance_lost": None, "estimate": None, "told_distance": None}, []),
+    ],
+)
+def test_what_was_promised_of_a_loss_is_looked_at(found: dict[str, Any], broken: list[str]) -> None:
+    assert _broken({**PROMISED, **found}, same=True) == broken
+    assert _broken({**PROMISED, **found}, same=False) == ["the promoted state is not the replica's", *broken]
 
 
 def test_wide_gradients_are_those_of_its_loss() -> None:

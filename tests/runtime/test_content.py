@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -68,10 +69,12 @@ def test_both_copies_are_shown_at_a_time(server: Content, reader: Content, into:
 
 
 def test_how_far_replicas_are_behind_is_told_with_what_is_shown(server: Content, reader: Content) -> None:
-    assert reader.behind == 0.0
+    assert reader.divergence == math.inf, "no replica is in sync"
     server.show(1, 6, 2.5)
-    assert reader.behind == 2.5
+    assert reader.divergence == 2.5
     assert reader.holds(1, 6, EPOCH)
+    server.diverge(3.0)
+    assert reader.divergence == 3.0
 
 
 def test_another_version_than_asked_for_is_not_returned(reader: Content, into: dict[str, Tensor]) -> None:

@@ -33,7 +33,7 @@ def server(layout: Layout, peer: Peer) -> CopyHost:
     host._exposures = Exposures(layout, 0)
     host._shard = SimpleNamespace(publish=lambda version: None)  # type: ignore[assignment]
     host._follower = Follower(host._exposures, host._shard)
-    host.content = SimpleNamespace(show=lambda copy, version: None)  # type: ignore[assignment]
+    host.content = SimpleNamespace(show=lambda copy, version, divergence: None)  # type: ignore[assignment]
     return host
 
 
