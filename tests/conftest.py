@@ -1,13 +1,16 @@
-"""Records of the event log of which tests of several packages tell."""
+"""What tests of several packages use: records of the event log, and waiting."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 MakeRecord = Callable[..., dict[str, Any]]
+
+LIMIT_S: Final = 180.0
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +41,17 @@ def taken_over(promoted: MakeRecord) -> MakeRecord:
     lost = {"distance_lost": None, "updates_lost": 0, "bound": None, "unit": None}
     when = {"signal": "silent for 1.2 s", "promoted_seconds": 0.2}
     return lambda **changes: promoted(role="coordinator", shard=-1, **lost | when | changes)
+
+
+@pytest.fixture
+def until() -> Callable[..., None]:
+    """Wait until something holds; fail with words if it does not within the limit."""
+
+    def wait(condition: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
+        deadline = time.monotonic() + limit_s
+        while not condition():
+            if time.monotonic() > deadline:
+                pytest.fail(f"not within {limit_s:g} s: {what}")
+            time.sleep(0.05)
+
+    return wait

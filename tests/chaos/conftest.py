@@ -41,12 +41,6 @@ def wait_until(condition: Callable[[], bool], what: str, limit_s: float = LIMIT_
         time.sleep(0.05)
 
 
-@pytest.fixture
-def until() -> Callable[..., None]:
-    """Wait until something holds; fail with words if it does not within the limit."""
-    return wait_until
-
-
 class Cluster:
     """A scheduler and Dask workers, each a process of this test's own; `end` ends them all, by their ids."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,20 +49,6 @@ def client() -> Iterator[Client]:
         Client(cluster, set_as_default=False, direct_to_workers=True) as found,
     ):
         yield found
-
-
-@pytest.fixture
-def until() -> Callable[..., None]:
-    """Wait until something holds; fail with words if it does not within the limit."""
-
-    def wait(condition: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
-        deadline = time.monotonic() + limit_s
-        while not condition():
-            if time.monotonic() > deadline:
-                pytest.fail(f"not within {limit_s:g} s: {what}")
-            time.sleep(0.05)
-
-    return wait
 
 
 def spirals() -> tuple[Any, Any]:
