@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from psplatform.core.messages import Past
 from psplatform.core.wire import decode, encode
 from psplatform.errors import StoreError
-from psplatform.replication.objects import ObjectFolder, Stored
+from psplatform.replication.objects import ObjectFolder, Stored, fingerprint
 
 _PLACES: Final = 2
 
@@ -157,7 +157,7 @@ class ColdCopy:
 
 def _sealed(header: Mapping[str, Any]) -> bytes:
     body: bytes = msgpack.packb(header)
-    sealed: bytes = msgpack.packb([body, Stored.of("", body).digest])
+    sealed: bytes = msgpack.packb([body, fingerprint(body)])
     return sealed
 
 
@@ -165,7 +165,7 @@ def _opened(data: bytes) -> dict[str, Any] | None:
     """Return a header, or ``None`` where it is torn."""
     try:
         body, digest = msgpack.unpackb(data)
-        if Stored.of("", body).digest != digest:
+        if fingerprint(body) != digest:
             return None
         header: dict[str, Any] = msgpack.unpackb(body, strict_map_key=False)
     except (ValueError, TypeError):

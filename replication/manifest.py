@@ -14,11 +14,12 @@ from typing import Final
 
 from psplatform.errors import StoreError
 from psplatform.replication.arrays import Contents
-from psplatform.replication.objects import Stored, digest_of
+from psplatform.replication.objects import Stored, fingerprint
 
 MANIFEST: Final = "manifest.jsonl"
 STATE: Final = "state.msgpack"
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""Since 2, the checksum of an object names its kind."""
 
 
 class BrokenManifest(ValueError):
@@ -103,8 +104,10 @@ class Manifest:
             If they are a whole manifest of a newer format.
         """
         line, format_ = _opened(data)
-        if format_ != FORMAT:
-            text = f"a checkpoint of {store} has format {format_}; this psplatform reads format {FORMAT}, update it"
+        if format_ > FORMAT:
+            text = (
+                f"a checkpoint of {store} has format {format_}; this psplatform reads formats up to {FORMAT}, update it"
+            )
             raise StoreError(text, store=store)
         body = json.loads(line)
         objects = {path: Stored(path, size, digest) for path, (size, digest) in body["objects"].items()}
@@ -122,7 +125,7 @@ def missing_arrays(contents: Contents, paths: Sequence[str]) -> list[str]:
 
 def _seal(format_: int, line: bytes) -> str:
     # Every later format keeps this line and this checksum, so that a newer manifest can be told from a broken one.
-    return digest_of(b"%d\n" % format_ + line)
+    return fingerprint(b"%d\n" % format_ + line)
 
 
 def _opened(data: bytes) -> tuple[bytes, int]:

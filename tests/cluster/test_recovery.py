@@ -18,7 +18,7 @@ from psplatform.cli.main import cli
 from psplatform.errors import CheckpointError, ConfigurationError, StoreError
 from psplatform.replication.checkpoints import checkpoints_of, load_checkpoint
 from psplatform.replication.manifest import MANIFEST
-from psplatform.replication.objects import digest_of
+from psplatform.replication.objects import fingerprint
 from psplatform.replication.parts import FOLDER, folder_of
 from psplatform.replication.store import describe_run
 from psplatform.runtime.recovery import recover
@@ -150,7 +150,7 @@ def test_a_place_without_a_run_is_refused(refused: Refusal, tmp_path: Path) -> N
 def in_format(data: bytes, format_: int) -> bytes:
     """Return a manifest as a psplatform of that format would have sealed it."""
     _, line, _ = data.split(b"\n")
-    head = {"psplatform_checkpoint": format_, "blake2b": digest_of(b"%d\n" % format_ + line)}
+    head = {"psplatform_checkpoint": format_, "blake2b": fingerprint(b"%d\n" % format_ + line)}
     return json.dumps(head).encode() + b"\n" + line + b"\n"
 
 
@@ -162,7 +162,7 @@ def test_what_a_newer_psplatform_wrote_is_not_guessed_at(
     manifest = Path(store) / FOLDER / folder_of(checkpoints_of(store)[-1].number) / MANIFEST
     whole = manifest.read_bytes()
     manifest.write_bytes(in_format(whole, 99))
-    assert "has format 99; this psplatform reads format 1, update it" in str(refused(store))
+    assert "has format 99; this psplatform reads formats up to 2, update it" in str(refused(store))
     manifest.write_bytes(whole)
     root = zarr.open_group(store, mode="r+")
     root.attrs["psplatform"] = {**describe_run(store), "format": 99}

@@ -345,23 +345,6 @@ def test_a_place_without_a_run_says_so(tmp_path: Path, read: Callable[[str], Any
         read("carrier-pigeon://coop/run.zarr")
 
 
-@pytest.mark.parametrize(
-    "use", [load_checkpoint, newest_whole, checkpoints_of, lambda run: prune(run, 1, writing=None)]
-)
-def test_a_newer_format_asks_for_an_update(
-    sample: Any, memory_run: str, use: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is neither guessed at nor passed over nor removed."""
-    sample.save(memory_run, 1, 4)
-    with monkeypatch.context() as later:
-        later.setattr("psplatform.replication.manifest.FORMAT", 2)
-        sample.save(memory_run, 2, 5)
-    with pytest.raises(StoreError, match="has format 2; this psplatform reads format 1, update it") as caught:
-        use(memory_run)
-    assert not isinstance(caught.value, CheckpointError)
-    assert next_number(memory_run) == 3
-
-
 def test_the_newest_complete_ones_are_kept(sample: Any, run: str) -> None:
     for number in (1, 2, 3, 4):
         sample.save(run, number, 10 * number)

@@ -12,6 +12,7 @@ import pytest
 from psplatform.core.messages import Commit, Contribution, Past
 from psplatform.errors import StoreError
 from psplatform.replication.cold import ColdCopy, ColdState
+from psplatform.replication.objects import fingerprint
 
 
 def state(position: int, *, epoch: int = 1, size: int = 3) -> ColdState:
@@ -40,6 +41,15 @@ def test_what_was_written_last_is_read(copy: Callable[..., ColdCopy]) -> None:
     for position in (2, 5, 9):
         assert writer.write(state(position)) == 24
         assert same(copy().read(), state(position))
+
+
+def test_checksums_of_before_they_named_their_kind_are_read_too(
+    copy: Callable[..., ColdCopy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr("psplatform.replication.objects.checksum", fingerprint)
+        copy().write(state(2))
+    assert same(copy().read(), state(2))
 
 
 def test_a_server_that_was_replaced_spoils_nothing(copy: Callable[..., ColdCopy]) -> None:
