@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,8 +43,22 @@ def _sum(squares: list[Tensor], factors: list[float]) -> float:
         return math.inf
 
 
+class Taken(NamedTuple):
+    """The sum of squares of one piece of a vector, and the factor that its elements are to be multiplied with.
+
+    What follows from type and number of its elements is left for the end: several threads measure at once, and hold
+    each other up with every line of Python.
+    """
+
+    squares: Tensor
+    factor: float
+    elements: int
+    dtype: torch.dtype
+    parameters_dtype: torch.dtype
+
+
 class Measure:
-    """What is known of some parts of a step."""
+    """What one thread has taken in of a step."""
 
     def __init__(self) -> None:
         self._difference = torch.empty(0)
@@ -53,26 +67,19 @@ class Measure:
     def begin(self, *, trusting: bool) -> None:
         """Begin with nothing taken in; if not `trusting`, with no trust in what is said to have been added."""
         self._trusting = trusting
-        self.squares: list[Tensor] = []
-        self.factors: list[float] = []
-        self.rounded = self.vague = False
-        self.eps = self.lost = self.below = 0.0
+        self.taken: list[Taken] = []
+        self.rounded = False
 
     def add(self, before: Tensor, after: Tensor, added: Added | None) -> None:
         """Take in one part of the parameters, `float[n]`, before and after the step, and what was added, if known."""
-        self.eps = max(self.eps, torch.finfo(before.dtype).eps)
-        if not self._trusting:
-            added = None
-        self.rounded |= added is not None
-        vector, factor = added if added is not None else (self._subtracted(before, after), 1.0)
-        kind = torch.finfo(vector.dtype)
-        self.lost = max(self.lost, _PIECE * kind.eps / 2)
-        # Products with a factor that the precision cannot hold are not what they should be.
-        self.vague |= 0 < abs(factor) < kind.smallest_normal
-        self.below += vector.numel() * kind.smallest_normal * factor * factor
-        for piece in vector.split(_PIECE) if vector.numel() > _PIECE else (vector,):
-            self.squares.append(torch.dot(piece, piece))
-            self.factors.append(factor * factor)
+        if added is not None and self._trusting:
+            vector, factor = added
+            self.rounded = True
+        else:
+            vector, factor = self._subtracted(before, after), 1.0
+        elements = vector.numel()
+        for piece in vector.split(_PIECE) if elements > _PIECE else (vector,):
+            self.taken.append(Taken(torch.dot(piece, piece), factor, piece.numel(), vector.dtype, before.dtype))
 
     def _subtracted(self, before: Tensor, after: Tensor) -> Tensor:
         if self._difference.numel() < before.numel() or self._difference.dtype != before.dtype:
@@ -131,20 +138,27 @@ class StepNorm:
         return step
 
     def _step(self) -> float:
-        parts = self._measures
-        squares = _sum([one for each in parts for one in each.squares], [one for each in parts for one in each.factors])
+        taken = [one for measure in self._measures for one in measure.taken]
+        squares = _sum([one.squares for one in taken], [one.factor * one.factor for one in taken])
         # What is too small or too large for the vectors' precision is looked at again, in a wider one.
-        if any(each.vague for each in parts) or not 0 < squares < math.inf:
+        if any(0 < abs(one.factor) < _least(one) for one in taken) or not 0 < squares < math.inf:
             return self._exact()
-        eps, lost = max(each.eps for each in parts), max(each.lost for each in parts)
-        taken = math.sqrt(squares / (1 - lost) + sum(each.below for each in parts)) * (1 + 2 * eps)
-        rounding = self._rounding(taken, eps / 2) if any(each.rounded for each in parts) else 0.0
-        step = taken + rounding
+        lost = max(_PIECE * torch.finfo(one.dtype).eps / 2 for one in taken)
+        below = sum(one.elements * _least(one) * one.factor * one.factor for one in taken)
+        eps = max(torch.finfo(one.parameters_dtype).eps for one in taken)
+        length = math.sqrt(squares / (1 - lost) + below) * (1 + 2 * eps)
+        rounding = self._rounding(length, eps / 2) if any(measure.rounded for measure in self._measures) else 0.0
+        step = length + rounding
         return step if step <= (1 + PRECISION) * math.sqrt(squares) else self._exact()
 
-    def _rounding(self, taken: float, unit: float) -> float:
+    def _rounding(self, length: float, unit: float) -> float:
         # The reach only grows: it is measured again where that matters, and once it may be far from the truth.
-        matters = unit * self._reach > PRECISION / 2 * taken and self._reach > 2 * self._reached
+        matters = unit * self._reach > PRECISION / 2 * length and self._reach > 2 * self._reached
         if matters or math.isnan(self._reach):
             self._reach = self._reached = self._measure_reach()
         return unit * self._reach
+
+
+def _least(taken: Taken) -> float:
+    """Return the least number that the elements' type holds in full precision."""
+    return torch.finfo(taken.dtype).smallest_normal

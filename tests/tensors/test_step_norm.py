@@ -147,6 +147,20 @@ def test_vectors_of_several_precisions_make_one_step() -> None:
     assert truth <= measured.end() <= truth * (1 + PRECISION)
 
 
+def test_threads_take_in_parts_of_one_step() -> None:
+    """Of which what is added may be known to one and not to another, in several precisions."""
+    before = [torch.randn(3000, dtype=kind) for kind in KINDS]
+    steps = [torch.randn_like(one) for one in before]
+    after = [torch.add(one, step, alpha=-0.5) for one, step in zip(before, steps, strict=True)]
+    truth = math.hypot(*(norm(squared_norms(new, 1024, minus=old)) for old, new in zip(before, after, strict=True)))
+    measured = StepNorm(lambda: math.hypot(*(float(one.norm()) for one in before)), lambda: math.nan)
+    for told in ((True, True), (True, False), (False, False)):
+        measures = measured.begin(2)
+        for measure, old, new, step, known in zip(measures, before, after, steps, told, strict=True):
+            measure.add(old, new, (step, -0.5) if known else None)
+        assert truth <= measured.end() <= truth * (1 + PRECISION)
+
+
 def test_a_factor_that_the_precision_cannot_hold_is_not_trusted() -> None:
     scene = Scene(torch.zeros(1000))
     scene.step(torch.ones(1000), 1.1e-45)
