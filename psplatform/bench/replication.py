@@ -1,7 +1,9 @@
 """What replicas and checkpoints cost: updates per second beside a run without, and the bytes that replicas are sent.
 
-Runs follow each other on one cluster.  Of each, only the middle counts, from the log: neither start nor end.  The two
-claims are measured in pairs, with and without, whose order alternates: what the machine does besides, it does to both.
+Runs follow each other on one cluster.  Of each, only the middle counts, from the log: neither start nor end.  Both
+claims are measured in pairs of runs, with and without, whose order alternates: what the machine does besides, it does
+to both.  Still one run differs from the next by more than checkpoints cost.  So these are measured within runs as well:
+by how much longer those updates took that one may have held up, compared with others of the same run.
 """
 
 from __future__ import annotations
@@ -10,14 +12,13 @@ import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Final
 
 from psplatform.bench.dense import Dense, Effort, seconds_of, task_of
+from psplatform.bench.rates import WARM_UP, Rates, Row, cost_of_checkpoints, interval, rates_of
 from psplatform.core.plan import Stop
-from psplatform.errors import ClusterError
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import SGD
@@ -26,8 +27,9 @@ from psplatform.runtime.embedded import end_cluster, start_cluster
 from psplatform.runtime.launch import train
 from psplatform.telemetry.reader import LogReader
 
-Row = dict[str, Any]
 Report = Callable[[Row], None]
+MeasureMode = Callable[[Replication, float], Rates]
+"""Measures a mode of replication, whose transfers are about so many updates apart; 0 where each update is sent."""
 
 WORKERS: Final = 2
 PROCESSES: Final = WORKERS + 2
@@ -40,31 +42,17 @@ CHECKPOINT_S: Final = 10.0
 SLOTS: Final = 1
 """State vectors of the optimiser: its momentum."""
 
-_WARM_UP: Final = 1 / 3
-"""Part of a run that is not counted: a standby is made then, and the first transfers touch fresh memory."""
+_LONG: Final = 2.7
+"""How long runs with checkpoints go on, in times from one checkpoint to the next: they have two, and go on behind the
+second for a while."""
 
-_PERIODS: Final = 1.25
-"""How long runs with checkpoints go on, in periods from one of them to the next: runs differ among each other by more
-than the parts of one, so that many short ones tell more than few long ones."""
-
-_PERIODS_WARM_UP: Final = 1 / 5
-"""The part of such a run that is not counted: what is left is one period, in which the first checkpoint is written."""
+_LONG_WARM_UP: Final = 0.5 / _LONG
+"""The part of such a run that is not counted."""
 
 _TRANSFERS: Final = 3
 """How many there shall be at least in what is counted of a run whose bytes are told."""
 
 _END_S: Final = 120.0
-_CONFIDENCE: Final = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """What is counted of one run: updates per second, bytes, mean norm of an update if known, complete checkpoints."""
-
-    updates_per_second: float
-    bytes_per_update: float
-    step: float | None
-    checkpoints: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +63,8 @@ class Course:
     task: Dense
     seconds: float
 
-    def run(
-        self,
-        replication: Replication,
-        checkpoints: Checkpoints | None = None,
-        seconds: float = 0.0,
-        warm_up: float = _WARM_UP,
-    ) -> Rates:
-        """Train for a while; return what the log tells of it."""
+    def run(self, replication: Replication, checkpoints: Checkpoints | None = None, seconds: float = 0.0) -> list[Row]:
+        """Train for a while; return the log."""
         with tempfile.TemporaryDirectory() as folder:
             store = str(Path(folder) / "run.zarr")
             job = Job(
@@ -100,38 +82,7 @@ class Course:
             run.wait(job.stop.seconds + _END_S if job.stop.seconds is not None else _END_S)
             records = [record for found, _ in LogReader(store).iter_from() for record in found]
             run.close()
-        return rates_of(records, warm_up)
-
-
-def rates_of(records: list[Row], warm_up: float = _WARM_UP) -> Rates:
-    """Return what a run's log tells, that part at the run's beginning left out."""
-    applied = [record for record in records if record["kind"] == "applied"]
-    if not applied:
-        raise ClusterError("a run made no update in its time: give each run more seconds")
-    begins_at = applied[0]["at"] + warm_up * (applied[-1]["at"] - applied[0]["at"])
-    counted = [record for record in applied if record["at"] >= begins_at]
-    first, last = counted[0], counted[-1]
-    updates = last["version"] - first["version"]
-    steps = [record["divergence"] / record["lag"] for record in counted if record.get("lag")]
-    seconds = last["at"] - first["at"]
-    return Rates(
-        updates_per_second=updates / seconds if seconds else math.nan,
-        bytes_per_update=_bytes_per_update(counted),
-        step=sum(steps) / len(steps) if steps else None,
-        checkpoints=sum(_is_complete(record) and begins_at <= record["at"] <= last["at"] for record in records),
-    )
-
-
-def _is_complete(record: Row) -> bool:
-    return bool(record["kind"] == "checkpoint" and record["event"] == "complete")
-
-
-def _bytes_per_update(applied: list[Row]) -> float:
-    """Return it from one transfer to another, if there are two: from anywhere else it would depend on how many fit."""
-    sent = [(record["version"], record.get("to_replica_bytes", 0)) for record in applied]
-    begun = [now for before, now in pairwise(sent) if now[1] > before[1]]
-    (first, before), (last, then) = (begun[0], begun[-1]) if len(begun) > 1 else (sent[0], sent[-1])
-    return (then - before) / (last - first) if last > first else math.nan
+        return records
 
 
 def measure(
@@ -149,17 +100,20 @@ def measure(
     Parameters
     ----------
     pairs
-        Of each claim.
+        Of runs with and without replicas, and half as many with and without checkpoints, as these take longer.
     seconds
-        Of each run at least: those with large bounds go on for three transfers, those with checkpoints for one of them.
+        Of each run at least: those with large bounds go on for three transfers, those with checkpoints for two of them.
     gradient_s, effort
         What a gradient takes at least, and how: a wait leaves cores idle, which a server then has for itself.
 
     Returns
     -------
     dict
-        ``results, overhead, gradient``; the overhead is the part of the updates per second that is missing.  A
-        gradient's `core_seconds` is how long it keeps a core busy that nobody else uses.
+        ``results, overhead, gradient``.  An overhead is a part of the updates per second: ``bounded`` what is missing
+        with replicas, by pairs of runs; ``checkpoint`` what checkpoints take, of which each run with them gives one
+        value, their number, and ``runs``, the same by pairs of runs.  Each has a median, the interval that holds it,
+        and a mean; those of ``checkpoint`` are ``None`` where none could be measured.  A gradient's `core_seconds` is
+        how long it keeps a core busy that nobody else uses.
     """
     task = task_of(parameters, gradient_s, effort)
     cluster, client = start_cluster(PROCESSES)
@@ -181,27 +135,34 @@ def measure(
 
 def _overhead(course: Course, pairs: int, checkpoint_s: float, report: Report | None) -> Row:
     bounded = Bounded(max_divergence=CLAIMED_BOUND, unit="updates")
-    checkpoints, long = Checkpoints(every_seconds=checkpoint_s), (_PERIODS * checkpoint_s, _PERIODS_WARM_UP)
+    replicas = _pairs("bounded", lambda: course.run(bounded), lambda: course.run(NoReplication()), pairs, report)
+    return {"bounded": replicas, "checkpoint": _checkpoints(course, bounded, pairs, checkpoint_s, report)}
 
-    def run(replication: Replication) -> Callable[[], Rates]:
-        return lambda: course.run(replication)
 
-    def run_long(written: Checkpoints | None) -> Callable[[], Rates]:
-        return lambda: course.run(bounded, written, *long)
+def _checkpoints(course: Course, bounded: Bounded, pairs: int, every_s: float, report: Report | None) -> Row:
+    # One is kept: then the second removes the first, as each does in long runs.
+    written, seconds, costs = Checkpoints(every_seconds=every_s, keep=1), _LONG * every_s, list[tuple[float, int]]()
 
-    return {
-        "bounded": _pairs("bounded", run(bounded), run(NoReplication()), pairs, report),
-        "checkpoint": _pairs("checkpoint", run_long(checkpoints), run_long(None), pairs, report),
-    }
+    def with_checkpoints() -> list[Row]:
+        records = course.run(bounded, written, seconds)
+        costs.append(cost_of_checkpoints(records, _LONG_WARM_UP))
+        return records
+
+    def without() -> list[Row]:
+        return course.run(bounded, None, seconds)
+
+    runs = _pairs("checkpoint", with_checkpoints, without, math.ceil(pairs / 2), report, _LONG_WARM_UP)
+    parts = [cost_s / every_s for cost_s, found in costs if found]
+    return {**_told(parts), "checkpoints": sum(found for _, found in costs), "runs": runs}
 
 
 def _modes(course: Course, report: Report | None) -> list[Row]:
     beside: list[Rates] = []
 
-    def run(replication: Replication, bound: float = 0.0) -> Rates:
+    def run(replication: Replication, bound: float) -> Rates:
         # A single run without would be a poor measure for all the others: they are compared with the median of these.
-        beside.append(course.run(NoReplication()))
-        found = course.run(replication, seconds=_seconds_for(bound, beside[-1]))
+        beside.append(rates_of(course.run(NoReplication())))
+        found = rates_of(course.run(replication, seconds=_seconds_for(bound, beside[-1])))
         if report is not None:
             report({"run": len(beside), "updates_per_second": found.updates_per_second})
         return found
@@ -214,9 +175,9 @@ def _modes(course: Course, report: Report | None) -> list[Row]:
     return rows
 
 
-def _from_servers(task: Dense, run: Callable[..., Rates]) -> list[Row]:
+def _from_servers(task: Dense, run: MeasureMode) -> list[Row]:
     """Return the rows of replicas that get states and updates from their servers, and of one in the store."""
-    rows = [_row("chain", 0, "updates", run(Chain()), _vectors(task, 1))]
+    rows = [_row("chain", 0, "updates", run(Chain(), 0.0), _vectors(task, 1))]
     step = None
     for bound in BOUNDS:
         rates = run(Bounded(max_divergence=bound, unit="updates"), bound)
@@ -230,18 +191,18 @@ def _from_servers(task: Dense, run: Callable[..., Rates]) -> list[Row]:
     return [*rows, {**cold, "target": "store"}]
 
 
-def _from_workers(task: Dense, run: Callable[..., Rates]) -> list[Row]:
+def _from_workers(task: Dense, run: MeasureMode) -> list[Row]:
     """Return the rows of replicas that take every gradient of every update from the workers."""
     bounded = Bounded(max_divergence=CLAIMED_BOUND, unit="updates", source="workers")
     rows = [
-        _row("chain", 0, "updates", run(Chain(source="workers")), _vectors(task, WORKERS)),
-        _row("bounded", CLAIMED_BOUND, "updates", run(bounded), _vectors(task, WORKERS)),
+        _row("chain", 0, "updates", run(Chain(source="workers"), 0.0), _vectors(task, WORKERS)),
+        _row("bounded", CLAIMED_BOUND, "updates", run(bounded, 0.0), _vectors(task, WORKERS)),
     ]
     return [{**row, "source": "workers"} for row in rows]
 
 
 def _seconds_for(bound: float, alone: Rates) -> float:
-    return _TRANSFERS * bound / alone.updates_per_second / (1 - _WARM_UP)
+    return _TRANSFERS * bound / alone.updates_per_second / (1 - WARM_UP)
 
 
 def _vectors(task: Dense, count: float) -> float:
@@ -270,36 +231,34 @@ def _row(mode: str, bound: float | None, unit: str | None, rates: Rates, expecte
 
 
 def _pairs(
-    name: str, costly: Callable[[], Rates], plain: Callable[[], Rates], pairs: int, report: Report | None
+    name: str,
+    costly: Callable[[], list[Row]],
+    plain: Callable[[], list[Row]],
+    pairs: int,
+    report: Report | None,
+    warm_up: float = WARM_UP,
 ) -> Row:
     """Return the median part of the updates per second that is missing, with an interval of confidence."""
-    missing, checkpoints = [], 0
+    missing = []
     for number in range(pairs):
         if number % 2:
             beside, found = plain(), costly()
         else:
             found, beside = costly(), plain()
-        checkpoints += found.checkpoints
-        missing.append(1 - found.updates_per_second / beside.updates_per_second)
+        missing.append(1 - rates_of(found, warm_up).updates_per_second / rates_of(beside, warm_up).updates_per_second)
         if report is not None:
             report({"overhead of": name, "pair": number + 1, "overhead": missing[-1]})
-    low, high, confidence = interval(missing)
-    told = {"median": median(missing), "low": low, "high": high, "confidence": confidence}
-    return {**told, "pairs": pairs, "checkpoints": checkpoints}
+    return {**_told(missing), "pairs": pairs}
 
 
-def interval(values: list[float]) -> tuple[float, float, float]:
-    """Return an interval that holds the median of what `values` are drawn from, and how sure that is.
-
-    Its ends are order statistics: the narrowest symmetric pair that is sure enough, or the extremes if none is.
-    Source: W. Conover, "Practical nonparametric statistics", 1999, section 3.2.
-    """
-    ordered, count = sorted(values), len(values)
-
-    def confidence(rank: int) -> float:
-        return 1 - sum(math.comb(count, below) for below in range(rank + 1)) * 2.0 ** (1 - count)
-
-    rank = 0
-    while rank + 1 < count // 2 and confidence(rank + 1) >= _CONFIDENCE:
-        rank += 1
-    return ordered[rank], ordered[count - 1 - rank], max(0.0, confidence(rank))
+def _told(overheads: list[float]) -> Row:
+    if not overheads:
+        return dict.fromkeys(("median", "mean", "low", "high", "confidence"))
+    low, high, confidence = interval(overheads)
+    return {
+        "median": median(overheads),
+        "mean": fmean(overheads),
+        "low": low,
+        "high": high,
+        "confidence": confidence,
+    }

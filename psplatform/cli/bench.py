@@ -106,7 +106,9 @@ def failover(*, parameters: int, kills: int, stops: int, seed: int, as_json: boo
 
 @bench.command()
 @click.option("--parameters", type=click.IntRange(min=1), default=10_000_000, help="float32 parameters. [10 million]")
-@click.option("--pairs", type=click.IntRange(min=1), default=20, help="Pairs of runs for each of the two claims. [20]")
+@click.option(
+    "--pairs", type=click.IntRange(min=1), default=20, help="Pairs of runs, for checkpoints half of that. [20]"
+)
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=8.0, help="Of each run. [8]")
 @click.option("--gradient-ms", type=click.FloatRange(min=0.1), default=100.0, help="Of each gradient. [100]")
 @click.option("--checkpoint-s", type=click.FloatRange(min=0.1), default=10.0, help="Between checkpoints. [10]")

@@ -11,7 +11,8 @@ import torch
 from psplatform.bench import dense
 from psplatform.bench.dense import Dense, seconds_of, task_of
 from psplatform.bench.failover import _broken
-from psplatform.bench.replication import interval, rates_of
+from psplatform.bench.rates import cost_of_checkpoints, interval, rates_of
+from psplatform.bench.replication import _told
 from psplatform.bench.steps import mean_of
 from psplatform.bench.wide import Wide
 from psplatform.errors import ClusterError
@@ -28,6 +29,13 @@ def test_an_interval_of_few_has_their_extremes_and_says_how_sure_that_is() -> No
     assert interval([2.0]) == (2.0, 2.0, 0.0)
 
 
+def test_what_is_told_of_overheads_is_none_where_there_are_none() -> None:
+    told = _told([0.03, 0.01, 0.08])
+    assert (told["median"], told["mean"], told["low"], told["high"]) == (0.03, pytest.approx(0.04), 0.01, 0.08)
+    assert set(_told([])) == set(told)
+    assert set(_told([]).values()) == {None}
+
+
 def test_rates_are_those_between_the_first_counted_and_the_last_commit() -> None:
     applied: list[dict[str, Any]] = [
         {"version": 1 + number, "at": 10.0 + number / 4, "to_replica_bytes": 100 * number, "divergence": 3.0, "lag": 2}
@@ -37,11 +45,72 @@ def test_rates_are_those_between_the_first_counted_and_the_last_commit() -> None
     assert (rates.updates_per_second, rates.bytes_per_update, rates.step) == (4.0, 100.0, 1.5)
 
 
-def test_checkpoints_count_where_commits_do() -> None:
-    records: list[dict[str, Any]] = [{"kind": "applied", "version": at, "at": float(at)} for at in range(11)]
-    events = ("complete", 1.0), ("complete", 4.0), ("failed", 7.0), ("complete", 10.5)
-    records += [{"kind": "checkpoint", "event": event, "at": at} for event, at in events]
-    assert [rates_of(records, part).checkpoints for part in (0.0, 1 / 5, 1 / 2)] == [2, 1, 0]
+def log_of(cuts: dict[int, float], slow: dict[int, float] | None = None, versions: int = 400) -> list[dict[str, Any]]:
+    """A log of one update in 0.25 s, 0.5 s for the one behind a transfer, and `slow` seconds more for others.
+
+    There is a transfer after every 20 updates, and at each of the cuts, which are complete after so many seconds; each
+    was tried before and failed at the same moment.
+    """
+    at, sent, last, records = 0.0, 0, 0, []
+    for version in range(1, versions + 1):
+        at += 0.25 + (slow or {}).get(version, 0.0) + (0.25 if version - 1 == last else 0.0)
+        records.append({"kind": "applied", "version": version, "at": at, "to_replica_bytes": sent})
+        if version in cuts:
+            took = cuts[version]
+            complete = {"kind": "checkpoint", "event": "complete", "at": at + took, "seconds": took + 0.1}
+            records += [{**complete, "event": "failed"}, complete]
+        if version in cuts or version - last == 20:
+            sent, last = sent + 70, version
+    return records
+
+
+@pytest.mark.parametrize("phase", range(1, 20))
+def test_a_checkpoint_costs_what_updates_took_longer_between_the_transfers_around_it(phase: int) -> None:
+    """0.4 s; and of the transfer, whatever it brings forward: it was due in so many updates."""
+    cut = 100 + phase
+    held_up = {cut + 1: 0.3, cut + 2: 0.1}
+    cost, found = cost_of_checkpoints(log_of({cut: 0.7}, held_up), 0.0)
+    assert (cost, found) == (pytest.approx(0.4 + 0.25 * (20 - phase) / 20), 1)
+
+
+def test_what_the_log_shows_before_the_version_of_the_cut_counts_as_well() -> None:
+    cost, _ = cost_of_checkpoints(log_of({119: 0.7}, {119: 0.09}), 0.0)
+    assert cost == pytest.approx(0.09 + 0.25 / 20)
+
+
+def test_updates_may_be_held_up_until_a_checkpoint_is_complete() -> None:
+    """One that writes for 14 s, through two transfers."""
+    slow = dict.fromkeys(range(120, 160), 0.02)
+    assert cost_of_checkpoints(log_of({119: 14.0}, slow), 0.0) == (pytest.approx(0.8 + 0.25 / 20), 1)
+    blind, _ = cost_of_checkpoints(log_of({119: 0.7}, slow), 0.0)
+    assert blind < 0.4
+
+
+def test_two_checkpoints_in_a_run_cost_their_mean_and_a_slow_beginning_nothing() -> None:
+    beginning = dict.fromkeys(range(1, 100), 0.2)
+    records = log_of({150: 0.7, 260: 0.7}, {**beginning, 151: 0.6, 261: 0.2})
+    cost, found = cost_of_checkpoints(records, 1 / 3)
+    assert (cost, found) == (pytest.approx(0.4 + 0.25 * 0.5), 2)
+
+
+def test_a_checkpoint_that_failed_is_neither_measured_nor_compared_with() -> None:
+    held_up = {101: 3.0, 202: 0.4}
+    records = log_of({100: 0.7, 201: 0.7}, held_up)
+    first = next(one for one in records if one.get("event") == "complete")
+    records.remove(first)
+    assert cost_of_checkpoints(records, 0.0) == (pytest.approx(0.4 + 0.25 * 19 / 20), 1)
+
+
+def test_a_checkpoint_is_measured_only_between_transfers() -> None:
+    """Not in the first updates, nor in the last; without replicas there are updates on both sides."""
+    records = log_of({10: 0.7, 395: 0.7})
+    assert cost_of_checkpoints(records, 0.0)[1] == 0
+    held_up = log_of({10: 0.7, 209: 0.7, 395: 0.7}, {11: 5.0, 210: 0.3, 396: 5.0})
+    assert cost_of_checkpoints(held_up, 0.0) == (pytest.approx(0.3 + 0.25 / 20), 1)
+    alone = [{**one, "to_replica_bytes": 0} for one in log_of({10: 0.7, 395: 0.7})]
+    assert cost_of_checkpoints(alone, 0.0)[1] == 2
+    assert cost_of_checkpoints(log_of({1: 0.1}, versions=2), 0.0)[1] == 0
+    assert cost_of_checkpoints(log_of({1: 0.1}, versions=1), 0.0)[1] == 0
 
 
 def test_bytes_are_those_from_one_transfer_to_another() -> None:
