@@ -43,7 +43,7 @@ def taken_over(promoted: MakeRecord) -> MakeRecord:
     return lambda **changes: promoted(role="coordinator", shard=-1, **lost | when | changes)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def until() -> Callable[..., None]:
     """Wait until something holds; fail with words if it does not within the limit."""
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +23,7 @@ from psplatform.telemetry.reader import LogReader
 LIMIT_S: Final = 180.0
 WORKERS: Final = 5
 Record = dict[str, Any]
+Until = Callable[..., None]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,25 +33,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.chaos)
 
 
-def wait_until(condition: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {limit_s:g} s: {what}")
-        time.sleep(0.05)
-
-
 class Cluster:
     """A scheduler and Dask workers, each a process of this test's own; `end` ends them all, by their ids."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, until: Until) -> None:
+        self._until = until
         self._folder = folder
         self._output = (folder / "output.txt").open("w")
         self._file = folder / "scheduler.json"
         self.workers: list[subprocess.Popen[bytes]] = []
         self.clients: list[Client] = []
         self.scheduler = self._dask("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", self._file)
-        wait_until(self._file.exists, "the scheduler listens")
+        until(self._file.exists, "the scheduler listens")
         self.client = self.connect()
         self.address: str = self.client.scheduler.address
 
@@ -86,7 +79,7 @@ class Cluster:
             extra.wait(LIMIT_S)
         self.workers = self.workers[:count]
         pids = {worker.pid for worker in self.workers}
-        wait_until(lambda: set(self.pids().values()) == pids, f"{count} Dask workers are there")
+        self._until(lambda: set(self.pids().values()) == pids, f"{count} Dask workers are there")
 
     def pids(self) -> dict[str, int]:
         """Return the process id of each Dask worker that answers, by address."""
@@ -107,12 +100,12 @@ class Cluster:
 
 
 @pytest.fixture
-def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Cluster]]:
+def new_cluster(tmp_path_factory: pytest.TempPathFactory, until: Until) -> Iterator[Callable[[], Cluster]]:
     """Start a cluster for one test alone."""
     clusters: list[Cluster] = []
 
     def make() -> Cluster:
-        clusters.append(Cluster(tmp_path_factory.mktemp("cluster")))
+        clusters.append(Cluster(tmp_path_factory.mktemp("cluster"), until))
         return clusters[-1]
 
     yield make
@@ -121,9 +114,9 @@ def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[
 
 
 @pytest.fixture(scope="module")
-def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def lasting(tmp_path_factory: pytest.TempPathFactory, until: Until) -> Iterator[Cluster]:
     """Start a cluster that several tests use one after the other."""
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), until)
     yield cluster
     cluster.end()
 
@@ -191,7 +184,7 @@ def log() -> Callable[..., list[Record]]:
 
 
 @pytest.fixture
-def reaches() -> Callable[..., None]:
+def reaches(until: Until) -> Callable[..., None]:
     """Wait until the log in a store shows so many updates more than now."""
 
     def wait(store: str, updates: int) -> None:
@@ -199,7 +192,7 @@ def reaches() -> Callable[..., None]:
             return max((record["version"] for record in read_log(store, "commit")), default=0)
 
         wanted = version() + updates
-        wait_until(lambda: version() >= wanted, f"the log reaches version {wanted}")
+        until(lambda: version() >= wanted, f"the log reaches version {wanted}")
 
     return wait
 
