@@ -20,6 +20,9 @@ from psplatform.runtime.processes import ProcessId
 _PROBE_S: Final = 1.0
 """A process that is there accepts a connection at once, even a stopped one: its kernel does."""
 
+_DOUBT_S: Final = 0.5
+"""After so long without an answer, whoever does not watch the peer's process looks whether it is there."""
+
 _APPROACH_S: Final = 20.0
 
 _WAKING_S: Final = 3600.0
@@ -110,6 +113,21 @@ async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadl
     if reply["status"] == "error":
         raise reply["exception"]
     return reply["result"]
+
+
+async def call_the_living(connect: Connect, peer: Peer, method: str, *arguments: Any, deadline_s: float) -> Any:
+    """Do what `call` does, but fail soon where the peer's process has ended: Dask goes on trying to connect to it.
+
+    For whoever does not watch that process.
+    """
+    asking = asyncio.ensure_future(call(connect, peer, method, *arguments, deadline_s=deadline_s))
+    try:
+        while not (await asyncio.wait({asking}, timeout=_DOUBT_S))[0]:
+            if await is_dead(peer):
+                raise PeerLost(f"{peer.address} is gone", peer=peer.address)
+        return await asking
+    finally:
+        asking.cancel()
 
 
 def _in_transit(argument: Any) -> Any:

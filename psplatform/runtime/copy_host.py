@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from psplatform.core.effects import Archive, Effect, Gather, Load, Publish, Send, Serve, Skip, Stage, Transmit
 from psplatform.core.events import Captured, GatherDone, GatherFailed, Loaded, PullWithdrawn, StageDone, Tick
-from psplatform.core.leases import entitlement
-from psplatform.core.links import MakeAccount
 from psplatform.core.messages import GRADIENTS, InSync, Pull, Pulled, Retiring, Transfer
 from psplatform.core.replica import Replica
 from psplatform.core.server import Server
@@ -31,6 +29,7 @@ from psplatform.core.wire import decode, encode
 from psplatform.replication.accounts import account_factory
 from psplatform.runtime.archiving import Archiver
 from psplatform.runtime.background import Background
+from psplatform.runtime.beginning import Beginning
 from psplatform.runtime.calls import Peer, PeerLost, call, connections_of
 from psplatform.runtime.cold_storage import StoreCarrier, awaken
 from psplatform.runtime.content import Answer, Content, private_copy
@@ -66,28 +65,6 @@ _Work = Gather | Stage | Load | Transmit | Archive
 _Done = GatherDone | GatherFailed | StageDone | Loaded | Captured | None
 
 
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """What a copy begins as.
-
-    Attributes
-    ----------
-    serving
-        Whether it is the server of its shard at once.
-    replicas
-        Names of the replicas that the server has from the beginning.
-    fresh
-        Whether it begins with the run; else a server must bring it in sync.
-    cold
-        Whether it begins with what the store keeps of its shard.
-    """
-
-    serving: bool
-    replicas: tuple[str, ...] = ()
-    fresh: bool = True
-    cold: bool = False
-
-
 class CopyHost(Locatable):
     """Hosts `psplatform.core.shard_copy.ShardCopy` and the shard's arithmetic.
 
@@ -117,7 +94,7 @@ class CopyHost(Locatable):
         self._loop = asyncio.get_running_loop()
         make_account = account_factory(program.replication, program.plan.shards)
         self._control = ShardCopy(
-            self._part(make_account),
+            self._beginning.part(program, self._index, self._name, make_account, self._loop.time()),
             make_account,
             archives_itself=program.cold,
             from_workers=program.plan.from_workers,
@@ -139,28 +116,6 @@ class CopyHost(Locatable):
         await before_the_end(self._worker, f"{self._run}-{self._name}", self._retire)
         self._built.set()
         return process_at(self._worker.address)
-
-    def _part(self, make_account: MakeAccount) -> Server | Replica:
-        program, beginning = self._program, self._beginning
-        position, version = program.resume_at(self._index) if beginning.fresh else (0, 0)
-        if not beginning.serving:
-            epoch = 1 if beginning.fresh else 0
-            return Replica(self._index, self._name, epoch, position=position, version=version)
-        server = Server(
-            self._index,
-            1,
-            0,
-            position,
-            version,
-            self._name,
-            make_account,
-            replicas=beginning.replicas,
-            archives_itself=program.cold,
-            from_workers=program.plan.from_workers,
-        )
-        if program.plan.protection is not None:
-            server.entitled_until = entitlement(self._loop.time(), program.grants().first_s)
-        return server
 
     def _build(self) -> None:
         workspace, layout = self._program.open(torch.device("cpu"))
@@ -326,13 +281,24 @@ class CopyHost(Locatable):
             elif isinstance(effect, Gather | Stage | Load | Transmit | Archive):
                 work.append(effect)
         if work and isinstance(work[0], Gather) and not self._can_gather(work[0]):
-            self._loop.call_soon(self._feed, GatherFailed(work[0].position))  # there is nothing to stage
+            self._background.do(self._begin_late(work[0], work))
         elif work:
-            done = self._loop.run_in_executor(self._arithmetic, self._compute, work)
-            done.add_done_callback(self._on_computed)
+            self._begin(work)
 
     def _can_gather(self, effect: Gather) -> bool:
         return self._exposures.has_all(effect.contributions, careful=effect.careful)
+
+    async def _begin_late(self, gather: Gather, work: list[_Work]) -> None:
+        if gather.careful:  # after a promotion, what was pushed to the former server is pushed to this one
+            await self._follower.wait_for(gather.contributions)
+        if self._can_gather(gather):
+            self._begin(work)
+        else:
+            self._feed(GatherFailed(gather.position))  # there is nothing to stage
+
+    def _begin(self, work: list[_Work]) -> None:
+        done = self._loop.run_in_executor(self._arithmetic, self._compute, work)
+        done.add_done_callback(self._on_computed)
 
     def _send(self, effect: Send) -> None:
         if isinstance(effect.message, Pulled):

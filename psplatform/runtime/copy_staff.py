@@ -13,8 +13,9 @@ from psplatform.core.events import CopyAwake, CopyLost, CopyReady, LeadLost, NoC
 from psplatform.core.messages import Promote
 from psplatform.errors import PsplatformError
 from psplatform.runtime.background import Background, Kept
+from psplatform.runtime.beginning import Beginning
 from psplatform.runtime.calls import Peer, PeerLost, PeerSilent, call, is_dead, wakes
-from psplatform.runtime.copy_host import Beginning, CopyHost
+from psplatform.runtime.copy_host import CopyHost
 from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
 from psplatform.runtime.lines import Line
 from psplatform.runtime.placement import Placement, process_for_copy

@@ -7,7 +7,7 @@ spoils nothing, because its replica has state of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -51,7 +51,7 @@ class Outbox:
             self._vectors[key].copy_(vector)
         return sum(vector.numel() * vector.element_size() for vector in vectors.values())
 
-    def arrays(self, keys: list[str]) -> list[NDArray[Any]]:
+    def arrays(self, keys: Sequence[str]) -> list[NDArray[Any]]:
         """Return what lies here under `keys`, to be sent; it must not change before it has arrived."""
         return [self._vectors[key].numpy() for key in keys]
 

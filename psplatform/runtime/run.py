@@ -14,7 +14,7 @@ from distributed import Client
 
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError, from_plain
 from psplatform.replication.store import describe_run, load_model
-from psplatform.runtime.calls import Peer, PeerLost, call
+from psplatform.runtime.calls import Peer, PeerLost, call_the_living
 from psplatform.runtime.hosting import dataset_name
 from psplatform.runtime.preflight import cluster_of
 from psplatform.telemetry.follow import LiveRun
@@ -244,7 +244,7 @@ class Run:
 
     def _ask(self, method: str, *arguments: Any, deadline_s: float) -> Any:
         client: Any = self._client
-        return client.sync(call, client.rpc, self._coordinator, method, *arguments, deadline_s=deadline_s)
+        return client.sync(call_the_living, client.rpc, self._coordinator, method, *arguments, deadline_s=deadline_s)
 
     def _repeat_stop(self) -> None:
         # A coordinator that is replaced and does not know it yet takes the order, and nothing comes of it.

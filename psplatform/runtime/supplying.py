@@ -18,6 +18,7 @@ from psplatform.runtime.calls import Connect, PeerLost, call
 from psplatform.runtime.content import Vectors, private_copy
 from psplatform.runtime.exposure import Slab
 from psplatform.runtime.fetching import Fetcher
+from psplatform.runtime.pushing import Exposed
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
 
@@ -71,28 +72,24 @@ class Supply:
         self._replicas.pop(copy, None)
         self._failures.pop(copy, None)
 
-    def offer(
-        self, sequence: int, counter: int | None, servers: Sequence[str], still_there: Callable[[], bool]
-    ) -> None:
-        """Keep a copy of the gradient of `sequence`, and push it to whoever needs that and is not being sent another.
+    def offer(self, gradient: Exposed, servers: Sequence[str], still_there: Callable[[], bool]) -> None:
+        """Keep a copy of a gradient, and push it to whoever needs that and is not being sent another.
 
         Parameters
         ----------
-        counter
-            The version that it contributes to, where blocks are merged one by one.
         servers
             By shard, the copy that has it already.
         still_there
             Whether the gradient has not been written over.
         """
         if self._slab.copied is not None and (self._keeping is None or self._keeping.done()):
-            self._keeping = self._background.do(self._keep_copy(sequence))
+            self._keeping = self._background.do(self._keep_copy(gradient.sequence))
         for shard, server in enumerate(servers):
             copies = [copy for copy, of in self._replicas.items() if of == shard and copy != server]
             blind = [copy for copy in copies if copy not in self._busy and not self._fetcher.sees(copy)]
             if blind:
                 self._busy.update(blind)
-                self._background.do(self._copy_and_push(blind, shard, sequence, counter, still_there))
+                self._background.do(self._copy_and_push(blind, shard, gradient, still_there))
 
     async def _keep_copy(self, sequence: int) -> None:
         if _is_small(self._slab.vectors):
@@ -101,7 +98,7 @@ class Supply:
             await asyncio.get_running_loop().run_in_executor(None, self._slab.keep_copy, sequence)
 
     async def _copy_and_push(
-        self, copies: list[str], shard: int, sequence: int, counter: int | None, still_there: Callable[[], bool]
+        self, copies: list[str], shard: int, gradient: Exposed, still_there: Callable[[], bool]
     ) -> None:
         pieces = self._pieces[shard]
         if _is_small(pieces):
@@ -112,14 +109,12 @@ class Supply:
             self._busy.difference_update(copies)
             return
         arrays = [vector.numpy() for vector in copied.values()]
-        await asyncio.gather(*(self._push(copy, shard, sequence, arrays, counter) for copy in copies))
+        await asyncio.gather(*(self._push(copy, shard, gradient, arrays) for copy in copies))
 
-    async def _push(
-        self, copy: str, shard: int, sequence: int, arrays: list[NDArray[Any]], counter: int | None
-    ) -> None:
+    async def _push(self, copy: str, shard: int, gradient: Exposed, arrays: list[NDArray[Any]]) -> None:
         try:
             if not await self._fetcher.attach(copy, shard):
-                arguments = self._member, sequence, arrays, counter
+                arguments = self._member, gradient.sequence, arrays, gradient.counter
                 await call(self._connect, self._fetcher.peers[copy], "push", *arguments, deadline_s=_DEADLINE_S)
         except PeerLost:
             self._failures[copy] += 1

@@ -86,7 +86,8 @@ class Carrier:
         outbox = self._outboxes[effect.replica]
         vectors = self._shard.gathered if effect.transfer.kind == UPDATE else self._shard.state()
         size_bytes = outbox.capture(vectors)
-        parcel = Parcel(effect.transfer, self._shard.commits, tuple(vectors), outbox.name, (), {})
+        arrays = () if outbox.name is not None else tuple(outbox.arrays(tuple(vectors)))
+        parcel = Parcel(effect.transfer, self._shard.commits, tuple(vectors), outbox.name, arrays, {})
         self._captured[effect.replica] = parcel
         return size_bytes
 
@@ -115,7 +116,7 @@ class Carrier:
                 answer = b""
             if answer is None:
                 outbox = self._outboxes[replica]
-                parcel = replace(parcel, outbox=None, arrays=tuple(outbox.arrays(list(parcel.keys))))
+                parcel = replace(parcel, outbox=None, arrays=tuple(outbox.arrays(parcel.keys)))
             elif answer:
                 feed(decode(answer))
                 return

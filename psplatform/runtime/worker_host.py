@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from typing import Any
 
 import torch
 from distributed import get_worker
-from numpy.typing import NDArray
 
 from psplatform.core.effects import (
     COORDINATOR,
@@ -27,20 +26,18 @@ from psplatform.core.policy import Scope
 from psplatform.core.session import WorkerSession
 from psplatform.core.wire import decode
 from psplatform.runtime.background import Background
-from psplatform.runtime.calls import Peer, PeerLost, call, connections_of
+from psplatform.runtime.calls import Peer, PeerLost, connections_of
 from psplatform.runtime.computing import Computing
 from psplatform.runtime.exposure import Slab
 from psplatform.runtime.fetching import Fetcher
 from psplatform.runtime.lines import Line
 from psplatform.runtime.processes import Locatable, process_at
 from psplatform.runtime.program import Program, choose_device
+from psplatform.runtime.pushing import Exposed, Pushes
 from psplatform.runtime.retirement import PROCESS_ENDS, before_the_end, not_before_the_end
 from psplatform.runtime.segments import sweep
 from psplatform.runtime.supplying import Supply
-from psplatform.tensors.vectors import allocate, shard_vectors
-
-_PUSH_DEADLINE_S: Final = 60.0
-_PAUSE_S: Final = 0.1
+from psplatform.tensors.vectors import allocate
 
 
 class WorkerHost(Locatable):
@@ -58,14 +55,12 @@ class WorkerHost(Locatable):
         self._run, self._member = run, member
         self._coordinator, self._copies = coordinator, dict(copies)
         self._term = 0
-        self._exposed = 0
+        self._exposed: Exposed | None = None
         self._closed = False
         self._line: Line | None = None
         self._supply: Supply | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._pushing: dict[int, asyncio.Task[None]] = {}
         self._background = Background(self._on_mishap)
-        self._calling: dict[int, asyncio.Timeout] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     async def open(self, program: Program) -> None:
@@ -89,6 +84,8 @@ class WorkerHost(Locatable):
         self._connect = connections_of(worker)
         self._loop = asyncio.get_running_loop()
         await self._loop.run_in_executor(None, self._build)
+        process, traits = process_at(worker.address), program.policy.traits
+        self._session = WorkerSession(self._member, process, program.plan.shards, traits, seed=program.seed)
         try:
             await self._attach()
         except BaseException:
@@ -106,9 +103,6 @@ class WorkerHost(Locatable):
             on_refused=lambda: self._depart("the coordinator no longer knows this worker"),
             beat_s=program.worker_lease_s / 8,
         )
-        process = process_at(worker.address)
-        traits = program.policy.traits
-        self._session = WorkerSession(self._member, process, program.plan.shards, traits, seed=program.seed)
         await before_the_end(worker, f"{self._run}-{self._member}", self._retire)
         self._feed(Begin())
 
@@ -141,6 +135,15 @@ class WorkerHost(Locatable):
             shared=self._program.transport != "comms",
             slow_s=self._program.slow_s,
             on_failure=self._on_mishap,
+        )
+        self._pushes = Pushes(
+            self._connect,
+            self._layout,
+            self._member,
+            self._slab.vectors,
+            self._fetcher.peers,
+            self._session.server_of,
+            self._background,
         )
         if self._program.plan.from_workers:
             arguments = self._connect, self._layout, self._member, self._slab, self._fetcher, self._background
@@ -183,13 +186,10 @@ class WorkerHost(Locatable):
         if self._supply is not None and self._session.server_of(moved.shard) != moved.copy:
             self._supply.forget(self._session.server_of(moved.shard))
         self._feed(moved)
-        if moved.shard in self._calling:
-            self._calling[moved.shard].reschedule(0.0)  # a call to one that is gone may last until its deadline
-        sees = await self._sees_slab(moved.copy, moved.shard)
-        pushed = self._pushing.get(moved.shard)
-        if self._exposed and pushed is not None and pushed.done() and not sees:
-            # What was pushed to the server before is gone with it.
-            self._start_push(moved.shard, self._exposed)
+        self._pushes.redirect(moved.shard)
+        if not await self._sees_slab(moved.copy, moved.shard) and self._exposed is not None:
+            # What was pushed to the server before, or what only that one saw, is gone with it.
+            self._pushes.start(moved.shard, self._exposed)
 
     async def _prepare_for(self, copy: str, shard: int) -> None:
         await self._sees_slab(copy, shard)  # what comes later, when it takes over, then takes no time
@@ -235,7 +235,8 @@ class WorkerHost(Locatable):
             self._fetcher.pull(effect.message, effect.to.name)
         elif isinstance(effect, Compute):
             self._slab.begin()
-            self._exposed = 0
+            self._exposed = None
+            self._pushes.end()
             self._computing.start(effect)
         elif isinstance(effect, CancelCompute):
             self._computing.cancel(effect.sequence)
@@ -254,56 +255,26 @@ class WorkerHost(Locatable):
 
     def _expose(self, sequence: int) -> None:
         self._slab.hold(sequence)
-        self._exposed = sequence
+        self._exposed = gradient = Exposed(sequence, self._session.counter if self._per_block else None)
         servers = [self._session.server_of(shard) for shard in range(self._layout.shards)]
         if self._supply is not None:
-            self._supply.offer(sequence, self._counter, servers, lambda: self._exposed == sequence)
+            self._supply.offer(gradient, servers, lambda: self._exposed == gradient)
         if all(self._fetcher.sees(copy) for copy in servers):
             self._feed(Reachable(sequence))
         else:
-            self._do(self._reach_all(sequence))
+            self._do(self._reach_all(gradient))
 
-    async def _reach_all(self, sequence: int) -> None:
+    async def _reach_all(self, gradient: Exposed) -> None:
         shards = range(self._layout.shards)
         seen = [await self._sees_slab(self._session.server_of(shard), shard) for shard in shards]
-        for shard in shards:
-            if not seen[shard]:
-                self._start_push(shard, sequence)
-        await asyncio.gather(*(self._pushing[shard] for shard in shards if not seen[shard]))
+        await asyncio.gather(*(self._reach(shard, gradient) for shard in shards if not seen[shard]))
         if not self._per_block:
-            self._feed(Reachable(sequence))
+            self._feed(Reachable(gradient.sequence))
 
-    def _start_push(self, shard: int, sequence: int) -> None:
-        self._pushing[shard] = self._background.do(self._push(shard, sequence, self._counter))
-
-    @property
-    def _counter(self) -> int | None:
-        return self._session.counter if self._per_block else None
-
-    async def _push(self, shard: int, sequence: int, counter: int | None) -> None:
-        pieces = shard_vectors(self._layout, shard, self._slab.vectors)
-        arrays = [vector.numpy() for vector in pieces.values()]
-        taken = False
-        while not taken:
-            # Its server may change while it is asked.
-            peer = self._fetcher.peers.get(self._session.server_of(shard))
-            try:
-                taken = peer is not None and await self._call_push(shard, peer, sequence, arrays, counter)
-            except (PeerLost, TimeoutError):
-                await asyncio.sleep(_PAUSE_S)  # until the coordinator, who watches the servers, names another
+    async def _reach(self, shard: int, gradient: Exposed) -> None:
+        await self._pushes.start(shard, gradient)
         if self._per_block:
-            self._feed(Reachable(sequence, (shard,)))
-
-    async def _call_push(
-        self, shard: int, peer: Peer, sequence: int, arrays: list[NDArray[Any]], counter: int | None
-    ) -> bool:
-        arguments = self._member, sequence, arrays, counter
-        try:
-            async with asyncio.timeout(None) as self._calling[shard]:
-                taken = await call(self._connect, peer, "push", *arguments, deadline_s=_PUSH_DEADLINE_S)
-        finally:
-            del self._calling[shard]
-        return bool(taken)
+            self._feed(Reachable(gradient.sequence, (shard,)))
 
     def _say(self, message: Any) -> None:
         if self._line is not None:

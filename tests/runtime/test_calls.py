@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ import pytest
 from distributed import Worker
 
 from psplatform.errors import UserCodeError
-from psplatform.runtime.calls import Peer, PeerLost, approach, call, connections_of
+from psplatform.runtime.calls import Peer, PeerLost, PeerSilent, approach, call, call_the_living, connections_of
 
 Network = Callable[..., Any]
 Jump = Callable[[Any], Any]
@@ -153,3 +154,38 @@ def test_what_an_own_actor_raises_is_raised(network: Network, peer: Peer, jump: 
     connect = connections_of(cast("Worker", Own(network(lambda *_: None), peer, Taking(KeyError("weight")))))
     with pytest.raises(KeyError, match="weight"):
         jump(call(connect, peer, "deliver", "a", b"", deadline_s=1))
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    """Listen at a port of this host, for as long as the test likes."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+async def for_ever(*_: Any) -> None:
+    await asyncio.Event().wait()
+
+
+def test_who_calls_the_living_does_not_wait_for_the_dead(network: Network, listener: socket.socket) -> None:
+    """Dask tries to connect to a port that nobody listens at until the deadline."""
+    peer = Peer(f"tcp://127.0.0.1:{listener.getsockname()[1]}", "somebody")
+
+    async def ask() -> None:
+        asyncio.get_running_loop().call_later(1.0, listener.close)
+        await call_the_living(network(for_ever), peer, "status", deadline_s=3600)
+
+    with pytest.raises(PeerLost, match=f"{peer.address} is gone"):
+        asyncio.run(ask())
+
+
+def test_who_calls_the_living_waits_for_those_who_are_there(network: Network, listener: socket.socket) -> None:
+    peer = Peer(f"tcp://127.0.0.1:{listener.getsockname()[1]}", "somebody")
+
+    async def answer(*_: Any) -> str:
+        await asyncio.sleep(1.2)
+        return "here"
+
+    assert asyncio.run(call_the_living(network(answer), peer, "status", deadline_s=3600)) == "here"
+    with pytest.raises(PeerSilent):
+        asyncio.run(call_the_living(network(for_ever), peer, "status", deadline_s=1.2))

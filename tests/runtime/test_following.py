@@ -15,10 +15,12 @@ from psplatform.core.replica import Replica
 from psplatform.core.shard_copy import ShardCopy
 from psplatform.jobs.optimizers import SGD
 from psplatform.runtime.background import Background
+from psplatform.runtime.beginning import Beginning
 from psplatform.runtime.calls import Peer
-from psplatform.runtime.copy_host import Beginning, CopyHost
+from psplatform.runtime.copy_host import CopyHost
 from psplatform.runtime.exposure import Exposures, Slab
 from psplatform.runtime.following import MOST_KEPT, PUSH_WAIT_S, Follower
+from psplatform.runtime.pushing import Exposed
 from psplatform.runtime.supplying import Supply
 from psplatform.runtime.transfers import Parcel, Receiver
 from psplatform.tensors.layout import Layout
@@ -283,7 +285,7 @@ def supply(layout: Layout, network: Any, fetcher: Any, mishaps: list[str]) -> Su
 
 async def offered(made: Supply, *sequences: int, still_there: bool = True) -> None:
     for sequence in sequences:
-        made.offer(sequence, None, ["server-0"], lambda: still_there)
+        made.offer(Exposed(sequence), ["server-0"], lambda: still_there)
     await asyncio.sleep(1.0)
 
 

@@ -1,24 +1,29 @@
-"""Pushing a block: the server makes whoever is far ahead wait, and who has left asks no more."""
+"""Pushing a gradient: the server makes whoever is far ahead wait, and whoever serves the shard in the end has it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from distributed.core import Status
 
-from psplatform.core.effects import Publish, SetTimer
+from psplatform.core.effects import Compute, Gather, Publish, SetTimer, Stage
+from psplatform.core.events import Reachable
+from psplatform.core.messages import Contribution, Moved
 from psplatform.core.server import MOST_AHEAD, Server
 from psplatform.core.shard_copy import ShardCopy
+from psplatform.runtime.beginning import Beginning
 from psplatform.runtime.calls import Peer
-from psplatform.runtime.copy_host import POLL_S, Beginning, CopyHost
+from psplatform.runtime.copy_host import POLL_S, CopyHost
 from psplatform.runtime.exposure import Exposures, Slab
-from psplatform.runtime.following import Follower
+from psplatform.runtime.following import PUSH_WAIT_S, Follower
+from psplatform.runtime.pushing import Pushes
 from psplatform.runtime.worker_host import WorkerHost
-from psplatform.tensors.layout import Layout
+from psplatform.tensors.layout import Layout, TensorSpec
 from psplatform.tensors.vectors import shard_vectors
 
 Jump = Callable[[Any], Any]
@@ -81,39 +86,125 @@ def test_nothing_is_left_of_a_worker_whose_pushes_are_all_over(server: CopyHost,
     assert server._exposures._pushed == {}
 
 
+@pytest.mark.parametrize(
+    ("careful", "pushed_at", "expected"),
+    [
+        (True, 0.2, ("begun", 0.2)),
+        (True, None, ("failed", PUSH_WAIT_S)),
+        (False, 0.2, ("failed", 0.0)),
+    ],
+)
+def test_who_became_the_server_waits_for_what_is_pushed_again(
+    server: CopyHost, pieces: list[Any], jump: Jump, careful: bool, pushed_at: float | None, expected: tuple[str, float]
+) -> None:
+    """It is told of a position again before the workers hear of it; in other cases, what is not there is gone."""
+    seen: list[tuple[str, float]] = []
+    gather = Gather(1, (Contribution("w", 0, 9),), norms=False, careful=careful)
+
+    async def execute() -> None:
+        loop = asyncio.get_running_loop()
+        server._begin = lambda work: seen.append(("begun", loop.time()))  # type: ignore[method-assign]
+        server._feed = lambda event: seen.append(("failed", loop.time()))  # type: ignore[method-assign]
+        server._execute([gather, Stage(1, 1.0, 0.1)])
+        await asyncio.sleep(pushed_at if pushed_at is not None else 5.0)
+        await server.push("w", 9, pieces)
+        await asyncio.sleep(5.0)
+
+    jump(execute())
+    assert seen == [expected]
+
+
 class Closable:
-    """Stands for a part that is closed with the worker."""
+    """Stands for a part that is closed with the worker, or told to begin."""
 
     def close(self) -> None:
         """Nothing is open."""
 
+    def start(self, effect: Any) -> None:
+        """Nothing is computed."""
 
-class BlindFetcher(Closable):
-    """Knows servers that do not see this worker's slab."""
 
-    def __init__(self, peer: Peer) -> None:
-        self.peers = {"server-0": peer}
+class Places(Closable):
+    """Knows two copies of shard 0, of which some see this worker's slab; to ask one takes a while."""
+
+    def __init__(self, peers: dict[str, Peer], seeing: set[str], attach_s: float) -> None:
+        self.peers = peers
+        self._seeing, self._attach_s = seeing, attach_s
 
     def sees(self, copy: str) -> bool:
-        return False
+        return copy in self._seeing
 
     async def attach(self, copy: str, shard: int) -> bool:
-        return False
+        if self._attach_s:
+            await asyncio.sleep(self._attach_s)
+        return self.sees(copy)
+
+
+class Session:
+    """Stands for the protocol: names the server of shard 0, and notes what it is told."""
+
+    def __init__(self, *, per_block: bool) -> None:
+        self.server, self.counter = "server-0", 3 if per_block else -1
+        self.told: list[Any] = []
+
+    def server_of(self, shard: int) -> str:
+        return self.server
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        self.told.append(event)
+        if isinstance(event, Moved):
+            self.server = event.copy
+        return []
+
+    @property
+    def reachable(self) -> list[Reachable]:
+        return [event for event in self.told if isinstance(event, Reachable)]
+
+
+MakeWorker = Callable[..., WorkerHost]
+MOVED = Moved(term=1, shard=0, copy="replica-0-0", epoch=2)
 
 
 @pytest.fixture
-def worker(layout: Layout, peer: Peer) -> WorkerHost:
-    """Make a worker's host without a process, all of whose gradients are pushed."""
-    host = WorkerHost("run", "w", peer, {"server-0": (0, peer)})
-    host._layout, host._slab = layout, Slab.create(layout, "none", shared=False)
-    host._per_block, host._worker = True, SimpleNamespace(plugins={}, status=Status.running)
-    host._computing = host._line = Closable()  # type: ignore[assignment]
-    host._fetcher = BlindFetcher(peer)  # type: ignore[assignment]
-    return host
+def worker(peer: Peer, network: Any) -> MakeWorker:
+    """Make a worker's host without a process, with one shard; call it where the loop runs."""
+
+    def make(
+        answer: Callable[..., Any], seeing: set[str] | None = None, attach_s: float = 0.0, *, per_block: bool = False
+    ) -> WorkerHost:
+        host = WorkerHost("run", "w", peer, {})
+        host._loop = asyncio.get_running_loop()
+        host._layout = Layout.of([TensorSpec("weight", (5,), "float32", "parameter")], shards=1)
+        host._slab = Slab.create(host._layout, "none", shared=False)
+        host._per_block, host._worker = per_block, SimpleNamespace(plugins={}, status=Status.running)
+        host._computing = host._line = Closable()  # type: ignore[assignment]
+        peers = {name: replace(peer, key=name) for name in ("server-0", "replica-0-0")}
+        host._fetcher = Places(peers, seeing or set(), attach_s)  # type: ignore[assignment]
+        host._session = Session(per_block=per_block)  # type: ignore[assignment]
+        host._connect = network(answer)
+        of = host._session.server_of
+        arguments = host._connect, host._layout, "w", host._slab.vectors, peers, of, host._background
+        host._pushes = Pushes(*arguments)
+        return host
+
+    return make
+
+
+def asked(worker: WorkerHost) -> list[str]:
+    """List who was asked to take a gradient, in order."""
+    return [actor for _, actor, _ in worker._connect.calls]  # type: ignore[attr-defined]
+
+
+def slowly(answer: Callable[..., Any], seconds: float = 0.1) -> Callable[..., Any]:
+    async def wait(*arguments: Any) -> Any:
+        await asyncio.sleep(seconds)
+        return answer(*arguments)
+
+    return wait
 
 
 @pytest.mark.parametrize("server_is", ["full", "gone"])
-def test_a_worker_that_has_left_pushes_no_more(worker: WorkerHost, network: Any, jump: Jump, server_is: str) -> None:
+def test_a_worker_that_has_left_pushes_no_more(worker: MakeWorker, jump: Jump, server_is: str) -> None:
     """Its Dask worker outlives the run: it would ask a server that is not there any more for ever."""
 
     def answer(*_arguments: Any) -> bool:
@@ -122,39 +213,122 @@ def test_a_worker_that_has_left_pushes_no_more(worker: WorkerHost, network: Any,
         return False
 
     async def leave() -> tuple[int, int]:
-        loop = worker._loop = asyncio.get_running_loop()
-        worker._session = SimpleNamespace(counter=0, server_of=lambda shard: "server-0")  # type: ignore[assignment]
-        connection = worker._connect = network(slowly(answer))
-        worker._expose(1)
+        one = worker(slowly(answer))
+        one._expose(1)
         await asyncio.sleep(2.0)
-        worker._depart("the run is over")
+        one._depart("the run is over")
         await asyncio.sleep(0.0)
-        before = len(connection.calls)
+        before = len(asked(one))
         await asyncio.sleep(60.0)
-        assert loop.time() >= 62.0
-        return before, len(connection.calls)
+        assert one._loop.time() >= 62.0
+        return before, len(asked(one))
 
     before, after = jump(leave())
     assert before == after > 1
 
 
-def slowly(answer: Callable[..., Any]) -> Callable[..., Any]:
-    async def wait(*arguments: Any) -> Any:
-        await asyncio.sleep(0.1)
-        return answer(*arguments)
+@pytest.mark.parametrize("attach_s", [0.0, 0.5])
+@pytest.mark.parametrize("moved_at", [0.0, 0.25, 0.75, 1.25])
+@pytest.mark.parametrize("per_block", [False, True])
+def test_whenever_its_server_is_replaced_a_gradient_is_pushed_to_the_new_one_and_announced_once(
+    worker: MakeWorker, jump: Jump, attach_s: float, moved_at: float, per_block: bool
+) -> None:
+    """While the new server is asked whether it sees the slab, while the gradient is pushed, or afterwards."""
 
-    return wait
+    async def replace_server() -> WorkerHost:
+        one = worker(slowly(lambda *_: True, 0.5), attach_s=attach_s, per_block=per_block)
+        one._loop.call_later(moved_at, one._do, one._follow_server(MOVED))
+        one._expose(1)
+        await asyncio.sleep(60.0)
+        return one
+
+    one = jump(replace_server())
+    assert asked(one)[-1] == "replica-0-0"
+    assert one._session.reachable == [Reachable(1, (0,)) if per_block else Reachable(1)]  # type: ignore[attr-defined]
 
 
-def test_a_timer_of_the_same_name_replaces_the_one_before(worker: WorkerHost, jump: Jump) -> None:
+def test_what_the_former_server_took_last_of_all_is_pushed_again(worker: MakeWorker, jump: Jump) -> None:
+    """Its answer comes after the news of its successor."""
+
+    async def replace_server() -> WorkerHost:
+        one = worker(slowly(lambda *_: True, 0.5))
+        one._loop.call_at(0.4, one._feed, MOVED)
+        one._expose(1)
+        await asyncio.sleep(60.0)
+        return one
+
+    assert asked(jump(replace_server())) == ["server-0", "replica-0-0"]
+
+
+def test_nobody_waits_for_a_server_that_was_replaced(worker: MakeWorker, jump: Jump) -> None:
+    """One that was stopped lets a call wait until its deadline."""
+
+    async def replace_server() -> WorkerHost:
+        one = worker(slowly(lambda *_: True, 30.0))
+        one._loop.call_at(2.0, one._do, one._follow_server(MOVED))
+        one._expose(1)
+        await asyncio.sleep(3.0)
+        return one
+
+    assert asked(jump(replace_server())) == ["server-0", "replica-0-0"]
+
+
+def test_what_only_the_former_server_saw_is_pushed_to_one_that_does_not(worker: MakeWorker, jump: Jump) -> None:
+    async def replace_server() -> WorkerHost:
+        one = worker(lambda *_: True, seeing={"server-0"})
+        one._expose(1)
+        assert asked(one) == []
+        await one._follow_server(MOVED)
+        await asyncio.sleep(1.0)
+        return one
+
+    one = jump(replace_server())
+    assert asked(one) == ["replica-0-0"]
+    assert one._session.reachable == [Reachable(1)]  # type: ignore[attr-defined]
+
+
+def test_what_is_about_to_be_written_over_is_not_pushed_any_more(worker: MakeWorker, jump: Jump) -> None:
+    """Half of it would be another gradient."""
+    whole: list[str] = []
+
+    async def compute() -> WorkerHost:
+        one = worker(slowly(lambda *_: whole.append("pushed"), 2.0), seeing={"server-0"})
+        one._expose(1)
+        await one._follow_server(MOVED)
+        await asyncio.sleep(1.0)
+        one._execute(Compute(0, 2, 0))
+        await asyncio.sleep(60.0)
+        return one
+
+    assert asked(jump(compute())) == ["replica-0-0"]
+    assert whole == []
+
+
+def test_a_server_that_is_not_known_yet_is_pushed_to_as_soon_as_it_is(
+    worker: MakeWorker, peer: Peer, jump: Jump
+) -> None:
+    async def wait() -> WorkerHost:
+        one = worker(lambda *_: True)
+        known = one._fetcher.peers.pop("server-0")
+        one._expose(1)
+        await asyncio.sleep(1.0)
+        assert asked(one) == []
+        one._fetcher.peers["server-0"] = known
+        await asyncio.sleep(1.0)
+        return one
+
+    assert asked(jump(wait())) == ["server-0"]
+
+
+def test_a_timer_of_the_same_name_replaces_the_one_before(worker: MakeWorker, jump: Jump) -> None:
     """Each pull sets one: with a long patience they would pile up."""
     fired: list[float] = []
 
     async def wait() -> None:
-        loop = worker._loop = asyncio.get_running_loop()
-        worker._feed = lambda event: fired.append(loop.time())  # type: ignore[method-assign]
+        one = worker(lambda *_: True)
+        one._feed = lambda event: fired.append(one._loop.time())  # type: ignore[method-assign]
         for at in (1.0, 3.0, 2.0):
-            worker._execute(SetTimer("pull", at))
+            one._execute(SetTimer("pull", at))
         await asyncio.sleep(9.0)
 
     jump(wait())

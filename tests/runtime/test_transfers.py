@@ -1,0 +1,102 @@
+"""Transfers from a server to its replica: the same arrives whether memory is shared, cannot be seen, or is not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from psplatform.core.effects import Transmit
+from psplatform.core.messages import STATE, UPDATE, Replicated, Transfer
+from psplatform.core.wire import encode
+from psplatform.jobs.optimizers import SGD
+from psplatform.runtime.background import Background
+from psplatform.runtime.calls import Peer
+from psplatform.runtime.exposure import Exposures
+from psplatform.runtime.following import Follower
+from psplatform.runtime.transfers import Carrier, Parcel, Receiver
+from psplatform.tensors.layout import Layout
+from psplatform.tensors.shard import Shard
+from psplatform.tensors.vectors import allocate, shard_vectors
+
+Jump = Callable[[Any], Any]
+ACKNOWLEDGED = Replicated(0, "replica", 1, 1, 1)
+
+
+def new_shard(layout: Layout) -> Shard:
+    start = shard_vectors(layout, 0, allocate(layout))
+    return Shard(layout, 0, SGD(lr=1.0, momentum=0.9), start, (allocate(layout, 0), allocate(layout, 0)))
+
+
+def stage(shard: Shard, gradient: float) -> None:
+    whole = allocate(shard.layout)
+    for vector in whole.values():
+        vector.fill_(gradient)
+    shard.gather([shard_vectors(shard.layout, 0, whole)])
+    shard.stage(0.5)
+
+
+def step(shard: Shard, gradient: float) -> None:
+    stage(shard, gradient)
+    shard.publish(shard.version + 1)
+
+
+@pytest.fixture
+def begin(run_id: str) -> Iterator[Callable[..., Carrier]]:
+    """Make a server's side; what it shares is removed after the test."""
+    made = []
+
+    def make(server: Shard, *, shared: bool) -> Carrier:
+        made.append(Carrier(run_id, "server", server, Background(), shared=shared))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize("kind", [STATE, UPDATE])
+@pytest.mark.parametrize("memory", ["shared", "of another host", "private"])
+def test_a_replica_gets_what_its_server_had_when_it_was_captured(
+    layout: Layout,
+    peer: Peer,
+    network: Any,
+    jump: Jump,
+    begin: Callable[..., Carrier],
+    memory: str,
+    kind: str,
+) -> None:
+    server, replica = new_shard(layout), new_shard(layout)
+    receiver = Receiver(replica, Follower(Exposures(layout, 0), replica))
+    answers: list[Any] = []
+
+    def take(method: str, parcel: Parcel) -> bytes | None:
+        elsewhere = memory == "of another host" and parcel.outbox is not None
+        if elsewhere or not receiver.can_see(parcel):
+            return None
+        receiver.expect(parcel)
+        assert receiver.load(parcel.transfer, lambda: None)
+        return encode(ACKNOWLEDGED)
+
+    async def send() -> dict[str, Any]:
+        carrier = begin(server, shared=memory != "private")
+        carrier.know("replica", peer)
+        if kind == STATE:
+            step(server, 3.0)
+        effect = Transmit("replica", Transfer("server", 0, 1, 1, kind, 1, 1, 0.5, ()))
+        stage(server, 1.0)
+        carrier.capture(effect)
+        server.publish(server.version + 1)
+        captured = {name: vector.clone() for name, vector in server.state().items()}
+        step(server, 5.0)
+        carrier.send(network(take), effect, {}, answers.append)
+        await asyncio.sleep(1.0)
+        return captured
+
+    expected = jump(send())
+    assert answers == [ACKNOWLEDGED]
+    assert all(torch.equal(vector, expected[name]) for name, vector in replica.state().items())
+    assert replica.commits == (1 if kind == UPDATE else 2)
