@@ -123,7 +123,7 @@ async def call_the_living(connect: Connect, peer: Peer, method: str, *arguments:
     asking = asyncio.ensure_future(call(connect, peer, method, *arguments, deadline_s=deadline_s))
     try:
         while not (await asyncio.wait({asking}, timeout=_DOUBT_S))[0]:
-            if await is_dead(peer):
+            if await is_dead(peer) and not asking.done():
                 raise PeerLost(f"{peer.address} is gone", peer=peer.address)
         return await asking
     finally:

@@ -86,6 +86,9 @@ class StoreCarrier:
             with contextlib.suppress(StoreError):  # it only takes room, until the next server removes it
                 await asyncio.to_thread(self._store.prune, transfer.epoch)
 
+    def forget(self, replica: str) -> None:
+        """Give nothing up: the one place in the store is that of every replica."""
+
     def close(self) -> None:
         """Write nothing more."""
 

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from psplatform.core.effects import Archive, Effect, Gather, Load, Publish, Send, Serve, Skip, Stage, Transmit
 from psplatform.core.events import Captured, GatherDone, GatherFailed, Loaded, PullWithdrawn, StageDone, Tick
-from psplatform.core.messages import GRADIENTS, InSync, Pull, Pulled, Retiring, Transfer
+from psplatform.core.messages import GRADIENTS, Exclude, InSync, Pull, Pulled, Retiring, Transfer
+from psplatform.core.policy import Scope
 from psplatform.core.replica import Replica
 from psplatform.core.server import Server
 from psplatform.core.shard_copy import ShardCopy
@@ -34,7 +35,7 @@ from psplatform.runtime.calls import Peer, PeerLost, call, connections_of
 from psplatform.runtime.cold_storage import StoreCarrier, awaken
 from psplatform.runtime.content import Answer, Content, private_copy
 from psplatform.runtime.exposure import Exposures
-from psplatform.runtime.following import MOST_KEPT, Follower
+from psplatform.runtime.following import MOST_KEPT, PUSH_WAIT_S, Follower
 from psplatform.runtime.lines import Line
 from psplatform.runtime.processes import Locatable, process_at
 from psplatform.runtime.program import Program
@@ -55,6 +56,11 @@ BEAT_S: Final = 0.25
 
 RETIREMENT_S: Final = 3.0
 """How long a process that ends in good order waits until its copies are not needed any more; Dask allows four."""
+
+PUSHED_AGAIN_S: Final = 30.0
+"""How long who became the server waits for what was pushed to the one before: as long as sending takes.  Workers keep a
+gradient until every shard has it, so none waits in vain for one that lives; who is lost is dismissed before.  Where
+blocks are merged one by one, workers do not keep it, and nobody waits for so long."""
 
 _REPORT_S: Final = 10.0
 
@@ -79,6 +85,7 @@ class CopyHost(Locatable):
         self._waiting: dict[tuple[str, int], asyncio.Future[Pulled]] = {}
         self._requests = count()
         self._copied: tuple[int, tuple[NDArray[Any], ...]] = (-1, ())
+        self._copying = asyncio.Lock()
         self._front = 0
         self._built = asyncio.Event()
         self._moved = asyncio.Event()
@@ -157,7 +164,16 @@ class CopyHost(Locatable):
                 self._take_note(message)
             else:
                 self._feed(message)
+                if isinstance(message, Exclude):
+                    self._let_go(message.replica)
         return True
+
+    def _let_go(self, replica: str) -> None:
+        part = self._control.part
+        if isinstance(part, Server) and replica not in part.links.replicas:
+            # What is captured for it now is sent before it is forgotten.
+            captured = self._loop.run_in_executor(self._arithmetic, lambda: None)
+            captured.add_done_callback(lambda done: self._carrier.forget(replica))
 
     def _take_note(self, message: dict[str, Any]) -> None:
         peer = Peer(message["address"], message["key"])
@@ -172,7 +188,9 @@ class CopyHost(Locatable):
     async def attach(self, member: str, slab: SegmentName | None) -> tuple[bool, SegmentName]:
         """Try to map a worker's slab; return whether that worked, and the name of this copy's segment."""
         await self._built.wait()  # the caller has a deadline
-        return self._exposures.attach(member, slab), self.content.name
+        sees = self._exposures.attach(member, slab)
+        self._follower.note_arrival()
+        return sees, self.content.name
 
     async def push(self, member: str, sequence: int, arrays: list[NDArray[Any]], counter: int | None = None) -> bool:
         """Take a gradient that cannot be read where it lies; return whether there was room for it.
@@ -245,6 +263,7 @@ class CopyHost(Locatable):
         """
         if term >= max(self._term, self._control.part.term):
             self._exposures.dismiss(member, position)
+            self._follower.note_arrival()  # nobody need wait for it
 
     async def retire(self) -> None:
         """Note that nobody needs this copy any more."""
@@ -280,20 +299,30 @@ class CopyHost(Locatable):
                 self._name_gradients(effect)
             elif isinstance(effect, Gather | Stage | Load | Transmit | Archive):
                 work.append(effect)
-        if work and isinstance(work[0], Gather) and not self._can_gather(work[0]):
-            self._background.do(self._begin_late(work[0], work))
-        elif work:
-            self._begin(work)
+        if work:
+            self._arrange(work)
 
-    def _can_gather(self, effect: Gather) -> bool:
-        return self._exposures.has_all(effect.contributions, careful=effect.careful)
+    def _arrange(self, work: list[_Work]) -> None:
+        gather = next((place for place, one in enumerate(work) if isinstance(one, Gather)), len(work))
+        late = len(work) if self._can_begin(work[gather:]) else gather
+        if work[:late]:
+            self._begin(work[:late])
+        if work[late:]:
+            self._background.keep(partial(self._begin_late, work[late:]))
 
-    async def _begin_late(self, gather: Gather, work: list[_Work]) -> None:
-        if gather.careful:  # after a promotion, what was pushed to the former server is pushed to this one
-            await self._follower.wait_for(gather.contributions)
-        if self._can_gather(gather):
+    def _can_begin(self, work: list[_Work]) -> bool:
+        gather = work[0] if work else None
+        return not isinstance(gather, Gather) or self._exposures.has_all(gather.contributions, careful=gather.careful)
+
+    async def _begin_late(self, work: list[_Work]) -> None:
+        # After a promotion, what was pushed to the former server is pushed to this one.
+        gather = work[0]
+        if isinstance(gather, Gather):
+            per_block = self._program.policy.traits.scope is Scope.BLOCK
+            await self._follower.wait_for(gather.contributions, PUSH_WAIT_S if per_block else PUSHED_AGAIN_S)
+        if self._can_begin(work):
             self._begin(work)
-        else:
+        elif isinstance(gather, Gather):
             self._feed(GatherFailed(gather.position))  # there is nothing to stage
 
     def _begin(self, work: list[_Work]) -> None:
@@ -417,13 +446,14 @@ class CopyHost(Locatable):
     async def _arrays(self) -> tuple[int, tuple[NDArray[Any], ...]]:
         # Sent bytes must not change under the sender, so they are copied, once per version for all who ask.
         part = self._control.part
-        while self._copied[0] != part.version:
-            version, copy = part.version, self._front
-            copied = await self._loop.run_in_executor(None, private_copy, self.content.copies[copy])
-            if self.content.holds(copy, version, part.epoch):
-                self._copied = version, tuple(one.numpy() for one in copied.values())
-                break
-        return self._copied
+        async with self._copying:
+            while self._copied[0] != part.version:
+                version, copy = part.version, self._front
+                copied = await self._loop.run_in_executor(None, private_copy, self.content.copies[copy])
+                if self.content.holds(copy, version, part.epoch):
+                    self._copied = version, tuple(one.numpy() for one in copied.values())
+                    break
+            return self._copied
 
     # --- the end ---
 

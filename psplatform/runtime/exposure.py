@@ -143,6 +143,8 @@ class Exposures:
         """
         keys = [region.key for region in self.layout.regions]
         kept = self._pushed.setdefault(member, {})
+        if sequence in kept:  # pushed again, while it may be read
+            return
         kept[sequence] = {key: torch.from_numpy(array) for key, array in zip(keys, arrays, strict=True)}
         if counter is not None:
             self._counters[member, sequence] = counter
@@ -173,7 +175,7 @@ class Exposures:
 
     def may_come(self, member: str, sequence: int) -> bool:
         """Whether a gradient is not to be had yet, and may still be pushed here."""
-        if self.has(member, sequence) or member in self._slabs:
+        if self.has(member, sequence) or member in self._slabs or member in self._dismissed:
             return False
         return max(self._pushed.get(member, ()), default=0) < sequence
 

@@ -1,4 +1,4 @@
-"""How a replica takes the gradients of its next step from the workers: as its server does, if they are still there."""
+"""How a copy waits for gradients that are pushed, and a replica takes its next step with those of the workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ makes members wait.  A replica that lags further behind than that does without t
 
 
 class Follower:
-    """A replica's view of what the workers expose.
+    """A copy's view of what the workers expose.
 
     Parameters
     ----------
@@ -40,12 +40,17 @@ class Follower:
         self._arrived.set()
         self._arrived = asyncio.Event()
 
-    async def wait_for(self, contributions: tuple[Contribution, ...]) -> None:
-        """Wait for gradients that are still to be pushed here, for a limited time."""
+    async def wait_for(self, contributions: tuple[Contribution, ...], limit_s: float = PUSH_WAIT_S) -> None:
+        """Wait for gradients that are still to be pushed here, for a limited time and not without hope."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PUSH_WAIT_S):
-                while any(self._exposures.may_come(one.member, one.sequence) for one in contributions):
+            async with asyncio.timeout(limit_s):
+                while self._may_have_all(contributions):
                     await self._arrived.wait()
+
+    def _may_have_all(self, contributions: tuple[Contribution, ...]) -> bool:
+        identities = [(one.member, one.sequence) for one in contributions]
+        missing = [of for of in identities if not self._exposures.has(*of)]
+        return bool(missing) and all(self._exposures.may_come(*of) for of in missing)
 
     def gather(self, transfer: Transfer) -> bool:
         """Average what a transfer names, clipped, unless a gradient is gone.  For the thread that computes."""

@@ -16,6 +16,8 @@ from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
 
 _DEADLINE_S: Final = 60.0
+"""For one push: a large shard over a slow network."""
+
 _PAUSE_S: Final = 0.1
 
 
@@ -66,33 +68,35 @@ class Pushes:
         self._arrays = [[vector.numpy() for vector in one.values()] for one in pieces]
         self._peers, self._server_of = peers, server_of
         self._background = background
-        self._under_way: dict[int, tuple[Exposed, asyncio.Task[None]]] = {}
+        self._pushed: dict[int, tuple[Exposed, asyncio.Task[None]]] = {}
+        self._taken: dict[int, str] = {}
         self._asking: dict[int, asyncio.Timeout] = {}
 
     def start(self, shard: int, gradient: Exposed) -> asyncio.Task[None]:
         """Push a gradient until the server of a shard has it, whoever that is by then; return the task of it.
 
-        Who asks again while it is under way gets the same task.
+        Who asks again while it is under way, or when that server has it, gets the same task.
         """
-        before = self._under_way.get(shard)
-        if before is not None and before[0] == gradient and not before[1].done():
-            return before[1]
-        if before is not None:
-            before[1].cancel()
+        if shard in self._pushed:
+            before, task = self._pushed[shard]
+            if before == gradient and (not task.done() or self._taken.get(shard) == self._server_of(shard)):
+                return task
+            task.cancel()
         task = self._background.do(self._push(shard, gradient, self._arrays[shard]))
-        self._under_way[shard] = gradient, task
+        self._pushed[shard] = gradient, task
         return task
 
     def redirect(self, shard: int) -> None:
         """Note that a shard has another server: a call to one that is gone may last until its deadline."""
-        if shard in self._asking:
-            self._asking[shard].reschedule(0.0)
+        asking = self._asking.get(shard)
+        if asking is not None and not asking.expired():
+            asking.reschedule(0.0)
 
     def end(self) -> None:
         """Give up whatever is under way, because it is about to be written over."""
-        for _, task in self._under_way.values():
+        for _, task in self._pushed.values():
             task.cancel()
-        self._under_way.clear()
+        self._pushed.clear()
 
     async def _push(self, shard: int, gradient: Exposed, arrays: list[NDArray[Any]]) -> None:
         while True:
@@ -104,6 +108,7 @@ class Pushes:
             if self._server_of(shard) != server:
                 continue  # what the former one took is gone with it
             if taken:
+                self._taken[shard] = server
                 return
             await asyncio.sleep(_PAUSE_S)  # until the coordinator, who watches the servers, names another
 

@@ -107,7 +107,7 @@ class Carrier:
         self._tasks[effect.replica] = self._background.keep(work)
 
     async def _send(self, connect: Connect, replica: str, parcel: Parcel, feed: Callable[[Any], None]) -> None:
-        # Ends with an answer, or when the coordinator, who watches the replica, has another one included.
+        # Ends with an answer, or when the coordinator, who watches the replica, has it excluded.
         while True:
             peer = self._peers.get(replica)
             try:
@@ -122,6 +122,16 @@ class Carrier:
                 return
             else:
                 await asyncio.sleep(_PAUSE_S)
+
+    def forget(self, replica: str) -> None:
+        """Send a replica that was excluded nothing more, and give up what that took."""
+        task = self._tasks.pop(replica, None)
+        if task is not None:
+            task.end()
+        self._captured.pop(replica, None)
+        outbox = self._outboxes.pop(replica, None)
+        if outbox is not None:
+            outbox.remove()
 
     def close(self) -> None:
         """Send nothing more."""
@@ -173,6 +183,8 @@ class Receiver:
             vectors, commits = self._take(transfer)
             begin_writing()
             self._shard.restore(vectors, version=transfer.version, commits=commits)
+            del vectors
+            self._parcels.pop(transfer.server, None)  # it may be large; one that is sent again is not loaded again
             return True
         if transfer.kind == UPDATE:
             self._shard.gather([self._take(transfer)[0]])

@@ -56,7 +56,7 @@ class WorkerHost(Locatable):
         self._coordinator, self._copies = coordinator, dict(copies)
         self._term = 0
         self._exposed: Exposed | None = None
-        self._closed = False
+        self._attaching = self._closed = False
         self._line: Line | None = None
         self._supply: Supply | None = None
         self._opening: asyncio.Task[None] | None = None
@@ -148,6 +148,7 @@ class WorkerHost(Locatable):
         if self._program.plan.from_workers:
             arguments = self._connect, self._layout, self._member, self._slab, self._fetcher, self._background
             self._supply = Supply(*arguments)
+        self._attaching = True
         for name, (shard, _) in self._copies.items():
             if self._supply is not None:
                 self._supply.know(name, shard)
@@ -161,6 +162,8 @@ class WorkerHost(Locatable):
 
     async def deliver(self, sender: str, data: bytes) -> bool:
         """Take messages of the coordinator."""
+        if self._closed:
+            return True
         for message in decode(data):
             if isinstance(message, dict):
                 self._take_note(message)
@@ -173,19 +176,30 @@ class WorkerHost(Locatable):
     def _take_note(self, message: dict[str, Any]) -> None:
         peer = Peer(message["address"], message["key"])
         if "peer" in message:
-            self._fetcher.peers[message["peer"]] = peer
-            if "shard" in message:
-                if self._supply is not None:
-                    self._supply.know(message["peer"], message["shard"])
-                self._do(self._prepare_for(message["peer"], message["shard"]))
-        elif message["lead"] > self._term and self._line is not None:
-            self._term = message["lead"]
-            self._line.retarget(peer)
+            self._meet(message["peer"], peer, message.get("shard"))
+        elif message["lead"] > self._term:
+            self._term, self._coordinator = message["lead"], peer
+            if self._line is not None:
+                self._line.retarget(peer)
+
+    def _meet(self, copy: str, peer: Peer, shard: int | None) -> None:
+        if not self._attaching and shard is not None:
+            self._copies[copy] = shard, peer  # and attach to it with the others
+        if not self._attaching:
+            return
+        self._fetcher.peers[copy] = peer
+        if shard is not None:
+            if self._supply is not None:
+                self._supply.know(copy, shard)
+            self._do(self._prepare_for(copy, shard))
 
     async def _follow_server(self, moved: Moved) -> None:
-        if self._supply is not None and self._session.server_of(moved.shard) != moved.copy:
-            self._supply.forget(self._session.server_of(moved.shard))
+        before = self._session.server_of(moved.shard)
         self._feed(moved)
+        if self._session.server_of(moved.shard) == before:
+            return  # it is said again whenever the coordinator is taken over
+        if self._supply is not None:
+            self._supply.forget(before)
         self._pushes.redirect(moved.shard)
         if not await self._sees_slab(moved.copy, moved.shard) and self._exposed is not None:
             # What was pushed to the server before, or what only that one saw, is gone with it.

@@ -73,6 +73,20 @@ def test_a_pushed_gradient_is_found_by_its_number(layout: Layout, exposures: Exp
     assert _found(exposures, "worker-1", 2) is None
 
 
+def test_what_is_pushed_again_while_it_is_read_disturbs_nobody(layout: Layout, exposures: Exposures) -> None:
+    """Workers push again whenever their server is replaced; who was a replica may have it already."""
+    exposures.keep("worker-1", 1, _pieces(layout, 10))
+
+    class Summing:
+        """Stands for a shard, in the midst of whose sums a push arrives."""
+
+        def gather(self, contributions: Any, *, copied: bool) -> None:
+            exposures.keep("worker-1", 1, _pieces(layout, 10))
+
+    contributions = (Contribution("worker-1", 0, 1),)
+    assert exposures.gather(Summing(), contributions, careful=True)  # type: ignore[arg-type]
+
+
 def test_pushed_gradients_are_kept_two_deep(layout: Layout, exposures: Exposures) -> None:
     """The one being committed and the one that may follow; memory does not grow with the run."""
     for sequence in (1, 2, 3):

@@ -258,6 +258,17 @@ def test_what_a_server_sent_is_kept_until_it_is_loaded_although_its_successor_se
     assert jump(load()) == [1.0, 2.0]
 
 
+def test_nobody_waits_where_one_gradient_will_not_come(layout: Layout, exposures: Exposures, jump: Jump) -> None:
+    """The other may still be pushed: it alone is no step."""
+    exposures.keep("a", 6, pieces(layout, 1.0))
+
+    async def wait() -> float:
+        await Follower(exposures, new_shard(layout)).wait_for(named("a", "b").contributions)
+        return asyncio.get_running_loop().time()
+
+    assert jump(wait()) == 0.0
+
+
 # --- what a worker pushes ---
 
 

@@ -1,4 +1,4 @@
-"""Pushing a gradient: the server makes whoever is far ahead wait, and whoever serves the shard in the end has it."""
+"""Pushing a gradient: whoever serves the shard in the end has it, and who has left asks no more."""
 
 from __future__ import annotations
 
@@ -11,107 +11,17 @@ from typing import Any
 import pytest
 from distributed.core import Status
 
-from psplatform.core.effects import Compute, Gather, Publish, SetTimer, Stage
+from psplatform.core.effects import Compute, SetTimer
 from psplatform.core.events import Reachable
-from psplatform.core.messages import Contribution, Moved
-from psplatform.core.server import MOST_AHEAD, Server
-from psplatform.core.shard_copy import ShardCopy
-from psplatform.runtime.beginning import Beginning
+from psplatform.core.messages import Moved
+from psplatform.core.wire import encode
 from psplatform.runtime.calls import Peer
-from psplatform.runtime.copy_host import POLL_S, CopyHost
-from psplatform.runtime.exposure import Exposures, Slab
-from psplatform.runtime.following import PUSH_WAIT_S, Follower
+from psplatform.runtime.exposure import Slab
 from psplatform.runtime.pushing import Pushes
 from psplatform.runtime.worker_host import WorkerHost
 from psplatform.tensors.layout import Layout, TensorSpec
-from psplatform.tensors.vectors import shard_vectors
 
 Jump = Callable[[Any], Any]
-AHEAD = MOST_AHEAD + 1
-
-
-@pytest.fixture
-def server(layout: Layout, peer: Peer) -> CopyHost:
-    """Make a server's host without a process: its arithmetic is not there."""
-    host = CopyHost("run", "server-0", 0, peer, Beginning(serving=True))
-    host._control = ShardCopy(Server(0, name="server-0"), SimpleNamespace)  # type: ignore[arg-type]
-    host._exposures = Exposures(layout, 0)
-    host._shard = SimpleNamespace(publish=lambda version: None)  # type: ignore[assignment]
-    host._follower = Follower(host._exposures, host._shard)
-    host.content = SimpleNamespace(show=lambda copy, version, divergence: None)  # type: ignore[assignment]
-    return host
-
-
-@pytest.fixture
-def pieces(layout: Layout) -> list[Any]:
-    slab = Slab.create(layout, "none", shared=False)
-    return [piece.numpy() for piece in shard_vectors(layout, 0, slab.vectors).values()]
-
-
-def show(server: CopyHost, version: int) -> None:
-    server._control.part.version = version
-    server._execute([Publish(version, version)])
-
-
-def test_a_push_that_is_far_ahead_is_taken_as_soon_as_the_server_has_room(
-    server: CopyHost, pieces: list[Any], jump: Jump
-) -> None:
-    async def push() -> tuple[bool, float]:
-        loop = asyncio.get_running_loop()
-        loop.call_later(1.0, show, server, 1)
-        return await server.push("w", 9, pieces, AHEAD), loop.time()
-
-    assert jump(push()) == (True, 1.0)
-    assert server._exposures.find("w", 9) is not None
-
-
-def test_a_push_that_finds_no_room_in_time_is_sent_back(server: CopyHost, pieces: list[Any], jump: Jump) -> None:
-    async def push() -> tuple[bool, float]:
-        return await server.push("w", 9, pieces, AHEAD), asyncio.get_running_loop().time()
-
-    assert jump(push()) == (False, POLL_S)
-    assert server._exposures.find("w", 9) is None
-
-
-def test_a_push_whose_version_is_over_is_taken_and_not_kept(server: CopyHost, pieces: list[Any], jump: Jump) -> None:
-    show(server, 3)
-    assert jump(server.push("w", 1, pieces, 2))
-    assert server._exposures.find("w", 1) is None
-
-
-def test_nothing_is_left_of_a_worker_whose_pushes_are_all_over(server: CopyHost, pieces: list[Any], jump: Jump) -> None:
-    """One that was dismissed may push once more: its name would be kept for ever."""
-    jump(server.push("w", 1, pieces, 0))
-    show(server, 1)
-    assert server._exposures._pushed == {}
-
-
-@pytest.mark.parametrize(
-    ("careful", "pushed_at", "expected"),
-    [
-        (True, 0.2, ("begun", 0.2)),
-        (True, None, ("failed", PUSH_WAIT_S)),
-        (False, 0.2, ("failed", 0.0)),
-    ],
-)
-def test_who_became_the_server_waits_for_what_is_pushed_again(
-    server: CopyHost, pieces: list[Any], jump: Jump, careful: bool, pushed_at: float | None, expected: tuple[str, float]
-) -> None:
-    """It is told of a position again before the workers hear of it; in other cases, what is not there is gone."""
-    seen: list[tuple[str, float]] = []
-    gather = Gather(1, (Contribution("w", 0, 9),), norms=False, careful=careful)
-
-    async def execute() -> None:
-        loop = asyncio.get_running_loop()
-        server._begin = lambda work: seen.append(("begun", loop.time()))  # type: ignore[method-assign]
-        server._feed = lambda event: seen.append(("failed", loop.time()))  # type: ignore[method-assign]
-        server._execute([gather, Stage(1, 1.0, 0.1)])
-        await asyncio.sleep(pushed_at if pushed_at is not None else 5.0)
-        await server.push("w", 9, pieces)
-        await asyncio.sleep(5.0)
-
-    jump(execute())
-    assert seen == [expected]
 
 
 class Closable:
@@ -177,7 +87,7 @@ def worker(peer: Peer, network: Any) -> MakeWorker:
         host._layout = Layout.of([TensorSpec("weight", (5,), "float32", "parameter")], shards=1)
         host._slab = Slab.create(host._layout, "none", shared=False)
         host._per_block, host._worker = per_block, SimpleNamespace(plugins={}, status=Status.running)
-        host._computing = host._line = Closable()  # type: ignore[assignment]
+        host._computing = Closable()  # type: ignore[assignment]
         peers = {name: replace(peer, key=name) for name in ("server-0", "replica-0-0")}
         host._fetcher = Places(peers, seeing or set(), attach_s)  # type: ignore[assignment]
         host._session = Session(per_block=per_block)  # type: ignore[assignment]
@@ -214,6 +124,7 @@ def test_a_worker_that_has_left_pushes_no_more(worker: MakeWorker, jump: Jump, s
 
     async def leave() -> tuple[int, int]:
         one = worker(slowly(answer))
+        one._line = Closable()  # type: ignore[assignment]
         one._expose(1)
         await asyncio.sleep(2.0)
         one._depart("the run is over")
@@ -234,16 +145,30 @@ def test_whenever_its_server_is_replaced_a_gradient_is_pushed_to_the_new_one_and
     worker: MakeWorker, jump: Jump, attach_s: float, moved_at: float, per_block: bool
 ) -> None:
     """While the new server is asked whether it sees the slab, while the gradient is pushed, or afterwards."""
+    under_way = most = 0
+
+    async def answer(*_: Any) -> bool:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            await asyncio.sleep(0.5)
+        finally:
+            under_way -= 1
+        return True
 
     async def replace_server() -> WorkerHost:
-        one = worker(slowly(lambda *_: True, 0.5), attach_s=attach_s, per_block=per_block)
-        one._loop.call_later(moved_at, one._do, one._follow_server(MOVED))
+        one = worker(answer, attach_s=attach_s, per_block=per_block)
+        for repetition in (0.0, 0.2, 10.0):  # whoever takes the coordinator over says it again
+            one._loop.call_later(moved_at + repetition, one._do, one._follow_server(MOVED))
         one._expose(1)
         await asyncio.sleep(60.0)
         return one
 
     one = jump(replace_server())
-    assert asked(one)[-1] == "replica-0-0"
+    first = ["server-0"] if moved_at > attach_s else []
+    assert asked(one) == [*first, "replica-0-0"]
+    assert most == 1
     assert one._session.reachable == [Reachable(1, (0,)) if per_block else Reachable(1)]  # type: ignore[attr-defined]
 
 
@@ -271,6 +196,26 @@ def test_nobody_waits_for_a_server_that_was_replaced(worker: MakeWorker, jump: J
         return one
 
     assert asked(jump(replace_server())) == ["server-0", "replica-0-0"]
+
+
+def test_two_servers_may_be_replaced_in_the_same_moment(worker: MakeWorker, jump: Jump) -> None:
+    """A call that is being given up is not given up again."""
+
+    async def replace_servers() -> WorkerHost:
+        one = worker(slowly(lambda *_: True, 30.0))
+        one._expose(1)
+        await asyncio.sleep(2.0)
+        one._feed(MOVED)
+        asking = one._pushes._asking[0]
+        for _ in range(10):
+            if not asking.expired():
+                await asyncio.sleep(0.0)
+            one._pushes.redirect(0)
+        assert asking.expired()
+        await asyncio.sleep(60.0)
+        return one
+
+    assert asked(jump(replace_servers())) == ["server-0", "replica-0-0"]
 
 
 def test_what_only_the_former_server_saw_is_pushed_to_one_that_does_not(worker: MakeWorker, jump: Jump) -> None:
@@ -302,6 +247,38 @@ def test_what_is_about_to_be_written_over_is_not_pushed_any_more(worker: MakeWor
 
     assert asked(jump(compute())) == ["replica-0-0"]
     assert whole == []
+
+
+def test_who_has_left_pushes_to_no_new_server(worker: MakeWorker, jump: Jump) -> None:
+    """The news of it may come later than the order to leave."""
+
+    async def leave() -> WorkerHost:
+        one = worker(lambda *_: True, seeing={"server-0"})
+        one._line = Closable()  # type: ignore[assignment]
+        one._expose(1)
+        one._depart("the run is over")
+        await one.deliver("coordinator", encode([MOVED]))
+        await asyncio.sleep(60.0)
+        return one
+
+    assert asked(jump(leave())) == []
+
+
+def test_a_copy_that_is_made_before_a_worker_is_open_is_attached_to_with_the_others(
+    worker: MakeWorker, peer: Peer, jump: Jump
+) -> None:
+    """A worker may need seconds to load its data, and a coordinator may be replaced meanwhile."""
+
+    async def introduce() -> WorkerHost:
+        one = worker(lambda *_: True)
+        del one._fetcher
+        place = {"address": peer.address, "key": "key"}
+        await one.deliver("coordinator", encode([{"peer": "replica-0-7", "shard": 0, **place}, {"lead": 2, **place}]))
+        return one
+
+    one = jump(introduce())
+    assert one._copies == {"replica-0-7": (0, Peer(peer.address, "key"))}
+    assert one._coordinator == Peer(peer.address, "key")
 
 
 def test_a_server_that_is_not_known_yet_is_pushed_to_as_soon_as_it_is(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +59,18 @@ def begin(run_id: str) -> Iterator[Callable[..., Carrier]]:
         one.close()
 
 
+def taking(receiver: Receiver, memory: str) -> Callable[..., bytes | None]:
+    def take(method: str, parcel: Parcel) -> bytes | None:
+        elsewhere = memory == "of another host" and parcel.outbox is not None
+        if elsewhere or not receiver.can_see(parcel):
+            return None
+        receiver.expect(parcel)
+        assert receiver.load(parcel.transfer, lambda: None)
+        return encode(ACKNOWLEDGED)
+
+    return take
+
+
 @pytest.mark.parametrize("kind", [STATE, UPDATE])
 @pytest.mark.parametrize("memory", ["shared", "of another host", "private"])
 def test_a_replica_gets_what_its_server_had_when_it_was_captured(
@@ -73,14 +86,6 @@ def test_a_replica_gets_what_its_server_had_when_it_was_captured(
     receiver = Receiver(replica, Follower(Exposures(layout, 0), replica))
     answers: list[Any] = []
 
-    def take(method: str, parcel: Parcel) -> bytes | None:
-        elsewhere = memory == "of another host" and parcel.outbox is not None
-        if elsewhere or not receiver.can_see(parcel):
-            return None
-        receiver.expect(parcel)
-        assert receiver.load(parcel.transfer, lambda: None)
-        return encode(ACKNOWLEDGED)
-
     async def send() -> dict[str, Any]:
         carrier = begin(server, shared=memory != "private")
         carrier.know("replica", peer)
@@ -92,7 +97,7 @@ def test_a_replica_gets_what_its_server_had_when_it_was_captured(
         server.publish(server.version + 1)
         captured = {name: vector.clone() for name, vector in server.state().items()}
         step(server, 5.0)
-        carrier.send(network(take), effect, {}, answers.append)
+        carrier.send(network(taking(receiver, memory)), effect, {}, answers.append)
         await asyncio.sleep(1.0)
         return captured
 
@@ -100,3 +105,38 @@ def test_a_replica_gets_what_its_server_had_when_it_was_captured(
     assert answers == [ACKNOWLEDGED]
     assert all(torch.equal(vector, expected[name]) for name, vector in replica.state().items())
     assert replica.commits == (1 if kind == UPDATE else 2)
+    if kind == STATE:
+        assert receiver._parcels == {}, "a whole state is not kept beside the replica's own"
+
+
+def test_a_replica_that_is_forgotten_is_sent_nothing_more(
+    layout: Layout,
+    peer: Peer,
+    network: Any,
+    jump: Jump,
+    begin: Callable[..., Carrier],
+    run_id: str,
+    files_of: Callable[[str], list[Path]],
+) -> None:
+    """Names are never used again: what one took would be lost, and its process be called, for the rest of the run."""
+
+    def refuse(*_: Any) -> None:
+        raise OSError
+
+    async def send() -> tuple[int, int]:
+        network_of = network(refuse)
+        carrier = begin(new_shard(layout), shared=True)
+        carrier.know("replica", peer)
+        effect = Transmit("replica", Transfer("server", 0, 1, 1, STATE, 1, 1, 0.5, ()))
+        carrier.capture(effect)
+        carrier.send(network_of, effect, {}, lambda answer: None)
+        await asyncio.sleep(1.0)
+        assert len(files_of(run_id)) == 1
+        before = len(network_of.calls)
+        carrier.forget("replica")
+        await asyncio.sleep(60.0)
+        return before, len(network_of.calls)
+
+    before, after = jump(send())
+    assert before == after > 1
+    assert files_of(run_id) == []
