@@ -152,11 +152,10 @@ class WorkerHost(Locatable):
         for name, (shard, _) in self._copies.items():
             if self._supply is not None:
                 self._supply.know(name, shard)
-            try:
+            if name == first_server(shard):
                 await self._fetcher.attach(name, shard)
-            except PeerLost:
-                if name == first_server(shard):
-                    raise
+            else:  # it may not answer for long, and nobody needs it yet
+                self._do(self._prepare_for(name, shard))
 
     # --- what peers call ---
 
