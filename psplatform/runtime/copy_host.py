@@ -170,7 +170,7 @@ class CopyHost(Locatable):
 
     def _let_go(self, replica: str) -> None:
         part = self._control.part
-        if isinstance(part, Server) and replica not in part.links.replicas:
+        if isinstance(part, Server) and replica not in part.links.replicas and not self._closed:
             # What is captured for it now is sent before it is forgotten.
             captured = self._loop.run_in_executor(self._arithmetic, lambda: None)
             captured.add_done_callback(lambda done: self._carrier.forget(replica))

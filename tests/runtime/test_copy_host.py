@@ -110,6 +110,18 @@ def test_who_was_excluded_is_forgotten_when_what_is_captured_for_it_has_been(ser
     assert happened == ["captured", "replica-0-1"], "an order of a lower term is not obeyed"
 
 
+def test_who_is_closed_takes_orders_and_does_nothing(server: CopyHost, jump: Jump) -> None:
+    """Its thread has ended, and the coordinator may not know that yet."""
+    server._closed = True
+    server._arithmetic.shutdown()
+
+    async def exclude() -> bool:
+        server._loop = asyncio.get_running_loop()
+        return await server.deliver("coordinator", encode([Exclude(1, 1, "replica-0-0")]))
+
+    assert jump(exclude())
+
+
 def test_what_is_sent_to_many_is_copied_once(server: CopyHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """All workers ask for a version at the same time."""
     copies: list[Any] = []
