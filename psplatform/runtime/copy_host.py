@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from psplatform.core.effects import Archive, Effect, Gather, Load, Publish, Send, Serve, Skip, Stage, Transmit
 from psplatform.core.events import Captured, GatherDone, GatherFailed, Loaded, PullWithdrawn, StageDone, Tick
 from psplatform.core.messages import GRADIENTS, Exclude, InSync, Pull, Pulled, Retiring, Transfer
-from psplatform.core.policy import Scope
 from psplatform.core.replica import Replica
 from psplatform.core.server import Server
 from psplatform.core.shard_copy import ShardCopy
@@ -35,7 +34,7 @@ from psplatform.runtime.calls import Peer, PeerLost, call, connections_of
 from psplatform.runtime.cold_storage import StoreCarrier, awaken
 from psplatform.runtime.content import Answer, Content, private_copy
 from psplatform.runtime.exposure import Exposures
-from psplatform.runtime.following import MOST_KEPT, PUSH_WAIT_S, Follower
+from psplatform.runtime.following import MOST_KEPT, Follower
 from psplatform.runtime.lines import Line
 from psplatform.runtime.processes import Locatable, process_at
 from psplatform.runtime.program import Program
@@ -56,11 +55,6 @@ BEAT_S: Final = 0.25
 
 RETIREMENT_S: Final = 3.0
 """How long a process that ends in good order waits until its copies are not needed any more; Dask allows four."""
-
-PUSHED_AGAIN_S: Final = 30.0
-"""How long who became the server waits for what was pushed to the one before: as long as sending takes.  Workers keep a
-gradient until every shard has it, so none waits in vain for one that lives; who is lost is dismissed before.  Where
-blocks are merged one by one, workers do not keep it, and nobody waits for so long."""
 
 _REPORT_S: Final = 10.0
 
@@ -261,6 +255,7 @@ class CopyHost(Locatable):
 
         One that was replaced, and wakes up, takes everybody for lost: it is not heeded.
         """
+        await self._built.wait()  # the caller has a deadline
         if term >= max(self._term, self._control.part.term):
             self._exposures.dismiss(member, position)
             self._follower.note_arrival()  # nobody need wait for it
@@ -318,8 +313,7 @@ class CopyHost(Locatable):
         # After a promotion, what was pushed to the former server is pushed to this one.
         gather = work[0]
         if isinstance(gather, Gather):
-            per_block = self._program.policy.traits.scope is Scope.BLOCK
-            await self._follower.wait_for(gather.contributions, PUSH_WAIT_S if per_block else PUSHED_AGAIN_S)
+            await self._follower.wait_for(gather.contributions, late=gather.careful)
         if self._can_begin(work):
             self._begin(work)
         elif isinstance(gather, Gather):
@@ -395,6 +389,7 @@ class CopyHost(Locatable):
         back = 1 - self._front
         if not self._receiver.load(transfer, partial(self.content.begin_writing, back)):
             return Loaded(transfer.number, whole=False)
+        self._loop.call_soon_threadsafe(self._receiver.drop, transfer)
         self._shard.version = transfer.version
         self._front = back
         self.content.show(self._front, transfer.version)

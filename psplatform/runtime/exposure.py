@@ -174,8 +174,8 @@ class Exposures:
         return all(self.find(one.member, one.sequence, late=careful) is not None for one in contributions)
 
     def may_come(self, member: str, sequence: int) -> bool:
-        """Whether a gradient is not to be had yet, and may still be pushed here."""
-        if self.has(member, sequence) or member in self._slabs or member in self._dismissed:
+        """Whether a gradient that is not to be had may still be pushed here."""
+        if member in self._slabs or member in self._dismissed:
             return False
         return max(self._pushed.get(member, ()), default=0) < sequence
 

@@ -13,7 +13,9 @@ from psplatform.runtime.exposure import Exposures
 from psplatform.tensors.shard import Shard
 
 PUSH_WAIT_S: Final = 0.5
-"""How long a replica waits for gradients that are pushed; what has not come by then, its server must send."""
+"""How long a copy waits for gradients that are pushed: for what has not come by then, a replica asks its server, and a
+server gives the step up.  Not for longer, because a worker may have gone on without knowing that its last gradient is
+wanted again."""
 
 _TRIES: Final = 2
 
@@ -40,16 +42,19 @@ class Follower:
         self._arrived.set()
         self._arrived = asyncio.Event()
 
-    async def wait_for(self, contributions: tuple[Contribution, ...], limit_s: float = PUSH_WAIT_S) -> None:
-        """Wait for gradients that are still to be pushed here, for a limited time and not without hope."""
+    async def wait_for(self, contributions: tuple[Contribution, ...], *, late: bool = True) -> None:
+        """Wait for gradients that are still to be pushed here, for a limited time and not without hope.
+
+        Those that may be read `late` may be copies.
+        """
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                while self._may_have_all(contributions):
+            async with asyncio.timeout(PUSH_WAIT_S):
+                while self._may_have_all(contributions, late):
                     await self._arrived.wait()
 
-    def _may_have_all(self, contributions: tuple[Contribution, ...]) -> bool:
+    def _may_have_all(self, contributions: tuple[Contribution, ...], late: bool) -> bool:
         identities = [(one.member, one.sequence) for one in contributions]
-        missing = [of for of in identities if not self._exposures.has(*of)]
+        missing = [of for of in identities if self._exposures.find(*of, late=late) is None]
         return bool(missing) and all(self._exposures.may_come(*of) for of in missing)
 
     def gather(self, transfer: Transfer) -> bool:

@@ -183,8 +183,6 @@ class Receiver:
             vectors, commits = self._take(transfer)
             begin_writing()
             self._shard.restore(vectors, version=transfer.version, commits=commits)
-            del vectors
-            self._parcels.pop(transfer.server, None)  # it may be large; one that is sent again is not loaded again
             return True
         if transfer.kind == UPDATE:
             self._shard.gather([self._take(transfer)[0]])
@@ -194,6 +192,12 @@ class Receiver:
         self._shard.stage(transfer.rate)
         self._shard.publish(max(transfer.version, self._shard.version + 1))
         return True
+
+    def drop(self, transfer: Transfer) -> None:
+        """Give up what a transfer carried, once it is loaded: it may be large, and is not loaded again."""
+        parcel = self._parcels.get(transfer.server)
+        if parcel is not None and parcel.transfer.number == transfer.number:
+            del self._parcels[transfer.server]
 
     def forget(self) -> None:
         """Give up the memory of a server that nothing is expected of any more."""

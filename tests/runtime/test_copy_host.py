@@ -13,7 +13,6 @@ import torch
 
 from psplatform.core.effects import Archive, Gather, Publish, Stage
 from psplatform.core.messages import Contribution, Exclude, Include
-from psplatform.core.policy import Scope
 from psplatform.core.server import MOST_AHEAD, Server
 from psplatform.core.shard_copy import ShardCopy
 from psplatform.core.wire import encode
@@ -21,7 +20,7 @@ from psplatform.jobs.replication import Chain
 from psplatform.replication.accounts import account_factory
 from psplatform.runtime.beginning import Beginning
 from psplatform.runtime.calls import Peer
-from psplatform.runtime.copy_host import POLL_S, PUSHED_AGAIN_S, CopyHost
+from psplatform.runtime.copy_host import POLL_S, CopyHost
 from psplatform.runtime.exposure import Exposures, Slab
 from psplatform.runtime.following import PUSH_WAIT_S, Follower
 from psplatform.tensors.layout import Layout
@@ -41,6 +40,7 @@ def server(layout: Layout, peer: Peer) -> CopyHost:
     host._exposures = Exposures(layout, 0)
     host._shard = SimpleNamespace(publish=lambda version: None)  # type: ignore[assignment]
     host._follower = Follower(host._exposures, host._shard)
+    host._built.set()
     host.content = SimpleNamespace(show=lambda copy, version, divergence: None)  # type: ignore[assignment]
     return host
 
@@ -164,13 +164,12 @@ async def do_nothing(server: CopyHost, pieces: list[Any]) -> None:
 
 @pytest.mark.parametrize("careful", [False, True])
 @pytest.mark.parametrize(
-    ("scope", "happening", "expected"),
+    ("happening", "expected"),
     [
-        (Scope.MODEL, push_late, ("begun", 0.2)),
-        (Scope.MODEL, push_another, ("failed", 0.3)),
-        (Scope.MODEL, dismiss, ("failed", 0.4)),
-        (Scope.MODEL, do_nothing, ("failed", PUSHED_AGAIN_S)),
-        (Scope.BLOCK, do_nothing, ("failed", PUSH_WAIT_S)),
+        (push_late, ("begun", 0.2)),
+        (push_another, ("failed", 0.3)),
+        (dismiss, ("failed", 0.4)),
+        (do_nothing, ("failed", PUSH_WAIT_S)),
     ],
 )
 def test_who_became_the_server_waits_for_what_is_pushed_again(
@@ -178,13 +177,11 @@ def test_who_became_the_server_waits_for_what_is_pushed_again(
     pieces: list[Any],
     jump: Jump,
     careful: bool,
-    scope: Scope,
     happening: Callable[..., Coroutine[Any, Any, None]],
     expected: tuple[str, float],
 ) -> None:
     """It may be told of a position before the workers hear of it; what cannot come any more is not waited for."""
     seen: list[tuple[str, float]] = []
-    server._program = SimpleNamespace(policy=SimpleNamespace(traits=SimpleNamespace(scope=scope)))  # type: ignore[assignment]
     gather = Gather(1, (Contribution("w", 0, 9),), norms=False, careful=careful)
     archive = Archive(1, 0, 0, ())
 

@@ -258,6 +258,24 @@ def test_what_a_server_sent_is_kept_until_it_is_loaded_although_its_successor_se
     assert jump(load()) == [1.0, 2.0]
 
 
+def test_a_replica_does_not_keep_a_state_that_it_has_loaded(layout: Layout, replica: CopyHost, jump: Jump) -> None:
+    replica._shard = new_shard(layout)
+    replica._receiver = Receiver(replica._shard, replica._follower)
+    replica.content = SimpleNamespace(begin_writing=lambda copy: None, show=lambda *_: None)  # type: ignore[assignment]
+    state = {name: vector.clone().numpy() for name, vector in replica._shard.state().items()}
+    transfer = Transfer("s", 0, 1, 1, STATE, 4, 4, 1.0, ())
+
+    async def load() -> None:
+        replica._loop = asyncio.get_running_loop()
+        replica._receiver.expect(Parcel(transfer, 1, tuple(state), None, tuple(state.values()), {}))
+        assert replica._load(transfer).whole
+        await asyncio.sleep(0.0)
+
+    jump(load())
+    assert replica._shard.version == 4
+    assert replica._receiver._parcels == {}
+
+
 def test_nobody_waits_where_one_gradient_will_not_come(layout: Layout, exposures: Exposures, jump: Jump) -> None:
     """The other may still be pushed: it alone is no step."""
     exposures.keep("a", 6, pieces(layout, 1.0))
@@ -267,6 +285,26 @@ def test_nobody_waits_where_one_gradient_will_not_come(layout: Layout, exposures
         return asyncio.get_running_loop().time()
 
     assert jump(wait()) == 0.0
+
+
+def test_who_may_read_a_copy_waits_for_the_others(
+    layout: Layout, exposures: Exposures, run_id: str, jump: Jump
+) -> None:
+    """One worker of this host has gone on and kept a copy; another one's gradient is still to be pushed."""
+    slab = Slab.create(layout, run_id, shared=True, with_copy=True)
+    slab.hold(5)
+    slab.keep_copy(5)
+    slab.hold(6)
+    exposures.attach("a", slab.name)
+    follower = Follower(exposures, new_shard(layout))
+
+    async def wait(*, late: bool) -> float:
+        await follower.wait_for(named("a", "b").contributions, late=late)
+        return asyncio.get_running_loop().time()
+
+    assert jump(wait(late=True)) == PUSH_WAIT_S
+    assert jump(wait(late=False)) == 0.0
+    slab.remove()
 
 
 # --- what a worker pushes ---
