@@ -8,10 +8,10 @@ import logging
 import signal
 import threading
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import dask
-from distributed import Client, LocalCluster, Nanny, Status
+from distributed import Client, LocalCluster, Nanny, SpecCluster, Status
 
 from psplatform.runtime.fleet import REPLACE_AFTER_S
 
@@ -36,10 +36,21 @@ class PatientNanny(Nanny):
         return await super().instantiate()
 
 
+class PatientCluster(LocalCluster):
+    """Leaves it to the nannies to start processes again.
+
+    Dask ends the nanny of a process that is away at one moment, 15 s after it was lost.  Whether it has only been slow
+    to come back, or was back and is lost once more, Dask does not see, and that place would stay empty.
+    """
+
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        super(SpecCluster, self)._update_worker_status(op, msg)  # type: ignore[no-untyped-call]  # Dask's are not typed
+
+
 def start_cluster(processes: int) -> tuple[LocalCluster, Client]:
     """Start a cluster of so many Dask workers, each a process with one thread, that listens on localhost only."""
     with _keyboard_is_ours(), dask.config.set(_CONFIG):
-        cluster = LocalCluster(
+        cluster = PatientCluster(  # type: ignore[no-untyped-call]  # as above
             n_workers=processes,
             threads_per_worker=1,
             memory_limit=None,
