@@ -91,6 +91,7 @@ class Computing:
         self._bring_near()
         computed = self._workspace.compute(batch, cancellation, self._program.micro_batches)
         self._take_back()
+        cancellation.check()
         squared = self._squared_norm()
         self._be_slow(effect, time.perf_counter() - started, cancellation)
         seconds = time.perf_counter() - started

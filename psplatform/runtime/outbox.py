@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from psplatform.runtime.segments import Segment, SegmentName
+from psplatform.tensors.shares import copy
 from psplatform.tensors.vectors import carve, size_bytes_of
 
 Sizes = Mapping[str, tuple[str, int]]
@@ -47,8 +48,7 @@ class Outbox:
 
     def capture(self, vectors: Mapping[str, Tensor]) -> int:
         """Copy vectors here; return their size in bytes."""
-        for key, vector in vectors.items():
-            self._vectors[key].copy_(vector)
+        copy(list(vectors.values()), [self._vectors[key] for key in vectors])
         return sum(vector.numel() * vector.element_size() for vector in vectors.values())
 
     def arrays(self, keys: Sequence[str]) -> list[NDArray[Any]]:

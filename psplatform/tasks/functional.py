@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 import torch
@@ -15,12 +16,15 @@ from psplatform.tasks.seam import BatchRef, Computed, Evaluation, Task, Update
 from psplatform.tensors.layout import TRAINABLE, Layout, TensorSpec
 from psplatform.tensors.vectors import named_views, spec_of
 
+_PIECE: Final = 1 << 20
+"""Elements of an update that are copied between two looks whether anybody wants it still."""
+
 
 class FunctionalWorkspace:
     """A user's `Task` in one process (see `psplatform.tasks.seam.Workspace`).
 
     The platform cannot see into the task's computation: a batch is never split, and a cancellation is noticed only
-    before and after loading and computing.
+    before and after loading and computing, and while the update is copied.
     """
 
     def __init__(self, task: Task, seed: int, device: torch.device) -> None:
@@ -50,7 +54,8 @@ class FunctionalWorkspace:
         Raises
         ------
         Cancelled
-            If `cancel` is raised: noticed around loading and computing, and where the task looks for it.
+            If `cancel` is raised: noticed around loading and computing, where the task looks for it, and while the
+            update is copied.
         ConfigurationError
             If the update does not fit the parameters.
         """
@@ -62,7 +67,7 @@ class FunctionalWorkspace:
             with heeding(cancel):
                 update = self._task.compute(parameters, samples, np.random.default_rng(batch.seed))
             cancel.check()
-            self._write(update)
+            self._write(update, cancel)
         return Computed(loss=float(update.loss), samples=len(batch.indices))
 
     def evaluate(self, cancel: Cancellation) -> Evaluation | None:
@@ -81,7 +86,7 @@ class FunctionalWorkspace:
             raise InvariantViolation("a workspace computes only after bind()")
         return self._parameters
 
-    def _write(self, update: Update) -> None:
+    def _write(self, update: Update, cancel: Cancellation) -> None:
         unknown = sorted(update.tensors.keys() - self._updates.keys())
         if unknown:
             raise _unusable(f"returned an update for {unknown[0]!r}; update only names that initial() returned")
@@ -93,7 +98,9 @@ class FunctionalWorkspace:
             if change.shape != target.shape:
                 shapes = f"{tuple(change.shape)}, but the parameter has {tuple(target.shape)}"
                 raise _unusable(f"returned an update for {name!r} of shape {shapes}; return equal shapes")
-            target.copy_(change.detach())
+            for new, old in zip(change.detach().reshape(-1).split(_PIECE), target.view(-1).split(_PIECE), strict=True):
+                cancel.check()
+                old.copy_(new)
 
 
 def _spec(name: str, tensor: Tensor) -> TensorSpec:

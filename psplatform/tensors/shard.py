@@ -219,15 +219,23 @@ class Shard:
         slots, wanted = self._named_slots(), self.state_sizes()
         if state.keys() != wanted.keys():
             raise ProtocolError(f"A state of {sorted(state)} cannot restore one of {sorted(wanted)}.")
-        squares = 0.0
-        for name, vector in _checked(state, wanted, "The state").items():
-            if name in self._parameters:
-                squares += copy_and_measure(vector, self._back[name])
-            else:
-                (slots[name] if name in slots else self._back[name]).copy_(vector)
+        checked = _checked(state, wanted, "The state")
+        names = list(checked)
+
+        def load(share: Share, squares: list[float]) -> None:
+            for number, piece in share:
+                name, vector = names[number], checked[names[number]][piece]
+                if name in self._parameters:
+                    squares.append(copy_and_measure(vector, self._back[name][piece]))
+                else:
+                    (slots[name] if name in slots else self._back[name])[piece].copy_(vector)
+
+        cut = shares([vector.numel() for vector in checked.values()])
+        found: list[list[float]] = [[] for _ in cut]
+        together(load, cut, found)
         self._front, self._back = self._back, self._front
         self._gathered = {}
-        self._step_norm.forget(math.sqrt(squares))
+        self._step_norm.forget(math.sqrt(sum(itertools.chain.from_iterable(found))))
         self.version, self.commits, self.staged = version, commits, False
 
     def _named_slots(self) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 Piece = tuple[int, slice]
 """Number of a vector, and which of its elements."""
@@ -74,6 +75,16 @@ def together(work: Callable[..., None], *arguments: Sequence[Any]) -> None:
     for failure in failures:
         if failure is not None:
             raise failure
+
+
+def copy(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
+    """Copy vectors to those of `targets` at the same places, which have as many elements."""
+
+    def work(share: Share) -> None:
+        for number, piece in share:
+            targets[number][piece].copy_(sources[number][piece])
+
+    together(work, shares([target.numel() for target in targets]))
 
 
 def _cores() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Final, NamedTuple
 
 import torch
@@ -28,7 +29,7 @@ def copy_and_measure(source: Tensor, target: Tensor) -> float:
     for old, new in zip(source.split(_PIECE), target.split(_PIECE), strict=True):
         new.copy_(old)
         squares.append(torch.dot(new, new))
-    kind = torch.finfo(target.dtype)
+    kind = _limits(target.dtype)
     found = _sum(squares, [1.0] * len(squares))
     return found / (1 - _PIECE * kind.eps / 2) + target.numel() * kind.smallest_normal
 
@@ -143,9 +144,9 @@ class StepNorm:
         # What is too small or too large for the vectors' precision is looked at again, in a wider one.
         if any(0 < abs(one.factor) < _least(one) for one in taken) or not 0 < squares < math.inf:
             return self._exact()
-        lost = max(_PIECE * torch.finfo(one.dtype).eps / 2 for one in taken)
+        lost = max(_PIECE * _limits(one.dtype).eps / 2 for one in taken)
         below = sum(one.elements * _least(one) * one.factor * one.factor for one in taken)
-        eps = max(torch.finfo(one.parameters_dtype).eps for one in taken)
+        eps = max(_limits(one.parameters_dtype).eps for one in taken)
         length = math.sqrt(squares / (1 - lost) + below) * (1 + 2 * eps)
         rounding = self._rounding(length, eps / 2) if any(measure.rounded for measure in self._measures) else 0.0
         step = length + rounding
@@ -161,4 +162,10 @@ class StepNorm:
 
 def _least(taken: Taken) -> float:
     """Return the least number that the elements' type holds in full precision."""
-    return torch.finfo(taken.dtype).smallest_normal
+    return _limits(taken.dtype).smallest_normal
+
+
+@cache
+def _limits(dtype: torch.dtype) -> torch.finfo:
+    # Asked for of every piece; torch makes it anew each time.
+    return torch.finfo(dtype)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from psplatform.errors import ConfigurationError
+from psplatform.tasks import functional
 from psplatform.tasks.cancellation import Cancellation, Cancelled, check
 from psplatform.tasks.seam import Evaluation, Task, Update, open_workspace
 
@@ -161,6 +162,31 @@ def test_a_cancellation_is_seen_after_computing(bind: Callable[..., Any]) -> Non
     with pytest.raises(Cancelled):
         bound.compute([0], cancel=cancel)
     assert not bound.update("w").any()
+
+
+def test_a_cancellation_is_seen_while_an_update_is_copied(
+    bind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(functional, "_PIECE", 1)
+
+    class Late(Cancellation):
+        def check(self) -> None:
+            if bound.update("w")[1]:
+                raise Cancelled
+
+    bound = bind(Scripted(lambda *_: Update({"w": torch.ones(3)}, 0.0)))
+    with pytest.raises(Cancelled):
+        bound.compute([0], cancel=Late())
+    assert bound.update("w").tolist() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("piece", [1, 4, 100])
+def test_updates_of_any_form_are_copied(piece: int, bind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(functional, "_PIECE", piece)
+    updates = {"w": torch.arange(6.0).view(3, 2).T, "scalar": torch.tensor(7.0), "none": torch.empty(0, 3)}
+    bound = bind(Scripted(lambda *_: Update(updates, 0.0), {name: one.clone() for name, one in updates.items()}))
+    bound.compute([0])
+    assert all(torch.equal(bound.update(name), one) for name, one in updates.items())
 
 
 @pytest.mark.parametrize(

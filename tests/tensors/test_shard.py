@@ -287,6 +287,23 @@ def test_a_restored_shard_goes_on_with_the_same_bits(spec: Optimizer, published:
     assert all(torch.equal(tensor, second.state()[name]) for name, tensor in first.state().items())
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("spec", OPTIMIZERS, ids=lambda spec: spec.name)
+def test_a_state_is_restored_by_any_number_of_threads(
+    count: int, spec: Optimizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (shard_of(spec, random_vectors(LAYOUT, seed)) for seed in (98, 99))
+    monkeypatch.setattr(shard_module, "shares", partial(shares, count=count))
+    first.gather([random_vectors(LAYOUT, 1)])
+    first.stage(rate=1.0)
+    first.publish(1)
+    second.restore(first.state(), version=1, commits=1)
+    assert all(torch.equal(tensor, second.state()[name]) for name, tensor in first.state().items())
+    second.gather([random_vectors(LAYOUT, 2)])
+    said = second.stage(rate=1.0, measure=True)
+    assert second.displacement_norm() <= said <= second.displacement_norm() * (1 + PRECISION)
+
+
 def test_state_vectors_are_named_after_slot_and_region() -> None:
     names = sorted(shard_of(SGD(momentum=0.9, groups=GROUPS), allocate(LAYOUT)).state())
     assert names == sorted([*allocate(LAYOUT), "momentum.parameter.float32", "momentum.parameter.float64"])

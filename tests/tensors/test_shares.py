@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
+import torch
 
 from psplatform.tensors import shares as module
-from psplatform.tensors.shares import shares, together
+from psplatform.tensors.shares import copy, shares, together
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
@@ -45,3 +46,13 @@ def test_all_is_done_at_once_and_the_first_error_is_raised() -> None:
     with pytest.raises(ValueError, match="^b$"):
         together(work, [0, 1, 2], ["a", "b", "c"])
     assert sorted(done) == [(0, "a"), (1, "b"), (2, "c")]
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [1], [1000, 0, 3], [64] * 9])
+def test_vectors_are_copied_whole_by_any_number_of_threads(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LEAST", 1)
+    monkeypatch.setattr(module, "threads", lambda: 3)
+    sources = [torch.randn(size) for size in sizes]
+    targets = [torch.zeros(size) for size in sizes]
+    copy(sources, targets)
+    assert all(torch.equal(source, target) for source, target in zip(sources, targets, strict=True))
