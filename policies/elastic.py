@@ -107,7 +107,7 @@ class ElasticBulkSynchronous(Policy):
         """Check the parameters and begin the first superstep."""
         super().__post_init__()
         self._paces = Paces()
-        self._superstep = Superstep(None if self.monitoring else Meeting())
+        self._superstep = self._first()
 
     @property
     def traits(self) -> Traits:
@@ -145,6 +145,9 @@ class ElasticBulkSynchronous(Policy):
         if joins:
             self._paces.forget(worker.slot)
             self._superstep.forget(worker.slot)
+            if all(one.counter < 0 for one in view.members()):
+                # Who agreed on a barrier is gone, perhaps with the clock that it was told by.
+                self._superstep = self._first()
         if worker.slot in self._superstep.arrived or joins:
             if self._is_being_met(view):
                 return _WAITS
@@ -176,6 +179,10 @@ class ElasticBulkSynchronous(Policy):
         if all(superstep.is_monitored(slot) for slot in slots):
             paces = {slot: pace for slot in slots if (pace := self._pace_of(slot)) is not None}
             superstep.decide(plan(paces, view.now, self.lookahead, self.solver))
+
+    def _first(self) -> Superstep:
+        """Return a superstep of workers of whom nothing is known."""
+        return Superstep(None if self.monitoring else Meeting())
 
     def _begin(self, view: View) -> None:
         """Begin a superstep; without monitoring plan its barrier now, when all start together."""

@@ -18,6 +18,7 @@ from psplatform.core.coordination.snapshot import place_after
 from psplatform.core.grants import Grants
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy
+from psplatform.core.traits import Scope
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.optimizers import Optimizer
@@ -130,7 +131,8 @@ class Program:
 
     def resume_at(self, shard: int) -> tuple[int, int]:
         """Return position and version that a shard begins at."""
-        return place_after(self.resume.state, shard, self.plan.shards) if self.resume is not None else (0, 0)
+        lanes = self.plan.shards if self.policy.traits.scope is Scope.BLOCK else 1
+        return place_after(self.resume.state, shard, lanes) if self.resume is not None else (0, 0)
 
     def restore(self, shard: Shard) -> None:
         """Bring a shard into the state that the run goes on from, where it does.

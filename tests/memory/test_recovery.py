@@ -34,7 +34,7 @@ def whole_state(layout: Layout, parts: dict[int, tuple[dict[str, Tensor], int]])
     return whole
 
 
-def restored(parts: Any, layout: Layout, state: dict[str, Any]) -> type[TensorArithmetic]:
+def restored(parts: Any, layout: Layout, state: dict[str, Any], lanes: int = 1) -> type[TensorArithmetic]:
     """Return an arithmetic whose copies begin with archived parts, however many shards there were then."""
     whole = whole_state(layout, parts)
     commits = max(steps for _, steps in parts.values())
@@ -47,7 +47,7 @@ def restored(parts: Any, layout: Layout, state: dict[str, Any]) -> type[TensorAr
             for slot, vector in whole.items():
                 for key, piece in shard_vectors(self.layout, shard, vector).items():
                     vectors[f"{slot}.{key}" if slot else key] = piece
-            _, version = place_after(state, shard, self.layout.shards)
+            _, version = place_after(state, shard, lanes)
             wanted = held.state_sizes()
             held.restore({name: vectors[name] for name in wanted}, version=version, commits=commits)
 
@@ -111,13 +111,37 @@ def test_a_run_under_any_policy_goes_on_from_its_checkpoint(
     given = {"workers": 3, "sampling": "epoch", "compute_s": lambda slot, sequence: 1.0 + 0.25 * slot}
     first = train(convolutional(), policy, shards=2, stop=Stop(updates=14), cuts=Cuts(5), **given).run()
     parts, state = interrupted(first)
-    kind = restored(parts, first.arithmetic.layout, state)
+    lanes = shards if policy == "psp" else 1
+    kind = restored(parts, first.arithmetic.layout, state, lanes)
     again = train(convolutional(), policy, kind=kind, shards=shards, stop=Stop(updates=20), resume=state, **given)
     again.run()
     assert again.finish.outcome == "updates"
     assert again.of_kind("finished")[0]["version"] == 20
     assert min(one["version"] for one in again.of_kind("commit")) == state["version"] + 1
     assert again.memory.drain() == []
+
+
+@pytest.mark.parametrize("before", ["bsp", "psp"])
+@pytest.mark.parametrize("after", ["bsp", "psp", "dbw"])
+def test_a_run_goes_on_under_another_policy(train: Any, convolutional: Any, before: str, after: str) -> None:
+    given = {"workers": 3, "shards": 2, "compute_s": lambda slot, sequence: 1.0 + 0.25 * slot}
+    first = train(convolutional(), before, stop=Stop(updates=14), cuts=Cuts(5), **given).run()
+    parts, state = interrupted(first)
+    kind = restored(parts, first.arithmetic.layout, state, 2 if after == "psp" else 1)
+    again = train(convolutional(), after, kind=kind, stop=Stop(updates=20), resume=state, **given).run()
+    assert again.finish.outcome == "updates"
+    assert again.of_kind("finished")[0]["version"] == 20
+
+
+def test_workers_of_another_life_meet_as_soon_as_those_of_the_first(train: Any, convolutional: Any) -> None:
+    """A barrier that was agreed on by the clock of the first life is nobody's in the second."""
+    given = {"workers": 2, "compute_s": lambda slot, sequence: (2.0, 5.0)[slot]}
+    first = train(convolutional(), "elastic-bsp", stop=Stop(updates=200), cuts=Cuts(50), **given).run()
+    parts, state = interrupted(first)
+    kind = restored(parts, first.arithmetic.layout, state)
+    again = train(convolutional(), "elastic-bsp", kind=kind, stop=Stop(updates=300), resume=state, **given).run()
+    met = [one["at"] for one in again.of_kind("commit") if "at the barrier" in one["reason"]]
+    assert met[0] == next(one["at"] for one in first.of_kind("commit") if "at the barrier" in one["reason"])
 
 
 def test_a_run_that_had_ended_ends_at_once_when_it_is_restored(train: Any, convolutional: Any) -> None:

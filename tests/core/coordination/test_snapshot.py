@@ -10,7 +10,7 @@ import pytest
 
 from psplatform.core import messages as msg
 from psplatform.core.coordination import Coordinator
-from psplatform.core.coordination.snapshot import capture
+from psplatform.core.coordination.snapshot import capture, place_after
 from psplatform.core.effects import Send, SetTimer
 from psplatform.core.events import Begin
 from psplatform.core.plan import Plan, Stop
@@ -91,6 +91,26 @@ def test_every_policy_s_state_survives_the_store(open_scene: Open, name: str) ->
     assert again == msgpack.packb(scene.coordinator.state.policy.state())
 
 
+@pytest.mark.parametrize("after", policy_names())
+@pytest.mark.parametrize("before", policy_names())
+def test_another_policy_begins_with_nothing_learned(open_scene: Open, before: str, after: str) -> None:
+    scene = open_scene(make_policy(before), shards=2).join("a", "b")
+    policy = make_policy(after)
+    resumed(scene.plan, policy, stored(scene))
+    if before != after:
+        assert msgpack.packb(policy.state()) == msgpack.packb(make_policy(after).state())
+
+
+def test_other_parameters_are_another_policy(open_scene: Open) -> None:
+    scene = open_scene(DynamicBackup(), workers=2).join("a", "b")
+    for round_number in range(4):
+        scene.now = 1.0 + round_number
+        scene.announce("a").announce("b").show(1.0)
+    policy = make_policy("dbw", {"window": 3})
+    resumed(scene.plan, policy, stored(scene))
+    assert policy.state() == make_policy("dbw", {"window": 3}).state()
+
+
 def test_with_other_shards_blocks_go_on_from_the_oldest_version(open_scene: Open) -> None:
     scene = open_scene(PartiallySynchronous(push=1), shards=2).join("a")
     scene.announce("a", shards=(1,))
@@ -101,6 +121,15 @@ def test_with_other_shards_blocks_go_on_from_the_oldest_version(open_scene: Open
         plan = Plan(**{**known, "shards": shards})
         state = resumed(plan, PartiallySynchronous(push=1), plain).state
         assert [lane.version for lane in state.lanes] == versions
+
+
+def test_one_order_for_all_blocks_goes_on_above_each_of_theirs(open_scene: Open) -> None:
+    scene = open_scene(PartiallySynchronous(push=1), shards=2).join("a")
+    plain = stored(scene.announce("a", shards=(1,)))
+    assert plain["positions"] == (0, 1)
+    (lane,) = resumed(scene.plan, BulkSynchronous(), plain).state.lanes
+    assert (lane.position, lane.version) == (1, 0)
+    assert [place_after(plain, shard, 1) for shard in (0, 1)] == [(1, 0)] * 2
 
 
 def test_a_limit_in_seconds_counts_those_before_the_cut(open_scene: Open) -> None:
