@@ -136,8 +136,9 @@ def test_a_run_goes_on_under_another_policy(train: Any, convolutional: Any, befo
 def test_workers_of_another_life_meet_as_soon_as_those_of_the_first(train: Any, convolutional: Any) -> None:
     """A barrier that was agreed on by the clock of the first life is nobody's in the second."""
     given = {"workers": 2, "compute_s": lambda slot, sequence: (2.0, 5.0)[slot]}
-    first = train(convolutional(), "elastic-bsp", stop=Stop(updates=200), cuts=Cuts(50), **given).run()
+    first = train(convolutional(), "elastic-bsp", stop=Stop(updates=200), cuts=Cuts(48), **given).run()
     parts, state = interrupted(first)
+    assert state["policy"]["superstep"]["meeting"] is not None
     kind = restored(parts, first.arithmetic.layout, state)
     again = train(convolutional(), "elastic-bsp", kind=kind, stop=Stop(updates=300), resume=state, **given).run()
     met = [one["at"] for one in again.of_kind("commit") if "at the barrier" in one["reason"]]
