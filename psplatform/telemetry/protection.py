@@ -165,12 +165,17 @@ class Protection:
     lost_positions: deque[LostPositions] = field(default_factory=lambda: deque(maxlen=LOSSES))
     term: int = 1
     epochs: dict[int, int] = field(default_factory=dict)
-    _failovers: dict[tuple[str, int, int], Failover] = field(default_factory=dict)
+    _failovers: dict[tuple[int, str, int, int], Failover] = field(default_factory=dict)
+    _life: int = 0
 
     @property
     def failovers(self) -> tuple[Failover, ...]:
         """The newest failovers, in order."""
         return tuple(self._failovers.values())
+
+    def begin(self) -> None:
+        """Begin another life of the run, in which epochs count from 1 again."""
+        self._life += 1
 
     def show(self, record: Record) -> None:
         """Fold what an ``applied`` record says of replicas, if anything."""
@@ -206,8 +211,7 @@ class Protection:
         """Fold a ``promoted`` record."""
         named = [one.name for one in fields(Failover) if one.name != "first_commit_seconds"]
         failover = Failover(**{name: record[name] for name in named})
-        key = failover.role, failover.shard, failover.epoch
-        self._failovers[key] = failover
+        self._failovers[self._key(record)] = failover
         if len(self._failovers) > FAILOVERS:
             del self._failovers[next(iter(self._failovers))]
         if failover.role == SERVER:
@@ -227,9 +231,12 @@ class Protection:
 
     def resume(self, record: Record) -> None:
         """Fold a ``resumed`` record: the first commit after a failover."""
-        seconds, key = record["first_commit_seconds"], (record["role"], record["shard"], record["epoch"])
+        seconds, key = record["first_commit_seconds"], self._key(record)
         if key in self._failovers:
             self._failovers[key].first_commit_seconds = seconds
+
+    def _key(self, record: Record) -> tuple[int, str, int, int]:
+        return self._life, record["role"], record["shard"], record["epoch"]
 
     def lose(self, record: Record) -> None:
         """Fold a ``lost positions`` record."""

@@ -44,6 +44,7 @@ class RunView(Picture):
         # A run that was recovered from its store describes itself again and is no longer over.
         self.run = {key: value for key, value in record.items() if key not in ("kind", "at")}
         self.outcome = None
+        self.protection.begin()
 
     def _joined(self, record: Record) -> None:
         worker = self._worker(record)

@@ -191,6 +191,16 @@ def test_a_failover_that_a_new_term_logs_again_counts_once(promoted: MakeRecord)
     assert len(_view(promoted(), promoted()).protection.failovers) == 1
 
 
+def test_failovers_before_and_after_a_recovery_are_all_told(promoted: MakeRecord) -> None:
+    """Epochs begin with 1 again then; a first commit belongs to the life that it was logged in."""
+    resumed = {"kind": "resumed", "at": 2.5, "role": "server", "shard": 0, "epoch": 2}
+    view = _view(
+        _run(Bounded()), promoted(), {**resumed, "first_commit_seconds": 0.4},
+        _run(Bounded()), promoted(at=7.0), {**resumed, "first_commit_seconds": 0.6},
+    )  # fmt: skip
+    assert [(one.at, one.first_commit_seconds) for one in view.protection.failovers] == [(2.0, 0.4), (7.0, 0.6)]
+
+
 def test_terms_and_epochs_grow_with_failovers(promoted: MakeRecord, taken_over: MakeRecord) -> None:
     view = _view(promoted(epoch=3), promoted(epoch=2), taken_over(epoch=4))
     assert (view.protection.term, view.protection.epochs) == (4, {0: 3})
