@@ -135,6 +135,7 @@ def program_of(prepared: Prepared, trial: Trial, workers: int, replication: Repl
 
 
 def _description(prepared: Prepared, trial: Trial, workers: int, replication: Replication) -> dict[str, Any]:
+    resume = prepared.resume
     return description_of(
         prepared.job,
         prepared.run,
@@ -147,6 +148,8 @@ def _description(prepared: Prepared, trial: Trial, workers: int, replication: Re
         store=prepared.store,
         started=time.time(),
         replication=replication.to_plain(),
+        term=resume.term if resume is not None else 1,
+        from_version=resume.state["version"] if resume is not None else 0,
     )
 
 

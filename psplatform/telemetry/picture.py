@@ -53,7 +53,7 @@ class Picture:
     run
         Fields of the newest ``run`` record: run, workload, policy, workers, shards and so on.
     seconds
-        Time of the newest record, in seconds since the run's start.
+        Time of the newest record, in seconds since the run began or was recovered.
     updates, visible
         The version decided by the newest commit, and the newest one that workers may pull.
     commits, gradients, applied
@@ -132,6 +132,11 @@ class Picture:
     def shards(self) -> int:
         """Number of shards, 0 before the run is described."""
         return int(self.run.get("shards", 0))
+
+    @property
+    def from_version(self) -> int:
+        """The version that the run began at: 0, or that of the checkpoint that it was recovered from."""
+        return int(self.run.get("from_version", 0))
 
     @property
     def blocks(self) -> int:

@@ -139,9 +139,9 @@ class Protection:
         At visible versions: an upper bound of the distance between servers and replicas, and the updates that the worst
         replica lacks.
     max_divergence, max_lag
-        The largest of each, ``None`` before the first.
+        The largest of each since the run began or was recovered, ``None`` before the first.
     to_replica_bytes
-        Bytes sent to replicas so far.
+        Bytes sent to replicas since then.
     copies
         By shard and name.
     unprotected
@@ -149,7 +149,7 @@ class Protection:
     long_step
         The first step that by itself was longer than the bound, if there was one: replication is a chain in effect.
     failovers, lost_positions
-        The newest ones, in order.
+        The newest ones, in order, those before a recovery included.
     term, epochs
         The coordinator's term, and the epoch of each shard that was ever promoted; the others are in their first.
     """
@@ -173,9 +173,13 @@ class Protection:
         """The newest failovers, in order."""
         return tuple(self._failovers.values())
 
-    def begin(self) -> None:
-        """Begin another life of the run, in which epochs count from 1 again."""
+    def begin(self, term: int) -> None:
+        """Begin another life of the run: what was true of its copies is not any more, and epochs count from 1 again."""
         self._life += 1
+        self.term = term
+        self.max_divergence = self.max_lag = self.long_step = None
+        self.to_replica_bytes = 0
+        self.copies, self.epochs, self.unprotected = {}, {}, ()
 
     def show(self, record: Record) -> None:
         """Fold what an ``applied`` record says of replicas, if anything."""

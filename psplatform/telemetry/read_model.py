@@ -41,10 +41,13 @@ class RunView(Picture):
             raise ProtocolError(message) from error
 
     def _run(self, record: Record) -> None:
-        # A run that was recovered from its store describes itself again and is no longer over.
+        # A run that was recovered from its store describes itself again and is no longer over: what was true of the
+        # processes before is not any more, and what has happened stays.
         self.run = {key: value for key, value in record.items() if key not in ("kind", "at")}
-        self.outcome = None
-        self.protection.begin()
+        self.seconds, self.outcome = record["at"], None
+        self.updates = self.visible = self.from_version
+        self.decided, self.shown, self.workers = {}, {}, {}
+        self.protection.begin(record.get("term", 1))
 
     def _joined(self, record: Record) -> None:
         worker = self._worker(record)
@@ -148,7 +151,7 @@ class RunView(Picture):
         if "block" not in record:
             return version
         versions[record["block"]] = version
-        return min(versions.values()) if len(versions) == self.shards else 0
+        return min(versions.values()) if len(versions) == self.shards else self.from_version
 
     def _worker(self, record: Record) -> WorkerView:
         slot = record["slot"]

@@ -13,7 +13,7 @@ import torch
 import psplatform as ps
 from psplatform.errors import ConfigurationError, UserCodeError
 from psplatform.runtime.prepared import prepare, program_of
-from psplatform.runtime.program import choose_device, pickle_task
+from psplatform.runtime.program import Resume, choose_device, pickle_task
 from psplatform.runtime.trial import Trial
 from psplatform.tasks.foreign import user_code
 
@@ -84,3 +84,14 @@ def test_a_coordinator_is_tried_until_its_standby_has_had_time_to_notice_its_sil
     )
     program = program_of(prepare(job), Trial(100, 10, evaluates=True), 2, replication)
     assert program.patience_s == least_s
+
+
+@pytest.mark.parametrize(("resume", "begins"), [(None, (1, 0)), (Resume(3, 5, {"version": 60}), (5, 60))])
+def test_the_log_says_in_which_term_and_at_which_version_a_run_begins(
+    resume: Resume | None, begins: tuple[int, int], tmp_path: Path
+) -> None:
+    """Or goes on: whoever reads the log can tell what belongs to which life."""
+    job = ps.Job(workload="digits", workers=2, stop=ps.Stop(updates=1), store=str(tmp_path / "run.zarr"))
+    prepared = prepare(job, run="digits-bsp-1a2b3c", resume=resume)
+    told = program_of(prepared, Trial(100, 10, evaluates=True), 2, job.replication).description
+    assert (told["term"], told["from_version"]) == begins

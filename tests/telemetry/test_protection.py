@@ -207,6 +207,21 @@ def test_terms_and_epochs_grow_with_failovers(promoted: MakeRecord, taken_over: 
     assert (view.to_summary()["term"], view.to_summary()["shard_epochs"]) == (4, {"0": 3})
 
 
+def test_a_recovered_run_has_none_of_the_copies_before(promoted: MakeRecord, taken_over: MakeRecord) -> None:
+    """Nor what was true of them: a bound is compared with what was seen under it.  What has happened stays."""
+    beyond = {"kind": "beyond bound", "at": 1.0, "shard": 1, "version": 3, "step": 0.75, "bound": 0.5}
+    lost = {"kind": "lost positions", "at": 2.0, "shard": 1, "epoch": 2, "first": 4, "last": 6}
+    before = (_applied(1, divergence=0.4, lag=3, to_replica_bytes=80), _copy("in sync"), promoted(), taken_over())
+    bare = {"kind": "protection", "at": 3.0, "shards": [0]}
+    tighter = {**_run(Bounded(max_divergence=0.25)), "term": 3}
+    view = _view(_run(Bounded(max_divergence=0.5)), *before, beyond, lost, bare, _checkpoint(1), tighter)
+    told = view.to_summary()
+    assert told["divergence"] == {"max": None, "bound": 0.25, "unit": "norm"}
+    assert (told["copies"], told["unprotected"], told["long_step"], told["to_replica_bytes"]) == ([], [], None, 0)
+    assert (told["term"], told["shard_epochs"]) == (3, {})
+    assert [len(told[name]) for name in ("failovers", "lost_positions", "checkpoints", "incidents")] == [2, 1, 1, 3]
+
+
 def test_lost_positions_are_kept() -> None:
     view = _view({"kind": "lost positions", "at": 2.0, "shard": 1, "epoch": 2, "first": 4, "last": 6})
     assert list(view.protection.lost_positions) == [LostPositions(2.0, 1, 2, 4, 6)]

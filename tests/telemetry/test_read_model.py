@@ -148,6 +148,29 @@ def test_a_finished_run_has_an_outcome_until_it_is_recovered() -> None:
     assert view.outcome is None
 
 
+def test_a_recovered_run_has_nobody_of_the_life_before() -> None:
+    """Slots, versions and time are those of the life that goes on; what was counted and learned stays."""
+    before = (_record("joined"), _record("start"), _record("lost", at=8.0), _record("commit", at=9.0, version=75))
+    view = _view(_record("run"), *before, _record("evaluated"), _record("run", at=0.0, from_version=60))
+    assert (view.workers, view.updates, view.visible, view.seconds) == ({}, 60, 60, 0.0)
+    assert (view.commits, view.best_accuracy, len(view.losses), len(view.incidents)) == (1, 0.5, 1, 1)
+    view.apply(_record("joined", at=0.1, process="tcp://c:1"))
+    assert (view.workers[0].status, view.workers[0].process, len(view.incidents)) == ("idle", "tcp://c:1", 1)
+
+
+def test_a_run_decided_by_blocks_may_be_recovered_on_fewer() -> None:
+    """Until each of those has a version again, it is where it began."""
+    blocks = [_record("commit", block=block, version=9) for block in range(3)]
+    view = _view(_record("run"), *blocks, _record("run", shards=2, from_version=5))
+    assert (view.updates, view.blocks) == (5, 1)
+    view.apply(_record("commit", block=0, version=7))
+    view.apply(_record("applied", block=0, version=7))
+    assert (view.updates, view.visible) == (5, 5)
+    view.apply(_record("commit", block=1, version=6))
+    view.apply(_record("applied", block=1, version=6))
+    assert (view.updates, view.visible, view.blocks) == (6, 6, 2)
+
+
 def test_kinds_of_later_versions_are_ignored() -> None:
     """A picture can be folded from a log that tells more than it shows."""
     assert _view({"kind": "rebalanced", "at": 1.0}, {"at": 2.0}) == RunView()
