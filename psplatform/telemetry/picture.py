@@ -150,10 +150,12 @@ class Picture:
 
     @property
     def updates_per_second(self) -> float:
-        """Updates per second since the first worker joined."""
+        """Updates per second since the first worker joined: since a recovery, and at the end over the whole run."""
         joined = min((worker.joined_at or 0.0 for worker in self.workers.values()), default=0.0)
-        seconds = self.outcome.seconds if self.outcome else self.seconds - joined
-        return self.updates / seconds if seconds > 0 else 0.0
+        updates, seconds = self.updates - self.from_version, self.seconds - joined
+        if self.outcome:  # whose seconds are those before a recovery as well
+            updates, seconds = self.updates, self.outcome.seconds
+        return updates / seconds if seconds > 0 else 0.0
 
     def to_summary(self) -> dict[str, Any]:
         """Return the object that ``train --json`` prints: plain values, numbers finite, ``None`` for unknown."""

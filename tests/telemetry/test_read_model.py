@@ -158,6 +158,18 @@ def test_a_recovered_run_has_nobody_of_the_life_before() -> None:
     assert (view.workers[0].status, view.workers[0].process, len(view.incidents)) == ("idle", "tcp://c:1", 1)
 
 
+def test_the_rate_of_a_run_that_goes_on_again_is_that_of_its_own_updates() -> None:
+    """Over its own seconds; at the end the whole run's updates are told over the whole run's seconds."""
+    view = _view(_record("run", at=0.0), _record("joined", at=0.0), _record("commit", at=100.0, version=75))
+    view.apply(_record("run", at=0.0, from_version=60))
+    assert view.updates_per_second == 0.0
+    for record in (_record("joined", at=1.0), _record("commit", at=3.0, version=64, slots=[0])):
+        view.apply(record)
+    assert view.updates_per_second == 2.0
+    view.apply(_record("finished", at=4.0, version=64, seconds=80.0))
+    assert view.updates_per_second == 0.8
+
+
 def test_a_run_decided_by_blocks_may_be_recovered_on_fewer() -> None:
     """Until each of those has a version again, it is where it began."""
     blocks = [_record("commit", block=block, version=9) for block in range(3)]
