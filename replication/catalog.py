@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from psplatform.errors import CheckpointError, StoreError
-from psplatform.replication.manifest import MANIFEST, BrokenManifest, Manifest
+from psplatform.replication.manifest import MANIFEST, BrokenManifest, Manifest, Summary
 from psplatform.replication.objects import ObjectFolder, Stored
 from psplatform.replication.parts import FOLDER, folder_of
 
 _REMEDY_WITHOUT_PREVIOUS: Final = "there is no complete one before it, so start the run again in another store"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A checkpoint that was sealed, as it is found in its store without reading its objects.
+
+    Attributes
+    ----------
+    state
+        ``complete``, ``damaged``, or ``unreadable`` where it is of a newer format or the storage fails.
+    flaw
+        What is wrong with it, empty where it is complete.
+    summary
+        Of a complete one.
+    """
+
+    number: int
+    state: str
+    flaw: str = ""
+    summary: Summary | None = None
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return number, version, time, bytes, state and flaw, ``None`` for what is not known."""
+        found = self.summary
+        cut = (None, None, None) if found is None else (found.version, found.time_s, found.size_bytes)
+        known = dict(zip(("version", "time", "bytes"), cut, strict=True))
+        return {"number": self.number, **known, "state": self.state, "flaw": self.flaw}
 
 
 class Catalog:
@@ -52,6 +80,20 @@ class Catalog:
         data = self.manifest_bytes(number)
         found = None if data is None else self._examined(number, data)
         return found if isinstance(found, Manifest) else None
+
+    def held(self, number: int) -> Held | None:
+        """Return a checkpoint as it is found, whatever that is, or ``None`` if it was not sealed or is removed."""
+        try:
+            data = self.manifest_bytes(number)
+            found = None if data is None else self._examined(number, data)
+            if isinstance(found, Manifest):
+                return Held(number, "complete", summary=found.summary)
+            # One that is being pruned loses its manifest first.
+            if found is None or self.manifest_bytes(number) is None:
+                return None
+        except StoreError as error:
+            return Held(number, "unreadable", str(error))
+        return Held(number, "damaged", "{}: {}".format(*found))
 
     def read(self, number: int, objects: Sequence[Stored]) -> Iterator[bytes]:
         """Yield the bytes of objects of a checkpoint, in order.

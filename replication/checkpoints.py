@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from psplatform.errors import CheckpointError, StoreError
-from psplatform.replication.catalog import Catalog
+from psplatform.replication.catalog import Catalog, Held
 from psplatform.replication.checkpoint import Checkpoint
 from psplatform.replication.manifest import MANIFEST, Summary
 from psplatform.replication.parts import folder_of
@@ -38,6 +38,20 @@ def checkpoints_of(store: str) -> list[Summary]:
     if not found:
         describe_run(store)
     return found
+
+
+def held_checkpoints(store: str) -> list[Held]:
+    """Return every checkpoint of a store that was sealed, in order, be it damaged or of a newer format.
+
+    Only manifests are read, and the lengths of objects looked at: a byte that rotted is found by whoever reads it.
+
+    Raises
+    ------
+    StoreError
+        If the checkpoints cannot be listed.
+    """
+    catalog = Catalog(store)
+    return [held for number in catalog.numbers() if (held := catalog.held(number))]
 
 
 def next_number(store: str) -> int:

@@ -46,19 +46,14 @@ def follow(
         raise failure
 
 
-def show(
-    status: dict[str, Any], *, as_json: bool, failure: PsplatformError | None = None, details: bool = False
-) -> None:
-    """Print a run's summary, for people, with or without single checkpoints, or as one JSON object.
-
-    What the store refuses to take is told with it.
-    """
+def show(status: dict[str, Any], *, as_json: bool, failure: PsplatformError | None = None) -> None:
+    """Print a run's summary, for people or as one JSON object, and what the store refuses to take."""
     summary, trouble = status["summary"], status["trouble"]
     if as_json:
         words = {"error": str(failure) if failure else "", "trouble": trouble}
         click.echo(json.dumps({**summary, **{key: text for key, text in words.items() if text}}))
     elif "run" in summary:
-        Console(highlight=False).print(closing(summary, details=details, trouble=trouble))
+        Console(highlight=False).print(closing(summary, trouble=trouble))
 
 
 def _wait(

@@ -96,19 +96,19 @@ def one_line(summary: dict[str, Any]) -> str:
     return "  ".join(parts)
 
 
-def closing(summary: dict[str, Any], *, details: bool = False, trouble: str = "") -> Table:
-    """Return the closing summary as a table, with or without single checkpoints, and with the store's `trouble`."""
+def closing(summary: dict[str, Any], *, trouble: str = "") -> Table:
+    """Return the closing summary as a table, and with it the store's `trouble`."""
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column()
-    rows = _rows(summary, details=details)
+    rows = _rows(summary)
     rows += [("trouble", _trouble_text(summary, trouble))] if trouble else []
     for name, text in rows:
         table.add_row(name, Text(text))
     return table
 
 
-def _rows(summary: dict[str, Any], *, details: bool) -> list[tuple[str, str]]:
+def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     drops = ", ".join(f"{count} {reason}" for reason, count in summary["dropped"]["by_reason"].items())
     staleness = summary["staleness"]
     applied, gradients, blocks = summary["applied"], summary["gradients"], summary.get("blocks", 1)
@@ -126,7 +126,7 @@ def _rows(summary: dict[str, Any], *, details: bool) -> list[tuple[str, str]]:
         ("waiting", f"{summary['waiting_fraction']:.0%} of the workers' time"),
         ("policy", f"{summary['policy']} {summary['policy_parameters'] or ''}".strip()),
         ("run", f"{summary['run']}: {summary['workers']} workers, {summary['shards']} shards"),
-        *protection_rows(summary, details=details),
+        *protection_rows(summary),
         ("store", str(summary["store"])),
     ]
     incidents = [one for one in summary["incidents"] if one["kind"] not in _WITH_ROWS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
@@ -18,7 +19,7 @@ _REPLICATION: Final = {
 """Options, and what a job file calls them under ``replication``."""
 
 _USUAL_MODE: Final = "bounded"
-_SHOWN: Final = 5  # failovers and checkpoints, the newest ones; --json has them all
+_SHOWN: Final = 5  # failovers, the newest ones; --json has them all
 
 OPTIONS: Final = (
     click.option("--replication", metavar="MODE", help="none, chain or bounded. [bounded]"),
@@ -64,23 +65,20 @@ def _checkpoints(described: Any, given: Mapping[str, Any]) -> Any:
     return spec if keep is None else {**spec, "keep": keep}
 
 
-def protection_rows(summary: Mapping[str, Any], *, details: bool = False) -> list[tuple[str, str]]:
+def protection_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the rows of a closing summary: what was protected and how, what took over, what was saved.
 
-    Parameters
-    ----------
-    details
-        Whether single checkpoints are told as well.
+    Where the summary has `checkpoints_held`, what was found in the store, there is a row for each of them.
     """
     rows = [("replication", _replication_text(summary))] if summary.get("replication") else []
     rows += [("replication", long_step["text"])] if (long_step := summary.get("long_step")) else []
     rows += [("failover", _failover_text(one)) for one in summary.get("failovers", ())[-_SHOWN:]]
     rows += [("fencing", text) for text in _fencing(summary)]
-    if summary.get("checkpoint_rule") or summary.get("checkpoints"):
+    if summary.get("checkpoint_rule") or summary.get("checkpoints") or summary.get("checkpoints_held"):
         rows.append(("checkpoints", _checkpoints_text(summary)))
-    if details:
-        rows += [("checkpoint", _checkpoint_text(one)) for one in summary.get("checkpoints", ())[-_SHOWN:]]
-    return rows
+    logged = {one["number"]: one for one in summary.get("checkpoints", ())}
+    held = summary.get("checkpoints_held", ())
+    return rows + [("checkpoint", _checkpoint_text(one, logged.get(one["number"]))) for one in held]
 
 
 def unprotected(summary: Mapping[str, Any]) -> str:
@@ -133,7 +131,11 @@ def _fencing(summary: Mapping[str, Any]) -> list[str]:
 def _checkpoints_text(summary: Mapping[str, Any]) -> str:
     complete, failed = summary.get("checkpoints") or [], summary.get("checkpoint_failures", 0)
     given_up = summary.get("checkpoints_abandoned", 0)
-    parts = [f"{summary.get('checkpoints_complete', len(complete))} complete, {_rule_text(summary)}"]
+    count = f"{summary.get('checkpoints_complete', len(complete))} complete"
+    if "checkpoints_held" in summary:  # the log knows those that were removed, and may lack the newest
+        complete = [one for one in summary["checkpoints_held"] if one["state"] == "complete"]
+        count = f"{len(complete)} complete in the store"
+    parts = [f"{count}, {_rule_text(summary)}"]
     if complete:
         parts.append(f"the newest at version {complete[-1]['version']}")
     parts += [f"{failed} failed"] * bool(failed) + [f"{given_up} abandoned"] * bool(given_up)
@@ -149,6 +151,11 @@ def _rule_text(summary: Mapping[str, Any]) -> str:
     return f"one every {' or '.join(words)}" if words else "no rule known"
 
 
-def _checkpoint_text(one: Mapping[str, Any]) -> str:
-    size = f"{one['bytes'] / 1e6:.1f} MB in {one['seconds']:.2f} s"
-    return f"{one['number']} at {one['at']:.1f} s: version {one['version']}, {size}"
+def _checkpoint_text(held: Mapping[str, Any], logged: Mapping[str, Any] | None) -> str:
+    """Return what a checkpoint in the store is, and how long it took, where the log knows."""
+    if held["state"] != "complete":
+        version = "" if logged is None else f"version {logged['version']}, "
+        return f"{held['number']}: {version}{held['state']} ({held['flaw']})"
+    cut = datetime.fromtimestamp(held["time"], UTC).astimezone().isoformat(" ", "seconds")
+    took = "" if logged is None else f" in {logged['seconds']:.2f} s"
+    return f"{held['number']}: version {held['version']}, complete, {held['bytes'] / 1e6:.1f} MB{took}, cut at {cut}"

@@ -22,10 +22,12 @@ def runs(store: str | None, *, scheduler: str | None, as_json: bool) -> None:
     if scheduler is not None:
         _show_table(_on(scheduler), as_json=as_json)
     elif store is not None and not _is_folder_of_stores(Path(store)):
+        from psplatform.replication.checkpoints import held_checkpoints  # noqa: PLC0415  brings NumPy
         from psplatform.replication.store import describe_run  # noqa: PLC0415  brings Zarr
 
-        run = Run(describe_run(store)["run"], store)
-        show(run.status(), as_json=as_json, details=True)
+        status = Run(describe_run(store)["run"], store).status()
+        held = [one.to_plain() for one in held_checkpoints(store)]
+        show({**status, "summary": {**status["summary"], "checkpoints_held": held}}, as_json=as_json)
     else:
         _show_table(_below(Path(store or "runs")), as_json=as_json)
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from psplatform.replication.arrays import Contents
+from psplatform.replication.parts import CheckpointWriter
+from psplatform.replication.sealing import seal
 from psplatform.replication.store import create_run, update_run
 from psplatform.telemetry.writer import EventLog
+from psplatform.tensors.layout import Layout, TensorSpec
 
 Command = Callable[..., Any]
 Json = Callable[[Any], dict[str, Any]]
@@ -37,6 +43,55 @@ def dead(tmp_path: Path, records: Any) -> str:
     store = tmp_path / "runs" / "two.zarr"
     write_run(store, "digits-bsp-4d5e6f", records[:-1])
     return str(store)
+
+
+def save_checkpoint(store: str, number: int) -> Path:
+    """Write a checkpoint of ten times that version, cut in that minute of 2001; return its folder."""
+    contents = Contents(Layout.of((TensorSpec("w", (4,), "float32", "parameter"),), shards=1), ())
+    vectors = {key: np.zeros(size, dtype) for key, (dtype, size) in contents.vectors(0).items()}
+    cut = {"position": 10 * number, "version": 10 * number, "plain": {"commits": 0}}
+    part = CheckpointWriter(store, number, contents).write_shard(0, vectors, **cut)
+    seal(store, number, [part], positions=[10 * number], state={}, time_s=1e9 + 60 * number)
+    return Path(store) / "checkpoints" / f"{number:08d}"
+
+
+@pytest.fixture
+def kept(tmp_path: Path, records: Any) -> str:
+    """Make the store of a run that was killed: it keeps three checkpoints, and its log lacks the newest."""
+    event = {"kind": "checkpoint", "event": "complete", "seconds": 0.25, "bytes": 1_500_000, "reason": ""}
+    logged = [event | {"at": 0.6, "number": number, "version": 10 * number} for number in range(1, 6)]
+    store = tmp_path / "runs" / "three.zarr"
+    write_run(store, "digits-bsp-7a8b9c", [*records[:-1], *logged])
+    for number in (4, 5, 6):
+        folder = save_checkpoint(str(store), number)
+        if number == 5:
+            (folder / "state.msgpack").unlink()
+    return str(store)
+
+
+def test_the_checkpoints_that_the_store_holds_are_shown(psplatform: Command, kept: str) -> None:
+    """Not those that the log remembers: what is gone is gone, what is damaged is named, and the newest is there."""
+    result = psplatform("runs", kept)
+    assert result.exit_code == 0, result.output
+    told = re.sub(r"\s+", " ", result.output)
+    assert "2 complete in the store, no rule known; the newest at version 60" in told
+    assert [row.partition(", cut at 2001-09-0")[0].rstrip() for row in told.split("checkpoint ")[1:]] == [
+        "4: version 40, complete, 0.0 MB in 0.25 s",
+        "5: version 50, damaged (state.msgpack: it is missing)",
+        "6: version 60, complete, 0.0 MB",
+    ]
+
+
+def test_scripts_get_the_checkpoints_of_the_store_beside_those_of_the_log(
+    psplatform: Command, kept: str, last_json: Json
+) -> None:
+    summary = last_json(psplatform("runs", kept, "--json"))
+    assert [one["number"] for one in summary["checkpoints"]] == [1, 2, 3, 4, 5]
+    assert [(one["number"], one["version"], one["time"], one["state"]) for one in summary["checkpoints_held"]] == [
+        (4, 40, 1e9 + 240, "complete"),
+        (5, None, None, "damaged"),
+        (6, 60, 1e9 + 360, "complete"),
+    ]
 
 
 @pytest.mark.parametrize("command", ["runs", "attach"])

@@ -9,8 +9,9 @@ import fsspec
 import pytest
 
 from psplatform.errors import CheckpointError, from_plain, to_plain
-from psplatform.replication.checkpoints import checkpoints_of, load_checkpoint, newest_whole
+from psplatform.replication.checkpoints import checkpoints_of, held_checkpoints, load_checkpoint, newest_whole
 from psplatform.replication.manifest import BrokenManifest, Manifest
+from psplatform.replication.objects import ObjectFolder
 
 FILES = fsspec.filesystem("memory")
 
@@ -99,6 +100,44 @@ def test_where_every_checkpoint_is_damaged_the_newest_is_named(sample: Any, memo
     ) as info:
         newest_whole(memory_run)
     assert info.value.previous is None
+
+
+def test_what_a_store_holds_is_told_with_its_damage(
+    sample: Any, memory_run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was not sealed is none; one of a newer format hides no other."""
+    assert held_checkpoints(memory_run) == []
+    for number in (1, 2, 3, 4):
+        sample.save(memory_run, number, 4)
+    folder = f"{memory_run}/checkpoints/0000000"
+    FILES.pipe_file(f"{folder}2/manifest.jsonl", b"{")
+    FILES.pipe_file(f"{folder}3/state.msgpack", b"")
+    FILES.rm(f"{folder}4/manifest.jsonl")
+    with monkeypatch.context() as later:
+        later.setattr("psplatform.replication.manifest.FORMAT", 3)
+        sample.save(memory_run, 5, 4)
+    held = held_checkpoints(memory_run)
+    assert [(one.number, one.state) for one in held] == [
+        (1, "complete"), (2, "damaged"), (3, "damaged"), (5, "unreadable"),
+    ]  # fmt: skip
+    assert [one.summary for one in held] == [load_checkpoint(memory_run, 1).summary, None, None, None]
+    for one, words in zip(held[1:], ("manifest.jsonl: ", "state.msgpack: it has 0 bytes", "format 3"), strict=True):
+        assert words in one.flaw
+
+
+def test_one_that_is_pruned_while_it_is_looked_at_is_not_damaged(
+    sample: Any, memory_run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its manifest was read just before, and its objects are gone."""
+    sample.save(memory_run, 1, 4)
+    sizes = ObjectFolder.sizes
+
+    def pruned_before(folder: ObjectFolder, path: str) -> dict[str, int]:
+        folder.remove(path)
+        return sizes(folder, path)
+
+    monkeypatch.setattr(ObjectFolder, "sizes", pruned_before)
+    assert held_checkpoints(memory_run) == []
 
 
 def test_the_one_before_is_a_complete_one(sample: Any, memory_run: str) -> None:
