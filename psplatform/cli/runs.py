@@ -9,6 +9,7 @@ import click
 
 from psplatform.cli.follow import show
 from psplatform.errors import StoreError
+from psplatform.replication.places import place_of
 
 
 @click.command()
@@ -19,6 +20,7 @@ def runs(store: str | None, *, scheduler: str | None, as_json: bool) -> None:
     """Show the run in STORE, list those in a FOLDER of stores (runs/ if none is given), or those on a scheduler."""
     from psplatform.runtime.run import Run  # noqa: PLC0415  brings Dask
 
+    store = store and place_of(store)
     if scheduler is not None:
         _show_table(_on(scheduler), as_json=as_json)
     elif store is not None and not _is_folder_of_stores(Path(store)):

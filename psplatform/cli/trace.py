@@ -12,6 +12,7 @@ import click
 
 from psplatform.cli.output import output_file, write_whole
 from psplatform.errors import ConfigurationError
+from psplatform.replication.places import place_of
 
 if TYPE_CHECKING:
     from psplatform.telemetry.segments import Record
@@ -50,6 +51,7 @@ def trace(run: str, *, output: str | None, as_json: bool) -> None:
 
 def _store(name: str) -> str:
     """Return the store that is meant by a store or the folder that holds one."""
+    name = place_of(name)
     folder = Path(name)
     if not folder.is_dir() or (folder / "zarr.json").exists():
         return name

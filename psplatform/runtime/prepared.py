@@ -17,6 +17,7 @@ from psplatform.jobs.planning import description_of, plan_of
 from psplatform.jobs.replication import Replication
 from psplatform.policies import readiness
 from psplatform.policies.registry import name_of, parameter_values, policy_names, policy_of
+from psplatform.replication.places import place_of
 from psplatform.replication.store import require_free
 from psplatform.runtime.program import Program, Resume, pickle_task
 from psplatform.runtime.trial import Trial
@@ -79,7 +80,7 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
             raise ConfigurationError(text, field="test")
     pickled = pickle_task(task, parts)
     run = run or f"{workload}-{name_of(policy).lower()}-{uuid.uuid4().hex[:6]}"
-    store = _absolute(job.store or f"runs/{run}.zarr")
+    store = _absolute(place_of(job.store or f"runs/{run}.zarr"))
     settings = {name: getattr(job, name) for name in _TRIAL_SETTINGS}
     if resume is None:
         require_free(store)
@@ -89,7 +90,7 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
 
 
 def _absolute(store: str) -> str:
-    return store if "://" in store else str(Path(store).expanduser().absolute())
+    return store if "://" in store else str(Path(store).absolute())
 
 
 def program_of(prepared: Prepared, trial: Trial, workers: int, replication: Replication) -> Program:

@@ -9,6 +9,7 @@ from distributed import Client
 from psplatform.errors import ConfigurationError, StoreError
 from psplatform.jobs.job import Job
 from psplatform.replication.checkpoints import load_checkpoint
+from psplatform.replication.places import place_of
 from psplatform.replication.store import describe_run
 from psplatform.runtime.launch import Report, start
 from psplatform.runtime.prepared import prepare
@@ -50,6 +51,7 @@ def recover(
     ConfigurationError
         If the run still goes on or has reached its end, or the model is not that of the checkpoint.
     """
+    store = place_of(store)
     description = describe_run(store)
     _require_over(store, description, client, changes)
     found = load_checkpoint(store, checkpoint)

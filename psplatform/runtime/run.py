@@ -13,6 +13,7 @@ import fsspec
 from distributed import Client
 
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError, from_plain
+from psplatform.replication.places import place_of
 from psplatform.replication.store import describe_run, load_model
 from psplatform.runtime.calls import Peer, PeerLost, call_the_living
 from psplatform.runtime.hosting import dataset_name
@@ -304,6 +305,7 @@ def attach(store_or_id: str, client: Client | None = None) -> Run:
     ConfigurationError
         If there is no such run; on a cluster, the ids of those there are named.
     """
+    store_or_id = place_of(store_or_id)
     if client is not None and not _is_store(store_or_id):
         return _attach_by_id(store_or_id, client)
     description = describe_run(store_or_id)

@@ -45,6 +45,14 @@ def test_a_run_without_a_checkpoint_cannot_go_on(refused: Refused, store: str) -
     assert describe_run(store)["outcome"] == "failed"
 
 
+def test_a_local_url_and_home_name_the_same_store(
+    refused: Refused, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in (f"file://{store}".replace("my", "%6Dy"), "~/my.zarr"):
+        assert "holds no complete checkpoint" in refused("recover", name)
+
+
 def test_a_run_that_has_reached_its_end_needs_a_later_one(refused: Refused, store: str) -> None:
     update_run(store, outcome="updates")
     assert "has reached its end (updates); give a later one" in refused("recover", store)

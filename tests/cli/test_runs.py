@@ -103,6 +103,21 @@ def test_a_finished_run_is_shown_from_its_store(psplatform: Command, finished: s
 
 
 @pytest.mark.parametrize("command", ["runs", "attach"])
+def test_a_local_url_and_home_name_the_same_store(
+    psplatform: Command, finished: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in (f"file://{finished}".replace("one", "%6Fne"), "~/runs/one.zarr"):
+        result = psplatform(command, name)
+        assert result.exit_code == 0, result.output
+        assert "updates (1 updates)" in result.output
+
+
+def test_the_folder_of_a_local_url_is_listed(psplatform: Command, finished: str, tmp_path: Path) -> None:
+    assert finished in psplatform("runs", (tmp_path / "runs").as_uri()).output
+
+
+@pytest.mark.parametrize("command", ["runs", "attach"])
 def test_scripts_get_the_summary_that_train_ended_with(
     psplatform: Command, finished: str, last_json: Json, command: str
 ) -> None:

@@ -60,6 +60,11 @@ def test_every_gradient_is_a_line_on_standard_output(psplatform: Command, store:
     ]
 
 
+def test_the_only_store_in_the_folder_of_a_local_url_is_traced(psplatform: Command, store: str) -> None:
+    result = psplatform("trace", Path(store).parent.as_uri())
+    assert len(rows(result.stdout)) == 60, result.output
+
+
 def test_a_simulation_of_the_trace_takes_as_long_as_the_run(
     psplatform: Command, store: str, full: Simulated, tmp_path: Path, last_json: Json
 ) -> None:

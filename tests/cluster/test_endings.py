@@ -66,6 +66,23 @@ def test_the_version_that_reached_the_target_is_kept(start: Start, log: Log, sma
     assert accuracy(run.model(), small["test"]()) == pytest.approx(reached[0]["accuracy"], abs=1e-6)
 
 
+def test_a_run_persists_below_a_local_url_as_below_a_path(
+    start: Start, client: Client, small: Fields, tmp_path: Path
+) -> None:
+    """In folders that are made for it: log, checkpoints, the replica in the store, and the model."""
+    folder = tmp_path / "not there yet"
+    run = start(
+        **small | {"stop": ps.Stop(updates=40)},
+        store=f"{folder.as_uri()}/run.zarr",
+        checkpoints=ps.Checkpoints(every_updates=10),
+        replication=ps.Bounded(target="store"),
+    )
+    assert run.wait(LIMIT_S)["outcome"] == "updates"
+    assert run.store == str(folder / "run.zarr")
+    assert {path.name for path in Path(run.store).iterdir()} >= {"log", "checkpoints", "cold", "model", "zarr.json"}
+    assert ps.attach(Path(run.store).as_uri(), client).parameters()[1] == 40
+
+
 def test_the_model_of_a_run_is_a_working_module(start: Start, small: Fields) -> None:
     """Of the user's class, with the parameters of the last version."""
     run = start(**small)

@@ -68,6 +68,17 @@ def test_a_device_that_is_not_there_is_refused(wanted: str) -> None:
     assert caught.value.field == "device"
 
 
+def test_a_run_gets_one_absolute_path_however_its_store_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes elsewhere have other working folders, and Zarr makes no folders below the URL of a local place."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    place = tmp_path / "my run.zarr"
+    for store in ("my run.zarr", "~/my run.zarr", "file:my%20run.zarr", place.as_uri(), f"local://{place}"):
+        assert prepare(ps.Job(workload="digits", store=store)).store == str(place)
+
+
 @pytest.mark.parametrize(("replication", "least_s"), [(ps.Bounded(), 42.0), (ps.NoReplication(), 2.0)])
 def test_a_coordinator_is_tried_until_its_standby_has_had_time_to_notice_its_silence(
     replication: Any, least_s: float, tmp_path: Path

@@ -1,0 +1,22 @@
+"""Where a store is, as all else names it: a path where it is local, and any other URL as it was given."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+from urllib.parse import unquote
+
+_LOCAL_URL: Final = re.compile(r"(?:file|local):(?://(?:localhost(?=/))?)?")
+
+
+def place_of(store: str | os.PathLike[str]) -> str:
+    """Return the place of a store as a path, unless it is a URL of something that is not local.
+
+    Of ``file:`` and ``local:`` URLs the path remains, with what is percent-encoded decoded, and ``~`` becomes the
+    user's home.  For to a path Zarr writes as everybody else here does; to such a URL it makes no folders.
+    """
+    store = os.fspath(store)
+    url = _LOCAL_URL.match(store)
+    path = unquote(store[url.end() :], errors="surrogateescape") if url else store
+    return os.path.expanduser(path)  # noqa: PTH111  unlike Path, it leaves what it cannot expand, and URLs
