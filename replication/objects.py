@@ -78,6 +78,22 @@ def fingerprint(data: Data) -> str:
     return blake2b(data, digest_size=16).hexdigest()
 
 
+def file_system_of(store: str) -> tuple[Any, str]:
+    """Return fsspec's file system of a store, and the store's path there.
+
+    Raises
+    ------
+    StoreError
+        If nothing here can open it.
+    """
+    try:
+        files, root = url_to_fs(store)
+    except Exception as error:  # every driver has exceptions of its own, also before it is asked for anything
+        message = f"nothing here can open the store {store} ({error}); install its driver, or choose a local path"
+        raise StoreError(message, store=store) from error
+    return files, str(root)
+
+
 class ObjectFolder:
     """The objects under one folder of a store, each by its path in that folder.
 
@@ -97,11 +113,7 @@ class ObjectFolder:
     def __init__(self, store: str, folder: str) -> None:
         self.store = store
         self._name = folder
-        try:
-            self._files, root = url_to_fs(store)
-        except (ValueError, ImportError) as error:
-            message = f"nothing here can open the store {store} ({error}); give a local path or install its driver"
-            raise StoreError(message, store=store) from error
+        self._files, root = file_system_of(store)
         self._root = f"{root.rstrip('/')}/{folder}"
 
     def put(self, path: str, data: Data) -> Stored:

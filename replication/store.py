@@ -18,21 +18,24 @@ import errno
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-import fsspec
 import numpy as np
 import zarr
 from fsspec.implementations.local import LocalFileSystem
 from numpy.typing import NDArray
-from zarr.errors import GroupNotFoundError
+from zarr.errors import BaseZarrError, GroupNotFoundError
 
 from psplatform.errors import StoreError
+from psplatform.replication.objects import file_system_of
 
 _KEY: Final = "psplatform"
 _FORMAT: Final = 1
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_USABLE: Final = "choose a place that every process of the run can write to"
+_REACHABLE: Final = "see that its URL, its credentials and its endpoint are right, and that the network leads there"
 
 
 def create_run(store: str, description: Mapping[str, Any]) -> None:
@@ -45,7 +48,7 @@ def create_run(store: str, description: Mapping[str, Any]) -> None:
     """
     require_free(store)
     with _named_failure(store, "write to"):
-        root = zarr.open_group(store, mode="w-")
+        root = _group(store, "w-")
         root.attrs[_KEY] = {"format": _FORMAT, **description}
 
 
@@ -58,7 +61,7 @@ def require_free(store: str) -> None:
         Naming what is in the way.
     """
     with _named_failure(store, "use"):
-        files, root = fsspec.url_to_fs(store)
+        files, root = file_system_of(store)
         if isinstance(files, LocalFileSystem):
             _try_writing(Path(root))
         if not files.exists(root):
@@ -73,7 +76,7 @@ def require_free(store: str) -> None:
 def reopen_run(store: str, description: Mapping[str, Any]) -> None:
     """Describe the run of a store anew: it goes on."""
     with _named_failure(store, "write to"):
-        root = zarr.open_group(store, mode="r+")
+        root = _group(store, "r+")
         _described(store, root)
         root.attrs[_KEY] = {"format": _FORMAT, **description}
 
@@ -81,7 +84,7 @@ def reopen_run(store: str, description: Mapping[str, Any]) -> None:
 def update_run(store: str, **changes: Any) -> None:
     """Change parts of the store's description of its run."""
     with _named_failure(store, "write to"):
-        root = zarr.open_group(store, mode="r+")
+        root = _group(store, "r+")
         root.attrs[_KEY] = {**_described(store, root), **changes}
 
 
@@ -95,7 +98,7 @@ def describe_run(store: str) -> dict[str, Any]:
     """
     with _named_failure(store, "read"):
         try:
-            root = zarr.open_group(store, mode="r")
+            root = _group(store, "r")
         except (GroupNotFoundError, FileNotFoundError):
             raise StoreError(f"there is no run in {store}; check the path", store=store) from None
         return _described(store, root)
@@ -104,7 +107,7 @@ def describe_run(store: str) -> dict[str, Any]:
 def save_model(store: str, arrays: Mapping[str, NDArray[Any]], *, version: int) -> None:
     """Put named arrays into the store as the model of `version`, in place of the one before."""
     with _named_failure(store, "write the model to"):
-        root = zarr.open_group(store, mode="r+")
+        root = _group(store, "r+")
         group = root.create_group("model", overwrite=True)
         for name, array in arrays.items():
             group.create_array(name, data=np.asarray(array, order="C"))
@@ -120,12 +123,17 @@ def load_model(store: str) -> tuple[dict[str, NDArray[Any]], int]:
         If the store holds no whole model.
     """
     with _named_failure(store, "read the model of"):
-        root = zarr.open_group(store, mode="r")
+        root = _group(store, "r")
         group = root.get("model")
         if not isinstance(group, zarr.Group) or "version" not in group.attrs:
             raise StoreError(f"{store} holds no model yet; its run has not ended well", store=store)
         arrays = {name: np.asarray(array[...]) for name, array in sorted(group.arrays())}
         return arrays, int(str(group.attrs["version"]))
+
+
+def _group(store: str, mode: Literal["r", "r+", "w-"]) -> zarr.Group:
+    file_system_of(store)  # which says what is wrong where nothing can open it
+    return zarr.open_group(store, mode=mode)
 
 
 def _described(store: str, root: zarr.Group) -> dict[str, Any]:
@@ -157,9 +165,15 @@ def _named_failure(store: str, action: str) -> Iterator[None]:
         yield
     except StoreError:
         raise
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, ImportError) as error:
-        # Zarr reports foreign metadata as whatever it stumbles over first.
-        full = isinstance(error, OSError) and error.errno in _FULL
-        remedy = "make room there" if full else "choose a place that every process of the run can write to"
-        text = f"cannot {action} {store} ({error}); {remedy}"
-        raise StoreError(text, store=store) from error
+    except Exception as error:
+        # Every fsspec driver has exceptions of its own, so this seam cannot list them.
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise StoreError(f"cannot {action} {store} ({said}); {_remedy(store, error)}", store=store) from error
+
+
+def _remedy(store: str, error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return "make room there"
+    # Zarr reports foreign metadata as whatever it stumbles over first.
+    foreign = isinstance(error, BaseZarrError | JSONDecodeError | TypeError | LookupError | AttributeError)
+    return _REACHABLE if "://" in store and not foreign else _USABLE

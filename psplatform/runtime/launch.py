@@ -15,6 +15,7 @@ from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 from psplatform.jobs.job import Job
 from psplatform.jobs.replication import NoReplication, Replication, replicas_of
 from psplatform.policies import readiness
+from psplatform.replication.objects import file_system_of
 from psplatform.replication.store import create_run, describe_run, reopen_run, update_run
 from psplatform.runtime.calls import Peer, call
 from psplatform.runtime.coordinator_host import CoordinatorHost
@@ -205,9 +206,7 @@ def _store_of(
 
 
 def _remove_new(store: str) -> None:
-    import fsspec  # noqa: PLC0415  needed on this path only
-
-    files, root = fsspec.url_to_fs(store)
+    files, root = file_system_of(store)
     files.rm(root, recursive=True)
 
 

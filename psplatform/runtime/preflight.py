@@ -7,10 +7,10 @@ import pkgutil
 from collections.abc import Sequence
 from typing import Any, Final
 
-import fsspec
 from distributed import Client
 
 from psplatform.errors import ClusterError, ConfigurationError, StoreError
+from psplatform.replication.objects import file_system_of
 from psplatform.runtime.placement import Process
 
 _ASK_LIMIT_S: Final = 10.0
@@ -66,14 +66,14 @@ async def require_same_version(client: Client, processes: Sequence[Process]) -> 
 
 def see_store(store: str) -> str:
     """Return ``""`` if this process sees the run's store and can write to it, else what is wrong."""
-    files, root = fsspec.url_to_fs(store)
-    probe = f"{root}/.probe-{id(files):x}"
     try:
+        files, root = file_system_of(store)
+        probe = f"{root}/.probe-{id(files):x}"
         if not files.exists(f"{root}/zarr.json"):
             return "does not see it"
         files.pipe_file(probe, b"")
         files.rm_file(probe)
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001  every fsspec driver has exceptions of its own
         return f"cannot write to it ({error})"
     return ""
 
@@ -86,14 +86,13 @@ async def require_visible_store(client: Client, store: str, addresses: Sequence[
     StoreError
         Naming the first such Dask worker.
     """
+    remedy = "choose a store on a file system that every host shares, or a URL"
+    if "://" in store:
+        remedy = "choose a store that every host can reach, and give each its driver, its credentials and its endpoint"
     found = await client.run(see_store, store, workers=sorted(set(addresses)), on_error="return")
     for address, complaint in sorted(found.items()):
         if complaint:
-            raise StoreError(
-                f"the Dask worker {address} {complaint}: {store}; choose a store on a file system that every host "
-                "shares, or a URL",
-                store=store,
-            )
+            raise StoreError(f"the Dask worker {address} {complaint}: {store}; {remedy}", store=store)
 
 
 def require_workers(processes: Sequence[Process]) -> None:

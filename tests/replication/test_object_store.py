@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -12,7 +13,7 @@ import zarr
 
 from psplatform.errors import CheckpointError, StoreError
 from psplatform.replication.checkpoints import checkpoints_of, load_checkpoint, newest_whole, next_number, prune
-from psplatform.replication.store import create_run
+from psplatform.replication.store import create_run, describe_run, load_model, require_free
 
 moto = pytest.importorskip("moto.server")
 pytest.importorskip("s3fs")
@@ -75,3 +76,35 @@ def test_a_bucket_that_is_not_there_is_named(sample: Any, bucket_run: str) -> No
         sample.save("s3://nobodys-bucket/run", 1, 4)
     with pytest.raises(StoreError, match="s3://nobodys-bucket/run"):
         load_checkpoint("s3://nobodys-bucket/run")
+
+
+@pytest.fixture(params=["without credentials", "without a server"])
+def out_of_reach(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[str, str]:
+    """A store in a bucket that nobody can get at, and the reason that its driver gives."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    keys = {"key": "test", "secret": "test"} if request.param == "without a server" else {}
+    options = {"endpoint_url": "http://127.0.0.1:1", "config_kwargs": {"retries": {"max_attempts": 0}}, **keys}
+    monkeypatch.setitem(fsspec.config.conf, "s3", options)
+    reason = "Could not connect to the endpoint URL" if keys else "Unable to locate credentials"
+    return "s3://somebodys-bucket/runs/digits.zarr", reason
+
+
+@pytest.mark.parametrize("call", [require_free, describe_run, load_model])
+def test_a_bucket_out_of_reach_is_told_in_one_sentence(
+    out_of_reach: tuple[str, str], call: Callable[[str], Any]
+) -> None:
+    """With the store, the reason and what to see to: its driver's exceptions are no `OSError`."""
+    store, reason = out_of_reach
+    with pytest.raises(StoreError) as caught:
+        call(store)
+    text = str(caught.value)
+    assert text.startswith("cannot ")
+    assert f"{store} ({reason}" in text
+    assert text.endswith(
+        "see that its URL, its credentials and its endpoint are right, and that the network leads there"
+    )
+    assert "\n" not in text

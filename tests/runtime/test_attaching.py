@@ -1,0 +1,54 @@
+"""How a store that a driver cannot get at is told by whoever only looks for a run in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn, cast
+
+import fsspec
+import pytest
+from distributed import Client
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry
+
+from psplatform.errors import StoreError
+from psplatform.runtime.preflight import see_store
+from psplatform.runtime.run import attach
+
+STORE = "locked://bucket/run.zarr"
+
+
+class NoCredentials(Exception):
+    """Of the driver's own kind, as botocore's are."""
+
+
+class Locked(MemoryFileSystem):
+    """A file system that lets nobody in."""
+
+    protocol = "locked"
+
+    def info(self, path: str, **options: Any) -> NoReturn:
+        raise NoCredentials("Unable to locate credentials")
+
+    exists = isdir = ls = cat_file = pipe_file = info
+
+
+@pytest.fixture(autouse=True)
+def locked() -> Iterator[None]:
+    fsspec.register_implementation("locked", Locked)
+    yield
+    del _registry["locked"]
+
+
+def test_a_store_out_of_reach_is_told_to_whoever_attaches() -> None:
+    """With a client as well, although it could be a run's id."""
+    for client in (None, cast(Client, object())):
+        with pytest.raises(StoreError, match=r"cannot read .*locked://bucket/run.zarr \(Unable to .*its credentials"):
+            attach(STORE, client)
+
+
+def test_a_process_that_cannot_get_at_the_store_says_why() -> None:
+    assert see_store(STORE) == "cannot write to it (Unable to locate credentials)"
+    assert "nothing here can open the store carrier-pigeon://coop/run.zarr" in see_store(
+        "carrier-pigeon://coop/run.zarr"
+    )
