@@ -8,8 +8,9 @@ This is the only module that knows Zarr.  A store is laid out as
     log/                 the event log (psplatform.telemetry)
     model/               a group of arrays by parameter name, with the version they are as attribute
 
-and can be read with plain Zarr.  Arrays of a model are written first and its attributes last, so that a model that
-says its version is whole.
+and can be read with plain Zarr.  Arrays of a model are named as those of a checkpoint: a name that no path can hold is
+encoded, and each stands in its array's attributes.  They are written first and the model's attributes last, so that a
+model that says its version is whole.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from zarr.errors import BaseZarrError, GroupNotFoundError
 
 from psplatform.errors import StoreError
+from psplatform.replication.arrays import encoded
 from psplatform.replication.objects import file_system_of
 
 _KEY: Final = "psplatform"
@@ -110,7 +112,8 @@ def save_model(store: str, arrays: Mapping[str, NDArray[Any]], *, version: int) 
         root = _group(store, "r+")
         group = root.create_group("model", overwrite=True)
         for name, array in arrays.items():
-            group.create_array(name, data=np.asarray(array, order="C"))
+            known: dict[str, Any] = {_KEY: {"name": name}}
+            group.create_array(encoded(name), data=np.asarray(array, order="C"), attributes=known)
         group.attrs["version"] = version
 
 
@@ -127,13 +130,20 @@ def load_model(store: str) -> tuple[dict[str, NDArray[Any]], int]:
         group = root.get("model")
         if not isinstance(group, zarr.Group) or "version" not in group.attrs:
             raise StoreError(f"{store} holds no model yet; its run has not ended well", store=store)
-        arrays = {name: np.asarray(array[...]) for name, array in sorted(group.arrays())}
+        # Before names were encoded, one with a slash was a path of groups.
+        found = {path: array for path, array in group.members(max_depth=None) if isinstance(array, zarr.Array)}
+        arrays = {_name_of(path, found[path]): np.asarray(found[path][...]) for path in sorted(found)}
         return arrays, int(str(group.attrs["version"]))
 
 
 def _group(store: str, mode: Literal["r", "r+", "w-"]) -> zarr.Group:
     file_system_of(store)  # which says what is wrong where nothing can open it
     return zarr.open_group(store, mode=mode)
+
+
+def _name_of(path: str, array: zarr.Array[Any]) -> str:
+    known = array.attrs.get(_KEY)
+    return str(known["name"]) if isinstance(known, dict) else path
 
 
 def _described(store: str, root: zarr.Group) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from distributed import Client
 
-from psplatform.errors import ClusterError, ConfigurationError, PsplatformError, from_plain
+from psplatform.errors import ClusterError, ConfigurationError, PsplatformError, StoreError, from_plain
 from psplatform.replication.places import place_of
 from psplatform.replication.store import describe_run, load_model
 from psplatform.runtime.calls import Peer, PeerLost, call_the_living
@@ -214,7 +214,7 @@ class Run:
         ConfigurationError
             If this program does not have the module: a run attached to, or a task without one.
         StoreError
-            If the run has not saved a model (yet).
+            If the run has not saved a model (yet), or that lacks a tensor of the module.
         """
         if self._module is None:
             raise ConfigurationError(
@@ -222,10 +222,16 @@ class Run:
             )
         import torch  # noqa: PLC0415  whoever only watches a run needs no torch
 
+        from psplatform.tensors.flat import tensors_of  # noqa: PLC0415  brings torch
+
         module = self._module()
         arrays, _ = self.parameters()
+        lacking = sorted(tensors_of(module).keys() - arrays.keys())
+        if lacking:
+            text = f"the model in {self.store} lacks {lacking[0]!r}; build the module that was trained"
+            raise StoreError(f"{text}, or load run.parameters() into your own", store=self.store)
         state = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        module.load_state_dict(state, strict=False)
+        module.load_state_dict(state, strict=False)  # frozen parameters and tied names are not among what is saved
         return module
 
     def close(self) -> None:

@@ -20,6 +20,9 @@ ARRAYS: dict[str, Any] = {
     "1.running_mean": np.linspace(0, 1, 3, dtype=np.float64),
     "1.num_batches_tracked": np.array(2**40 + 1, dtype=np.int64),
     "head": np.zeros((0, 4), dtype=np.float32),
+    "branches.left/0.weight": np.ones((2, 2), dtype=np.float32),
+    "branches./.bias": np.ones(1, dtype=np.float32),
+    "__größe 100%": np.full(3, 7.0, dtype=np.float32),
 }
 
 
@@ -170,6 +173,26 @@ def test_a_model_comes_back_as_it_was_saved(store: str) -> None:
         assert arrays[name].dtype == array.dtype
         assert arrays[name].shape == array.shape
         assert arrays[name].tobytes() == array.tobytes()
+
+
+def test_a_model_is_flat_whatever_its_tensors_are_called(store: str) -> None:
+    """With the name in the attributes of its array, as in a checkpoint."""
+    create_run(store, DESCRIPTION)
+    save_model(store, ARRAYS, version=1)
+    model = zarr.open_group(store, mode="r", path="model")
+    assert {str(array.attrs["psplatform"]["name"]) for _, array in model.arrays()} == ARRAYS.keys()  # type: ignore[index,call-overload]
+    assert list(model.groups()) == []
+
+
+def test_a_model_from_before_names_were_encoded_is_read(store: str) -> None:
+    """Where a slash made a group, and no array told its name."""
+    create_run(store, DESCRIPTION)
+    group = zarr.open_group(store, mode="r+").create_group("model")
+    for name in ("left/0.weight", "left/0.bias", "100%25.weight"):
+        group.create_array(name, data=np.ones(2, np.float32))
+    group.attrs["version"] = 3
+    arrays, version = load_model(store)
+    assert (sorted(arrays), version) == (["100%25.weight", "left/0.bias", "left/0.weight"], 3)
 
 
 def test_a_model_in_any_memory_order_can_be_saved(store: str) -> None:
