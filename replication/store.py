@@ -35,8 +35,10 @@ from psplatform.replication.objects import file_system_of
 
 _KEY: Final = "psplatform"
 _FORMAT: Final = 1
+_PARTS: Final = ("log", "checkpoints")
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _USABLE: Final = "choose a place that every process of the run can write to"
+_READABLE: Final = "see that it is whole and may be read, or restore it from a copy"
 _REACHABLE: Final = "see that its URL, its credentials and its endpoint are right, and that the network leads there"
 
 
@@ -50,7 +52,7 @@ def create_run(store: str, description: Mapping[str, Any]) -> None:
     """
     require_free(store)
     with _named_failure(store, "write to"):
-        root = _group(store, "w-")
+        root = zarr.open_group(store, mode="w-")
         root.attrs[_KEY] = {"format": _FORMAT, **description}
 
 
@@ -98,12 +100,16 @@ def describe_run(store: str) -> dict[str, Any]:
     StoreError
         If there is no store, or it is not one of psplatform's, or of a newer format.
     """
-    with _named_failure(store, "read"):
-        try:
-            root = _group(store, "r")
-        except (GroupNotFoundError, FileNotFoundError):
-            raise StoreError(f"there is no run in {store}; check the path", store=store) from None
-        return _described(store, root)
+    with _named_failure(store, "read the zarr.json of", _READABLE):
+        return _described(store, _group(store, "r"))
+
+
+def holds_parts(store: str) -> bool:
+    """Whether a run's log or checkpoints lie there; in a folder of stores, one of these may be called so."""
+    with _named_failure(store, "look into", _READABLE):
+        files, root = file_system_of(store)
+        parts = [f"{root}/{part}" for part in _PARTS]
+        return any(files.isdir(part) and not files.isdir(f"{part}/log") for part in parts)
 
 
 def save_model(store: str, arrays: Mapping[str, NDArray[Any]], *, version: int) -> None:
@@ -125,7 +131,7 @@ def load_model(store: str) -> tuple[dict[str, NDArray[Any]], int]:
     StoreError
         If the store holds no whole model.
     """
-    with _named_failure(store, "read the model of"):
+    with _named_failure(store, "read the model of", _READABLE):
         root = _group(store, "r")
         group = root.get("model")
         if not isinstance(group, zarr.Group) or "version" not in group.attrs:
@@ -136,9 +142,19 @@ def load_model(store: str) -> tuple[dict[str, NDArray[Any]], int]:
         return arrays, int(str(group.attrs["version"]))
 
 
-def _group(store: str, mode: Literal["r", "r+", "w-"]) -> zarr.Group:
+def _group(store: str, mode: Literal["r", "r+"]) -> zarr.Group:
     file_system_of(store)  # which says what is wrong where nothing can open it
-    return zarr.open_group(store, mode=mode)
+    try:
+        return zarr.open_group(store, mode=mode)
+    except (GroupNotFoundError, FileNotFoundError):
+        raise _without_run(store, f"there is no run in {store}; check the path") from None
+
+
+def _without_run(store: str, text: str) -> StoreError:
+    """Return what is to be said where nothing describes a run: `text`, unless parts of one are there."""
+    if holds_parts(store):
+        text = f"{store} is the store of a run, but its zarr.json is missing or damaged; restore that file from a copy"
+    return StoreError(text, store=store)
 
 
 def _name_of(path: str, array: zarr.Array[Any]) -> str:
@@ -149,7 +165,7 @@ def _name_of(path: str, array: zarr.Array[Any]) -> str:
 def _described(store: str, root: zarr.Group) -> dict[str, Any]:
     description = root.attrs.get(_KEY)
     if not isinstance(description, dict):
-        raise StoreError(f"{store} is a Zarr group, but holds no run of psplatform", store=store)
+        raise _without_run(store, f"{store} is a Zarr group, but holds no run of psplatform")
     if description.get("format") != _FORMAT:
         found = description.get("format")
         raise StoreError(f"{store} has format {found}; this psplatform reads format {_FORMAT}, update it", store=store)
@@ -170,7 +186,7 @@ def _occupant(store: str) -> str:
 
 
 @contextmanager
-def _named_failure(store: str, action: str) -> Iterator[None]:
+def _named_failure(store: str, action: str, remedy: str = _USABLE) -> Iterator[None]:
     try:
         yield
     except StoreError:
@@ -178,12 +194,13 @@ def _named_failure(store: str, action: str) -> Iterator[None]:
     except Exception as error:
         # Every fsspec driver has exceptions of its own, so this seam cannot list them.
         said = " ".join(str(error).split()) or type(error).__name__
-        raise StoreError(f"cannot {action} {store} ({said}); {_remedy(store, error)}", store=store) from error
+        text = f"cannot {action} {store} ({said}); {_remedy(store, error, remedy)}"
+        raise StoreError(text, store=store) from error
 
 
-def _remedy(store: str, error: Exception) -> str:
+def _remedy(store: str, error: Exception, usual: str) -> str:
     if isinstance(error, OSError) and error.errno in _FULL:
         return "make room there"
     # Zarr reports foreign metadata as whatever it stumbles over first.
     foreign = isinstance(error, BaseZarrError | JSONDecodeError | TypeError | LookupError | AttributeError)
-    return _REACHABLE if "://" in store and not foreign else _USABLE
+    return _REACHABLE if "://" in store and not foreign else usual

@@ -23,7 +23,7 @@ def runs(store: str | None, *, scheduler: str | None, as_json: bool) -> None:
     store = store and place_of(store)
     if scheduler is not None:
         _show_table(_on(scheduler), as_json=as_json)
-    elif store is not None and not _is_folder_of_stores(Path(store)):
+    elif store is not None and not is_folder_of_stores(Path(store)):
         from psplatform.replication.checkpoints import held_checkpoints  # noqa: PLC0415  brings NumPy
         from psplatform.replication.store import describe_run  # noqa: PLC0415  brings Zarr
 
@@ -34,8 +34,11 @@ def runs(store: str | None, *, scheduler: str | None, as_json: bool) -> None:
         _show_table(_below(Path(store or "runs")), as_json=as_json)
 
 
-def _is_folder_of_stores(path: Path) -> bool:
-    return path.is_dir() and not (path / "zarr.json").exists()
+def is_folder_of_stores(path: Path) -> bool:
+    """Whether stores of runs may lie in a folder: one that holds parts of a run is a store itself."""
+    from psplatform.replication.store import holds_parts  # noqa: PLC0415  brings Zarr
+
+    return path.is_dir() and not (path / "zarr.json").exists() and not holds_parts(str(path))
 
 
 def _below(folder: Path) -> list[dict[str, str]]:

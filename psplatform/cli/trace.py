@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from psplatform.cli.output import output_file, write_whole
+from psplatform.cli.runs import is_folder_of_stores
 from psplatform.errors import ConfigurationError
 from psplatform.replication.places import place_of
 
@@ -53,7 +54,7 @@ def _store(name: str) -> str:
     """Return the store that is meant by a store or the folder that holds one."""
     name = place_of(name)
     folder = Path(name)
-    if not folder.is_dir() or (folder / "zarr.json").exists():
+    if not is_folder_of_stores(folder):
         return name
     stores = sorted(path.parent for path in folder.glob("*/zarr.json"))
     if len(stores) > 1:

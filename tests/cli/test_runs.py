@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 from psplatform.replication.arrays import Contents
 from psplatform.replication.parts import CheckpointWriter
@@ -173,6 +174,17 @@ def test_a_store_that_cannot_be_read_hides_no_other(psplatform: Command, tmp_pat
     assert "digits-bsp-1a2b3c" in result.output
     assert "another.zarr" in result.output
     assert "unreadable" in result.output
+
+
+@pytest.mark.parametrize("command", ["runs", "attach", "recover", "trace"])
+def test_a_store_without_its_description_is_no_folder_of_stores(
+    refused: Callable[..., str], finished: str, command: str
+) -> None:
+    """What it holds are groups of arrays, not runs that cannot be read."""
+    for part in ("checkpoints", "model"):
+        zarr.create_group(f"{finished}/{part}")
+    (Path(finished) / "zarr.json").unlink()
+    assert f"{finished} is the store of a run, but its zarr.json is missing" in refused(command, finished)
 
 
 def test_no_runs_are_said_to_be_none(psplatform: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,7 +13,7 @@ import pytest
 import zarr
 
 from psplatform.errors import ConfigurationError, StoreError
-from psplatform.replication.store import create_run, describe_run, load_model, save_model, update_run
+from psplatform.replication.store import create_run, describe_run, holds_parts, load_model, save_model, update_run
 
 DESCRIPTION = {"run": "digits-bsp-1a2b3c", "workers": 2, "policy_parameters": {"k": 1}}
 ARRAYS: dict[str, Any] = {
@@ -24,6 +25,8 @@ ARRAYS: dict[str, Any] = {
     "branches./.bias": np.ones(1, dtype=np.float32),
     "__größe 100%": np.full(3, 7.0, dtype=np.float32),
 }
+
+LOST = r"is the store of a run, but its zarr\.json is missing or damaged; restore that file from a copy"
 
 
 @pytest.fixture(params=["folder", "memory"])
@@ -141,8 +144,40 @@ def test_a_damaged_store_is_named(tmp_path: Path) -> None:
     store = tmp_path / "run.zarr"
     create_run(str(store), DESCRIPTION)
     (store / "zarr.json").write_text('{"zarr_format": 3, "node_ty')
-    with pytest.raises(StoreError, match=r"cannot read .*run\.zarr"):
+    with pytest.raises(
+        StoreError, match=r"cannot read the zarr.json of .*run\.zarr .*restore it from a copy"
+    ) as caught:
         describe_run(str(store))
+    assert "write" not in str(caught.value)
+
+
+@pytest.mark.parametrize("part", ["log", "checkpoints"])
+@pytest.mark.parametrize("call", [describe_run, load_model, update_run])
+def test_a_run_that_nothing_describes_any_more_is_named(tmp_path: Path, part: str, call: Callable[[str], Any]) -> None:
+    store = tmp_path / "run.zarr"
+    create_run(str(store), DESCRIPTION)
+    (store / part).mkdir()
+    (store / "zarr.json").unlink()
+    with pytest.raises(StoreError, match=LOST):
+        call(str(store))
+
+
+def test_a_run_whose_description_is_empty_is_named(tmp_path: Path) -> None:
+    create_run(str(tmp_path), DESCRIPTION)
+    (tmp_path / "log").mkdir()
+    (tmp_path / "zarr.json").write_text("{}")
+    with pytest.raises(StoreError, match=LOST):
+        describe_run(str(tmp_path))
+
+
+def test_a_folder_of_stores_is_no_damaged_store(tmp_path: Path) -> None:
+    """Even where a run is kept under the name of a part."""
+    create_run(str(tmp_path / "checkpoints"), DESCRIPTION)
+    (tmp_path / "checkpoints" / "log").mkdir()
+    assert not holds_parts(str(tmp_path))
+    assert holds_parts(str(tmp_path / "checkpoints"))
+    with pytest.raises(StoreError, match="there is no run in"):
+        describe_run(str(tmp_path))
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"zarr_format": 3}', '{"zarr_format": 9, "node_type": "group"}', "7"])
