@@ -13,7 +13,7 @@ from rich.text import Text
 
 from psplatform.cli.protection import protection_rows, unprotected
 
-_TOLD: Final = ("promoted", "checkpoint", "copy", "beyond bound")
+_TOLD: Final = ("promoted", "checkpoint", "copy", "cold replica", "beyond bound")
 """Kinds of incidents that get a line of their own at once; the others wait for the closing summary."""
 
 _WITH_ROWS: Final = ("promoted", "beyond bound")

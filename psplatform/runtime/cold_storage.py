@@ -30,11 +30,24 @@ class StoreCarrier:
     """A server's side of cold replicas, in place of `psplatform.runtime.transfers.Carrier`: each transfer is a state.
 
     It is acknowledged when it would outlast the loss of everything that is running.
+
+    Parameters
+    ----------
+    on_trouble
+        Called with words when the store refuses a state, once until it has taken that.
     """
 
-    def __init__(self, name: str, shard: Shard, background: Background, program: Program) -> None:
+    def __init__(
+        self,
+        name: str,
+        shard: Shard,
+        background: Background,
+        program: Program,
+        on_trouble: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self._shard = shard
         self._background = background
+        self._on_trouble = on_trouble
         self._store = ColdCopy(program.store, shard.index, program.term)
         self._outbox = Outbox(program.run, name, shard.state_sizes(), shared=False)
         self._commits = 0
@@ -73,18 +86,25 @@ class StoreCarrier:
         place = transfer.epoch, transfer.position, transfer.version
         state = ColdState(*place, dict(transfer.applied), commits, vectors, tuple(self._past.values()))
         async with self._writing:
-            while True:
-                try:
-                    await asyncio.to_thread(self._store.write, state)
-                except StoreError:
-                    await asyncio.sleep(_PAUSE_S)  # a full disk may have room again; until then the bound holds
-                else:
-                    break
+            await self._keep(state)
         feed(Replicated(transfer.shard, effect.replica, transfer.epoch, transfer.number, transfer.position))
         if not self._pruned:
             self._pruned = True
             with contextlib.suppress(StoreError):  # it only takes room, until the next server removes it
                 await asyncio.to_thread(self._store.prune, transfer.epoch)
+
+    async def _keep(self, state: ColdState) -> None:
+        told = False
+        while True:
+            try:
+                await asyncio.to_thread(self._store.write, state)
+            except StoreError as error:
+                if not told:
+                    self._on_trouble(f"shard {self._shard.index}: training waits for its replica in the store: {error}")
+                told = True
+                await asyncio.sleep(_PAUSE_S)  # a full disk may have room again; until then the bound holds
+            else:
+                return
 
     def forget(self, replica: str) -> None:
         """Give nothing up: the one place in the store is that of every replica."""

@@ -178,10 +178,8 @@ class CoordinatorHost(Locatable):
         """
         if self.phase in ("standing by", "replaced"):
             raise PeerLost(f"the run's coordinator is not at {self.peer.address}", peer=self.peer.address)
-        if self._lead is not None:
-            self.feed(StopRequested(reason))
-        else:
-            self.feed(RunFailed(ClusterError(f"stopped while it was starting: {reason}")))
+        unbegun = RunFailed(ClusterError(f"stopped while it was starting: {reason}"))
+        self.feed(StopRequested(reason) if self._lead is not None else unbegun)
 
     async def relieve(self) -> None:
         """Take over now: the coordinator's process is about to end in good order."""
@@ -206,9 +204,7 @@ class CoordinatorHost(Locatable):
         if self.phase == "replaced":
             # Not refused, or whoever has not heard of the successor yet would end; nor taken, or it would be lost.
             raise PeerLost(f"the coordinator at {self.peer.address} was replaced", peer=self.peer.address)
-        if sender.startswith("coordinator"):
-            return False
-        if not self._knows(sender):
+        if sender.startswith("coordinator") or not self._knows(sender):
             return False
         if self._begun.is_set():
             return self._take(sender, data)
@@ -241,6 +237,10 @@ class CoordinatorHost(Locatable):
     async def on_copy_failed(self, name: str, text: str) -> None:
         """Take a copy's word that it cannot go on."""
         self.copies.lose(name, text)
+
+    async def on_cold_trouble(self, name: str, text: str) -> None:
+        """Log that a copy cannot keep its state in the store for now."""
+        self.note({"kind": "cold replica", "at": self.elapsed_s, "text": text})
 
     # --- starting ---
 

@@ -140,7 +140,8 @@ class CopyHost(Locatable):
             self._run, self._name, self._shard, self._background, shared=shared
         )
         if self._program.cold:
-            self._carrier = StoreCarrier(self._name, self._shard, self._background, self._program)
+            on_trouble = partial(self._report, method="on_cold_trouble")
+            self._carrier = StoreCarrier(self._name, self._shard, self._background, self._program, on_trouble)
         self._follower = Follower(self._exposures, self._shard)
         self._receiver = Receiver(self._shard, self._follower)
         self._archiver = Archiver(self._program.store, layout, self._shard, self._background)
@@ -408,14 +409,14 @@ class CopyHost(Locatable):
             if isinstance(event, Loaded) and isinstance(self._control.part, Replica):
                 self._follower.release(self._control.part)
 
-    def _report(self, text: str) -> None:
+    def _report(self, text: str, method: str = "on_copy_failed") -> None:
         if not self._closed:
-            self._background.do(self._say_failed(text))
+            self._background.do(self._tell(method, text))
 
-    async def _say_failed(self, text: str) -> None:
+    async def _tell(self, method: str, text: str) -> None:
         with contextlib.suppress(PeerLost):  # then its successor is told by what this copy does not do
             arguments = self._name, text
-            await call(self._connect, self._line.peer, "on_copy_failed", *arguments, deadline_s=_REPORT_S)
+            await call(self._connect, self._line.peer, method, *arguments, deadline_s=_REPORT_S)
 
     # --- replicas and checkpoints ---
 

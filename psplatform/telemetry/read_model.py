@@ -180,6 +180,7 @@ _FOLDS: Final[dict[str, Callable[[RunView, Record], None]]] = {
     "beyond bound": RunView._beyond_bound,
     "protection": RunView._protection,
     "checkpoint": RunView._checkpoint,
+    "cold replica": RunView._note,
     "aborted": RunView._aborted,
     "evaluated": RunView._evaluated,
     "note": RunView._note,

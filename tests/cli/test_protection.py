@@ -212,6 +212,16 @@ def test_a_bound_below_every_step_is_told_at_once_and_at_the_end(
     assert [text.partition(": ")[0] for name, text in protection_rows(summary) if name == "replication"][1:] == [said]
 
 
+def test_a_store_that_takes_no_replica_is_told_at_once(
+    capsys: pytest.CaptureFixture[str], protected: list[dict[str, Any]]
+) -> None:
+    """Training waits for it, and nothing else would say why."""
+    text = "shard 0: training waits for its replica in the store: the disk is full"
+    with ProgressLine() as line:
+        line.summary(summary_of([*protected[:3], {"kind": "cold replica", "at": 0.6, "text": text}]))
+    assert f"0.6 s into the run: {text}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("replication", "checkpoints", "rows"),
     [

@@ -135,6 +135,35 @@ def test_training_goes_on_while_the_disk_is_full(
     assert [one["version"] for one in log(run, "commit")] == list(range(1, summary["updates"] + 1))
 
 
+def test_a_replica_that_waits_for_room_in_the_store_says_so(start: Start, disk: SmallDisk, until: Until) -> None:
+    """Training stops at the bound with it, and goes on with it."""
+    run = start(
+        workload="digits",
+        optimizer=ps.SGD(lr=0.05, momentum=0.9),
+        workers=2,
+        shards=2,
+        replication=ps.Bounded(target="store"),
+        checkpoints=ps.Checkpoints.never(),
+        stop=ps.Stop(updates=10**9),
+        evaluate_every=None,
+        torch_threads=1,
+        store=str(disk.folder / "run.zarr"),
+    )
+    until(lambda: run.metrics()["updates"] >= 20, "training begins")
+    disk.fill()
+
+    def told() -> list[str]:
+        return [one["text"] for one in run.metrics()["incidents"] if one["kind"] == "cold replica"]
+
+    until(lambda: len(told()) == 2, "what both shards wait for")
+    assert all("No space left on device" in text and "training waits for its replica" in text for text in told())
+    reached = run.metrics()["updates"]
+    disk.clear()
+    until(lambda: run.metrics()["updates"] >= reached + 20, "training goes on")
+    run.stop("seen enough")
+    assert run.wait(LIMIT_S)["outcome"] == "stopped"
+
+
 def test_a_disk_that_stays_full_costs_the_model_and_not_the_checkpoint(
     filled: Callable[[], tuple[ps.Run, int]], disk: SmallDisk, client: Client
 ) -> None:

@@ -100,6 +100,23 @@ def test_a_coordinator_that_hands_over_has_decided_its_last(leading: Any, jump: 
     assert jump(hand_over()) == (0, ["silent", "silent", "handed over", "said"])
 
 
+def test_a_copy_that_cannot_keep_its_state_is_told_while_it_lasts(leading: Any, jump: Jump) -> None:
+    """Whoever looks at the run sees why it does not go on; its standby knows it, too."""
+
+    async def tell() -> tuple[list[dict[str, Any]], list[Any]]:
+        host = await leading()
+        heard: list[Any] = []
+        host.deputy = cast(Any, SimpleNamespace(tell=heard.append))
+        await host.on_cold_trouble("server-0", "shard 0: the disk is full")
+        incidents = (await host.status(0.0))["summary"]["incidents"]
+        await host.journal.close()
+        return incidents, heard
+
+    incidents, heard = jump(tell())
+    assert [(one["kind"], one["text"]) for one in incidents] == [("cold replica", "shard 0: the disk is full")]
+    assert [one["record"]["kind"] for one in heard] == ["cold replica"]
+
+
 class Broken:
     """Stands for whoever does what the coordinator decides, and cannot for so many times."""
 

@@ -1,0 +1,65 @@
+"""A replica in the store that the store does not take: written again until it does, and told once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from psplatform.core.effects import Transmit
+from psplatform.core.messages import STATE, Replicated, Transfer
+from psplatform.errors import StoreError
+from psplatform.jobs.optimizers import SGD
+from psplatform.replication.cold import ColdCopy
+from psplatform.runtime.background import Background
+from psplatform.runtime.cold_storage import StoreCarrier
+from psplatform.tensors.layout import Layout
+from psplatform.tensors.shard import Shard
+from psplatform.tensors.vectors import allocate, shard_vectors
+
+Jump = Callable[[Any], Any]
+
+
+@pytest.fixture
+def refusals(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let every write of a state take one of these away, and fail where it is not empty."""
+    reasons: list[str] = []
+    write = ColdCopy.write
+
+    def refuse(cold: ColdCopy, state: Any) -> int:
+        if reasons and (reason := reasons.pop(0)):
+            raise StoreError(reason, store="somewhere")
+        return write(cold, state)
+
+    monkeypatch.setattr(ColdCopy, "write", refuse)
+    return reasons
+
+
+def test_a_store_that_does_not_take_a_state_is_told_once_until_it_does(
+    layout: Layout, tmp_path: Path, jump: Jump, refusals: list[str]
+) -> None:
+    """Training stops at the bound meanwhile, and nothing else would say why."""
+    refusals += ["full", "full", "", "", "full again", "full again"]
+    begun = shard_vectors(layout, 0, allocate(layout))
+    shard = Shard(layout, 0, SGD(lr=1.0), begun, (allocate(layout, 0), allocate(layout, 0)))
+    program: Any = SimpleNamespace(store=str(tmp_path), term=1, run="run")
+
+    async def transmit() -> tuple[list[str], list[int]]:
+        told: list[str] = []
+        fed: list[Replicated] = []
+        background = Background()
+        carrier = StoreCarrier("server", shard, background, program, told.append)
+        for number in (1, 2, 3):
+            transfer = Transfer("server", 0, 1, number, STATE, number, number, 1.0, ())
+            effect = Transmit("replica", transfer)
+            carrier.capture(effect)
+            carrier.send(lambda address: None, effect, {}, fed.append)
+            await asyncio.gather(*background._tasks)
+        return told, [one.position for one in fed]
+
+    waits = "shard 0: training waits for its replica in the store: "
+    assert jump(transmit()) == ([f"{waits}full", f"{waits}full again"], [1, 2, 3])
