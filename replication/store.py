@@ -35,6 +35,7 @@ from psplatform.replication.objects import file_system_of
 
 _KEY: Final = "psplatform"
 _FORMAT: Final = 1
+_ZARR_FORMAT: Final = 3
 _PARTS: Final = ("log", "checkpoints")
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _USABLE: Final = "choose a place that every process of the run can write to"
@@ -52,7 +53,7 @@ def create_run(store: str, description: Mapping[str, Any]) -> None:
     """
     require_free(store)
     with _named_failure(store, "write to"):
-        root = zarr.open_group(store, mode="w-")
+        root = zarr.open_group(store, mode="w-", zarr_format=_ZARR_FORMAT)
         root.attrs[_KEY] = {"format": _FORMAT, **description}
 
 
@@ -145,7 +146,8 @@ def load_model(store: str) -> tuple[dict[str, NDArray[Any]], int]:
 def _group(store: str, mode: Literal["r", "r+"]) -> zarr.Group:
     file_system_of(store)  # which says what is wrong where nothing can open it
     try:
-        return zarr.open_group(store, mode=mode)
+        # The format is given, or Zarr asks for the files of both at once and leaves the rest alone when one fails.
+        return zarr.open_group(store, mode=mode, zarr_format=_ZARR_FORMAT)
     except (GroupNotFoundError, FileNotFoundError):
         raise _without_run(store, f"there is no run in {store}; check the path") from None
 

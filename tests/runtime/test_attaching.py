@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NoReturn, cast
+from typing import Any, ClassVar, NoReturn, cast
 
 import fsspec
 import pytest
@@ -26,8 +26,10 @@ class Locked(MemoryFileSystem):
     """A file system that lets nobody in."""
 
     protocol = "locked"
+    asked: ClassVar[list[str]] = []
 
     def info(self, path: str, **options: Any) -> NoReturn:
+        self.asked.append(path)
         raise NoCredentials("Unable to locate credentials")
 
     exists = isdir = ls = cat_file = pipe_file = info
@@ -36,6 +38,7 @@ class Locked(MemoryFileSystem):
 @pytest.fixture(autouse=True)
 def locked() -> Iterator[None]:
     fsspec.register_implementation("locked", Locked)
+    Locked.asked.clear()
     yield
     del _registry["locked"]
 
@@ -45,6 +48,14 @@ def test_a_store_out_of_reach_is_told_to_whoever_attaches() -> None:
     for client in (None, cast(Client, object())):
         with pytest.raises(StoreError, match=r"cannot read .*locked://bucket/run.zarr \(Unable to .*its credentials"):
             attach(STORE, client)
+
+
+def test_a_store_out_of_reach_is_asked_once() -> None:
+    """Requests beside the one that fails would end after it, in words that nobody can make sense of."""
+    with pytest.raises(StoreError):
+        attach(STORE)
+    (path,) = Locked.asked
+    assert path.endswith("run.zarr/zarr.json")
 
 
 def test_a_process_that_cannot_get_at_the_store_says_why() -> None:
