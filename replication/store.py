@@ -7,6 +7,7 @@ This is the only module that knows Zarr.  A store is laid out as
     zarr.json            the root group; its attribute "psplatform" describes the run
     log/                 the event log (psplatform.telemetry)
     model/               a group of arrays by parameter name, with the version they are as attribute
+    recovered/           an empty object per term from which somebody has gone on with the run
 
 and can be read with plain Zarr.  Arrays of a model are named as those of a checkpoint: a name that no path can hold is
 encoded, and each stands in its array's attributes.  They are written first and the model's attributes last, so that a
@@ -29,7 +30,7 @@ from fsspec.implementations.local import LocalFileSystem
 from numpy.typing import NDArray
 from zarr.errors import BaseZarrError, GroupNotFoundError
 
-from psplatform.errors import StoreError
+from psplatform.errors import ConfigurationError, PsplatformError, StoreError
 from psplatform.replication.arrays import encoded
 from psplatform.replication.objects import file_system_of
 
@@ -84,6 +85,46 @@ def reopen_run(store: str, description: Mapping[str, Any]) -> None:
         root = _group(store, "r+")
         _described(store, root)
         root.attrs[_KEY] = {"format": _FORMAT, **description}
+
+
+def claim_recovery(store: str, term: int) -> None:
+    """Claim to go on with a run that its store describes as begun under `term`: only one program can.
+
+    That is certain on local file systems and on those that can make an object only where there is none, as S3 can.
+
+    Raises
+    ------
+    ConfigurationError
+        If another program has claimed it before.
+    StoreError
+        If the storage fails.
+    """
+    with _named_failure(store, "write to"):
+        files, path = _claim_of(store, term)
+        try:
+            if isinstance(files, LocalFileSystem):
+                Path(path).parent.mkdir(exist_ok=True)
+                Path(path).open("xb").close()
+            else:
+                files.pipe_file(path, b"", mode="create")
+        except FileExistsError:
+            text = (
+                f"another program has begun to go on with the run in {store}; attach to it instead, or, if that "
+                f"program was killed as it began, remove {path}"
+            )
+            raise ConfigurationError(text, field="store") from None
+
+
+def release_recovery(store: str, term: int) -> None:
+    """Let others claim it again."""
+    with _named_failure(store, "write to"):
+        files, path = _claim_of(store, term)
+        files.rm_file(path)
+
+
+def _claim_of(store: str, term: int) -> tuple[Any, str]:
+    files, root = fsspec.url_to_fs(store)
+    return files, f"{root.rstrip('/')}/recovered/{term:08d}"
 
 
 def update_run(store: str, **changes: Any) -> None:
@@ -191,7 +232,7 @@ def _occupant(store: str) -> str:
 def _named_failure(store: str, action: str, remedy: str = _USABLE) -> Iterator[None]:
     try:
         yield
-    except StoreError:
+    except PsplatformError:
         raise
     except Exception as error:
         # Every fsspec driver has exceptions of its own, so this seam cannot list them.

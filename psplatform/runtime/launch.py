@@ -11,12 +11,19 @@ from typing import Any, Final
 
 from distributed import Client
 
-from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
+from psplatform.errors import ClusterError, ConfigurationError
 from psplatform.jobs.job import Job
 from psplatform.jobs.replication import NoReplication, Replication, replicas_of
 from psplatform.policies import readiness
 from psplatform.replication.objects import file_system_of
-from psplatform.replication.store import create_run, describe_run, reopen_run, update_run
+from psplatform.replication.store import (
+    claim_recovery,
+    create_run,
+    describe_run,
+    release_recovery,
+    reopen_run,
+    update_run,
+)
 from psplatform.runtime.calls import Peer, call
 from psplatform.runtime.coordinator_host import CoordinatorHost
 from psplatform.runtime.embedded import end_cluster, start_cluster
@@ -183,26 +190,33 @@ def _store_of(
 ) -> Iterator[None]:
     """Make or reopen the store, and see that every process of the run can use it; what fails leaves it as it was."""
     address = client.scheduler.address if client.scheduler is not None else ""
-    description = {**program.description, "job": prepared.plain, "scheduler": address, "embedded": embedded}
-    before = describe_run(program.store) if prepared.resume is not None else None
-    if before is None:
-        create_run(program.store, description)
-    else:
-        reopen_run(program.store, description)
+    of_store = {"job": prepared.plain, "scheduler": address, "embedded": embedded, "term": program.term}
+    undo = _describe(program, program.description | of_store)
     addresses = {placement.coordinator, placement.evaluator, *placement.servers, *chain(*placement.replicas)}
     try:
         client.sync(require_visible_store, client, program.store, sorted(addresses))
-    except PsplatformError:
-        if before is None:
-            _remove_new(program.store)
-        else:
-            reopen_run(program.store, before)
+    except BaseException:
+        undo()
         raise
     try:
         yield
     except BaseException as error:  # Ctrl-C too: whoever looks at the store must not wait for this run
         update_run(program.store, outcome="failed", error=str(error))
         raise
+
+
+def _describe(program: Program, description: dict[str, Any]) -> Callable[[], None]:
+    """Make the store or describe its run anew; return what leaves it as it was."""
+    store, resume = program.store, program.resume
+    if resume is None:
+        create_run(store, description)
+        return partial(_remove_new, store)
+    claim_recovery(store, resume.succeeds)
+    with contextlib.ExitStack() as undo:
+        undo.callback(release_recovery, store, resume.succeeds)
+        undo.callback(reopen_run, store, describe_run(store))
+        reopen_run(store, description)
+        return undo.pop_all().close
 
 
 def _remove_new(store: str) -> None:

@@ -52,11 +52,14 @@ class Resume:
         The first coordinator's of the run that goes on: above all that have written to the store.
     state
         The coordinator's part.
+    succeeds
+        The term under which the run began that goes on.
     """
 
     number: int
     term: int
     state: dict[str, Any]
+    succeeds: int
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final
 
 from distributed import Client
@@ -11,10 +12,12 @@ from psplatform.jobs.job import Job
 from psplatform.replication.checkpoints import load_checkpoint
 from psplatform.replication.places import place_of
 from psplatform.replication.store import describe_run
+from psplatform.runtime.calls import Peer
+from psplatform.runtime.hosting import dataset_name
 from psplatform.runtime.launch import Report, start
 from psplatform.runtime.prepared import prepare
 from psplatform.runtime.program import Resume
-from psplatform.runtime.run import Run, attach
+from psplatform.runtime.run import Run, connect_or_none
 from psplatform.telemetry.reader import LogReader
 
 _ALIVE: Final = ("starting", "running", "ending")
@@ -31,6 +34,11 @@ def recover(
     """Go on with the run in `store` from a checkpoint, in the same store; return the run.
 
     The number of workers and of shards may be another than before.
+
+    A run that still goes on is refused: the scheduler that its store names is asked, and the client's.  One that does
+    not answer within seconds counts as gone.  From a store nobody can tell whether it is, or has only been stopped, or
+    is out of reach: the cluster that a run without a client makes, for example, is heard on its own host only.  So see
+    to it that such a run is over.  Of several programs that recover a run at the same time, one goes on with it.
 
     Parameters
     ----------
@@ -49,25 +57,57 @@ def recover(
     StoreError
         If the store is empty, foreign, of a newer format or damaged, or holds no complete checkpoint.
     ConfigurationError
-        If the run still goes on or has reached its end, or the model is not that of the checkpoint.
+        If the run still goes on, is being recovered by another program or has reached its end, or the model is not
+        that of the checkpoint.
     """
     store = place_of(store)
     description = describe_run(store)
-    _require_over(store, description, client, changes)
+    _require_over(store, description, client)
+    _require_later_end(description, changes)
     found = load_checkpoint(store, checkpoint)
     if "job" not in description:
         raise StoreError(f"{store} does not say which job it ran; start the job again in another store", store=store)
-    term = LogReader(store).history().end.term + 1
+    began = description.get("term", 1)
+    term = max(began, LogReader(store).history().end.term) + 1
     job = Job.from_plain(description["job"], **{**changes, "store": store})
-    resume = Resume(found.number, max(term, 2), found.state)
+    resume = Resume(found.number, term, found.state, succeeds=began)
     return start(prepare(job, run=description["run"], resume=resume), client, report)
 
 
-def _require_over(store: str, description: dict[str, Any], client: Client | None, changes: dict[str, Any]) -> None:
-    run = description["run"]
-    outcome = description.get("outcome")
-    if outcome is None and attach(store, client).status()["phase"] in _ALIVE:
-        raise ConfigurationError(f"run {run} still goes on; stop it, or attach to it instead", field="store")
+def _require_over(store: str, description: dict[str, Any], client: Client | None) -> None:
+    if "outcome" in description:
+        return
+    run, scheduler = description["run"], description.get("scheduler")
+    with contextlib.ExitStack() as stack:
+        asked = [client] if client is not None else []
+        if client is None or client.scheduler is None or client.scheduler.address != scheduler:
+            other = connect_or_none(scheduler, client.security if client is not None else None)
+            asked += [stack.enter_context(contextlib.closing(other))] if other is not None else []
+        if any(_goes_on(run, store, one) for one in asked):
+            raise ConfigurationError(f"run {run} still goes on; stop it, or attach to it instead", field="store")
+
+
+def _goes_on(run: str, store: str, client: Client) -> bool:
+    try:
+        actors = _actors(run, client)
+        lead = client.get_metadata([dataset_name(run)], default=None) or {}
+    except (OSError, TimeoutError):
+        return False  # the scheduler was lost while it was asked
+    if lead.get("key") not in actors:
+        return bool(actors)  # it is starting, or a standby takes over
+    coordinator = Peer(lead["address"], lead["key"])
+    return Run(run, store, client=client, coordinator=coordinator).status()["phase"] in _ALIVE
+
+
+def _actors(run: str, client: Client) -> set[str]:
+    """Return the keys of the run's actors that are, or are being made, in the cluster's processes."""
+    places = [*client.has_what().values(), *client.processing().values()]
+    keys = {str(key) for place in places for key in place}
+    return {key for key in keys if key.startswith(f"{dataset_name(run)}-")}
+
+
+def _require_later_end(description: dict[str, Any], changes: dict[str, Any]) -> None:
+    run, outcome = description["run"], description.get("outcome")
     if outcome not in (None, "failed", "stopped") and "stop" not in changes:
         raise ConfigurationError(
             f"run {run} has reached its end ({outcome}); give a later one to go on, such as more updates", field="stop"

@@ -316,7 +316,7 @@ def attach(store_or_id: str, client: Client | None = None) -> Run:
     description = describe_run(store_or_id)
     run, scheduler = description["run"], description.get("scheduler")
     own = client is None
-    client = None if "outcome" in description else client or _connect_or_none(scheduler)
+    client = None if "outcome" in description else client or connect_or_none(scheduler)
     if client is None:
         return Run(run, store_or_id, gone=True)  # nobody is there who could go on with it
     on_close = client.close if own else (lambda: None)
@@ -345,13 +345,14 @@ def _attach_by_id(run: str, client: Client, on_close: Callable[[], None] = lambd
     return Run(run, details["store"], client=client, coordinator=coordinator, on_close=on_close)
 
 
-def _connect_or_none(scheduler: str | None) -> Client | None:
+def connect_or_none(scheduler: str | None, security: Any = None) -> Client | None:
+    """Return a client of the scheduler that a store names, or ``None`` where it does not answer within seconds."""
     if not scheduler:
         return None
     try:
-        return Client(scheduler, timeout=5, set_as_default=False, direct_to_workers=True)
-    except (OSError, PsplatformError):
-        return None
+        return Client(scheduler, timeout=5, set_as_default=False, direct_to_workers=True, security=security)
+    except (OSError, PsplatformError, TypeError, RuntimeError):
+        return None  # the last two are what Dask says where one side wants encryption that the other has not
 
 
 def _is_store(text: str) -> bool:

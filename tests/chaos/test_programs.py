@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psplatform as ps
+from psplatform.replication.checkpoints import checkpoints_of
 from psplatform.runtime.run import runs_on
 
 Start = Callable[..., ps.Run]
@@ -58,6 +59,25 @@ def test_a_run_beside_a_killed_one_is_untouched(
     ps.attach(other, cluster.client).stop("the test is over")
     until(lambda: runs_on(cluster.client) == [], "the other run is over")
     assert run.parameters()[1] == 300
+
+
+def test_a_run_with_a_cluster_of_its_own_can_be_recovered_once_its_program_is_killed(
+    psplatform: Command, reaches: Reaches, until: Until, tmp_path: Path
+) -> None:
+    """Not before: as long as it goes on, another program is refused, and the run does not notice."""
+    store = tmp_path / "run.zarr"
+    program = psplatform("train", "mlp", "--store", store, "--checkpoint-every", "20", *FLAGS)
+    until((store / "log").exists, "the run has begun")
+    until(lambda: len(checkpoints_of(str(store))) >= 1, "a checkpoint")
+    _, errors = psplatform("recover", store).communicate(timeout=LIMIT_S)
+    assert "still goes on; stop it, or attach to it instead" in errors
+    reaches(str(store), 60)
+    program.send_signal(signal.SIGKILL)
+    program.wait(LIMIT_S)
+    end = str(checkpoints_of(str(store))[-1].version + 20)
+    output, errors = psplatform("recover", store, "--updates", end, "--json").communicate(timeout=LIMIT_S)
+    summary = json.loads(output.splitlines()[-1])
+    assert (summary["outcome"], str(summary["updates"])) == ("updates", end), errors
 
 
 def test_a_scheduler_where_nobody_listens_is_refused(psplatform: Command, tmp_path: Path) -> None:

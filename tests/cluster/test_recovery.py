@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zarr
 from click.testing import CliRunner
-from distributed import Client
+from distributed import Client, LocalCluster
 from torch import nn
 
 import psplatform as ps
@@ -104,6 +104,65 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(
 
 
 # --- what is refused ---
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Client]:
+    """Return a client of another cluster, on which nothing can run."""
+    with (
+        LocalCluster(
+            n_workers=0, dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False}, host="127.0.0.1"
+        ) as cluster,
+        Client(cluster, set_as_default=False) as found,
+    ):
+        yield found
+
+
+def test_a_run_that_goes_on_elsewhere_is_refused(start: Start, until: Until, elsewhere: Client, digits: Fields) -> None:
+    """The scheduler that its store names is asked, whichever the new one is to run on."""
+    run = start(**digits)
+    until(lambda: len(checkpoints_of(run.store)) >= 1, "a checkpoint")
+    with pytest.raises(ConfigurationError, match=f"run {run.run} still goes on; stop it, or attach to it instead"):
+        recover(run.store, elsewhere)
+    stopped(run)
+
+
+def test_of_two_recoveries_at_the_same_time_one_goes_on(
+    saved: Callable[..., ps.Run], until: Until, client: Client, digits: Fields
+) -> None:
+    """Both have found the run over; the one that would begin later is refused, and leaves the other alone."""
+    store = saved(digits).store
+    first: list[ps.Run] = []
+
+    def overtake(words: str) -> None:
+        if not first:
+            first.append(recover(store, client, stop=ENDLESS))
+
+    with pytest.raises(ConfigurationError, match="another program has begun to go on with the run"):
+        recover(store, client, report=overtake, stop=ENDLESS)
+    assert "outcome" not in describe_run(store)
+    until(lambda: first[0].status()["phase"] == "running", "the other has begun")
+    stopped(*first)
+
+
+def test_what_could_not_begin_can_be_recovered_again(
+    saved: Callable[..., ps.Run], until: Until, client: Client, digits: Fields, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that a process does not see: the description stays as it was, and nobody is kept from going on."""
+    store = saved(digits).store
+    before = describe_run(store)
+    with monkeypatch.context() as patch:
+        patch.setattr("psplatform.runtime.launch.require_visible_store", unseen)
+        with pytest.raises(StoreError, match="nobody sees it"):
+            recover(store, client, stop=ENDLESS)
+    assert describe_run(store) == before
+    again = recover(store, client, stop=ENDLESS)
+    until(lambda: again.status()["phase"] == "running", "it has begun")
+    stopped(again)
+
+
+async def unseen(client: Client, store: str, addresses: Sequence[str]) -> None:
+    raise StoreError("nobody sees it", store=store)
 
 
 def content(store: str) -> dict[str, bytes]:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import zarr
 
-from psplatform.errors import CheckpointError, StoreError
+from psplatform.errors import CheckpointError, ConfigurationError, StoreError
 from psplatform.replication.checkpoints import checkpoints_of, load_checkpoint, newest_whole, next_number, prune
-from psplatform.replication.store import create_run, describe_run, load_model, require_free
+from psplatform.replication.store import claim_recovery, create_run, describe_run, load_model, require_free
 
 moto = pytest.importorskip("moto.server")
 pytest.importorskip("s3fs")
@@ -108,3 +108,10 @@ def test_a_bucket_out_of_reach_is_told_in_one_sentence(
         "see that its URL, its credentials and its endpoint are right, and that the network leads there"
     )
     assert "\n" not in text
+
+
+def test_only_one_program_goes_on_with_the_run_in_a_bucket(bucket_run: str) -> None:
+    """The server decides who was first, not a look at what is there."""
+    claim_recovery(bucket_run, 1)
+    with pytest.raises(ConfigurationError, match="another program has begun"):
+        claim_recovery(bucket_run, 1)

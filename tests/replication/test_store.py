@@ -13,7 +13,16 @@ import pytest
 import zarr
 
 from psplatform.errors import ConfigurationError, StoreError
-from psplatform.replication.store import create_run, describe_run, holds_parts, load_model, save_model, update_run
+from psplatform.replication.store import (
+    claim_recovery,
+    create_run,
+    describe_run,
+    holds_parts,
+    load_model,
+    release_recovery,
+    save_model,
+    update_run,
+)
 
 DESCRIPTION = {"run": "digits-bsp-1a2b3c", "workers": 2, "policy_parameters": {"k": 1}}
 ARRAYS: dict[str, Any] = {
@@ -46,6 +55,17 @@ def test_a_description_can_be_changed_in_part(store: str) -> None:
     update_run(store, outcome="stopped")
     assert describe_run(store)["outcome"] == "stopped"
     assert describe_run(store)["workers"] == 2
+
+
+def test_only_one_program_goes_on_with_a_run(store: str) -> None:
+    """Whoever comes second is told; what was given up, or has itself been gone on with since, can be claimed."""
+    create_run(store, DESCRIPTION)
+    claim_recovery(store, 1)
+    with pytest.raises(ConfigurationError, match="another program has begun to go on with the run in .*; attach to it"):
+        claim_recovery(store, 1)
+    claim_recovery(store, 4)
+    release_recovery(store, 1)
+    claim_recovery(store, 1)
 
 
 def test_a_place_that_holds_a_run_is_refused(store: str) -> None:
