@@ -123,7 +123,7 @@ def release_recovery(store: str, term: int) -> None:
 
 
 def _claim_of(store: str, term: int) -> tuple[Any, str]:
-    files, root = fsspec.url_to_fs(store)
+    files, root = file_system_of(store)
     return files, f"{root.rstrip('/')}/recovered/{term:08d}"
 
 

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from distributed import Client
 
+from psplatform.core.coordination.checkpoints import NUMBERS_PER_TERM
 from psplatform.errors import ConfigurationError, StoreError
 from psplatform.jobs.job import Job
-from psplatform.replication.checkpoints import load_checkpoint
+from psplatform.replication.checkpoints import load_checkpoint, next_number
 from psplatform.replication.places import place_of
 from psplatform.replication.store import describe_run
 from psplatform.runtime.calls import Peer
@@ -68,7 +69,8 @@ def recover(
     if "job" not in description:
         raise StoreError(f"{store} does not say which job it ran; start the job again in another store", store=store)
     began = description.get("term", 1)
-    term = max(began, LogReader(store).history().end.term) + 1
+    # The log may have been moved away, because it was damaged.
+    term = max(began, LogReader(store).history().end.term, next_number(store) // NUMBERS_PER_TERM) + 1
     job = Job.from_plain(description["job"], **{**changes, "store": store})
     resume = Resume(found.number, term, found.state, succeeds=began)
     return start(prepare(job, run=description["run"], resume=resume), client, report)

@@ -15,6 +15,7 @@ from torch import nn
 
 import psplatform as ps
 from psplatform.cli.main import cli
+from psplatform.core.coordination.checkpoints import NUMBERS_PER_TERM
 from psplatform.errors import CheckpointError, ConfigurationError, StoreError
 from psplatform.replication.checkpoints import checkpoints_of, load_checkpoint
 from psplatform.replication.manifest import MANIFEST
@@ -101,6 +102,24 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(
     same = saved({**digits, "checkpoints": ps.Checkpoints(every_updates=cut)})
     assert set(whole_state(store, cut)) == {"", "momentum"}
     assert whole_state(same.store, cut) == whole_state(store, cut)
+
+
+def numbers(store: str) -> list[int]:
+    return [one.number for one in checkpoints_of(store)]
+
+
+def test_without_its_log_a_run_goes_on_with_higher_numbers(
+    saved: Callable[..., ps.Run], until: Until, client: Client, digits: Fields
+) -> None:
+    """A damaged log is to be moved away; the checkpoints say how often the run was recovered."""
+    store = saved(digits).store
+    for name in ("away", "away too"):
+        newest = numbers(store)[-1]
+        again = recover(store, client, stop=ENDLESS)
+        until(lambda newest=newest: numbers(store)[-1] > newest, "a checkpoint with a number above all before")
+        stopped(again)
+        (Path(store) / "log").rename(Path(store) / name)
+    assert numbers(store)[-1] // NUMBERS_PER_TERM == describe_run(store)["term"] == 3
 
 
 # --- what is refused ---
