@@ -64,8 +64,8 @@ def recover(
     store = place_of(store)
     description = describe_run(store)
     _require_over(store, description, client)
-    _require_later_end(description, changes)
     found = load_checkpoint(store, checkpoint)
+    _require_later_end(description, changes)
     if "job" not in description:
         raise StoreError(f"{store} does not say which job it ran; start the job again in another store", store=store)
     began = description.get("term", 1)

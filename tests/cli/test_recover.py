@@ -1,4 +1,4 @@
-"""``psplatform recover``: what it refuses, each in one sentence, with nothing started and nothing lost."""
+"""``psplatform recover``: which job goes on, and what is refused, with nothing started and nothing lost."""
 
 from __future__ import annotations
 
@@ -40,9 +40,12 @@ def test_a_newer_format_is_not_guessed_at(refused: Refused, store: str) -> None:
     assert "has format 99; this psplatform reads format" in refused("recover", store)
 
 
-def test_a_run_without_a_checkpoint_cannot_go_on(refused: Refused, store: str) -> None:
-    assert "checkpoint" in refused("recover", store)
-    assert describe_run(store)["outcome"] == "failed"
+@pytest.mark.parametrize("outcome", ["failed", "updates"])
+def test_a_run_without_a_checkpoint_cannot_go_on(refused: Refused, store: str, outcome: str) -> None:
+    """Whether it has reached its end or not: a later one would be of no use."""
+    update_run(store, outcome=outcome)
+    assert "holds no complete checkpoint" in refused("recover", store)
+    assert describe_run(store)["outcome"] == outcome
 
 
 def test_a_local_url_and_home_name_the_same_store(
@@ -53,7 +56,10 @@ def test_a_local_url_and_home_name_the_same_store(
         assert "holds no complete checkpoint" in refused("recover", name)
 
 
-def test_a_run_that_has_reached_its_end_needs_a_later_one(refused: Refused, store: str) -> None:
+def test_a_run_that_has_reached_its_end_needs_a_later_one(
+    refused: Refused, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psplatform.runtime.recovery.load_checkpoint", lambda *arguments: None)
     update_run(store, outcome="updates")
     assert "has reached its end (updates); give a later one" in refused("recover", store)
 
