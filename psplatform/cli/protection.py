@@ -18,23 +18,38 @@ _REPLICATION: Final = {
 }
 """Options, and what a job file calls them under ``replication``."""
 
+PROTECTION: Final = ("replication", "checkpoints")
+"""Fields of a job that the options describe."""
+
 _USUAL_MODE: Final = "bounded"
 _SHOWN: Final = 5  # failovers, the newest ones; --json has them all
 
-OPTIONS: Final = (
-    click.option("--replication", metavar="MODE", help="none, chain or bounded. [bounded]"),
-    click.option("--max-divergence", metavar="X", help="How far copies may lag: 0.5 (a norm) or 8updates. [8updates]"),
-    click.option("--replicas", metavar="N", help="Copies of each server. [1]"),
-    click.option("--replication-source", metavar="WHO", help="Who sends to the copies: server or workers. [server]"),
-    click.option("--replication-target", metavar="WHERE", help="replica (a process) or store. [replica]"),
-    click.option("--on-replica-loss", metavar="WHAT", help="continue, or pause until there is another. [continue]"),
-    click.option("--checkpoint-every", metavar="N|Ts|none", help="Updates (200) or seconds (10s) between. [30s]"),
-    click.option("--keep-checkpoints", metavar="K", help="How many checkpoints are kept, the newest ones. [3]"),
+_OPTIONS: Final = (
+    ("--replication", "MODE", "none, chain or bounded.", "bounded"),
+    ("--max-divergence", "X", "How far copies may lag: 0.5 (a norm) or 8updates.", "8updates"),
+    ("--replicas", "N", "Copies of each server.", "1"),
+    ("--replication-source", "WHO", "Who sends to the copies: server or workers.", "server"),
+    ("--replication-target", "WHERE", "replica (a process) or store.", "replica"),
+    ("--on-replica-loss", "WHAT", "continue, or pause until there is another.", "continue"),
+    ("--checkpoint-every", "N|Ts|none", "Updates (200) or seconds (10s) between.", "30s"),
+    ("--keep-checkpoints", "K", "How many checkpoints are kept, the newest ones.", "3"),
 )
+"""Flag, metavar, help, and what holds in a new job where it is not given."""
+
+
+def protection_options(otherwise: str | None = None) -> list[Any]:
+    """Return the options as click has them; `otherwise` is what holds where one is not given, if not the usual."""
+    return [
+        click.option(flag, metavar=metavar, help=f"{text} [{otherwise or usual}]")
+        for flag, metavar, text, usual in _OPTIONS
+    ]
 
 
 def protection_fields(described: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the job's fields ``replication`` and ``checkpoints``, where a file or the command line speaks of them."""
+    """Return the job's fields ``replication`` and ``checkpoints``, where a file or the command line speaks of them.
+
+    What the command line does not speak of is the very value that is `described`.
+    """
     fields = {
         "replication": _replication(described.get("replication"), given),
         "checkpoints": _checkpoints(described.get("checkpoints"), given),
@@ -60,7 +75,7 @@ def _checkpoints(described: Any, given: Mapping[str, Any]) -> Any:
         return described
     spec = dict(described or {}) if described is None or isinstance(described, Mapping) else {"every": described}
     if every is not None:
-        kept = {} if every == "none" else {name: spec[name] for name in ("keep",) if name in spec}
+        kept = {} if every == "none" else {name: spec[name] for name in ("keep",) if spec.get(name)}
         spec = {**kept, "every": every}
     return spec if keep is None else {**spec, "keep": keep}
 

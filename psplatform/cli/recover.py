@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from psplatform.cli.progress import ProgressLine
+from psplatform.cli.protection import PROTECTION, protection_fields, protection_options
 from psplatform.cli.train import pairs, stop_fields
 
-_FIELDS = ("workers", "max_workers", "shards", "device", "transport", "evaluate_every")
+_FIELDS = ("workers", "max_workers", "shards", "policy", "device", "transport", "evaluate_every")
+_TARGETS = ("target_loss", "target_accuracy")
+
+
+def _protected(command: Any) -> Any:
+    for option in reversed(protection_options("as before")):
+        command = option(command)
+    return command
 
 
 @click.command()
@@ -28,26 +37,22 @@ _FIELDS = ("workers", "max_workers", "shards", "device", "transport", "evaluate_
 @click.option("--target-loss", type=float, help="Stop when the evaluated loss is at most this.")
 @click.option("--target-accuracy", type=float, help="Stop when the evaluated accuracy is at least this.")
 @click.option("--evaluate-every", metavar="N", help="Updates between evaluations. [as before]")
+@_protected
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda ... [as before]")
 @click.option("--transport", metavar="NAME", help="auto or comms (no shared memory). [as before]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
 def recover(store: str, *, scheduler: str | None, checkpoint: int | None, as_json: bool, **given: Any) -> None:
     """Go on with the run in STORE from its newest checkpoint, in the same store.
 
-    Workers and shards may be others than before; a model of your own is given in Python, with ps.recover.
+    Workers and shards may be others than before, and what no option speaks of stays as it was.  A model of your own is
+    given in Python, with ps.recover.
     """
     from psplatform.cli.follow import follow  # noqa: PLC0415  brings Dask, which takes a second
+    from psplatform.replication.store import describe_run  # noqa: PLC0415  brings Zarr
     from psplatform.runtime.launch import connect  # noqa: PLC0415
     from psplatform.runtime.recovery import recover as recover_from  # noqa: PLC0415
 
-    changes = {name: given[name] for name in _FIELDS if given.get(name) is not None}
-    stop = stop_fields(given)
-    if stop:
-        changes["stop"] = stop
-    if given.get("policy"):
-        changes["policy"] = given["policy"]
-    if given.get("policy_options"):
-        changes["policy_options"] = pairs(given["policy_options"], "policy_options")
+    changes = job_changes(describe_run(store), given)
     with ProgressLine() as line:
         client = connect(scheduler) if scheduler else None
         try:
@@ -57,3 +62,28 @@ def recover(store: str, *, scheduler: str | None, checkpoint: int | None, as_jso
         finally:
             if client is not None:
                 client.close()
+
+
+def job_changes(description: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the job that the command line changes, completed by what the store says of them.
+
+    Raises
+    ------
+    ConfigurationError
+        If an option cannot be understood.
+    """
+    before = description.get("job", {})
+    changes = {name: given[name] for name in _FIELDS if given.get(name) is not None}
+    if given.get("policy_options"):
+        changes["policy_options"] = pairs(given["policy_options"], "policy_options")
+    asked = stop_fields(given)
+    if asked:
+        changes["stop"] = {**_not_reached(before.get("stop", {}), description.get("outcome")), **asked}
+    protection = protection_fields({name: before.get(name) for name in PROTECTION}, given)
+    return changes | {name: value for name, value in protection.items() if value is not before.get(name)}
+
+
+def _not_reached(stop: Mapping[str, Any], outcome: str | None) -> dict[str, Any]:
+    """Return the conditions but the one that has ended the run: it would end it again at once."""
+    reached = _TARGETS if outcome == "reached target" else (outcome,)
+    return {name: value for name, value in stop.items() if name not in reached}

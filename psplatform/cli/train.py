@@ -10,11 +10,10 @@ from typing import Any
 import click
 
 from psplatform.cli.progress import ProgressLine
-from psplatform.cli.protection import OPTIONS, protection_fields
+from psplatform.cli.protection import PROTECTION, protection_fields, protection_options
 from psplatform.errors import ConfigurationError
 
 _STOPS = ("updates", "epochs", "seconds", "target_loss", "target_accuracy")
-_PROTECTION = ("replication", "checkpoints")
 _PLAIN = (
     "workers",
     "max_workers",
@@ -59,7 +58,7 @@ def job_options(command: Any) -> Any:
         click.option("--evaluate-on", metavar="DATA", help="held-out or training. [held-out]"),
         click.option("--stragglers", metavar="SPEC", help="Slowness of workers, such as 'slow:chance=0.1,factor=4'."),
         click.option("--slow-servers", metavar="SPEC", help="Slowness of servers: 'shards=0,seconds=1,chance=0.05'."),
-        *OPTIONS,
+        *protection_options(),
         click.option("--device", metavar="NAME", help="auto, cpu, cuda ... [auto]"),
         click.option("--transport", metavar="NAME", help="auto or comms (no shared memory). [auto]"),
         click.option("--seed", metavar="N", help="Seed of everything random. [0]"),
@@ -123,7 +122,7 @@ def job_fields(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
     fields["optimizer"] = _optimizer(fields.get("optimizer"), given, defaults)
     fields["stop"] = _stop(fields.get("stop", {}), given, defaults)
     fields["stragglers"] = _stragglers(fields.get("stragglers"))
-    fields |= protection_fields({name: fields.pop(name, None) for name in _PROTECTION}, given)
+    fields |= protection_fields({name: fields.pop(name, None) for name in PROTECTION}, given)
     if fields.get("schedule") == "cosine":
         # On the command line its horizon is the number of updates the run is given.
         fields["schedule"] = {"name": "cosine", "updates": fields["stop"].get("updates", 1000)}

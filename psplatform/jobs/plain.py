@@ -46,6 +46,8 @@ def plain_fields(job: Job, policy: str | None) -> dict[str, Any]:
 def job_fields(plain: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of the job that `plain` describes, completed and overridden by what is `given`.
 
+    Parameters of the policy are overridden one by one; with another policy, those described hold no longer.
+
     Raises
     ------
     ConfigurationError
@@ -60,6 +62,9 @@ def job_fields(plain: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
         raise ConfigurationError(message, field=missing[0])
     if "policy" in given:
         fields.pop("policy_options", None)  # they are parameters of the policy that the description names
+    options = given.get("policy_options")
+    if isinstance(options, Mapping):
+        given = {**given, "policy_options": {**fields.get("policy_options", {}), **options}}
     return {**fields, **given}
 
 

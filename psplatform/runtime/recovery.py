@@ -51,7 +51,7 @@ def recover(
         Called with a few words at each step of starting.
     changes
         Fields of the job that shall be different, and those that no store can keep: `model`, `loss`, `data`, `test`,
-        `task`, or a `policy` of your own.
+        `task`, or a `policy` of your own.  Of `policy_options` those that are not given stay as they were.
 
     Raises
     ------

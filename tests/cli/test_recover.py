@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 import zarr
 
+from psplatform.core.plan import Stop
+from psplatform.errors import ConfigurationError
+from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job
+from psplatform.jobs.replication import Bounded, NoReplication
 from psplatform.replication.store import create_run, describe_run, update_run
 
 Refused = Callable[..., str]
@@ -70,3 +74,69 @@ def test_a_run_that_has_reached_its_end_needs_a_later_one(
 )
 def test_a_bad_option_is_named(refused: Refused, store: str, option: tuple[str, str], words: str) -> None:
     assert words in refused("recover", store, *option)
+
+
+# --- what the options change ---
+
+
+@pytest.fixture
+def recovered(store: str, psplatform: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Job]:
+    """Return the job that goes on with these options, where one with those fields has ended."""
+
+    def run(fields: dict[str, Any], *options: str, outcome: str = "failed") -> Job:
+        plain = Job(workload="digits", **fields).to_plain()
+        update_run(store, job=plain, outcome=outcome)
+        jobs: list[Job] = []
+
+        def take(store: str, client: Any, *, checkpoint: Any, report: Any, **changes: Any) -> None:
+            jobs.append(Job.from_plain(plain, **changes))
+            raise ConfigurationError("seen enough", field="job")
+
+        monkeypatch.setattr("psplatform.runtime.recovery.recover", take)
+        result = psplatform("recover", store, *options)
+        assert "seen enough" in result.output
+        return jobs[0]
+
+    return run
+
+
+Recovered = Callable[..., Job]
+ENDS = Stop(updates=50, target_accuracy=0.97)
+
+
+def test_conditions_to_stop_are_added_to_those_before(recovered: Recovered) -> None:
+    assert recovered({"stop": ENDS}).stop == ENDS
+    assert recovered({"stop": ENDS}, "--updates", "800").stop == Stop(updates=800, target_accuracy=0.97)
+    assert recovered({"stop": ENDS}, "--seconds", "9").stop == Stop(updates=50, target_accuracy=0.97, seconds=9)
+
+
+def test_a_condition_that_has_ended_the_run_does_not_end_it_again(recovered: Recovered) -> None:
+    stop = Stop(epochs=3, target_accuracy=0.97)
+    job = recovered({"stop": stop}, "--updates", "800", outcome="epochs")
+    assert job.stop == Stop(updates=800, target_accuracy=0.97)
+    job = recovered({"stop": stop}, "--updates", "800", outcome="reached target")
+    assert job.stop == Stop(updates=800, epochs=3)
+
+
+def test_parameters_of_the_policy_change_one_by_one(recovered: Recovered) -> None:
+    """With another policy, those before hold no longer."""
+    before = {"policy": "backup", "policy_options": {"k": 2, "busy": "abort"}}
+    assert recovered(before, "-o", "k=1").policy_options == {"k": "1", "busy": "abort"}
+    job = recovered(before, "--policy", "ssp", "-o", "bound=4")
+    assert (job.policy, job.policy_options) == ("ssp", {"bound": "4"})
+
+
+def test_what_protects_the_run_can_change(recovered: Recovered) -> None:
+    """As with train, option by option; what was not asked for before can still be done without."""
+    assert not recovered({}).replication_asked
+    before = {"replication": Bounded(max_divergence=0.5, replicas=2), "checkpoints": Checkpoints(every_updates=9)}
+    job = recovered(before)
+    assert (job.replication, job.checkpoints) == (before["replication"], before["checkpoints"])
+    job = recovered(before, "--replicas", "1", "--keep-checkpoints", "5")
+    assert (job.replication, job.checkpoints) == (Bounded(max_divergence=0.5), Checkpoints(every_updates=9, keep=5))
+    assert job.replication_asked
+    options = ("--max-divergence", "8updates", "--on-replica-loss", "pause", "--checkpoint-every", "10s")
+    job = recovered({"checkpoints": Checkpoints.never()}, *options)
+    assert job.replication == Bounded(max_divergence=8, unit="updates", on_replica_loss="pause")
+    assert job.checkpoints == Checkpoints(every_seconds=10)
+    assert recovered(before, "--replication", "none").replication == NoReplication()

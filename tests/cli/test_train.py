@@ -10,6 +10,7 @@ import pytest
 
 from psplatform.errors import ConfigurationError, DivergedError, UserCodeError
 from psplatform.jobs.optimizers import SGD, Adam
+from psplatform.replication.store import create_run
 
 Command = Callable[..., Any]
 
@@ -97,7 +98,7 @@ def test_a_job_file_describes_the_job(psplatform: Command, launch: Any, connecte
 
 
 def test_a_job_that_is_refused_leaves_no_connection(
-    psplatform: Command, connected: list[str], job_file: str, monkeypatch: pytest.MonkeyPatch
+    psplatform: Command, connected: list[str], job_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody would close it, and Dask would complain about it when the cluster ends."""
 
@@ -106,8 +107,10 @@ def test_a_job_that_is_refused_leaves_no_connection(
 
     monkeypatch.setattr("psplatform.runtime.launch.train", refuse)
     monkeypatch.setattr("psplatform.runtime.recovery.recover", refuse)
+    store = str(tmp_path / "my.zarr")
+    create_run(store, {"run": "digits-bsp-1a2b3c"})
     assert psplatform("train", job_file).exit_code == 2
-    assert psplatform("recover", "my.zarr", "--scheduler", "tcp://b:1").exit_code == 2
+    assert psplatform("recover", store, "--scheduler", "tcp://b:1").exit_code == 2
     assert connected == ["tcp://10.0.0.1:8786", "closed", "tcp://b:1", "closed"]
 
 
