@@ -58,7 +58,10 @@ def job_fields(plain: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
     missing = [name for name in fields.pop(CALLABLES, ()) if name not in given]
     if missing:
         named = ", ".join(missing)
-        message = f"the job's {named} cannot be read from its description; give {named} again"
+        again = ", ".join(f"{name}=..." for name in missing)
+        message = (
+            f"the job's {named} cannot be read from its description; give {named} again: ps.recover(store, {again})"
+        )
         raise ConfigurationError(message, field=missing[0])
     if "policy" in given:
         fields.pop("policy_options", None)  # they are parameters of the policy that the description names

@@ -293,7 +293,8 @@ class Run:
         elif outcome is None and self._gone:
             updates = self._live.view.updates
             failure = ClusterError(
-                f"the coordinator of run {self.run} is gone; its log ends at version {updates}, start the job again"
+                f"the coordinator of run {self.run} is gone; its log ends at version {updates}, and "
+                f"`psplatform recover {self.store}` goes on from its newest checkpoint, if it has one"
             )
         phase = "over" if outcome is not None or self._gone else "unknown"
         return {"phase": phase, "summary": summary, "failure": failure, "trouble": ""}

@@ -76,6 +76,14 @@ def test_a_bad_option_is_named(refused: Refused, store: str, option: tuple[str, 
     assert words in refused("recover", store, *option)
 
 
+def test_a_model_of_ones_own_is_asked_for_with_the_call_that_takes_it(
+    refused: Refused, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psplatform.runtime.recovery.load_checkpoint", lambda *arguments: None)
+    update_run(store, job=Job(model=list, loss=min, data=[1]).to_plain())
+    assert "ps.recover(store, model=..., loss=..., data=...)" in refused("recover", store)
+
+
 # --- what the options change ---
 
 

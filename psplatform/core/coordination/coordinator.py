@@ -168,7 +168,8 @@ class Coordinator:
             self.ending.begin("seconds", f"{plan.stop.seconds:g} s are over")
         elif event.tag == "absence":
             limit = plan.absence_limit_s
-            self.ending.fail(ClusterError(f"no live worker for {limit:g} s; start a Dask worker and run the job again"))
+            remedy = "start a Dask worker and go on from the newest checkpoint with `psplatform recover STORE`"
+            self.ending.fail(ClusterError(f"no live worker for {limit:g} s; {remedy}"))
         elif event.tag == "finish":
             self.ending.on_overdue()
         elif event.tag in (DUE, OVERDUE):
