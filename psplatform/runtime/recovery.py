@@ -95,8 +95,10 @@ def _goes_on(run: str, store: str, client: Client) -> bool:
         lead = client.get_metadata([dataset_name(run)], default=None) or {}
     except (OSError, TimeoutError):
         return False  # the scheduler was lost while it was asked
-    if lead.get("key") not in actors:
-        return bool(actors)  # it is starting, or a standby takes over
+    if "key" not in lead:
+        return bool(actors)  # it is starting, or was never published
+    if lead["key"] not in actors:
+        return any(key.startswith(f"{dataset_name(run)}-standby-") for key in actors)  # which takes over
     coordinator = Peer(lead["address"], lead["key"])
     return Run(run, store, client=client, coordinator=coordinator).status()["phase"] in _ALIVE
 

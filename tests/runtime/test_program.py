@@ -97,7 +97,7 @@ def test_a_coordinator_is_tried_until_its_standby_has_had_time_to_notice_its_sil
     assert program.patience_s == least_s
 
 
-@pytest.mark.parametrize(("resume", "begins"), [(None, (1, 0)), (Resume(3, 5, {"version": 60}), (5, 60))])
+@pytest.mark.parametrize(("resume", "begins"), [(None, (1, 0)), (Resume(3, 5, {"version": 60}, 4), (5, 60))])
 def test_the_log_says_in_which_term_and_at_which_version_a_run_begins(
     resume: Resume | None, begins: tuple[int, int], tmp_path: Path
 ) -> None:
