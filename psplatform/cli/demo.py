@@ -19,6 +19,7 @@ _JOB = {
     "shards": 2,
     "stragglers": "shifted-exponential:shift=0.02,mean=0.04;slow:chance=0.1,factor=5",
     "evaluate_every": 25,
+    "checkpoint_every": "3s",
     "target_accuracy": 0.97,
     "epochs": 12.0,
 }

@@ -244,3 +244,9 @@ def test_the_demo_needs_no_argument(psplatform: Command, launch: Any) -> None:
     (job,) = launch.jobs
     assert (job.workload, job.policy, job.workers, job.shards) == ("digits", "backup", 3, 2)
     assert job.stragglers is not None
+
+
+def test_the_demo_ends_with_checkpoints_to_go_on_from(psplatform: Command, launch: Any) -> None:
+    """It takes some ten seconds: every 30 s, as usual, would be never."""
+    assert psplatform("demo").exit_code == 0
+    assert launch.jobs[0].checkpoints.every_seconds == 3
