@@ -39,6 +39,7 @@ from psplatform.runtime.preflight import (
 )
 from psplatform.runtime.prepared import Prepared, module_of, prepare, program_of
 from psplatform.runtime.program import Program
+from psplatform.runtime.publication import withdraw
 from psplatform.runtime.run import Run
 from psplatform.runtime.trial import Trial, TrialHost, try_task
 
@@ -228,6 +229,9 @@ async def _start(client: Client, program: Program, placement: Placement, *, publ
     name = dataset_name(program.run)
     key = key_of(program.run, program.term, "coordinator")
     peer = Peer(placement.coordinator, key)
+    if program.resume is not None:  # whoever led the run before may have been lost on this cluster
+        await withdraw(client, program.run)
+        await client.set_metadata([name], None)
     arguments = hosted_name(CoordinatorHost), program.run
     future = client.submit(call_named, *arguments, actor=True, key=key, workers=[peer.address], pure=False)
     await made(future, "coordinator", peer.address)

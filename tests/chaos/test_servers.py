@@ -14,9 +14,11 @@ import pytest
 
 import psplatform as ps
 from psplatform.errors import ClusterError
+from psplatform.replication.checkpoints import checkpoints_of
 from psplatform.replication.store import describe_run
 from psplatform.runtime.placement import Placement, place
 from psplatform.runtime.preflight import cluster_of
+from psplatform.runtime.recovery import recover
 
 Start = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]
@@ -67,6 +69,20 @@ def test_a_killed_coordinator_ends_the_run(
         lambda: all("shard0" in path.name for path in segments(run.run)),
         "the living have removed their segments, and only the killed server's is left",
     )
+
+
+def test_a_run_whose_coordinator_was_killed_is_recovered_at_once(cluster: Any, start: Start, until: Until) -> None:
+    """Also while its workers are still waiting for a coordinator: nobody is there who could be the next one."""
+    pid = cluster.pids()[placement_on(cluster).coordinator]
+    run = start(cluster, checkpoints=ps.Checkpoints(every_updates=5))
+    until(lambda: bool(checkpoints_of(run.store)), "there is a checkpoint")
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ClusterError, match="is gone"):
+        run.wait(LIMIT_S)
+    version = checkpoints_of(run.store)[-1].version
+    with recover(run.store, cluster.client, stop=ps.Stop(updates=version + 10)) as again:
+        summary = again.wait(LIMIT_S)
+    assert (summary["outcome"], summary["updates"]) == ("updates", version + 10)
 
 
 def test_after_everything_was_killed_the_store_is_readable_and_the_next_run_cleans_up(
