@@ -63,7 +63,7 @@ def job_fields(plain: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
             f"the job's {named} cannot be read from its description; give {named} again: ps.recover(store, {again})"
         )
         raise ConfigurationError(message, field=missing[0])
-    if "policy" in given:
+    if given.get("policy", fields.get("policy")) != fields.get("policy"):
         fields.pop("policy_options", None)  # they are parameters of the policy that the description names
     options = given.get("policy_options")
     if isinstance(options, Mapping):

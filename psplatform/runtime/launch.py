@@ -191,7 +191,7 @@ def _store_of(
 ) -> Iterator[None]:
     """Make or reopen the store, and see that every process of the run can use it; what fails leaves it as it was."""
     address = client.scheduler.address if client.scheduler is not None else ""
-    of_store = {"job": prepared.plain, "scheduler": address, "embedded": embedded, "term": program.term}
+    of_store = {"job": prepared.plain, "scheduler": address, "embedded": embedded}
     undo = _describe(program, program.description | of_store)
     addresses = {placement.coordinator, placement.evaluator, *placement.servers, *chain(*placement.replicas)}
     try:

@@ -352,8 +352,10 @@ def connect_or_none(scheduler: str | None, security: Any = None) -> Client | Non
         return None
     try:
         return Client(scheduler, timeout=5, set_as_default=False, direct_to_workers=True, security=security)
-    except (OSError, PsplatformError, TypeError, RuntimeError):
-        return None  # the last two are what Dask says where one side wants encryption that the other has not
+    except (OSError, PsplatformError, ValueError, TypeError, RuntimeError):
+        # Nobody is there, or it is an address that only its own program knows; the last two are what Dask says where
+        # one side wants encryption that the other has not.
+        return None
 
 
 def _is_store(text: str) -> bool:

@@ -166,7 +166,7 @@ def test_a_run_without_any_worker_ends_with_a_word(cluster: Any, start: Start, l
     reaches(run.store, 5)
     os.kill(pid_of(log(run.store, "joined")[0]), signal.SIGKILL)
     failure = _failure(run)
-    assert "no live worker for 2 s; start a Dask worker and go on from the newest checkpoint" in failure
+    assert "no live worker for 2 s; start a Dask worker, and go on with `psplatform recover" in failure
     assert run.parameters()[1] >= 5
 
 

@@ -124,6 +124,11 @@ def test_another_policy_does_not_inherit_the_parameters() -> None:
     assert (job.policy, job.policy_options) == ("bsp", {})
 
 
+def test_the_same_policy_named_again_keeps_its_parameters() -> None:
+    job = Job.from_plain(through_json(Job(**FULL)), policy=FULL["policy"])
+    assert job.policy_options == FULL["policy_options"]
+
+
 def test_what_is_given_overrides_the_description() -> None:
     job = Job.from_plain(through_json(Job(**FULL)), shards=1, store="elsewhere")
     assert (job.shards, job.store, job.workers) == (1, "elsewhere", 4)

@@ -168,7 +168,7 @@ class Coordinator:
             self.ending.begin("seconds", f"{plan.stop.seconds:g} s are over")
         elif event.tag == "absence":
             limit = plan.absence_limit_s
-            remedy = "start a Dask worker and go on from the newest checkpoint with `psplatform recover STORE`"
+            remedy = "start a Dask worker, and go on with `psplatform recover STORE` if there is a checkpoint"
             self.ending.fail(ClusterError(f"no live worker for {limit:g} s; {remedy}"))
         elif event.tag == "finish":
             self.ending.on_overdue()
