@@ -17,6 +17,7 @@ model that says its version is whole.
 from __future__ import annotations
 
 import errno
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -38,6 +39,8 @@ _KEY: Final = "psplatform"
 _FORMAT: Final = 1
 _ZARR_FORMAT: Final = 3
 _PARTS: Final = ("log", "checkpoints")
+_PART: Final = re.compile(r"\d{8,}(-\d{8,}\.msgpack)?")
+"""A checkpoint, or a segment of a log."""
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _USABLE: Final = "choose a place that every process of the run can write to"
 _READABLE: Final = "see that it is whole and may be read, or restore it from a copy"
@@ -90,7 +93,8 @@ def reopen_run(store: str, description: Mapping[str, Any]) -> None:
 def claim_recovery(store: str, term: int) -> None:
     """Claim to go on with a run that its store describes as begun under `term`: only one program can.
 
-    That is certain on local file systems and on those that can make an object only where there is none, as S3 can.
+    That is certain on local file systems and on those that can make an object only where there is none, as S3 can; on
+    others two programs may do so at the same moment.
 
     Raises
     ------
@@ -106,13 +110,24 @@ def claim_recovery(store: str, term: int) -> None:
                 Path(path).parent.mkdir(exist_ok=True)
                 Path(path).open("xb").close()
             else:
-                files.pipe_file(path, b"", mode="create")
+                _make_new(files, path)
         except FileExistsError:
             text = (
                 f"another program has begun to go on with the run in {store}; attach to it instead, or, if that "
                 f"program was killed as it began, remove {path}"
             )
             raise ConfigurationError(text, field="store") from None
+
+
+def _make_new(files: Any, path: str) -> None:
+    try:
+        files.pipe_file(path, b"", mode="create")
+    except FileExistsError:
+        raise
+    except Exception as error:  # every driver has exceptions of its own for what its server cannot do
+        if files.exists(path):
+            raise FileExistsError(path) from error
+        files.pipe_file(path, b"")
 
 
 def release_recovery(store: str, term: int) -> None:
@@ -147,11 +162,12 @@ def describe_run(store: str) -> dict[str, Any]:
 
 
 def holds_parts(store: str) -> bool:
-    """Whether a run's log or checkpoints lie there; in a folder of stores, one of these may be called so."""
+    """Whether segments of a run's log or its checkpoints lie there, and not only folders that are called so."""
     with _named_failure(store, "look into", _READABLE):
         files, root = file_system_of(store)
-        parts = [f"{root}/{part}" for part in _PARTS]
-        return any(files.isdir(part) and not files.isdir(f"{part}/log") for part in parts)
+        folders = [folder for part in _PARTS if files.isdir(folder := f"{root}/{part}")]
+        paths = [path for folder in folders for path in files.ls(folder, detail=False)]
+        return any(_PART.fullmatch(path.rstrip("/").rpartition("/")[2]) for path in paths)
 
 
 def save_model(store: str, arrays: Mapping[str, NDArray[Any]], *, version: int) -> None:

@@ -36,7 +36,7 @@ class SegmentFolder:
         self._store = store
         try:
             self._files, root = url_to_fs(store)
-        except (ValueError, ImportError) as error:
+        except Exception as error:  # every driver has exceptions of its own
             message = f"nothing here can open the store {store} ({error}); give a local path or install its driver"
             raise StoreError(message, store=store) from error
         self._folder = f"{root.rstrip('/')}/log"

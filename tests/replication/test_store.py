@@ -11,6 +11,7 @@ from uuid import uuid4
 import numpy as np
 import pytest
 import zarr
+from fsspec.implementations.memory import MemoryFileSystem
 
 from psplatform.errors import ConfigurationError, StoreError
 from psplatform.replication.store import (
@@ -66,6 +67,22 @@ def test_only_one_program_goes_on_with_a_run(store: str) -> None:
     claim_recovery(store, 4)
     release_recovery(store, 1)
     claim_recovery(store, 1)
+
+
+def test_a_server_that_writes_nothing_on_a_condition_is_looked_at_first(
+    memory_run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = MemoryFileSystem.pipe_file
+
+    def unconditional(files: MemoryFileSystem, path: str, value: bytes, mode: str = "overwrite") -> None:
+        if mode == "create":
+            raise NotImplementedError
+        write(files, path, value)
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", unconditional)
+    claim_recovery(memory_run, 1)
+    with pytest.raises(ConfigurationError, match="another program has begun"):
+        claim_recovery(memory_run, 1)
 
 
 def test_a_place_that_holds_a_run_is_refused(store: str) -> None:
@@ -171,12 +188,12 @@ def test_a_damaged_store_is_named(tmp_path: Path) -> None:
     assert "write" not in str(caught.value)
 
 
-@pytest.mark.parametrize("part", ["log", "checkpoints"])
+@pytest.mark.parametrize("part", ["log/00000001-00000002.msgpack", "checkpoints/00100001"])
 @pytest.mark.parametrize("call", [describe_run, load_model, update_run])
 def test_a_run_that_nothing_describes_any_more_is_named(tmp_path: Path, part: str, call: Callable[[str], Any]) -> None:
     store = tmp_path / "run.zarr"
     create_run(str(store), DESCRIPTION)
-    (store / part).mkdir()
+    (store / part).mkdir(parents=True)
     (store / "zarr.json").unlink()
     with pytest.raises(StoreError, match=LOST):
         call(str(store))
@@ -184,7 +201,9 @@ def test_a_run_that_nothing_describes_any_more_is_named(tmp_path: Path, part: st
 
 def test_a_run_whose_description_is_empty_is_named(tmp_path: Path) -> None:
     create_run(str(tmp_path), DESCRIPTION)
-    (tmp_path / "log").mkdir()
+    segment = tmp_path / "log" / "00000001-00000001.msgpack"
+    segment.parent.mkdir()
+    segment.touch()
     (tmp_path / "zarr.json").write_text("{}")
     with pytest.raises(StoreError, match=LOST):
         describe_run(str(tmp_path))
@@ -193,7 +212,9 @@ def test_a_run_whose_description_is_empty_is_named(tmp_path: Path) -> None:
 def test_a_folder_of_stores_is_no_damaged_store(tmp_path: Path) -> None:
     """Even where a run is kept under the name of a part."""
     create_run(str(tmp_path / "checkpoints"), DESCRIPTION)
-    (tmp_path / "checkpoints" / "log").mkdir()
+    (tmp_path / "checkpoints" / "checkpoints" / "00000001").mkdir(parents=True)
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "training.txt").touch()
     assert not holds_parts(str(tmp_path))
     assert holds_parts(str(tmp_path / "checkpoints"))
     with pytest.raises(StoreError, match="there is no run in"):
