@@ -34,7 +34,7 @@ class StoreCarrier:
     Parameters
     ----------
     on_trouble
-        Called with words when the store refuses a state, once until it has taken that.
+        Called with words when the store refuses a state, once until it has taken one at once.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class StoreCarrier:
         self._shard = shard
         self._background = background
         self._on_trouble = on_trouble
+        self._in_trouble = False
         self._store = ColdCopy(program.store, shard.index, program.term)
         self._outbox = Outbox(program.run, name, shard.state_sizes(), shared=False)
         self._commits = 0
@@ -94,16 +95,17 @@ class StoreCarrier:
                 await asyncio.to_thread(self._store.prune, transfer.epoch)
 
     async def _keep(self, state: ColdState) -> None:
-        told = False
+        failed = False
         while True:
             try:
                 await asyncio.to_thread(self._store.write, state)
             except StoreError as error:
-                if not told:
+                if not self._in_trouble:
                     self._on_trouble(f"shard {self._shard.index}: training waits for its replica in the store: {error}")
-                told = True
+                self._in_trouble = failed = True
                 await asyncio.sleep(_PAUSE_S)  # a full disk may have room again; until then the bound holds
             else:
+                self._in_trouble = failed  # one that fails now and then is told of once
                 return
 
     def forget(self, replica: str) -> None:

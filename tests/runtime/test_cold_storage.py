@@ -39,11 +39,18 @@ def refusals(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return reasons
 
 
-def test_a_store_that_does_not_take_a_state_is_told_once_until_it_does(
-    layout: Layout, tmp_path: Path, jump: Jump, refusals: list[str]
+@pytest.mark.parametrize(
+    ("reasons", "told"),
+    [
+        (["full", "full", "", "", "full again", "full again"], ["full", "full again"]),
+        (["now", "", "and then", "", "it fails"], ["now"]),
+    ],
+)
+def test_a_store_that_does_not_take_a_state_is_told_once_until_it_takes_one_at_once(
+    layout: Layout, tmp_path: Path, jump: Jump, refusals: list[str], reasons: list[str], told: list[str]
 ) -> None:
     """Training stops at the bound meanwhile, and nothing else would say why."""
-    refusals += ["full", "full", "", "", "full again", "full again"]
+    refusals += reasons
     begun = shard_vectors(layout, 0, allocate(layout))
     shard = Shard(layout, 0, SGD(lr=1.0), begun, (allocate(layout, 0), allocate(layout, 0)))
     program: Any = SimpleNamespace(store=str(tmp_path), term=1, run="run")
@@ -62,4 +69,4 @@ def test_a_store_that_does_not_take_a_state_is_told_once_until_it_does(
         return told, [one.position for one in fed]
 
     waits = "shard 0: training waits for its replica in the store: "
-    assert jump(transmit()) == ([f"{waits}full", f"{waits}full again"], [1, 2, 3])
+    assert jump(transmit()) == ([f"{waits}{reason}" for reason in told], [1, 2, 3])
