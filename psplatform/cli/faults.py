@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from psplatform.cli.options import with_options
 from psplatform.cli.progress import ProgressLine
 from psplatform.cli.train import pairs
 from psplatform.errors import ConfigurationError
@@ -32,9 +33,7 @@ def fuzz_options(command: Any) -> Any:
         click.option("--faults", metavar="FILE", help="Run the trial in a JSON file, as --fuzz prints it, again."),
         click.option("--ablations", is_flag=True, help="Take each safeguard away, and see that the checks notice."),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(options)(command)
 
 
 def run_faults(what: str, asked: Mapping[str, Any], given: Mapping[str, Any], *, as_json: bool) -> None:

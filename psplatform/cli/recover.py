@@ -8,18 +8,13 @@ from typing import Any
 
 import click
 
+from psplatform.cli.options import with_options
 from psplatform.cli.progress import ProgressLine
 from psplatform.cli.protection import PROTECTION, protection_fields, protection_options
 from psplatform.cli.train import pairs, stop_fields
 
 _FIELDS = ("workers", "max_workers", "shards", "policy", "device", "transport", "evaluate_every")
 _TARGETS = ("target_loss", "target_accuracy")
-
-
-def _protected(command: Any) -> Any:
-    for option in reversed(protection_options("as before")):
-        command = option(command)
-    return command
 
 
 @click.command()
@@ -37,7 +32,7 @@ def _protected(command: Any) -> Any:
 @click.option("--target-loss", type=float, help="Stop when the evaluated loss is at most this.")
 @click.option("--target-accuracy", type=float, help="Stop when the evaluated accuracy is at least this.")
 @click.option("--evaluate-every", metavar="N", help="Updates between evaluations. [as before]")
-@_protected
+@with_options(protection_options("as before"))
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda ... [as before]")
 @click.option("--transport", metavar="NAME", help="auto or comms (no shared memory). [as before]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from psplatform.cli.options import with_options
 from psplatform.cli.progress import ProgressLine
 from psplatform.cli.protection import PROTECTION, protection_fields, protection_options
 from psplatform.errors import ConfigurationError
@@ -64,9 +65,7 @@ def job_options(command: Any) -> Any:
         click.option("--seed", metavar="N", help="Seed of everything random. [0]"),
         click.option("--store", metavar="PATH", help="Path or URL where the run persists. [a new one below runs/]"),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(options)(command)
 
 
 @click.command()
