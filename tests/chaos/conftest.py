@@ -86,6 +86,10 @@ class Cluster:
         found = self.client.run(os.getpid, on_error="return")
         return {address: pid for address, pid in found.items() if isinstance(pid, int)}
 
+    def wait_for_end(self, pid: int) -> None:
+        """Wait until the Dask worker with that process id has ended."""
+        next(one for one in self.workers if one.pid == pid).wait(LIMIT_S)
+
     def end(self) -> None:
         """Kill every process, all at once; a second time changes nothing."""
         for client in self.clients:

@@ -99,7 +99,7 @@ class Patient:
             os.kill(pid, signal.SIGCONT)
             self._reaches(self.run.store, 10)
         else:
-            next(one for one in self.cluster.workers if one.pid == pid).wait(LIMIT_S)
+            self.cluster.wait_for_end(pid)
         self.cluster.repair(len(self.cluster.workers))
 
     def close(self, address: str) -> None:

@@ -21,7 +21,6 @@ from psplatform.simulation.faults.schedule import Fault, Selector
 from psplatform.simulation.faults.trial import Trial
 
 SCHEDULES = json.loads((Path(__file__).parent / "schedules.json").read_text())
-LIMIT_S = 180.0
 SIGNALS = {"kill": signal.SIGKILL, "retire": signal.SIGTERM, "pause": signal.SIGSTOP}
 
 
@@ -46,7 +45,7 @@ class Injection:
             self.reach(fault.until)
             os.kill(pid, signal.SIGCONT)
         else:
-            next(one for one in self._seen.cluster.workers if one.pid == pid).wait(LIMIT_S)
+            self._seen.cluster.wait_for_end(pid)
 
     def _name(self, role: Selector) -> str:
         if role.role == "worker":
