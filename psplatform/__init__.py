@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from psplatform.client.launch import train
+    from psplatform.client.recovery import recover
+    from psplatform.client.run import Run, attach
+    from psplatform.client.what_if import simulate
     from psplatform.core.plan import Stop
     from psplatform.jobs.checkpoints import Checkpoints
     from psplatform.jobs.job import Job
@@ -20,11 +24,7 @@ if TYPE_CHECKING:
     from psplatform.jobs.schedules import Constant, Cosine, StepDecay
     from psplatform.jobs.stragglers import SlowServers, Stragglers
     from psplatform.policies.registry import make_policy
-    from psplatform.runtime.launch import train
-    from psplatform.runtime.recovery import recover
-    from psplatform.runtime.run import Run, attach
     from psplatform.simulation.conditions import Conditions
-    from psplatform.simulation.twin import simulate
     from psplatform.tasks.seam import Evaluation, Task, Update
 
 _HOMES = {
@@ -42,7 +42,7 @@ _HOMES = {
     "Job": "psplatform.jobs.job",
     "NoReplication": "psplatform.jobs.replication",
     "RMSProp": "psplatform.jobs.optimizers",
-    "Run": "psplatform.runtime.run",
+    "Run": "psplatform.client.run",
     "SGD": "psplatform.jobs.optimizers",
     "SlowServers": "psplatform.jobs.stragglers",
     "StepDecay": "psplatform.jobs.schedules",
@@ -50,11 +50,11 @@ _HOMES = {
     "Stragglers": "psplatform.jobs.stragglers",
     "Task": "psplatform.tasks.seam",
     "Update": "psplatform.tasks.seam",
-    "attach": "psplatform.runtime.run",
+    "attach": "psplatform.client.run",
     "make_policy": "psplatform.policies.registry",
-    "recover": "psplatform.runtime.recovery",
-    "simulate": "psplatform.simulation.twin",
-    "train": "psplatform.runtime.launch",
+    "recover": "psplatform.client.recovery",
+    "simulate": "psplatform.client.what_if",
+    "train": "psplatform.client.launch",
 }
 
 __all__ = [

@@ -14,14 +14,14 @@ from typing import Any, Final, Self
 import torch
 
 from psplatform.bench.glimpse import Glimpse, Vectors
+from psplatform.client.embedded import end_cluster, start_cluster
+from psplatform.client.launch import train
 from psplatform.core.messages import Pull
 from psplatform.core.wire import encode
 from psplatform.errors import ClusterError
 from psplatform.jobs.job import Job
 from psplatform.runtime.calls import Peer, PeerLost, call
 from psplatform.runtime.content import Answer
-from psplatform.runtime.embedded import end_cluster, start_cluster
-from psplatform.runtime.launch import train
 from psplatform.runtime.program import open_task, pickle_task
 from psplatform.tensors.vectors import allocate
 

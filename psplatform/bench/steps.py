@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
+from psplatform.client.launch import train
 from psplatform.errors import ClusterError
 from psplatform.jobs.job import Job
-from psplatform.runtime.launch import train
 from psplatform.telemetry.reader import LogReader
 from psplatform.telemetry.segments import Record
 

@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from psplatform.client.launch import train
 from psplatform.jobs.job import Job
-from psplatform.runtime.launch import train
 
 
 def train_to_the_end(job: Job, limit_s: float) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from psplatform.cli.progress import ProgressLine
 def attach(run: str, *, scheduler: str | None, stop: bool, as_json: bool) -> None:
     """Show the run of that id or store until it is over.  Ctrl-C leaves it alone."""
     from psplatform.cli.follow import follow  # noqa: PLC0415  brings Dask, which takes a second
-    from psplatform.runtime.launch import connect  # noqa: PLC0415
-    from psplatform.runtime.run import attach as attach_to  # noqa: PLC0415
+    from psplatform.client.connecting import connect  # noqa: PLC0415
+    from psplatform.client.run import attach as attach_to  # noqa: PLC0415
 
     client = connect(scheduler) if scheduler else None
     found = attach_to(run, client)

@@ -41,8 +41,8 @@ def demo(*, as_json: bool) -> None:
         click.echo(f"After {_KILL_AT} updates the process of server 0 and of the coordinator is killed with SIGKILL.")
     # Loaded here, because it takes seconds.
     from psplatform.cli.follow import follow  # noqa: PLC0415
+    from psplatform.client.launch import train  # noqa: PLC0415
     from psplatform.jobs.job import Job  # noqa: PLC0415
-    from psplatform.runtime.launch import train  # noqa: PLC0415
 
     job = Job(**job_fields("digits", _JOB))
     with ProgressLine() as line:

@@ -13,7 +13,7 @@ from psplatform.cli.progress import ProgressLine, closing
 from psplatform.errors import PsplatformError
 
 if TYPE_CHECKING:
-    from psplatform.runtime.run import Run
+    from psplatform.client.run import Run
 
 
 def follow(

@@ -43,10 +43,10 @@ def recover(store: str, *, scheduler: str | None, checkpoint: int | None, as_jso
     given in Python, with ps.recover.
     """
     from psplatform.cli.follow import follow  # noqa: PLC0415  brings Dask, which takes a second
+    from psplatform.client.connecting import connect  # noqa: PLC0415
+    from psplatform.client.recovery import recover as recover_from  # noqa: PLC0415
     from psplatform.replication.places import place_of  # noqa: PLC0415
     from psplatform.replication.store import describe_run  # noqa: PLC0415  brings Zarr
-    from psplatform.runtime.launch import connect  # noqa: PLC0415
-    from psplatform.runtime.recovery import recover as recover_from  # noqa: PLC0415
 
     changes = job_changes(describe_run(place_of(store)), given)
     with ProgressLine() as line:

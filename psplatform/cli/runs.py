@@ -18,7 +18,7 @@ from psplatform.replication.places import place_of
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
 def runs(store: str | None, *, scheduler: str | None, as_json: bool) -> None:
     """Show the run in STORE, list those in a FOLDER of stores (runs/ if none is given), or those on a scheduler."""
-    from psplatform.runtime.run import Run  # noqa: PLC0415  brings Dask
+    from psplatform.client.run import Run  # noqa: PLC0415  brings Dask
 
     store = store and place_of(store)
     if scheduler is not None:
@@ -56,8 +56,8 @@ def _row(store: Path) -> dict[str, str]:
 
 
 def _on(scheduler: str) -> list[dict[str, str]]:
-    from psplatform.runtime.launch import connect  # noqa: PLC0415  brings Dask
-    from psplatform.runtime.run import runs_on  # noqa: PLC0415
+    from psplatform.client.connecting import connect  # noqa: PLC0415  brings Dask
+    from psplatform.client.run import runs_on  # noqa: PLC0415
 
     with connect(scheduler) as client:
         return [{"run": run, "outcome": "running", "store": ""} for run in runs_on(client)]

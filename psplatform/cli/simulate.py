@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from psplatform.errors import ConfigurationError, PsplatformError
 
 if TYPE_CHECKING:
     from psplatform.simulation.course import Simulated
-    from psplatform.simulation.twin import Prepared
 
 _ALL = "all"
 _EVALUATE_EVERY = 2
@@ -113,47 +113,17 @@ def _require_drawable(plot: str | None, *, timing_only: bool) -> None:
 
 def _simulate_all(
     jobs: dict[str, Any], conditions: Any, *, all_policies: bool
-) -> tuple[dict[str, Simulated], dict[str, PsplatformError]]:
-    found: dict[str, Simulated] = {}
+) -> tuple[Mapping[str, Simulated], Mapping[str, PsplatformError]]:
+    """Simulate the jobs; of policies nobody named, some may not fit the job as they are."""
     with ProgressLine() as line:
         line.say("loading")
-        prepared, failures = _prepare_all(jobs, conditions, all_policies=all_policies)
-        for name, one in prepared.items():
-            line.say(f"simulating {name}")
-            try:
-                found[name] = one.run()
-            except ConfigurationError:
-                raise
-            except PsplatformError as error:
-                if len(jobs) == 1:
-                    raise
-                failures[name] = error
-    if not found:
-        raise next(iter(failures.values()))
-    return found, failures
+        from psplatform.client.what_if import compare  # noqa: PLC0415  brings torch
+
+        compared = compare(jobs, conditions, lenient=all_policies, report=line.say)
+    return compared.found, compared.failures
 
 
-def _prepare_all(
-    jobs: dict[str, Any], conditions: Any, *, all_policies: bool
-) -> tuple[dict[str, Prepared], dict[str, PsplatformError]]:
-    """Return what can be simulated; of policies nobody named, some may not fit the job as they are."""
-    from psplatform.simulation.twin import prepare  # noqa: PLC0415  brings torch
-
-    prepared: dict[str, Prepared] = {}
-    failures: dict[str, PsplatformError] = {}
-    for name, job in jobs.items():
-        try:
-            prepared[name] = prepare(job, conditions)
-        except ConfigurationError as error:
-            if not all_policies:
-                raise
-            failures[name] = error
-    if not prepared:
-        raise next(iter(failures.values()))
-    return prepared, failures
-
-
-def _draw(found: dict[str, Simulated], file: str) -> None:
+def _draw(found: Mapping[str, Simulated], file: str) -> None:
     from psplatform.dashboard.comparison import Curve, draw  # noqa: PLC0415  brings plotly
 
     curves = []
@@ -173,7 +143,7 @@ def _show_one(one: Simulated, *, as_json: bool) -> None:
     console.print(f"{one.events} events, log {one.trace_sha256[:16]}")
 
 
-def _show_comparison(found: dict[str, Simulated], failures: dict[str, PsplatformError], *, as_json: bool) -> None:
+def _show_comparison(found: Mapping[str, Simulated], failures: Mapping[str, PsplatformError], *, as_json: bool) -> None:
     if as_json:
         failed = [{"policy": name, "error": str(error.args[0])} for name, error in failures.items()]
         click.echo(json.dumps({"results": [*(one.summary() for one in found.values()), *failed]}))

@@ -89,7 +89,8 @@ def run_job(fields: Mapping[str, Any], scheduler: str | None, *, as_json: bool) 
     job = Job(**_checked_policy(fields))
     with ProgressLine() as line:
         line.say("loading")
-        from psplatform.runtime.launch import connect, train  # noqa: PLC0415
+        from psplatform.client.connecting import connect  # noqa: PLC0415
+        from psplatform.client.launch import train  # noqa: PLC0415
 
         client = connect(scheduler) if scheduler else None
         try:

@@ -1,11 +1,9 @@
 """The Dask driver: the roles of `psplatform.core` as Dask actors, with real tensors between them.
 
-====================  ==============================================================================
-``launch``, ``run``   what a program uses: start a job, wait for it, attach to it
-``prepared``          from a job to the ``program`` that every process of the run gets to know
-``preflight``         what must hold before anything is started; with ``trial``, a first gradient
+====================  ========================================================================
+``program``           what every process of the run gets to know, and ``trial``, a first gradient with it
+``cluster``           which Dask workers there are
 ``placement``         which role goes into which process
-``embedded``          a cluster on this machine, for one run
 ``coordinator_host``  the coordinator, or its standby (``standing_by``) until it takes over;
                       ``executing`` its effects with ``fleet`` (actors on the cluster), ``staff``
                       (gradient workers and evaluator), ``copy_staff`` (copies of shards), ``deputy``
@@ -19,13 +17,13 @@
 ``evaluator_host``    measures and saves versions
 ``watching``          noticing at once that a process has ended, one of this host (``processes``) before
                       its sockets are closed; ``retirement``, before it does
-``recovery``          going on from the store when nobody is left
+``publication``       where programs find the coordinator
 ``background``        tasks that nobody awaits
 ``fetching``          a pull's content into local vectors
 ``calls``, ``lines``  calls with a deadline, and ordered one-way delivery on top of them
 ``segments``          shared memory that outlives nobody
 ``hosting``           actors by the name of their class, so that the scheduler stays light
-====================  ==============================================================================
+====================  ========================================================================
 
 Calls go from process to process, never through the scheduler, and each has a deadline.  Actor handles are never passed
 to anybody: a peer is a plain (Dask worker address, actor key).

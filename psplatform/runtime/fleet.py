@@ -11,9 +11,9 @@ from distributed import CancelledError, Client, Future
 
 from psplatform.errors import ConfigurationError
 from psplatform.runtime.calls import Peer, PeerLost, call
+from psplatform.runtime.cluster import cluster_of, foreign_workers
 from psplatform.runtime.hosting import call_named, key_of, name_of
 from psplatform.runtime.placement import Process
-from psplatform.runtime.preflight import cluster_of, foreign_workers
 from psplatform.runtime.program import Program
 
 CREATE_LIMIT_S: Final = 60.0

@@ -16,6 +16,7 @@ module           idea
 ``workers``      the part of the picture that belongs to one slot
 ``protection``   the part about copies: how far they lag, which there are, and when one took over
 ``checkpoints``  the part about checkpoints
+``words``        what a summary says in words
 ``measures``     bounded series, tallies, delays and drops: what the picture is made of
 ===============  =======================================================================================
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import psplatform as ps
+from psplatform.client.recovery import recover
 from psplatform.replication.checkpoints import checkpoints_of
-from psplatform.runtime.recovery import recover
 
 Start = Callable[..., ps.Run]
 Watch = Callable[[Any, ps.Run], Any]

@@ -23,9 +23,9 @@ from typing import Any
 import pytest
 
 import psplatform as ps
+from psplatform.client.recovery import recover
 from psplatform.replication.checkpoints import checkpoints_of
 from psplatform.replication.store import describe_run
-from psplatform.runtime.recovery import recover
 
 Start = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]

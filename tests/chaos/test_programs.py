@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import psplatform as ps
+from psplatform.client.run import runs_on
 from psplatform.replication.checkpoints import checkpoints_of
-from psplatform.runtime.run import runs_on
 
 Start = Callable[..., ps.Run]
 Command = Callable[..., "subprocess.Popen[str]"]

@@ -144,7 +144,7 @@ class FakeLaunch:
 def launch(monkeypatch: pytest.MonkeyPatch) -> FakeLaunch:
     """Let no job start; keep it to look at."""
     fake = FakeLaunch()
-    monkeypatch.setattr("psplatform.runtime.launch.train", fake.train)
+    monkeypatch.setattr("psplatform.client.launch.train", fake.train)
     return fake
 
 

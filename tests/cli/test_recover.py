@@ -63,7 +63,7 @@ def test_a_local_url_and_home_name_the_same_store(
 def test_a_run_that_has_reached_its_end_needs_a_later_one(
     refused: Refused, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("psplatform.runtime.recovery.load_checkpoint", lambda *arguments: None)
+    monkeypatch.setattr("psplatform.client.recovery.load_checkpoint", lambda *arguments: None)
     update_run(store, outcome="updates")
     assert "has reached its end (updates); give a later one" in refused("recover", store)
 
@@ -79,7 +79,7 @@ def test_a_bad_option_is_named(refused: Refused, store: str, option: tuple[str, 
 def test_a_model_of_ones_own_is_asked_for_with_the_call_that_takes_it(
     refused: Refused, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("psplatform.runtime.recovery.load_checkpoint", lambda *arguments: None)
+    monkeypatch.setattr("psplatform.client.recovery.load_checkpoint", lambda *arguments: None)
     update_run(store, job=Job(model=list, loss=min, data=[1]).to_plain())
     assert "ps.recover(store, model=..., loss=..., data=...)" in refused("recover", store)
 
@@ -100,7 +100,7 @@ def recovered(store: str, psplatform: Callable[..., Any], monkeypatch: pytest.Mo
             jobs.append(Job.from_plain(plain, **changes))
             raise ConfigurationError("seen enough", field="job")
 
-        monkeypatch.setattr("psplatform.runtime.recovery.recover", take)
+        monkeypatch.setattr("psplatform.client.recovery.recover", take)
         result = psplatform("recover", store, *options)
         assert "seen enough" in result.output
         return jobs[0]

@@ -11,7 +11,7 @@ import dask
 import pytest
 from distributed import Client, LocalCluster
 
-from psplatform.runtime.embedded import end_cluster, start_cluster
+from psplatform.client.embedded import end_cluster, start_cluster
 
 
 @pytest.fixture

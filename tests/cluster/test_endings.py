@@ -15,11 +15,11 @@ from distributed.core import Status
 from torch import nn
 
 import psplatform as ps
+from psplatform.client.run import runs_on
 from psplatform.core.policy import Committed, View
 from psplatform.errors import ClusterError, ConfigurationError, DivergedError, StoreError, UserCodeError
 from psplatform.policies.asp import Asynchronous
 from psplatform.replication.store import describe_run
-from psplatform.runtime.run import runs_on
 
 Start = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]

@@ -15,6 +15,8 @@ from torch import nn
 
 import psplatform as ps
 from psplatform.cli.main import cli
+from psplatform.client.recovery import recover
+from psplatform.client.run import runs_on
 from psplatform.core.coordination.checkpoints import NUMBERS_PER_TERM
 from psplatform.errors import CheckpointError, ConfigurationError, StoreError
 from psplatform.replication.checkpoints import checkpoints_of, load_checkpoint
@@ -22,8 +24,6 @@ from psplatform.replication.manifest import MANIFEST
 from psplatform.replication.objects import fingerprint
 from psplatform.replication.parts import FOLDER, folder_of
 from psplatform.replication.store import describe_run
-from psplatform.runtime.recovery import recover
-from psplatform.runtime.run import runs_on
 
 Start = Callable[..., ps.Run]
 Until = Callable[..., None]
@@ -171,7 +171,7 @@ def test_what_could_not_begin_can_be_recovered_again(
     store = saved(digits).store
     before = describe_run(store)
     with monkeypatch.context() as patch:
-        patch.setattr("psplatform.runtime.launch.require_visible_store", unseen)
+        patch.setattr("psplatform.client.launch.require_visible_store", unseen)
         with pytest.raises(StoreError, match="nobody sees it"):
             recover(store, client, stop=ENDLESS)
     assert describe_run(store) == before

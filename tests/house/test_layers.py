@@ -37,13 +37,16 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "memory": LOWER,
     # Made of the in-memory driver: what it adds is how long everything takes.
     "simulation": LOWER | {"memory"},
-    "dashboard": LOWER,
     "runtime": LOWER,
+    # What programs call, in both worlds: for real and simulated.
+    "client": LOWER | {"runtime", "simulation"},
     # Measurements of the layers below, of no use to any of them.
-    "bench": LOWER | {"memory", "simulation", "runtime"},
-    "cli": LOWER | {"bench"} | {"runtime", "simulation", "dashboard", "memory", "facade"},
+    "bench": LOWER | {"memory", "simulation", "runtime", "client"},
+    # Pages: what they show is read from stores, what they do is done by the client package.
+    "dashboard": BASE | {"policies", "replication", "telemetry", "workloads", "client"},
+    "cli": LOWER | {"bench", "client", "simulation", "dashboard", "facade"},
     # psplatform/__init__.py: the names users import, each fetched from its package when it is first asked for.
-    "facade": LOWER | {"runtime", "simulation"},
+    "facade": LOWER | {"client", "simulation"},
 }
 
 PURE = frozenset({"core", "policies", "jobs", "network"})
@@ -68,7 +71,7 @@ class Ban:
 
 BANS = (
     Ban(PURE, OUTSIDE_WORLD, "pure packages decide the same in memory, under Dask and in the simulator"),
-    Ban(EVERYWHERE - {"runtime"}, frozenset({"dask", "distributed"}), "only the runtime knows Dask"),
+    Ban(EVERYWHERE - {"runtime", "client"}, frozenset({"dask", "distributed"}), "only runtime and client know Dask"),
     Ban(EVERYWHERE - {"replication"}, frozenset({"zarr"}), "only replication writes checkpoints"),
     Ban(EVERYWHERE - {"dashboard"}, frozenset({"streamlit", "plotly"}), "only the dashboard draws"),
     Ban(EVERYWHERE - {"cli"}, frozenset({"click", "rich"}), "only the command line speaks to a terminal"),
@@ -249,17 +252,17 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         ("psplatform.core.coordinator", "import time", "pure packages"),
         ("psplatform.policies.bsp", "def now():\n    from time import monotonic", "pure packages"),
         ("psplatform.jobs.spec", "if TYPE_CHECKING:\n    import torch", "pure packages"),
-        ("psplatform.core.events", "from psplatform.runtime.client import Client", "core may not know runtime"),
+        ("psplatform.core.events", "from psplatform.runtime.fleet import Fleet", "core may not know runtime"),
         ("psplatform.policies.ssp", "from psplatform import replication", "policies may not know replication"),
         ("psplatform.policies.run_times.generative", "import torch", "pure packages"),
         ("psplatform.memory.driver", "from psplatform.runtime import train", "memory may not know runtime"),
         ("psplatform.tensors.shard", "import psplatform", "tensors may not know facade"),
         ("psplatform.tensors.shard", "from psplatform import Job", "tensors may not know facade"),
-        ("psplatform.tasks.sources", "import dask.array as da", "only the runtime knows Dask"),
+        ("psplatform.tasks.sources", "import dask.array as da", "only runtime and client know Dask"),
         ("psplatform.telemetry.log", "import zarr", "only replication writes checkpoints"),
-        ("psplatform.runtime.client", "from rich import print", "only the command line"),
+        ("psplatform.runtime.fleet", "from rich import print", "only the command line"),
         ("psplatform.cli.main", "import torch", "answers at once"),
-        ("psplatform.runtime.client", "import policies", "parts of psplatform"),
+        ("psplatform.runtime.fleet", "import policies", "parts of psplatform"),
         ("psplatform.core.events", "from . import effects", "imports are absolute"),
         ("psplatform.extras.thing", "", "has no place"),
     ],
@@ -273,8 +276,8 @@ def test_a_wrong_import_is_reported_with_its_reason(module: str, text: str, reas
     ("module", "text"),
     [
         ("psplatform.core.events", "import math\nimport numpy as np\nfrom psplatform.errors import ProtocolError"),
-        ("psplatform.cli.train", "def command():\n    import torch\n    from psplatform.runtime import client"),
-        ("psplatform.runtime.client", "from distributed import Client\nimport torch"),
+        ("psplatform.cli.train", "def command():\n    import torch\n    from psplatform.client import launch"),
+        ("psplatform.runtime.fleet", "from distributed import Client\nimport torch"),
         ("psplatform.cli.main", "import psplatform as ps"),
     ],
 )

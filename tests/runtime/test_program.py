@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import psplatform as ps
+from psplatform.client.prepared import prepare, program_of
 from psplatform.errors import ConfigurationError, UserCodeError
-from psplatform.runtime.prepared import prepare, program_of
 from psplatform.runtime.program import Resume, choose_device, pickle_task
 from psplatform.runtime.trial import Trial
 from psplatform.tasks.foreign import user_code

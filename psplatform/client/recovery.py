@@ -7,6 +7,10 @@ from typing import Any, Final
 
 from distributed import Client
 
+from psplatform.client.connecting import connect_or_none
+from psplatform.client.launch import Report, start
+from psplatform.client.prepared import prepare
+from psplatform.client.run import Run
 from psplatform.core.coordination.checkpoints import NUMBERS_PER_TERM
 from psplatform.errors import ConfigurationError, StoreError
 from psplatform.jobs.job import Job
@@ -15,10 +19,7 @@ from psplatform.replication.places import place_of
 from psplatform.replication.store import describe_run
 from psplatform.runtime.calls import Peer
 from psplatform.runtime.hosting import dataset_name
-from psplatform.runtime.launch import Report, start
-from psplatform.runtime.prepared import prepare
 from psplatform.runtime.program import Resume
-from psplatform.runtime.run import Run, connect_or_none
 from psplatform.telemetry.reader import LogReader
 
 _ALIVE: Final = ("starting", "running", "ending")

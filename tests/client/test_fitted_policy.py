@@ -8,13 +8,13 @@ import cloudpickle
 import numpy as np
 import pytest
 
+from psplatform.client.prepared import Prepared, prepare, program_of
 from psplatform.core.plan import Stop
 from psplatform.jobs.job import Job
 from psplatform.jobs.replication import NoReplication
 from psplatform.policies.cutoff import Cutoff
 from psplatform.policies.run_times.fitted_model import FittedModel
 from psplatform.policies.run_times.state_space import Shape, first_weights
-from psplatform.runtime.prepared import Prepared, prepare, program_of
 from psplatform.runtime.trial import Trial
 
 

@@ -11,9 +11,9 @@ from distributed import Client
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry
 
+from psplatform.client.preflight import see_store
+from psplatform.client.run import attach
 from psplatform.errors import StoreError
-from psplatform.runtime.preflight import see_store
-from psplatform.runtime.run import attach
 
 STORE = "locked://bucket/run.zarr"
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from psplatform.client.run import Run
 from psplatform.errors import StoreError
 from psplatform.replication.store import create_run, save_model
-from psplatform.runtime.run import Run
 from psplatform.tensors.flat import tensors_of
 
 NAME = "left/right.weight"

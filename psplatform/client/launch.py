@@ -6,11 +6,18 @@ import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final
 
 from distributed import Client
 
+from psplatform.client.embedded import end_cluster, start_cluster
+from psplatform.client.preflight import (
+    require_same_version,
+    require_visible_store,
+    require_workers,
+)
+from psplatform.client.prepared import Prepared, module_of, prepare, program_of
+from psplatform.client.run import Run
 from psplatform.errors import ClusterError, ConfigurationError
 from psplatform.jobs.job import Job
 from psplatform.jobs.replication import NoReplication, Replication, replicas_of
@@ -25,26 +32,15 @@ from psplatform.replication.store import (
     update_run,
 )
 from psplatform.runtime.calls import Peer, call
+from psplatform.runtime.cluster import cluster_of
 from psplatform.runtime.coordinator_host import CoordinatorHost
-from psplatform.runtime.embedded import end_cluster, start_cluster
 from psplatform.runtime.fleet import made
 from psplatform.runtime.hosting import call_named, dataset_name, key_of
 from psplatform.runtime.hosting import name_of as hosted_name
 from psplatform.runtime.placement import Placement, place
-from psplatform.runtime.preflight import (
-    cluster_of,
-    require_same_version,
-    require_visible_store,
-    require_workers,
-)
-from psplatform.runtime.prepared import Prepared, module_of, prepare, program_of
 from psplatform.runtime.program import Program
 from psplatform.runtime.publication import withdraw
-from psplatform.runtime.run import Run
 from psplatform.runtime.trial import Trial, TrialHost, try_task
-
-_CONNECT_S: Final = 5
-"""Seconds to reach a scheduler: the user hears within ten."""
 
 _TRIAL_LIMIT_S: Final = 600.0
 """For a first gradient: data may have to be read and a large model built."""
@@ -96,25 +92,6 @@ def start(prepared: Prepared, client: Client | None, report: Report) -> Run:
     except BaseException:
         end_cluster(own, cluster)
         raise
-
-
-def connect(scheduler: str) -> Client:
-    """Return a client of the scheduler at that address, or of that scheduler file.
-
-    Raises
-    ------
-    ConfigurationError
-        If it cannot be reached within ten seconds.
-    """
-    try:
-        if Path(scheduler).is_file():
-            return Client(scheduler_file=scheduler, timeout=_CONNECT_S, set_as_default=False, direct_to_workers=True)
-        return Client(scheduler, timeout=_CONNECT_S, set_as_default=False, direct_to_workers=True)
-    except (OSError, ValueError, TimeoutError) as error:
-        raise ConfigurationError(
-            f"no scheduler answers at {scheduler}; start one with `dask scheduler` and give its address",
-            field="scheduler",
-        ) from error
 
 
 def _launch(

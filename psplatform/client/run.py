@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from distributed import Client
 
+from psplatform.client.connecting import connect_or_none
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError, StoreError, from_plain
 from psplatform.replication.places import place_of
 from psplatform.replication.store import describe_run, load_model
 from psplatform.runtime.calls import Peer, PeerLost, call_the_living
+from psplatform.runtime.cluster import cluster_of
 from psplatform.runtime.hosting import dataset_name
-from psplatform.runtime.preflight import cluster_of
 from psplatform.telemetry.follow import LiveRun
 
 if TYPE_CHECKING:
@@ -344,18 +345,6 @@ def _attach_by_id(run: str, client: Client, on_close: Callable[[], None] = lambd
         raise ConfigurationError(f"no run {run!r} on this cluster (there are: {known})", field="run")
     coordinator = Peer(details["address"], details["key"])
     return Run(run, details["store"], client=client, coordinator=coordinator, on_close=on_close)
-
-
-def connect_or_none(scheduler: str | None, security: Any = None) -> Client | None:
-    """Return a client of the scheduler that a store names, or ``None`` where it does not answer within seconds."""
-    if not scheduler:
-        return None
-    try:
-        return Client(scheduler, timeout=5, set_as_default=False, direct_to_workers=True, security=security)
-    except (OSError, PsplatformError, ValueError, TypeError, RuntimeError):
-        # Nobody is there, or it is an address that only its own program knows; the last two are what Dask says where
-        # one side wants encryption that the other has not.
-        return None
 
 
 def _is_store(text: str) -> bool:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from psplatform.client.recovery import _goes_on
 from psplatform.runtime.hosting import key_of
-from psplatform.runtime.recovery import _goes_on
 
 RUN = "digits-bsp-1a2b3c"
 
