@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -49,12 +50,19 @@ class BackupWorkers(Policy):
 
     def pool_ready(self, view: View) -> Answer:
         """Wait for k, or for all who are left."""
-        wanted = self.k or max(1, view.workers - 1)
+        wanted = self._wanted(view)
         if view.pooled >= wanted:
             return yes(f"the {wanted} fastest are in")
         if view.busy == 0:
             return yes(f"only {view.pooled} of k = {wanted}: no other live worker can contribute")
         return not_yet(f"{view.pooled} of {wanted}")
+
+    def decision(self, view: View) -> Mapping[str, float]:
+        """Return k."""
+        return {"k": self._wanted(view)}
+
+    def _wanted(self, view: View) -> int:
+        return self.k or max(1, view.workers - 1)
 
     def may_start(self, worker: Worker, view: View) -> Answer:
         """Go on when the round is over."""

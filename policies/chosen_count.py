@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +115,11 @@ class ChosenCount(Policy):
             wanted = f" of k = {choice.count}" if choice else ""
             return yes(f"{view.pooled}{wanted} are in: no other live worker can contribute")
         return not_yet(f"{view.pooled} of {choice.count}") if choice else _NOT_CHOSEN
+
+    def decision(self, view: View) -> Mapping[str, float]:
+        """Return the k chosen for this round, if it was chosen before the round was over."""
+        choice = self._choice
+        return {"k": choice.count} if choice and choice.version == view.version else {}
 
     def may_start(self, worker: Worker, view: View) -> Answer:
         """Go on when the round is over."""

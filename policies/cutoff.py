@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -187,6 +187,11 @@ class Cutoff(Policy):
         if view.busy == 0:
             return yes(f"only {view.pooled} of c = {decided.cutoff}: no other live worker can contribute")
         return not_yet(f"{view.pooled} of c = {decided.cutoff}")
+
+    def decision(self, view: View) -> Mapping[str, float]:
+        """Return the cutoff c of this round, where it does not wait for all."""
+        cutoff = self._round.cutoff if self._round is not None else None
+        return {"c": cutoff} if cutoff is not None else {}
 
     def may_start(self, worker: Worker, view: View) -> Answer:
         """Go on when the round is over."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -50,6 +51,14 @@ class DelayBounded(Policy):
             return APPLY
         allowed = f"at most {bound - 1} is allowed by a delay bound of {bound}"
         return drop(Reason("delay", f"staleness {staleness}, {allowed}"))
+
+    def staleness_bound(self, workers: int) -> int | None:
+        """Return one less than the bound on the delay."""
+        return (self.max_delay or 2 * workers) - 1
+
+    def decision(self, view: View) -> Mapping[str, float]:
+        """Return the delay that is not reached."""
+        return {"delay bound": self.max_delay or 2 * view.workers}
 
     def may_start(self, worker: Worker, view: View) -> Answer:
         """Go on at once."""

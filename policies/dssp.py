@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -91,6 +92,7 @@ class DynamicStaleSynchronous(Policy):
         self._paces = Paces()
         # By slot, the clock from which on its credit is spent.
         self._credited_until: dict[int, int] = {}
+        self._last_granted = 0
         self._field = _Field((float("nan"), 0, 0), 0, ())
 
     @property
@@ -113,6 +115,14 @@ class DynamicStaleSynchronous(Policy):
             self._paces.start(worker.slot, view.now)
         return answer
 
+    def decision(self, view: View) -> Mapping[str, float]:
+        """Return the bound that always holds, and how many extra iterations were granted last."""
+        return {"bound": self.lower, **({"extra iterations": self._last_granted} if self.credit else {})}
+
+    def staleness_bound(self, workers: int) -> int | None:
+        """Return that of `ssp` with the largest bound there can be; none where credits are renewed."""
+        return None if self.renew else (workers - 1) * (2 * (self.lower + self.credit) + 1)
+
     def _answer(self, worker: Worker, view: View) -> Answer:
         gap = worker.clock - view.minimum_clock
         if gap <= self.lower:
@@ -123,6 +133,7 @@ class DynamicStaleSynchronous(Policy):
         granted = self._granted(worker, view, most) if most > 0 else 0
         if granted > 0:
             self._credited_until[worker.slot] = worker.clock + granted
+            self._last_granted = granted
             return yes(f"{granted} extra iterations end nearest to a push of the slowest")
         return not_yet(f"{gap} iterations ahead of the slowest")
 

@@ -156,6 +156,13 @@ class ElasticBulkSynchronous(Policy):
         self._paces.start(worker.slot, view.now)
         return _BEFORE
 
+    def decision(self, view: View) -> Mapping[str, float]:
+        """Return when the barrier is expected, and what it is to cost the first worker there, once it is decided."""
+        meeting = self._superstep.meeting
+        if meeting is None or not meeting.quotas:
+            return {}
+        return {"barrier in s": max(meeting.time - view.now, 0.0), "wait at barrier s": meeting.spread}
+
     def on_commit(self, commit: Committed, view: View) -> None:
         """Begin the next superstep when the last pushes were merged."""
         if self._superstep.pooled and not view.pooled:

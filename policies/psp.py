@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -90,7 +91,7 @@ class PartiallySynchronous(Policy):
     def pool_ready(self, view: View) -> Answer:
         """Merge when all are in, or enough are and the time is over."""
         able = view.live - view.refused  # what was not finite is not computed again
-        wanted = min(self.push or math.ceil(_PUSH * view.workers), able)
+        wanted = self._wanted(view)
         if view.pooled >= max(able, 1):
             return yes("all live workers are in")
         if view.pooled < wanted:
@@ -102,6 +103,13 @@ class PartiallySynchronous(Policy):
             due = view.now + self.push_timeout_s
             self._due[view.block] = view.version, due
         return at(due, f"{self.push_timeout_s:g} s after the first {wanted} were in")
+
+    def _wanted(self, view: View) -> int:
+        return min(self.push or math.ceil(_PUSH * view.workers), view.live - view.refused)
+
+    def decision(self, view: View) -> Mapping[str, float]:
+        """Return how many gradients the block waited for, and the share of the blocks that a worker waits for."""
+        return {"gradients per block": self._wanted(view), "pull share": self.pull}
 
     def may_start(self, worker: Worker, view: View) -> Answer:
         """Nobody is held back."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -52,6 +53,14 @@ class StaleSynchronous(Policy):
     def admit(self, gradient: Gradient, view: View) -> Verdict:
         """Apply at once."""
         return APPLY
+
+    def staleness_bound(self, workers: int) -> int | None:
+        """Return (n - 1)(2 s + 1): what the others may push while one gradient is computed."""
+        return (workers - 1) * (2 * self.bound + 1)
+
+    def decision(self, view: View) -> Mapping[str, float]:
+        """Return the bound on the clocks, s."""
+        return {"bound": self.bound}
 
     def may_start(self, worker: Worker, view: View) -> Answer:
         """Hold back who is too far ahead."""

@@ -144,6 +144,7 @@ def _description(prepared: Prepared, trial: Trial, workers: int, replication: Re
         workers,
         policy=name_of(prepared.policy),
         policy_parameters=parameter_values(prepared.policy),
+        staleness_bound=prepared.policy.staleness_bound(workers),
         samples=trial.samples,
         parameters=trial.parameters,
         store=prepared.store,

@@ -22,7 +22,7 @@ Policies are found by the entry-point group ``psplatform.policies`` and declare 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Protocol
@@ -299,6 +299,21 @@ class Policy(ABC):
     def step_scale(self, commit: Committed, view: View) -> float:
         """Return the factor on the learning rate of `commit`."""
         return 1.0
+
+    def decision(self, view: View) -> Mapping[str, float]:
+        """Return the figures that were decided for the commit at hand, by name, such as ``{"k": 5}``: for the log.
+
+        Asked before `on_commit`, at every commit: O(1).  Fixed parameters that hold for all commits count as well, so
+        that a page can draw what was in force beside what came of it.
+        """
+        return {}
+
+    def staleness_bound(self, workers: int) -> int | None:
+        """Return the staleness that no applied gradient exceeds while `workers` neither join nor leave.
+
+        ``None`` where the policy promises nothing.  By default that is so unless `Traits.exact` allows one version.
+        """
+        return 0 if self.traits.exact else None
 
     def on_commit(self, commit: Committed, view: View) -> None:
         """Learn from `commit`."""

@@ -125,6 +125,7 @@ class Prepared:
             self.workers,
             policy=name_of(self.policy),
             policy_parameters=parameter_values(self.policy),
+            staleness_bound=self.policy.staleness_bound(self.workers),
             samples=subject.samples,
             parameters=subject.layout.parameters,
             store=None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any, Final
 
@@ -17,6 +17,9 @@ from psplatform.core.reasons import Reason
 from psplatform.errors import UserCodeError
 
 _SHOWN: Final = 200  # characters
+
+MOST_FIGURES: Final = 16
+"""Figures of one decision: they are part of the log at every commit."""
 
 
 class PolicyFailed(Exception):
@@ -70,6 +73,12 @@ class Asking:
     def step_scale(self, commit: Committed, view: View) -> float:
         """Return the factor on the learning rate."""
         return float(self._ask("step_scale", _is_scale, "a finite number, 0 or more", commit, view))
+
+    def decision(self, view: View) -> dict[str, float]:
+        """Return the figures that the policy has decided for the commit at hand."""
+        text = f"at most {MOST_FIGURES} finite numbers by name"
+        figures: Mapping[str, float] = self._ask("decision", _are_figures, text, view)
+        return {name: float(value) for name, value in figures.items()}
 
     def on_commit(self, commit: Committed, view: View) -> None:
         """Let the policy learn; one that has failed is left alone."""
@@ -129,6 +138,14 @@ def _is_version(answer: Any) -> bool:
 
 def _is_scale(answer: Any) -> bool:
     return _is_number(answer) and math.isfinite(answer) and answer >= 0
+
+
+def _are_figures(answer: Any) -> bool:
+    return (
+        isinstance(answer, Mapping)
+        and len(answer) <= MOST_FIGURES
+        and all(isinstance(name, str) and _is_number(one) and math.isfinite(one) for name, one in answer.items())
+    )
 
 
 def _is_number(answer: Any) -> bool:

@@ -203,6 +203,7 @@ class Commits:
             rate=rate,
             duration_s=duration_s,
             reason=reason,
+            **({"decision": decision} if (decision := self._asking.decision(lane)) else {}),
             **self._state.block_field(lane),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 from psplatform.core.coordination.fates import Fates
 from psplatform.core.coordination.lanes import Lane
@@ -14,6 +14,9 @@ from psplatform.core.plan import Plan
 from psplatform.core.policy import Change, Gradient, Policy, Scope
 from psplatform.core.reasons import Reason
 from psplatform.core.roster import Member, Roster
+
+BY_SHARD_EVERY_S: Final = 1.0
+"""Between two records that say how far the replicas of each shard are behind: a run may have thousands of shards."""
 
 
 class State:
@@ -49,6 +52,7 @@ class State:
         self.shards = [ShardState.first(shard, replicas) for shard in range(plan.shards)]
         self.processes: dict[str, str] = {}
         self.now = 0.0
+        self._by_shard_at = -BY_SHARD_EVERY_S
         self.started_at: float | None = None
         self.seconds_before = 0.0
         self.samples_applied = 0
@@ -165,7 +169,7 @@ class State:
             **({} if lane is None else self.block_field(lane)),
         )
 
-    def replication_fields(self) -> dict[str, float | int]:
+    def replication_fields(self) -> dict[str, Any]:
         """Return what a log record says of how far replicas are behind, where there are any: of the whole model."""
         if self.plan.protection is None:
             return {}
@@ -173,7 +177,15 @@ class State:
             "divergence": math.sqrt(sum(one.divergence**2 for one in self.shards)),
             "lag": max(one.lag for one in self.shards),
             "to_replica_bytes": sum(one.replicated_bytes for one in self.shards),
+            **self._by_shard(),
         }
+
+    def _by_shard(self) -> dict[str, list[list[float]]]:
+        """Return divergence, lag and bytes to replicas of each shard, at most once in `BY_SHARD_EVERY_S`."""
+        if self.now < self._by_shard_at + BY_SHARD_EVERY_S:
+            return {}
+        self._by_shard_at = self.now
+        return {"by_shard": [[one.divergence, one.lag, one.replicated_bytes] for one in self.shards]}
 
     def block_field(self, lane: Lane) -> dict[str, int]:
         """Return what a log record says of the lane: its number, where there is more than the one."""
