@@ -1,0 +1,1 @@
+"""Pictures as pure functions of rows: no page, no clock, no store."""

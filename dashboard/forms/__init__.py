@@ -1,0 +1,1 @@
+"""Forms generated from the declarations of parameters."""
