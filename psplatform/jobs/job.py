@@ -102,7 +102,8 @@ class Job(BaseModel):
             Name under which the job's policy is registered, where `policy` is a `Policy`; without it that must be
             given again as well.
         """
-        return plain_fields(self, policy)
+        given = {name: getattr(self, name) for name in type(self).model_fields}
+        return plain_fields(given, policy, replication_asked=self.replication_asked)
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], **given: Any) -> Job:

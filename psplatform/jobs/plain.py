@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from psplatform.core.parameters import parameters_of
 from psplatform.core.policy import Policy
@@ -18,15 +18,12 @@ from psplatform.errors import ConfigurationError
 from psplatform.jobs.optimizers import OPTIMIZERS
 from psplatform.jobs.schedules import schedule_to_plain
 
-if TYPE_CHECKING:
-    from psplatform.jobs.job import Job
-
 CALLABLES: Final = "callables"
 ASKED: Final = "replication_asked"
 
 
-def plain_fields(job: Job, policy: str | None) -> dict[str, Any]:
-    """Return the fields of `job` that are plain, ``callables`` and ``replication_asked``; all of it is JSON.
+def plain_fields(fields: Mapping[str, Any], policy: str | None, *, replication_asked: bool) -> dict[str, Any]:
+    """Return those of a job's `fields` that are plain, ``callables`` and ``replication_asked``; all of it is JSON.
 
     Parameters
     ----------
@@ -35,12 +32,12 @@ def plain_fields(job: Job, policy: str | None) -> dict[str, Any]:
     """
     plain: dict[str, Any] = {}
     given_again: list[str] = []
-    for name, value in _fields(job, policy).items():
+    for name, value in _with_named_policy(fields, policy).items():
         try:
             plain[name] = _FORMS.get(name, _plain)(value)
         except _NotPlainError:
             given_again.append(name)
-    return {**plain, ASKED: job.replication_asked, CALLABLES: given_again}
+    return {**plain, ASKED: replication_asked, CALLABLES: given_again}
 
 
 def job_fields(plain: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,12 +72,12 @@ class _NotPlainError(Exception):
     """A value that JSON cannot hold."""
 
 
-def _fields(job: Job, policy: str | None) -> dict[str, Any]:
-    fields = {name: getattr(job, name) for name in type(job).model_fields}
-    if isinstance(job.policy, Policy) and policy is not None:
-        values = {one.name: getattr(job.policy, one.name) for one in parameters_of(type(job.policy))}
-        fields |= {"policy": policy, "policy_options": values}
-    return fields
+def _with_named_policy(fields: Mapping[str, Any], name: str | None) -> dict[str, Any]:
+    policy = fields["policy"]
+    if not isinstance(policy, Policy) or name is None:
+        return dict(fields)
+    values = {one.name: getattr(policy, one.name) for one in parameters_of(type(policy))}
+    return {**fields, "policy": name, "policy_options": values}
 
 
 def _plain(value: Any) -> Any:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from psplatform.core.events import CopyLost, LeadLost, MemberLost, StandbyLost
+from psplatform.memory.inhabitants import Inhabitants
+from psplatform.memory.supervision import Supervision
 
-if TYPE_CHECKING:
-    from psplatform.memory.driver import MemoryRun
+
+class LosingRun(Inhabitants, Protocol):
+    """A run whose processes can be killed and stopped."""
+
+    supervision: Supervision
+
+    def tell_lead(self, event: Any) -> None:
+        """Tell whoever is in charge; where nobody is, whoever will be."""
 
 
 class Losses:
     """Kills and stops processes of `run`, and lets those who watch them hear of it."""
 
-    def __init__(self, run: MemoryRun) -> None:
+    def __init__(self, run: LosingRun) -> None:
         self._run = run
 
     def kill(self, process: str) -> None:

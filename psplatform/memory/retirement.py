@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from psplatform.core.effects import COORDINATOR, Retire, Role, Send
+from psplatform.core.effects import COORDINATOR, Finish, Retire, Role, Send
 from psplatform.core.events import LeadLost
 from psplatform.core.messages import Retiring
+from psplatform.memory.inhabitants import Inhabitants
+from psplatform.memory.leading import LeadProcess, StandbyProcess
 from psplatform.memory.post import Post
 from psplatform.memory.world import World
-
-if TYPE_CHECKING:
-    from psplatform.memory.driver import MemoryRun
-    from psplatform.memory.leading import LeadProcess, StandbyProcess
 
 _LEAD: Final = "coordinator"
 _ENDS: Final = "its process ends"
 
 
+class RetiringRun(Inhabitants, Protocol):
+    """A run whose processes can end in good order.
+
+    Attributes
+    ----------
+    finish
+        How the run has ended, once it has.
+    """
+
+    finish: Finish | None
+
+    def kill_now(self, process: str) -> None:
+        """Kill the process: every role in it is gone."""
+
+
 class Retirements:
     """Lets processes of `run` end as soon as nobody needs what lives in them, or after a while at the latest."""
 
-    def __init__(self, run: MemoryRun, post: Post, world: World) -> None:
+    def __init__(self, run: RetiringRun, post: Post, world: World) -> None:
         self._run = run
         self._post = post
         self._world = world

@@ -21,7 +21,8 @@ from psplatform.tasks.batches import batch_of
 from psplatform.tasks.cancellation import Cancellation
 from psplatform.tasks.foreign import describe
 from psplatform.tasks.layouts import layout_of
-from psplatform.tasks.seam import Task, Workspace, open_workspace
+from psplatform.tasks.opening import open_workspace
+from psplatform.tasks.seam import Task, Workspace
 from psplatform.tasks.supervised import SupervisedTask
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.norms import squared_norm

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from psplatform.core.effects import COORDINATOR, first_replica, first_server
 from psplatform.core.events import CopyAwake, CopyLost, CopyReady, LeadLost, NoCopy
@@ -15,6 +15,7 @@ from psplatform.errors import PsplatformError
 from psplatform.runtime.background import Background, Kept
 from psplatform.runtime.beginning import Beginning
 from psplatform.runtime.calls import Peer, PeerLost, PeerSilent, call, is_dead, wakes
+from psplatform.runtime.coordinator_process import Employer
 from psplatform.runtime.copy_host import CopyHost
 from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
 from psplatform.runtime.lines import Line
@@ -22,9 +23,6 @@ from psplatform.runtime.placement import Placement, process_for_copy
 from psplatform.runtime.processes import ProcessId, process_at
 from psplatform.runtime.watching import watch
 from psplatform.tasks.foreign import describe
-
-if TYPE_CHECKING:
-    from psplatform.runtime.coordinator_host import CoordinatorHost
 
 _FORGET_S: Final = 10.0
 
@@ -42,10 +40,37 @@ class Post:
     heard_at: float = 0.0
 
 
+class WorkersBeside(Protocol):
+    """What the copies' staff asks of the gradient workers'."""
+
+    @property
+    def addresses(self) -> set[str]:
+        """Processes with a gradient worker."""
+
+    def introduce(self, shard: int, place: dict[str, str]) -> None:
+        """Let every gradient worker attach to a new copy of a shard."""
+
+
+class CopiesHost(Employer, Protocol):
+    """What the copies' staff may ask of the coordinator's process, beside what every employer of actors may.
+
+    Attributes
+    ----------
+    term
+        The coordinator's.
+    """
+
+    term: int
+
+    @property
+    def staff(self) -> WorkersBeside:
+        """The staff of the gradient workers."""
+
+
 class CopyStaff:
     """Makes the copies of shards, and reports those that are lost."""
 
-    def __init__(self, host: CoordinatorHost, fleet: Fleet) -> None:
+    def __init__(self, host: CopiesHost, fleet: Fleet) -> None:
         self._host = host
         self._fleet = fleet
         self.posts: dict[str, Post] = {}

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from psplatform.core.events import StandbyLost
+from psplatform.core.lead import Lead
 from psplatform.errors import PsplatformError
 from psplatform.runtime.background import Background, Kept
 from psplatform.runtime.calls import Peer, PeerLost, call
+from psplatform.runtime.coordinator_process import Employer
+from psplatform.runtime.copy_staff import CopyStaff
 from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
+from psplatform.runtime.journal import Journal
 from psplatform.runtime.lines import Line
+from psplatform.runtime.staff import Staff
 from psplatform.runtime.standing_by import Posting, snapshot_of
 from psplatform.runtime.watching import watch
 from psplatform.telemetry.segments import Position
-
-if TYPE_CHECKING:
-    from psplatform.runtime.coordinator_host import CoordinatorHost
 
 _POSTING_S: Final = 60.0
 
@@ -34,10 +36,40 @@ DECIDED_S: Final = 0.02
 """What led to a commit is told sooner: whoever takes over without having heard of it lets workers compute again."""
 
 
+class TimersBeside(Protocol):
+    """What a new standby is told of the coordinator's timers."""
+
+    @property
+    def timers(self) -> dict[str, float]:
+        """When each timer is due, by tag, in the run's time."""
+
+
+class DeputyHost(Employer, Protocol):
+    """What the standby's side may ask of the coordinator's process, beside what every employer of actors may.
+
+    The standby is an actor of the same class as this process.
+    """
+
+    journal: Journal
+    copies: CopyStaff
+    staff: Staff
+
+    @property
+    def lead(self) -> Lead:
+        """The coordinator."""
+
+    @property
+    def executor(self) -> TimersBeside:
+        """Keeps the timers."""
+
+    def announce(self) -> None:
+        """Let programs that look for the run find its coordinator here."""
+
+
 class Deputy:
     """Makes the standby of one coordinator, and speaks to it."""
 
-    def __init__(self, host: CoordinatorHost, fleet: Fleet) -> None:
+    def __init__(self, host: DeputyHost, fleet: Fleet) -> None:
         self._host = host
         self._fleet = fleet
         self._number = 0
@@ -74,11 +106,8 @@ class Deputy:
             self.wanted = True
             return
         host = self._host
-        # Imported late: a coordinator makes actors of its own class.
-        from psplatform.runtime.coordinator_host import CoordinatorHost  # noqa: PLC0415
-
         try:
-            peer = await self._fleet.create(CoordinatorHost, f"standby-{number}", address)
+            peer = await self._fleet.create(type(host), f"standby-{number}", address)
         except PeerLost as error:
             host.note({"kind": "note", "at": host.elapsed_s, "text": f"no standby could be made: {error}"})
             self.wanted = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from psplatform.core.effects import (
     Appoint,
@@ -27,17 +27,44 @@ from psplatform.core.effects import (
     SetTimer,
 )
 from psplatform.core.events import TimerFired
+from psplatform.core.lead import Lead
 from psplatform.core.messages import Commit, Lease, Moved, Observed
-from psplatform.runtime.deputy import DECIDED_S, TOGETHER_S
+from psplatform.errors import PsplatformError
+from psplatform.runtime.coordinator_process import CoordinatorProcess
+from psplatform.runtime.copy_staff import CopyStaff
+from psplatform.runtime.deputy import DECIDED_S, TOGETHER_S, Deputy
+from psplatform.runtime.journal import Journal
+from psplatform.runtime.sealing import Sealer
+from psplatform.runtime.staff import Staff
 
-if TYPE_CHECKING:
-    from psplatform.runtime.coordinator_host import CoordinatorHost
+
+class ExecutorHost(CoordinatorProcess, Protocol):
+    """What effects concern in the coordinator's process."""
+
+    journal: Journal
+    copies: CopyStaff
+    staff: Staff
+    deputy: Deputy
+    sealer: Sealer
+
+    @property
+    def lead(self) -> Lead:
+        """The coordinator."""
+
+    def claim(self, number: int) -> None:
+        """Claim a term's number in the background."""
+
+    def step_down(self) -> None:
+        """Decide and say nothing more: another has taken over."""
+
+    def finish(self, failure: PsplatformError | None) -> None:
+        """Bring the run to its end in the background."""
 
 
 class Executor:
     """Hands each effect to the part of the coordinator's process that it concerns, and keeps the timers."""
 
-    def __init__(self, host: CoordinatorHost) -> None:
+    def __init__(self, host: ExecutorHost) -> None:
         self._host = host
         self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
         self._at_hand: list[Effect] = []

@@ -27,7 +27,8 @@ from psplatform.jobs.stragglers import SlowServers, Stragglers
 from psplatform.replication.checkpoints import load_checkpoint
 from psplatform.tasks.foreign import user_code
 from psplatform.tasks.layouts import layout_of
-from psplatform.tasks.seam import Workspace, open_workspace
+from psplatform.tasks.opening import open_workspace
+from psplatform.tasks.seam import Workspace
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.optimizers import make_rule
 from psplatform.tensors.shard import Shard

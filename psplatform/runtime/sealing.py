@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from psplatform.core.effects import Seal
 from psplatform.core.events import CheckpointFailed, CheckpointSealed
@@ -14,15 +13,13 @@ from psplatform.replication.checkpoints import discard, prune
 from psplatform.replication.parts import Part
 from psplatform.replication.sealing import seal
 from psplatform.runtime.background import Background
-
-if TYPE_CHECKING:
-    from psplatform.runtime.coordinator_host import CoordinatorHost
+from psplatform.runtime.coordinator_process import CoordinatorProcess
 
 
 class Sealer:
     """Seals the checkpoints of one coordinator and removes those that it gives up, one after the other."""
 
-    def __init__(self, host: CoordinatorHost) -> None:
+    def __init__(self, host: CoordinatorProcess) -> None:
         self._host = host
         self._turn = asyncio.Lock()
         self._background = Background(host.on_mishap)

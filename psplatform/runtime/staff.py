@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from psplatform.core.coordination.shards import ShardState
 from psplatform.core.effects import Evaluate, Redirect, SaveModel, first_server
@@ -21,16 +21,15 @@ from psplatform.core.messages import Moved
 from psplatform.errors import PsplatformError
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, PeerLost, wakes
+from psplatform.runtime.coordinator_process import Employer
 from psplatform.runtime.copy_host import EVALUATOR
+from psplatform.runtime.copy_staff import CopyStaff
 from psplatform.runtime.evaluator_host import EvaluatorHost
 from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
 from psplatform.runtime.lines import Line
 from psplatform.runtime.placement import Placement, Process
 from psplatform.runtime.worker_host import WorkerHost
 from psplatform.tasks.foreign import unforeseen
-
-if TYPE_CHECKING:
-    from psplatform.runtime.coordinator_host import CoordinatorHost
 
 _LOOK_S: Final = 0.5
 _ANSWER_S: Final = 10.0
@@ -49,10 +48,41 @@ class Hire:
     line: Line | None = None
 
 
+class StandbyBeside(Protocol):
+    """What the staff, which watches the cluster, tells the standby's side."""
+
+    def lose_process(self, address: str, reason: str) -> None:
+        """Report the standby of a process that is lost."""
+
+
+class StaffHost(Employer, Protocol):
+    """What the staff may ask of the coordinator's process, beside what every employer of actors may.
+
+    Attributes
+    ----------
+    phase
+        ``running`` as long as workers are hired.
+    servers_made
+        Set when every server's actor was made.
+    """
+
+    phase: str
+    servers_made: asyncio.Event
+    copies: CopyStaff
+
+    @property
+    def live(self) -> int:
+        """Number of live workers."""
+
+    @property
+    def deputy(self) -> StandbyBeside:
+        """The standby's side."""
+
+
 class Staff:
     """Starts, watches and replaces gradient workers and the evaluator."""
 
-    def __init__(self, host: CoordinatorHost, fleet: Fleet) -> None:
+    def __init__(self, host: StaffHost, fleet: Fleet) -> None:
         self._host = host
         self._fleet = fleet
         self._workers: dict[str, Hire] = {}

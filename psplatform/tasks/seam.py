@@ -1,7 +1,8 @@
 """The seam between the platform and what is trained.
 
 A `Task` is what a user hands in: light, picklable, written without knowledge of the platform.  A `Workspace` is its
-heavy form inside one process, bound to the flat vectors the platform moves.  This module loads no torch.
+heavy form inside one process, bound to the flat vectors the platform moves; `psplatform.tasks.opening` makes the one of
+the other.  This module loads no torch.
 """
 
 from __future__ import annotations
@@ -14,13 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from psplatform.errors import ConfigurationError
-
 if TYPE_CHECKING:
-    from torch import Tensor, device, nn
+    from torch import Tensor, nn
 
     from psplatform.tasks.cancellation import Cancellation
-    from psplatform.tasks.supervised import SupervisedTask
     from psplatform.tensors.layout import Layout, TensorSpec
 
 
@@ -135,24 +133,3 @@ class Workspace(Protocol):
 
     def module(self) -> nn.Module | None:
         """Return the model whose parameters are the bound `values`, or None where the task is no module."""
-
-
-def open_workspace(task: Task | SupervisedTask, seed: int, device: device) -> Workspace:
-    """Build the heavy form of `task` in this process.
-
-    Raises
-    ------
-    ConfigurationError
-        If `task` is no task, or if its model, loss or data cannot be trained with.
-    """
-    # Imported here because the workspaces need torch, and describing a job must not load it.
-    from psplatform.tasks.functional import FunctionalWorkspace  # noqa: PLC0415
-    from psplatform.tasks.supervised import SupervisedTask, SupervisedWorkspace  # noqa: PLC0415
-
-    if isinstance(task, SupervisedTask):
-        return SupervisedWorkspace(task, seed, device)
-    if isinstance(task, Task):
-        return FunctionalWorkspace(task, seed, device)
-    raise ConfigurationError(
-        f"The task is a {type(task).__name__}; hand in a model with loss and data, or a subclass of Task.", field="task"
-    )

@@ -7,9 +7,9 @@ names another package knows it, whenever it runs.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -189,6 +189,37 @@ def _target(module: str) -> str:
     return package if package in LAYERS or (ROOT / package).exists() else "facade"
 
 
+def circles(found: Iterable[Source]) -> list[str]:
+    """Name the modules of circles of imports, in the order in which they import each other.
+
+    Imports count at whatever depth: one inside a function only puts off what is loaded, and neither module can be
+    understood without the other.  The last import of each circle is left out of the search for the next.
+    """
+    graph = _graph(found)
+    named = []
+    while circle := _first_circle(graph):
+        named.append(" -> ".join(circle))
+        graph[circle[-2]].remove(circle[-1])
+    return named
+
+
+def _graph(found: Iterable[Source]) -> dict[str, list[str]]:
+    imports = {source.module: [item.module for item in source.imports()] for source in found}
+    return {
+        module: sorted({name if name in imports else name.rpartition(".")[0] for name in names} & imports.keys())
+        for module, names in sorted(imports.items())
+    }
+
+
+def _first_circle(graph: Mapping[str, list[str]]) -> list[str]:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        *_, circle = error.args
+        return list(reversed(circle))  # graphlib names who is imported before who imports it
+    return []
+
+
 @pytest.mark.parametrize("source", [pytest.param(source, id=source.module) for source in sources()])
 def test_a_file_imports_only_what_its_layer_may_know(source: Source) -> None:
     assert broken_rules(source) == []
@@ -236,14 +267,55 @@ def test_the_table_goes_down_only() -> None:
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    """Imports that run when a file is loaded form no cycle, so any module may be imported first."""
-    found = sources()
-    names = {source.module for source in found}
-    graph = {}
-    for source in found:
-        loaded = {i.module for i in source.imports() if not i.deferred}
-        graph[source.module] = {n if n in names else n.rpartition(".")[0] for n in loaded} & names
-    list(TopologicalSorter(graph).static_order())
+    """Imports form no circle, those inside functions and for type checkers included: there is an order to read in."""
+    found = circles(sources())
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "from psplatform.a.first import First",
+        "import psplatform.a.first",
+        "if TYPE_CHECKING:\n    from psplatform.a import first",
+        "class Second:\n    def make(self):\n        from psplatform.a.first import First",
+    ],
+    ids=["loaded", "whole module", "for type checkers", "in a function"],
+)
+def test_a_circle_is_named_in_the_order_of_its_imports(second: str) -> None:
+    found = [
+        Source("psplatform.a.first", "from psplatform.a import third\nfrom psplatform.b import Leaf"),
+        Source("psplatform.a.second", second),
+        Source("psplatform.a.third", "from psplatform.a.second import Second"),
+        Source("psplatform.b", "class Leaf: ..."),
+    ]
+    assert circles(found) == [
+        "psplatform.a.first -> psplatform.a.third -> psplatform.a.second -> psplatform.a.first",
+    ]
+
+
+def test_every_circle_is_named() -> None:
+    pairs = [("a", "b"), ("b", "a"), ("b", "c"), ("c", "b"), ("d", "a")]
+    found = [
+        Source(f"psplatform.{name}", "\n".join(f"import psplatform.{other}" for one, other in pairs if one == name))
+        for name in "abcd"
+    ]
+    assert circles(found) == [
+        "psplatform.a -> psplatform.b -> psplatform.a",
+        "psplatform.b -> psplatform.c -> psplatform.b",
+    ]
+
+
+def test_a_tree_has_no_circle() -> None:
+    """Nor have two ways to the same module, a package of what it re-exports, or what lies outside psplatform."""
+    found = [
+        Source("psplatform.a", "from psplatform.a.top import Top"),
+        Source("psplatform.a.top", "import os\nfrom psplatform.a import left, right"),
+        Source("psplatform.a.left", "if TYPE_CHECKING:\n    from psplatform.a.leaf import Leaf"),
+        Source("psplatform.a.right", "def make():\n    from psplatform.a.leaf import Leaf"),
+        Source("psplatform.a.leaf", "import os.path"),
+    ]
+    assert circles(found) == []
 
 
 @pytest.mark.parametrize(

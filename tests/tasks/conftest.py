@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from psplatform.tasks.cancellation import Cancellation
-from psplatform.tasks.seam import BatchRef, Computed, Evaluation, Task, Workspace, open_workspace
+from psplatform.tasks.opening import open_workspace
+from psplatform.tasks.seam import BatchRef, Computed, Evaluation, Task, Workspace
 from psplatform.tasks.supervised import SupervisedTask
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import allocate, fill, named_views

@@ -14,7 +14,8 @@ from torch import Tensor
 from psplatform.errors import ConfigurationError
 from psplatform.tasks import functional
 from psplatform.tasks.cancellation import Cancellation, Cancelled, check
-from psplatform.tasks.seam import Evaluation, Task, Update, open_workspace
+from psplatform.tasks.opening import open_workspace
+from psplatform.tasks.seam import Evaluation, Task, Update
 
 RNG = np.random.default_rng(0)
 CENTRES = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0]])

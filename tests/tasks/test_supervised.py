@@ -14,7 +14,8 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from psplatform.errors import ConfigurationError, InvariantViolation
 from psplatform.tasks.cancellation import Cancellation, Cancelled
-from psplatform.tasks.seam import BatchRef, open_workspace
+from psplatform.tasks.opening import open_workspace
+from psplatform.tasks.seam import BatchRef
 from psplatform.tasks.supervised import SupervisedTask
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import allocate, fill

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from psplatform.core.ledger import Ledger
+from psplatform.core.plan import Plan
 from psplatform.core.policy import Committed, Gradient
 from psplatform.core.pool import Pool
-from psplatform.core.roster import Member
+from psplatform.core.roster import Member, Roster
 
-if TYPE_CHECKING:
-    from psplatform.core.coordination.state import State
+
+class RunFacts(Protocol):
+    """What a lane reads of the run that it belongs to.
+
+    Attributes
+    ----------
+    plan
+        How much is trained, and by how many workers.
+    roster
+        The live workers.
+    now
+        Time of the event at hand.
+    """
+
+    plan: Plan
+    roster: Roster
+    now: float
 
 
 class Lane:
@@ -19,6 +35,11 @@ class Lane:
 
     A policy of scope ``model`` has a single lane with all shards.  One of scope ``block`` has a lane for every shard,
     each with versions, a pool and a round of its own.
+
+    Parameters
+    ----------
+    run
+        What is the same for all lanes.
 
     Attributes
     ----------
@@ -40,8 +61,8 @@ class Lane:
         By slot, the highest sequence decided: a server never applies a lower one after it.
     """
 
-    def __init__(self, state: State, block: int, shards: tuple[int, ...]) -> None:
-        self._state = state
+    def __init__(self, run: RunFacts, block: int, shards: tuple[int, ...]) -> None:
+        self._run = run
         self.block = block
         self.shards = shards
         self.version = 0
@@ -90,22 +111,22 @@ class Lane:
     @property
     def now(self) -> float:
         """Time of the event at hand."""
-        return self._state.now
+        return self._run.now
 
     @property
     def workers(self) -> int:
         """Number of workers the job was given."""
-        return self._state.plan.workers
+        return self._run.plan.workers
 
     @property
     def live(self) -> int:
         """Number of live workers."""
-        return len(self._state.roster)
+        return len(self._run.roster)
 
     @property
     def busy(self) -> int:
         """Number of live workers that fetch or compute."""
-        return self._state.roster.busy
+        return self._run.roster.busy
 
     @property
     def pooled(self) -> int:
@@ -120,8 +141,8 @@ class Lane:
     @property
     def minimum_clock(self) -> int:
         """Smallest clock among the live workers."""
-        return self._state.roster.minimum_clock
+        return self._run.roster.minimum_clock
 
     def members(self) -> Sequence[Member]:
         """Return the live workers in the order of their slots."""
-        return self._state.roster.members()
+        return self._run.roster.members()

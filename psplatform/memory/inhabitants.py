@@ -1,0 +1,30 @@
+"""Who lives in the processes of an in-memory run, as those see it who end processes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from psplatform.memory.agenda import Agenda
+from psplatform.memory.copies import CopyProcess
+from psplatform.memory.leading import LeadProcess, StandbyProcess
+from psplatform.memory.processes import Processes
+from psplatform.memory.worker import WorkerProcess
+
+
+class Inhabitants(Protocol):
+    """The roles of a run and their processes.
+
+    Attributes
+    ----------
+    workers, copies
+        By name.
+    leads
+        The coordinators so far; the last is in charge.
+    """
+
+    agenda: Agenda
+    processes: Processes
+    workers: dict[str, WorkerProcess]
+    copies: dict[str, CopyProcess]
+    leads: list[LeadProcess]
+    standby: StandbyProcess | None
