@@ -38,7 +38,7 @@ class Counts:
     def middles_s(self) -> NDArray[np.float64]:
         """The middle of each stretch, in seconds of the run."""
         stretches = max((len(one) for one in self.by_key.values()), default=0)
-        middles: NDArray[np.float64] = (np.arange(stretches) + 0.5) * self.width_s
+        middles: NDArray[np.float64] = (np.arange(stretches, dtype=np.float64) + 0.5) * self.width_s
         return middles
 
     def rates(self, key: str) -> NDArray[np.float64]:

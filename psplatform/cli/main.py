@@ -16,6 +16,7 @@ from psplatform.errors import ConfigurationError, PsplatformError
 _COMMANDS = {
     "attach": "psplatform.cli.attach:attach",
     "bench": "psplatform.cli.bench:bench",
+    "dashboard": "psplatform.cli.dashboard:dashboard",
     "demo": "psplatform.cli.demo:demo",
     "fit-cutoff": "psplatform.cli.fit_cutoff:fit_cutoff",
     "policies": "psplatform.cli.policies:policies",

@@ -1,0 +1,121 @@
+"""The scheduler beside the page: asked in the background, so that no page ever waits for one that is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from psplatform.errors import ClusterError, PsplatformError
+
+if TYPE_CHECKING:
+    from psplatform.client.cluster_view import ClusterView
+    from psplatform.client.run import Run
+
+T = TypeVar("T")
+
+_ASK_EVERY_S: Final = 2.0
+_RETRY_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNews:
+    """What was heard of the scheduler last.
+
+    Attributes
+    ----------
+    view
+        Its processes and runs, ``None`` while it does not answer.
+    trouble
+        Why it does not answer, in one sentence, else empty.
+    heard_at
+        Unix time of its last answer, ``None`` before the first.
+    """
+
+    view: ClusterView | None
+    trouble: str
+    heard_at: float | None
+
+
+class Cluster:
+    """A scheduler that is asked every few seconds, and again and again while it is away."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._news = ClusterNews(None, "", None)
+        self._client: Any = None
+        self._asking = threading.Lock()
+        self._closed = threading.Event()
+        self._answered = threading.Event()
+        threading.Thread(target=self._keep_asking, name="cluster", daemon=True).start()
+
+    @property
+    def news(self) -> ClusterNews:
+        """What was heard last."""
+        return self._news
+
+    def await_answer(self, seconds: float) -> None:
+        """Wait until the scheduler was asked once, for so long at most."""
+        self._answered.wait(seconds)
+
+    @property
+    def live(self) -> frozenset[str]:
+        """Ids of the runs that go on."""
+        view = self._news.view
+        return frozenset(view.runs) if view is not None else frozenset()
+
+    def with_run(self, run: str, act: Callable[[Run], T]) -> T:
+        """Return what `act` does with a run that goes on.
+
+        Raises
+        ------
+        PsplatformError
+            If the scheduler is away, or does not know the run.
+        """
+        from psplatform.client.run import attach  # noqa: PLC0415  brings Dask, which pages of stores need not
+
+        with self._asking:
+            if self._client is None:
+                raise ClusterError(self._news.trouble or f"the scheduler {self.address} was not reached yet", peer=None)
+            return act(attach(run, self._client))
+
+    def close(self) -> None:
+        """Let go of the scheduler."""
+        self._closed.set()
+
+    def _keep_asking(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._ask()
+                pause = _ASK_EVERY_S
+            except PsplatformError as error:
+                self._news = ClusterNews(None, str(error), self._news.heard_at)
+                self._forget_client()
+                pause = _RETRY_S
+            self._answered.set()
+            self._closed.wait(pause)
+        self._forget_client()
+
+    def _ask(self) -> None:
+        from psplatform.client.cluster_view import look_at_cluster  # noqa: PLC0415  brings Dask
+        from psplatform.client.connecting import connect  # noqa: PLC0415  as above
+
+        with self._asking:
+            if self._client is None:
+                self._client = connect(self.address)
+            view = look_at_cluster(self._client)
+        self._news = ClusterNews(view, "", time.time())
+
+    def _forget_client(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            # Closing waits for a scheduler that is gone; nobody has to.
+            threading.Thread(target=_close, args=(client,), daemon=True).start()
+
+
+def _close(client: Any) -> None:
+    with contextlib.suppress(OSError, TimeoutError, RuntimeError):
+        client.close(timeout=2)

@@ -1,0 +1,80 @@
+"""How all pictures look: colours that colour-blind people can tell apart, units on every axis, zoom that stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from typing import Any, Final
+
+import plotly.graph_objects as go
+
+# M. Okabe, K. Ito, "Color universal design", 2008, without the yellow, which white paper swallows.
+COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8C6D31")
+GREY: Final = "#9A9A9A"
+ALARM: Final = "#D55E00"
+
+STATE_COLOURS: Final = {"wait": "#9A9A9A", "pull": "#56B4E9", "compute": "#009E73", "push": "#E69F00"}
+"""What a worker does."""
+
+DASHES: Final = ("solid", "dash", "dot", "dashdot")
+
+HEIGHT: Final = 300
+
+_MOST_COLOURS: Final = len(COLOURS)
+
+
+def label(text: str) -> str:
+    """Return a text out of a store as plotly shows it word for word: it takes tags and templates for its own."""
+    return escape(text, quote=False).replace("%{", "% {")
+
+
+def colour(number: int) -> str:
+    """Return the colour of the curve of that number; they repeat, with other dashes (`dash`)."""
+    return COLOURS[number % _MOST_COLOURS]
+
+
+def dash(number: int) -> str:
+    """Return the dash of the curve of that number."""
+    return DASHES[(number // _MOST_COLOURS) % len(DASHES)]
+
+
+def faint(hex_colour: str, opacity: float = 0.18) -> str:
+    """Return a colour with some transparency."""
+    red, green, blue = (int(hex_colour[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity:g})"
+
+
+def picture(
+    traces: Iterable[Any], *, x: str, y: str, height: int = HEIGHT, log_y: bool = False, legend: bool = True
+) -> go.Figure:
+    """Return a figure of `traces` with titled axes, whose zoom and legend stay as they are when it is drawn anew."""
+    figure = go.Figure(data=list(traces))
+    figure.update_layout(
+        height=height,
+        margin={"l": 60, "r": 16, "t": 28, "b": 44},
+        uirevision="kept",
+        showlegend=legend,
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0.0, "itemwidth": 30},
+        hovermode="closest",
+        bargap=0.1,
+    )
+    figure.update_xaxes(title_text=x, title_standoff=6)
+    figure.update_yaxes(title_text=y, title_standoff=6, type="log" if log_y else "linear", automargin=True)
+    return figure
+
+
+def say(figure: go.Figure, text: str) -> go.Figure:
+    """Return the figure with a sentence in its middle, where there is nothing to draw."""
+    figure.add_annotation(text=text, showarrow=False, xref="paper", yref="paper", x=0.5, y=0.5, font={"size": 14})
+    return figure
+
+
+def bound_line(figure: go.Figure, value: float, text: str) -> go.Figure:
+    """Return the figure with a horizontal line at a bound."""
+    figure.add_hline(
+        y=value,
+        line={"color": ALARM, "dash": "dash", "width": 1.5},
+        annotation_text=text,
+        annotation_position="top left",
+    )
+    return figure

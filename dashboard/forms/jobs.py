@@ -1,0 +1,165 @@
+"""Jobs as mappings of their fields: from forms and stores, to YAML and to the command that starts the same."""
+
+from __future__ import annotations
+
+import shlex
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from psplatform.dashboard.settings import Settings, current
+from psplatform.errors import ConfigurationError
+
+_NOT_OF_THE_JOB: Final = ("store", "scheduler", "replication_asked")
+
+_FLAGS: Final = {
+    "workers": "--workers",
+    "max_workers": "--max-workers",
+    "shards": "--shards",
+    "clip_norm": "--clip-norm",
+    "batch_size": "--batch-size",
+    "sampling": "--sampling",
+    "evaluate_every": "--evaluate-every",
+    "evaluate_on": "--evaluate-on",
+    "stragglers": "--stragglers",
+    "slow_servers": "--slow-servers",
+    "device": "--device",
+    "transport": "--transport",
+    "seed": "--seed",
+    "schedule": "--schedule",
+    "policy": "--policy",
+}
+_NESTED: Final[dict[str, dict[str, str]]] = {
+    "optimizer": {"name": "--optimizer", "lr": "--lr", "momentum": "--momentum"},
+    "replication": {
+        "mode": "--replication",
+        "max_divergence": "--max-divergence",
+        "unit": "",
+        "replicas": "--replicas",
+        "source": "--replication-source",
+        "target": "--replication-target",
+        "on_replica_loss": "--on-replica-loss",
+    },
+    "checkpoints": {"every": "--checkpoint-every", "every_updates": "--checkpoint-every", "keep": "--keep-checkpoints"},
+    "stop": {
+        name: "--" + name.replace("_", "-")
+        for name in ("updates", "epochs", "seconds", "target_loss", "target_accuracy")
+    },
+}
+"""Fields with parts, and the flag of each part; the first is what a plain word stands for."""
+
+_LONGEST_NAME: Final = 60
+
+
+def job_of(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the job that a store describes, without its store.
+
+    Raises
+    ------
+    ConfigurationError
+        If the store does not describe it, or it is made of code, which no store contains.
+    """
+    job = dict(description.get("job") or {})
+    if not job:
+        raise ConfigurationError("this run's store does not describe its job; choose another run", field="job")
+    code = job.pop("callables", None) or []
+    if code:
+        named = ", ".join(code)
+        raise ConfigurationError(
+            f"the job's {named} is code, which a store does not contain; start it from its own program", field="job"
+        )
+    if not job.pop("replication_asked", True):
+        job.pop("replication", None)
+    return {name: value for name, value in job.items() if name not in _NOT_OF_THE_JOB and value is not None}
+
+
+def job_in(path: str) -> dict[str, Any]:
+    """Return the fields in a job file.
+
+    Raises
+    ------
+    ConfigurationError
+        If it cannot be read.
+    """
+    try:
+        found = yaml.safe_load(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split())
+        raise ConfigurationError(f"cannot read the job file {path}: {said}", field="job") from error
+    if not isinstance(found, dict):
+        raise ConfigurationError(f"the job file {path} must be a mapping of a job's fields", field="job")
+    return {str(name): value for name, value in found.items() if name not in _NOT_OF_THE_JOB}
+
+
+def as_yaml(job: Mapping[str, Any]) -> str:
+    """Return a job as the YAML of a job file."""
+    return yaml.safe_dump(dict(job), sort_keys=False, allow_unicode=True)
+
+
+def as_command(job: Mapping[str, Any], settings: Settings) -> str | None:
+    """Return the command that starts the job without a job file; ``None`` where only a job file can say it."""
+    words = _words(job)
+    if words is None:
+        return None
+    scheduler = ["--scheduler", settings.scheduler] if settings.scheduler else []
+    return shlex.join(["psplatform", "train", *words, *scheduler])
+
+
+def _words(job: Mapping[str, Any]) -> list[str] | None:
+    rest = {name: value for name, value in job.items() if value is not None}
+    words = [str(rest.pop("workload", ""))]
+    for name, value in (rest.pop("options", None) or {}).items():
+        words += ["-w", f"{name}={value}"]
+    for name, flag in _FLAGS.items():
+        if name in rest and not isinstance(rest[name], Mapping | list):
+            words += [flag, str(rest.pop(name))]
+    for name, value in (rest.pop("policy_options", None) or {}).items():
+        words += ["-o", f"{name}={value}"]
+    for field, flags in _NESTED.items():
+        words += _nested(rest, field, flags)
+    return words if words[0] and not rest else None
+
+
+def _nested(rest: dict[str, Any], field: str, flags: Mapping[str, str]) -> list[str]:
+    """Take a field out of what is left if flags can say all of it; return the words that do."""
+    given = rest.get(field)
+    if given is None:
+        return []
+    first = next(iter(flags))
+    parts = dict(given) if isinstance(given, Mapping) else {first: given}
+    parts = {name: value for name, value in parts.items() if value not in (None, [], ())}
+    if parts.keys() - flags.keys():
+        return []
+    del rest[field]
+    if field == "replication" and "unit" in parts and "max_divergence" in parts:
+        ending = "updates" if parts["unit"] == "updates" else ""
+        parts["max_divergence"] = f"{parts['max_divergence']:g}{ending}"
+    return [str(word) for name, value in parts.items() if flags[name] for word in (flags[name], value)]
+
+
+def new_store(job: Mapping[str, Any]) -> str:
+    """Return a place in the dashboard's folder for a new run of the job."""
+    words = f"{job.get('workload', 'job')}-{job.get('policy', 'bsp')}"
+    name = "".join(one if one.isalnum() or one == "-" else "-" for one in words)[:_LONGEST_NAME]
+    return f"{current().folder.rstrip('/')}/{name}-{uuid.uuid4().hex[:6]}.zarr"
+
+
+def write_job(job: Mapping[str, Any]) -> str:
+    """Write the job into a file of this user's records; return its path.
+
+    Raises
+    ------
+    ConfigurationError
+        If it cannot be written.
+    """
+    folder = current().record_folder / "jobs"
+    path = folder / f"{uuid.uuid4().hex[:12]}.yaml"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.write_text(as_yaml(job))
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {path} ({error}); free some space", field="job") from error
+    return str(path)

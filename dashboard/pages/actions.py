@@ -1,0 +1,125 @@
+"""What can be done with a run from a page: stop it, recover it, and hurt it where that is allowed."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from psplatform.client.listing import Listed, State
+from psplatform.dashboard import programs
+from psplatform.dashboard.cluster import Cluster
+from psplatform.dashboard.pages.frame import Shown, cluster, cluster_at, guarded, library
+from psplatform.dashboard.pages.words import plain
+from psplatform.dashboard.settings import current
+from psplatform.errors import ConfigurationError
+
+STOPPED = "stopped on the dashboard"
+
+
+def cluster_of(listed: Listed) -> Cluster | None:
+    """Return the scheduler that may be asked about a run: the dashboard's, or that of a program started from here.
+
+    What a store says of its scheduler is followed only where this dashboard has itself started the run in it: whoever
+    answers there is believed.
+    """
+    own = cluster()
+    if own is not None and listed.run in own.live:
+        return own
+    address = listed.description.get("scheduler")
+    if listed.state is State.LIVE and address and programs.program_of(listed.store) is not None:
+        return cluster_at(str(address))
+    return own
+
+
+def stop_button(shown: Shown) -> None:
+    """Offer to end a run that goes on in good order, where that can be done from here."""
+    if shown.listed.state is not State.LIVE:
+        return
+    found, program = cluster_of(shown.listed), programs.program_of(shown.listed.store)
+    known = found is not None and shown.listed.run in found.live
+    if not known and program is None:
+        st.caption("This run was started elsewhere: stop it where it was started, or give its scheduler.")
+        return
+    if st.button("Stop", key="stop", help="End the run in good order: the last version is evaluated and saved."):
+        with guarded():
+            if known and found is not None:
+                found.with_run(shown.listed.run, lambda run: run.stop(STOPPED))
+            elif program is not None:
+                program.interrupt()
+            st.toast("The run is stopping: the last version is evaluated and saved.")
+
+
+def recover_form(shown: Shown) -> None:
+    """Offer to continue a run that is not live from a checkpoint."""
+    listed = shown.listed
+    if listed.state is State.LIVE:
+        return
+    held = [one for one in library().checkpoints(listed.store) if one["state"] == "complete"]
+    st.markdown("**Recover**", help="Continue the run from a checkpoint, in the same store.")
+    if not held:
+        st.caption("No complete checkpoint is held: there is nothing to continue from.")
+        return
+    program = programs.program_of(listed.store)
+    if program is not None:
+        st.info("It is being recovered: see the page Programs.")
+        return
+    before = listed.description.get("job") or {}
+    versions = {one["number"]: f"checkpoint {one['number']}, version {one['version']}" for one in held}
+    with st.form("recover", border=True):
+        columns = st.columns(5)
+        number = columns[0].selectbox("From", list(reversed(versions)), format_func=lambda one: versions[one])
+        workers = columns[1].text_input("Workers", placeholder=f"as before: {before.get('workers') or 'all'}")
+        shards = columns[2].text_input("Shards", placeholder=f"as before: {before.get('shards')}")
+        policy = columns[3].text_input("Policy", placeholder=f"as before: {before.get('policy')}")
+        updates = columns[4].text_input("Stop at version", placeholder="as before")
+        if st.form_submit_button("Recover", type="primary"):
+            with guarded():
+                options = {"--workers": workers, "--shards": shards, "--policy": policy, "--updates": updates}
+                programs.start(recover_arguments(listed, int(number), options))
+                library().forget_list()
+                st.toast("The run is being recovered; the page Programs shows how that goes.")
+
+
+def recover_arguments(listed: Listed, number: int, options: dict[str, str]) -> list[str]:
+    """Return the command that recovers a run from a checkpoint with the options that are not empty.
+
+    Raises
+    ------
+    ConfigurationError
+        If an option is not a word: what begins with a dash would be another option.
+    """
+    arguments = ["recover", listed.store, "--checkpoint", str(number)]
+    for flag, text in options.items():
+        if text.strip():
+            if text.strip().startswith("-"):
+                raise ConfigurationError(f"{flag} cannot be {text.strip()!r}; give a number or a name", field=flag)
+            arguments += [flag, text.strip()]
+    scheduler = current().scheduler
+    return [*arguments, *(["--scheduler", scheduler] if scheduler else []), "--json"]
+
+
+def chaos_buttons(shown: Shown) -> None:
+    """Offer to kill or pause processes of a run that goes on, where that is allowed."""
+    if not current().allow_chaos or shown.listed.state is not State.LIVE:
+        return
+    st.markdown("**Break it on purpose**", help="SIGKILL ends a process at once; SIGSTOP pauses it for some seconds.")
+    found = cluster_of(shown.listed)
+    if found is None or shown.listed.run not in found.live:
+        st.caption("The run's scheduler is not known here: give it with --scheduler.")
+        return
+    from psplatform.client import chaos  # noqa: PLC0415  brings Dask
+
+    run = shown.listed.run
+    targets = {f"{one.role} ({one.kind})": one.role for one in found.with_run(run, chaos.targets)}
+    columns = st.columns([3, 1, 1, 2], vertical_alignment="bottom")
+    chosen = columns[0].selectbox("Process of", list(targets), key="target")
+    seconds = columns[3].number_input("Seconds of a pause", 1, 600, 10, key="pause seconds")
+    kill = columns[1].button("Kill", key="kill", type="primary", help="SIGKILL", width="stretch")
+    pause = columns[2].button("Pause", key="pause", help="SIGSTOP, and SIGCONT later", width="stretch")
+    if chosen and (kill or pause):
+        role = targets[chosen]
+        if kill:
+            pid = found.with_run(run, lambda one: chaos.kill(one, role))
+            st.toast(f"Killed process {pid} of {plain(role)}.")
+        else:
+            pid = found.with_run(run, lambda one: chaos.pause(one, role, float(seconds)))
+            st.toast(f"Paused process {pid} of {plain(role)} for {seconds} s.")

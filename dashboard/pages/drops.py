@@ -1,0 +1,60 @@
+"""Gradients that were computed and not applied: when, why and whose."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from psplatform.dashboard.figures import drops
+from psplatform.dashboard.glossary import meaning
+from psplatform.dashboard.pages.frame import View, draw, run_page
+
+REASONS = {
+    "stale": "It was computed on an old version, and the policy takes the present one only.",
+    "aborted": "Its worker was told to stop: the model had moved on.",
+    "lost": "Its worker was lost before every shard could reach it.",
+    "stopped": "It was under way when the run ended.",
+    "non-finite": "Its loss or norm was not a finite number.",
+    "delay": "Its staleness would have exceeded the policy's bound on the delay.",
+}
+
+
+def page() -> None:
+    """Show the page."""
+    run_page("Dropped updates", _body, axis=False)
+
+
+def _body(view: View) -> None:
+    summary, rows = view.run.reading.read(lambda models: (models.view.to_summary(), models.drops.rows))
+    dropped = summary["dropped"]
+    computed = summary["gradients"] * summary["blocks"]
+    columns = st.columns(4)
+    columns[0].metric("Dropped", f"{dropped['total']}", help=meaning("dropped"), border=True)
+    share = f"{dropped['total'] / computed:.1%}" if computed else "–"
+    columns[1].metric("Of all computed", share, border=True)
+    columns[2].metric("Applied", f"{summary['applied']}", border=True)
+    columns[3].metric("Gradients", f"{summary['gradients']}", border=True)
+    left, right = st.columns(2)
+    with left:
+        draw(drops.over_time(rows), "drops over time", "Dropped gradients over time")
+    with right:
+        draw(drops.by_worker(rows), "drops by worker", "Dropped gradients by worker")
+    counts = dropped["by_reason"].items()
+    reasons = [
+        {"reason": one, "gradients": n, "in words": REASONS.get(one, "Said by the policy.")} for one, n in counts
+    ]
+    if reasons:
+        st.dataframe(reasons, hide_index=True, key="drop reasons")
+    if rows.newest:
+        with st.expander(f"The newest {len(rows.newest)}"):
+            newest = [
+                {
+                    "at [s]": round(one.at, 2),
+                    "worker": one.slot,
+                    "version": one.version,
+                    "computed on": one.label,
+                    "reason": one.reason,
+                    "in words": one.detail,
+                }
+                for one in rows.newest
+            ]
+            st.dataframe(newest, hide_index=True, key="newest drops")

@@ -1,0 +1,98 @@
+"""What was lost and how the run went on; checkpoints; recovery; and faults on purpose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from psplatform.dashboard.figures import failures
+from psplatform.dashboard.glossary import meaning
+from psplatform.dashboard.pages.actions import chaos_buttons, recover_form
+from psplatform.dashboard.pages.frame import Shown, View, draw, guarded, library, run_page
+from psplatform.dashboard.pages.words import duration, moment, plain, size
+from psplatform.dashboard.read_models.failures import FailureRows
+from psplatform.errors import PsplatformError
+
+
+def page() -> None:
+    """Show the page."""
+    run_page("Failures and recovery", _body, axis=False)
+
+
+def _body(view: View) -> None:
+    run = view.run
+    summary, rows = run.reading.read(lambda models: (models.view.to_summary(), models.failures.rows))
+    columns = st.columns(4)
+    columns[0].metric("Failovers", f"{len(summary['failovers'])}", border=True)
+    lost = sum(one["updates_lost"] for one in summary["failovers"])
+    columns[1].metric("Updates lost", f"{lost}", help="Visible versions that went back, all failovers.", border=True)
+    unprotected = duration(rows.unprotected_s)
+    columns[2].metric("Unprotected", unprotected, help=meaning("unprotected seconds"), border=True)
+    terms = f"{summary['term']}"
+    columns[3].metric("Term", terms, help=meaning("term"), border=True)
+    with guarded():
+        chaos_buttons(run)
+    draw(failures.timeline(rows.failovers), "timeline", "From the last sign of life to protected again")
+    _failovers(rows)
+    _checkpoints(run)
+    with guarded():
+        recover_form(run)
+    st.markdown("**Incidents**", help=meaning("incidents"))
+    events = [{"at [s]": round(one.at, 2), "kind": one.kind, "text": one.text} for one in reversed(rows.events)]
+    if events:
+        st.dataframe(events, hide_index=True, key="events", height=min(38 + 35 * len(events), 320))
+    else:
+        st.caption("Nothing happened that a person would want to know.")
+
+
+def _failovers(rows: FailureRows) -> None:
+    if rows.failovers:
+        st.dataframe([_row(one) for one in reversed(rows.failovers)], hide_index=True, key="failovers")
+
+
+def _row(one: Any) -> dict[str, Any]:
+    lengths = zip((name for name, _ in failures.PHASES), failures.phases(one), strict=True)
+    cells = {f"{name} [s]": None if length is None else round(length, 3) for name, length in lengths}
+    return {"what": failures.name_of(one), **cells, "lost": one.lost}
+
+
+def _checkpoints(run: Shown) -> None:
+    st.markdown("**Checkpoints in the store**", help=meaning("checkpoint"))
+    try:
+        held = library().checkpoints(run.listed.store)
+    except PsplatformError as error:
+        st.error(plain(error.args[0]))
+        return
+    if not held:
+        st.caption("None is held.")
+        return
+    verified: dict[str, str] = st.session_state.setdefault("verified", {})
+    rows = [
+        {
+            "number": one["number"],
+            "version": one.get("version"),
+            "state": one["state"],
+            "size": size(one.get("bytes")),
+            "cut at": moment(one.get("time")),
+            "flaw": one.get("flaw") or "",
+            "verified": verified.get(f"{run.listed.store}/{one['number']}", ""),
+        }
+        for one in reversed(held)
+    ]
+    st.dataframe(rows, hide_index=True, key="checkpoints")
+    left, right = st.columns([1, 4], vertical_alignment="bottom")
+    number = left.selectbox("Checkpoint", [one["number"] for one in reversed(held)], key="verify number")
+    if right.button("Verify every byte", key="verify") and number is not None:
+        verified[f"{run.listed.store}/{number}"] = _verified(run.listed.store, number)
+        st.rerun()
+
+
+def _verified(store: str, number: int) -> str:
+    from psplatform.replication.checkpoints import load_checkpoint  # noqa: PLC0415  brings NumPy's formats
+
+    try:
+        load_checkpoint(store, number).verify()
+    except PsplatformError as error:
+        return str(error.args[0])
+    return "every byte is as it was written"

@@ -1,0 +1,240 @@
+"""What all pages about runs share: which runs, how often refreshed, and what is said when something is wrong."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from psplatform.client.listing import Listed, State
+from psplatform.dashboard.cluster import Cluster
+from psplatform.dashboard.figures.curves import Axis
+from psplatform.dashboard.library import Library
+from psplatform.dashboard.pages.words import plain
+from psplatform.dashboard.read_models.reading import Reading
+from psplatform.dashboard.settings import Settings, current
+from psplatform.errors import PsplatformError
+
+_FIRST_ANSWER_S: Final = 3.0
+_BUDGET_S: Final = 0.6
+"""Of reading a log between two signs of progress."""
+
+MOST_OVERLAID: Final = 7
+"""Runs in one picture: so many colours can be told apart."""
+
+_RATES: Final = {"1 s": 1.0, "5 s": 5.0, "paused": None}
+_PLOT: Final[dict[str, Any]] = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d"]}
+
+
+@functools.cache
+def _library(settings: Settings) -> Library:
+    return Library(settings)
+
+
+@functools.cache
+def cluster_at(address: str) -> Cluster:
+    """Return the scheduler at an address, asked from now on."""
+    return Cluster(address)
+
+
+def library() -> Library:
+    """Return the runs of this dashboard."""
+    return _library(current())
+
+
+def cluster() -> Cluster | None:
+    """Return the scheduler of this dashboard, if it was given one."""
+    settings = current()
+    if settings.scheduler is None:
+        return None
+    found = cluster_at(settings.scheduler)
+    found.await_answer(_FIRST_ANSWER_S)
+    return found
+
+
+def listed_runs() -> list[Listed]:
+    """Return the runs that there are, the newest first."""
+    found = cluster()
+    return library().runs(found.live if found is not None else frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A run that a page shows.
+
+    Attributes
+    ----------
+    name
+        Its id, with the store's name where two have the same id.
+    """
+
+    name: str
+    listed: Listed
+    reading: Reading
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a page is to show, and how.
+
+    Attributes
+    ----------
+    runs
+        At least one; pages about one run take the first.
+    axis, smooth
+        What time runs along, and how much curves are smoothed.
+    """
+
+    runs: tuple[Shown, ...]
+    axis: Axis
+    smooth: float
+
+    @property
+    def run(self) -> Shown:
+        """The first of the runs."""
+        return self.runs[0]
+
+
+def named(found: Sequence[Listed]) -> dict[str, Listed]:
+    """Return runs by a name that no two have."""
+    names: dict[str, Listed] = {}
+    for one in found:
+        name = one.run if one.run not in names else f"{one.run} ({one.store.rstrip('/').rpartition('/')[2]})"
+        names[name if name not in names else one.store] = one
+    return names
+
+
+def run_page(title: str, body: Callable[[View], None], *, overlays: bool = False, axis: bool = True) -> None:
+    """Show a page about the chosen runs, refreshed while one of them goes on.
+
+    Parameters
+    ----------
+    body
+        Draws the page; called again at each refresh.
+    overlays
+        Whether several runs are drawn over each other; else the first is shown.
+    axis
+        Whether the page has curves over updates or seconds.
+    """
+    st.title(title)
+    warn_if_public()
+    with guarded():
+        names = named(listed_runs())
+        chosen = _choose(names, overlays=overlays)
+        if not chosen:
+            st.info("Choose a run on the left." if names else nothing_here())
+            return
+        along, smooth, rate = _look(axis=axis)
+        shown = tuple(Shown(name, names[name], library().reading(names[name].store)) for name in chosen)
+        view = View(shown, along, smooth)
+        states = [one.listed.state for one in shown]
+        every = rate if State.LIVE in states else None
+        st.fragment(functools.partial(_refreshed, body, view, states), run_every=every)()
+
+
+def nothing_here() -> str:
+    """Return what to do where there is no run yet."""
+    settings = current()
+    return plain(f"There is no run in {settings.folder} yet. Start one on the page Start, or with psplatform train.")
+
+
+def _choose(names: dict[str, Listed], *, overlays: bool) -> list[str]:
+    options = list(names)
+    kept = st.session_state.get("run")
+    if kept:
+        st.session_state["run"] = [name for name in kept if name in names][:MOST_OVERLAID]
+    default = [options[0]] if options else []
+    chosen: list[str] = st.sidebar.multiselect(
+        "Runs",
+        options,
+        default=default,
+        key="run",
+        max_selections=MOST_OVERLAID,
+        persist_state="session",
+        bind="query-params",
+        help="Several are drawn over each other where a page can; the others show the first.",
+    )
+    if len(chosen) > 1 and not overlays:
+        st.sidebar.caption(f"This page shows the first: {plain(chosen[0])}")
+    return chosen if overlays else chosen[:1]
+
+
+def _look(*, axis: bool) -> tuple[Axis, float, float | None]:
+    along: Axis = "updates"
+    smooth = 0.0
+    if axis:
+        along = "seconds" if _choice("Along", ["updates", "seconds"], "axis") == "seconds" else "updates"
+        smooth = st.sidebar.slider(
+            "Smoothing", 0.0, 0.95, 0.0, 0.05, key="smooth", persist_state="session", help="Of training losses."
+        )
+    rate = _choice("Refresh", list(_RATES), "rate")
+    return along, smooth, _RATES[rate]
+
+
+def _choice(title: str, options: list[str], key: str) -> str:
+    chosen = st.sidebar.segmented_control(title, options, default=options[0], key=key, persist_state="session")
+    return chosen or options[0]
+
+
+def _refreshed(body: Callable[[View], None], view: View, states: Sequence[State]) -> None:
+    with guarded():
+        now = {one.store: one.state for one in listed_runs()}
+        if [now.get(one.listed.store) for one in view.runs] != list(states):
+            st.rerun()  # what goes on has ended, or the other way round: the whole page says so
+        for one in view.runs:
+            if one.listed.state is State.FOREIGN:
+                st.error(plain(one.listed.reason))
+                return
+            read_on(one)
+        body(view)
+
+
+def read_on(shown: Shown) -> None:
+    """Read the run's log to its end, and say how far that is where it takes long."""
+    progress = shown.reading.refresh(_BUDGET_S)
+    if progress.complete:
+        return
+    with st.empty():
+        while not progress.complete:
+            st.progress(progress.segments / progress.of, f"Reading the log of {plain(shown.name)}")
+            before, progress = progress, shown.reading.refresh(_BUDGET_S)
+            if progress.segments == before.segments:
+                break
+        st.empty()
+
+
+class guarded:  # noqa: N801  a context manager reads as a word
+    """Says in one sentence what keeps a page from being shown; the page stays."""
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        """Show a `PsplatformError`; let others pass."""
+        if isinstance(error, PsplatformError):
+            st.error(plain(error.args[0] if error.args else error))
+            return True
+        return False
+
+
+def warn_if_public() -> None:
+    """Say on every page that others can reach it, where they can; and what the scheduler has to say."""
+    settings = current()
+    if not settings.is_local:
+        st.warning(
+            f"This page listens on {plain(settings.address)}: whoever reaches it can start, stop"
+            f"{', kill' if settings.allow_chaos else ''} and recover runs. Anyone on the network is let in."
+        )
+    found = cluster()
+    if found is not None and found.news.trouble:
+        st.warning(f"{plain(found.news.trouble)} What is stored is shown; the scheduler is asked again and again.")
+
+
+def draw(figure: go.Figure, key: str, title: str, tip: str | None = None) -> None:
+    """Draw a figure under a heading; it keeps its zoom and legend over refreshes."""
+    st.markdown(f"**{title}**", help=tip)
+    st.plotly_chart(figure, key=key, config=_PLOT, alt=title)

@@ -1,0 +1,88 @@
+"""The strip that says how a run stands now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from psplatform.client.listing import State
+from psplatform.dashboard.glossary import meaning
+from psplatform.dashboard.pages.frame import Shown, library
+from psplatform.dashboard.pages.words import UNKNOWN, decimals, duration, number, plain
+from psplatform.dashboard.read_models.workers import SLOW
+
+_PER_ROW = 5
+
+
+def strip(shown: Shown) -> None:
+    """Show how a run stands: every figure is that of its summary (``psplatform runs STORE --json``)."""
+    summary, scores = shown.reading.read(lambda models: (models.view.to_summary(), models.workers.scores()))
+    if "run" not in summary:
+        st.info(f"{plain(shown.name)} has logged nothing yet: {plain(shown.listed.reason)}.")
+        return
+    cells = [
+        ("State", shown.listed.state.value, "state"),
+        ("Version", f"{summary['updates']}", "version"),
+        ("Updates per second", number(summary["updates_per_second"]), "updates per second"),
+        ("Loss", decimals(summary["loss"]), "loss"),
+        ("Held-out loss", decimals(summary["evaluation_loss"]), "held-out loss"),
+        ("Accuracy", decimals(summary["accuracy"]), "accuracy"),
+        ("Workers", workers_now(summary, scores), "workers"),
+        ("Divergence", divergence_now(summary), "divergence"),
+        ("Newest checkpoint", _checkpoint_age(shown), "checkpoint"),
+        ("Incidents", f"{len(summary['incidents'])}", "incidents"),
+    ]
+    for first in range(0, len(cells), _PER_ROW):
+        columns = st.columns(_PER_ROW)
+        for column, (label, value, word) in zip(columns, cells[first : first + _PER_ROW], strict=True):
+            column.metric(label, value, help=meaning(word), border=True)
+    _say_how_it_ended(shown, summary)
+
+
+def workers_now(summary: Mapping[str, Any], scores: Mapping[int, float]) -> str:
+    """Return how many workers compute, wait, are slow and are lost, in signs that the tooltip explains."""
+    statuses = [one["status"] for one in summary["slots"].values()]
+    slow = sum(
+        scores.get(int(slot), 1.0) > SLOW
+        for slot, one in summary["slots"].items()
+        if one["status"] in ("computing", "idle")
+    )
+    computing, waiting, lost = (statuses.count(one) for one in ("computing", "idle", "lost"))
+    left = statuses.count("left")
+    if left == len(statuses):
+        return f"{left} left"
+    return f"{computing} · {waiting} · {slow} · {lost}"
+
+
+def divergence_now(summary: Mapping[str, Any]) -> str:
+    """Return the largest divergence and its bound."""
+    found = summary["divergence"]
+    if found["bound"] is None:
+        return "no replicas"
+    seen = UNKNOWN if found["max"] is None else f"{found['max']:.3g}"
+    return f"{seen} of {found['bound']:.3g}" + (" updates" if found["unit"] == "updates" else "")
+
+
+def _checkpoint_age(shown: Shown) -> str:
+    newest = library().newest_checkpoint(shown.listed.store)
+    if newest is None or newest.get("time") is None:
+        return "none"
+    if shown.listed.state is State.LIVE:
+        return duration(max(0.0, time.time() - newest["time"]))
+    return f"version {newest['version']}"
+
+
+def _say_how_it_ended(shown: Shown, summary: Mapping[str, Any]) -> None:
+    state, reason = shown.listed.state, plain(shown.listed.reason)
+    if state is State.FINISHED:
+        st.success(f"Finished: {reason} ({plain(summary['detail'])}).")
+    elif state is State.RECOVERABLE:
+        st.warning(f"{reason}. The page Failures recovers it.")
+    elif state is State.FAILED:
+        st.error(reason)
+    if summary["unprotected"]:
+        shards = ", ".join(str(shard) for shard in summary["unprotected"])
+        st.warning(f"Unprotected: no replica of shard {shards} is in sync. The loss of its server would end the run.")

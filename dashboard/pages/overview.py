@@ -1,0 +1,35 @@
+"""How training goes: the run now, losses, accuracies and speed, of several runs over each other."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from psplatform.dashboard.figures import convergence
+from psplatform.dashboard.glossary import meaning
+from psplatform.dashboard.pages.actions import stop_button
+from psplatform.dashboard.pages.frame import View, draw, run_page
+from psplatform.dashboard.pages.now import strip
+from psplatform.telemetry.words import closing_rows
+
+
+def page() -> None:
+    """Show the page."""
+    run_page("Overview", _body, overlays=True)
+
+
+def _body(view: View) -> None:
+    strip(view.run)
+    stop_button(view.run)
+    rows = {one.name: one.reading.read(lambda models: models.convergence.rows) for one in view.runs}
+    left, right = st.columns(2)
+    with left:
+        draw(convergence.losses(rows, view.axis, view.smooth), "losses", "Loss", meaning("loss"))
+    with right:
+        draw(convergence.accuracies(rows, view.axis), "accuracies", "Accuracy", meaning("accuracy"))
+    draw(convergence.speed(rows), "speed", "Speed", "Commits per second over the run; the last point is not over yet.")
+    summary = view.run.reading.read(lambda models: models.view.to_summary())
+    if "run" in summary:
+        with st.expander("In words"):
+            st.dataframe(
+                [{"": name, " ": text} for name, text in closing_rows(summary)], hide_index=True, key="in words"
+            )

@@ -1,0 +1,121 @@
+"""All runs of the folder and of the scheduler in one table."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import streamlit as st
+
+from psplatform.client.listing import Listed, State
+from psplatform.dashboard.glossary import meaning
+from psplatform.dashboard.library import Brief
+from psplatform.dashboard.pages.frame import (
+    MOST_OVERLAID,
+    cluster,
+    guarded,
+    library,
+    listed_runs,
+    named,
+    nothing_here,
+    warn_if_public,
+)
+from psplatform.dashboard.pages.words import duration, plain
+from psplatform.dashboard.settings import current
+
+_BUDGET_S: Final = 0.8
+"""Of reading logs in one refresh: what is left is read at the next one."""
+
+_EVERY_S: Final = 2.0
+
+
+def page() -> None:
+    """Show the page."""
+    st.title("Runs")
+    warn_if_public()
+    _where()
+    st.fragment(_table, run_every=_EVERY_S)()
+
+
+def _where() -> None:
+    settings = current()
+    place = f"of the store {settings.store}" if settings.store else f"of the folder {settings.folder}"
+    scheduler = f", and of the scheduler {settings.scheduler}" if settings.scheduler else ""
+    st.caption(plain(place[0].upper() + place[1:] + scheduler))
+
+
+def _table() -> None:
+    with guarded():
+        names = named(listed_runs())
+        if not names:
+            st.info(nothing_here())
+            return
+        rows = _rows(names)
+        chosen = st.dataframe(
+            rows,
+            key="runs table",
+            hide_index=True,
+            on_select="rerun",
+            selection_mode="multi-row",
+            height=min(38 + 35 * len(rows), 560),
+            column_config={
+                "state": st.column_config.TextColumn(help=meaning("state")),
+                "progress": st.column_config.ProgressColumn(
+                    help=meaning("progress"), min_value=0.0, max_value=1.0, format="percent"
+                ),
+                "losses": st.column_config.LineChartColumn(help="Losses so far, held-out ones where there are any."),
+                "loss": st.column_config.NumberColumn(help=meaning("loss"), format="%.4f"),
+                "accuracy": st.column_config.NumberColumn(help=meaning("accuracy"), format="%.4f"),
+                "updates/s": st.column_config.NumberColumn(help=meaning("updates per second"), format="%.3g"),
+                "protection": st.column_config.TextColumn(help=meaning("protection")),
+                "why": st.column_config.TextColumn(width="large"),
+            },
+        )
+        picked = [list(names)[row] for row in chosen["selection"]["rows"]][:MOST_OVERLAID]
+        _open(picked)
+        _only_on_scheduler(names)
+
+
+def _rows(names: dict[str, Listed]) -> list[dict[str, Any]]:
+    give_up_at = time.monotonic() + _BUDGET_S
+    rows = []
+    for name, one in names.items():
+        brief = library().brief(one, give_up_at - time.monotonic())
+        rows.append(_row(name, one, brief))
+    return rows
+
+
+def _row(name: str, one: Listed, brief: Brief | None) -> dict[str, Any]:
+    started = one.description.get("started")
+    return {
+        "run": name,
+        "state": one.state.value,
+        "policy": one.description.get("policy"),
+        "workload": one.description.get("workload"),
+        "progress": brief.progress if brief else None,
+        "updates": brief.updates if brief else None,
+        "loss": brief.loss if brief else None,
+        "accuracy": brief.accuracy if brief else None,
+        "losses": list(brief.losses) if brief else None,
+        "updates/s": brief.updates_per_second if brief else None,
+        "protection": brief.protection if brief and one.state is State.LIVE else None,
+        "age": duration(time.time() - started) if isinstance(started, int | float) else None,
+        "why": one.reason,
+    }
+
+
+def _open(picked: list[str]) -> None:
+    label = "Open" if len(picked) < 2 else f"Open {len(picked)} over each other"
+    if st.button(label, key="open", type="primary", disabled=not picked, help="Tick rows of the table first."):
+        st.session_state["run"] = picked
+        st.switch_page(st.session_state["pages"]["overview"], query_params={"run": picked})
+
+
+def _only_on_scheduler(names: dict[str, Listed]) -> None:
+    found = cluster()
+    if found is None:
+        return
+    elsewhere = sorted(found.live - {one.run for one in names.values()})
+    if elsewhere:
+        text = ", ".join(elsewhere)
+        st.caption(plain(f"On the scheduler, with stores that are not in this folder: {text}"))

@@ -1,0 +1,330 @@
+"""A new run: configured by forms made of the declarations, previewed in the simulator, and started."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any, Final
+
+import streamlit as st
+
+from psplatform.client.listing import State, look_at
+from psplatform.core.parameters import parameters_of
+from psplatform.core.plan import Stop
+from psplatform.dashboard import programs
+from psplatform.dashboard.figures import expected as expected_figures
+from psplatform.dashboard.forms import jobs
+from psplatform.dashboard.forms.fields import Filled, fill
+from psplatform.dashboard.pages.frame import draw, guarded, library, listed_runs, warn_if_public
+from psplatform.dashboard.pages.words import decimals, number, plain
+from psplatform.dashboard.settings import current
+from psplatform.dashboard.simulations import Expected, Simulation, simulate
+from psplatform.errors import ConfigurationError
+from psplatform.jobs.checkpoints import Checkpoints
+from psplatform.jobs.job import Job
+from psplatform.jobs.optimizers import OPTIMIZERS
+from psplatform.jobs.replication import MODES
+from psplatform.jobs.schedules import SCHEDULES
+from psplatform.policies.registry import policy_class, policy_names
+from psplatform.workloads.registry import WORKLOADS, find_workload
+
+_SIZES: Final = ("workers", "shards", "batch_size", "sampling", "clip_norm", "evaluate_every", "evaluate_on", "seed")
+_SLOWNESS: Final = ("stragglers", "slow_servers")
+_EPOCHS: Final = 100
+_USUAL: Final = "bsp"
+
+
+def page() -> None:
+    """Show the page."""
+    st.title("Start a run")
+    warn_if_public()
+    with guarded():
+        left, right = st.columns([3, 2], gap="large")
+        with left:
+            job, errors = _form()
+        with right:
+            _commands(job, errors=errors)
+            _start(job, errors=errors)
+            _preview(job, errors=errors)
+
+
+def _form() -> tuple[dict[str, Any], int]:
+    job, own = _subject()
+    errors = _policy(job)
+    errors += _optimizer(job)
+    declared = {one.name: one for one in parameters_of(Job)}
+    with st.expander("Size and data"):
+        errors += _merge(job, fill([declared[name] for name in _SIZES], "job", before=_before(job)))
+    with st.expander("When it ends", expanded=own):
+        stop = dict(job.get("stop") or {})
+        filled = fill(parameters_of(Stop), "stop", before=stop)
+        errors += len(filled.errors)
+        if stop | filled.values:
+            job["stop"] = stop | filled.values
+    with st.expander("Replication and checkpoints"):
+        errors += _replication(job)
+        errors += _checkpoints(job)
+    with st.expander("Injected slowness"):
+        errors += _merge(job, fill([declared[name] for name in _SLOWNESS], "job", columns=1))
+        st.caption(
+            "Clauses between semicolons, such as `shifted-exponential:shift=0.02,mean=0.05;slow:chance=0.1,factor=4`."
+        )
+    return job, errors
+
+
+def _subject() -> tuple[dict[str, Any], bool]:
+    """Return the fields of what is to be trained, and whether its ends are to be said."""
+    own = {f"job file {name}": path for name, path in current().jobs}
+    stored = {f"job of the run {one.run}": one for one in listed_runs() if one.state is not State.FOREIGN}
+    bundled = {name: f"{name}: {one.help}" for name, one in WORKLOADS.items()}
+    chosen = st.selectbox(
+        "What to train",
+        [*bundled, *own, *stored],
+        key="what",
+        format_func=lambda one: bundled.get(one, one),
+        persist_state="session",
+        help="Bundled workloads, job files named on the command line, and the jobs that stores describe.",
+    )
+    if chosen in own:
+        return jobs.job_in(own[chosen]), False
+    if chosen in stored:
+        return jobs.job_of(stored[chosen].description), False
+    workload = find_workload(str(chosen))
+    filled = fill(parameters_of(workload), f"workload.{chosen}") if parameters_of(workload) else Filled()
+    job: dict[str, Any] = {"workload": workload.name}
+    if filled.values:
+        job["options"] = filled.values
+    if filled.errors:
+        raise ConfigurationError(next(iter(filled.errors.values())), field="options")
+    return job, False
+
+
+def _policy(job: dict[str, Any]) -> int:
+    names = policy_names()
+    before = str(job.get("policy", _USUAL))
+    missing = before not in names
+    options = names if not missing else [before, *names]
+    name = st.selectbox("Policy", options, index=options.index(before), key=f"policy of {job.get('workload')}")
+    if name not in names:
+        st.error(plain(f"The policy {name} is not installed here: install its package, or choose another."))
+        return 1
+    factory = policy_class(str(name))
+    st.caption(plain(_about(factory)))
+    if str(name) != before:
+        job.pop("policy_options", None)
+    job["policy"] = name
+    filled = fill(parameters_of(factory), f"policy.{name}", before=job.get("policy_options"))
+    if filled.values:
+        job["policy_options"] = {**(job.get("policy_options") or {}), **filled.values}
+    return len(filled.errors)
+
+
+def _about(factory: type[Any]) -> str:
+    """Return what a policy does, what it guarantees and where it is from."""
+    text = factory.__doc__ or ""
+    parts = [" ".join(part.split()) for part in text.strip().split("\n\n")]
+    guarantees = [part for part in parts[1:] if part.startswith("Guarantee")]
+    source = f"Source: {factory.source}" if getattr(factory, "source", "") else ""
+    return " ".join(filter(None, [parts[0] if parts else "", *guarantees[:1], source]))
+
+
+def _optimizer(job: dict[str, Any]) -> int:
+    with st.expander("Optimiser and learning rate"):
+        before = job.get("optimizer") or {}
+        before = {"name": before} if isinstance(before, str) else dict(before)
+        names = list(OPTIMIZERS)
+        name = st.selectbox("Optimiser", names, index=names.index(before.get("name", "sgd")), key="optimizer")
+        suits = _defaults_of(job) if name == "sgd" and not before else {}
+        own = [one for one in parameters_of(OPTIMIZERS[name]) if one.name != "groups"]
+        filled = fill(own, f"optimizer.{name}", before={**suits, **(before if before.get("name") == name else {})})
+        if filled.values or name != before.get("name", "sgd"):
+            kept = before if before.get("name") == name else {}
+            job["optimizer"] = {**suits, **kept, "name": name, **filled.values}
+        schedule = st.selectbox("Schedule", ["constant", *[one for one in SCHEDULES if one != "constant"]], key="plan")
+        steps = fill(parameters_of(SCHEDULES[schedule]), f"schedule.{schedule}")
+        if schedule != "constant" or steps.values:
+            job["schedule"] = {"name": schedule, **steps.values}
+        return len(filled.errors) + len(steps.errors)
+
+
+def _defaults_of(job: Mapping[str, Any]) -> dict[str, Any]:
+    if job.get("workload") not in WORKLOADS:
+        return {}
+    defaults = find_workload(str(job["workload"])).defaults
+    return {name: defaults[name] for name in ("lr", "momentum") if name in defaults}
+
+
+def _replication(job: dict[str, Any]) -> int:
+    before = job.get("replication")
+    before = {"mode": before} if isinstance(before, str) else dict(before or {})
+    modes = ["as usual", *MODES]
+    index = modes.index(before["mode"]) if before.get("mode") in modes else 0
+    mode = st.selectbox(
+        "Replication", modes, index=index, key="mode", help="8 updates behind at most, if nothing is said."
+    )
+    if mode == "as usual":
+        job.pop("replication", None)
+        return 0
+    kept = {name: value for name, value in before.items() if name != "mode"} if before.get("mode") == mode else {}
+    filled = fill(parameters_of(MODES[mode]), f"replication.{mode}", before=kept)
+    job["replication"] = {**kept, "mode": mode, **filled.values}
+    return len(filled.errors)
+
+
+def _checkpoints(job: dict[str, Any]) -> int:
+    before = job.get("checkpoints")
+    before = before if isinstance(before, Mapping) else {}
+    filled = fill(parameters_of(Checkpoints), "checkpoints", before=before)
+    if filled.values:
+        job["checkpoints"] = {**before, **filled.values}
+    return len(filled.errors)
+
+
+def _merge(job: dict[str, Any], filled: Filled) -> int:
+    job.update(filled.values)
+    return len(filled.errors)
+
+
+def _before(job: Mapping[str, Any]) -> dict[str, Any]:
+    defaults = find_workload(str(job["workload"])).defaults if job.get("workload") in WORKLOADS else {}
+    usual = {"batch_size": int(defaults["batch_size"])} if "batch_size" in defaults else {}
+    return {**usual, **job}
+
+
+def _commands(job: Mapping[str, Any], *, errors: int) -> None:
+    st.markdown("**The same from a terminal**", help="Copy either; the job file can be kept beside your code.")
+    command = jobs.as_command(job, current())
+    scheduler = f" --scheduler {shlex.quote(current().scheduler or '')}" if current().scheduler else ""
+    st.code(command or f"psplatform train job.yaml{scheduler}", language="bash", wrap_lines=True)
+    with st.expander("job.yaml", expanded=command is None):
+        st.code(jobs.as_yaml(job), language="yaml")
+    if errors:
+        st.warning("Some fields cannot be used as they are: see what is said below them.")
+
+
+def _start(job: Mapping[str, Any], *, errors: int) -> None:
+    where = current().scheduler or "a cluster on this machine"
+    if st.button("Start", type="primary", key="start", disabled=bool(errors), help=plain(f"On {where}.")):
+        st.session_state["starting"] = start_job(job)
+    store = st.session_state.get("starting")
+    if store:
+        st.fragment(lambda: _opening(store), run_every=1.0)()
+
+
+def start_job(job: Mapping[str, Any]) -> str:
+    """Start a run of the job as a program of its own; return its store.
+
+    Raises
+    ------
+    ConfigurationError
+        If the job makes no sense, or the program cannot be started.
+    """
+    require_sensible(job)
+    store = jobs.new_store(job)
+    scheduler = current().scheduler
+    where = ["--scheduler", scheduler] if scheduler else []
+    programs.start(["train", jobs.write_job(job), "--store", store, *where, "--json"])
+    library().forget_list()
+    return store
+
+
+def require_sensible(job: Mapping[str, Any]) -> None:
+    """Refuse a job whose fields do not fit together, before a program is started for it.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming the field.
+    """
+    defaults = find_workload(str(job["workload"])).defaults if job.get("workload") in WORKLOADS else {}
+    stop = job.get("stop") or {name: defaults[name] for name in ("target_accuracy",) if name in defaults}
+    Job(**{**job, "stop": {**stop, **({} if stop else {"updates": 1000})}})
+
+
+def _opening(store: str) -> None:
+    found, program = look_at(store), programs.program_of(store)
+    if found.state is not State.FOREIGN:
+        st.success(plain(f"{found.run} was started."))
+        if st.button("Open it", key="open started"):
+            st.session_state["run"] = [found.run]
+            st.session_state.pop("starting", None)
+            library().forget_list()
+            st.switch_page(st.session_state["pages"]["overview"], query_params={"run": [found.run]})
+    elif program is not None:
+        st.info("Starting: processes are started and a first gradient is tried, which takes some seconds.")
+    else:
+        ended = next((one for one in programs.started() if store in one.command), None)
+        said = ended.output(3).strip().splitlines()[-1:] if ended is not None else []
+        st.error(plain(said[0] if said else "The program ended before the run began; the page Programs says why."))
+
+
+def _preview(job: Mapping[str, Any], *, errors: int) -> None:
+    st.markdown(
+        "**What to expect**",
+        help="The simulator runs this job, and the same job under the default policy, on a modelled cluster: a tenth "
+        "of a second for a gradient unless slowness is injected, and a network that takes no time.",
+    )
+    if st.button("Simulate first", key="preview", disabled=bool(errors)):
+        with guarded():
+            require_sensible(job)
+            st.session_state["previews"] = [
+                simulate(_bounded(job), name="as configured"),
+                simulate(_bounded(_as_usual(job)), name=f"default ({_USUAL})"),
+            ]
+    previews: list[Simulation] | None = st.session_state.get("previews")
+    if previews:
+        every = 1.0 if any(one.running for one in previews) else None
+        st.fragment(lambda: _expected(previews), run_every=every)()
+
+
+def _bounded(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the job with an end that comes whatever the policy achieves."""
+    stop = dict(job.get("stop") or {})
+    if job.get("workload") in WORKLOADS and not stop:
+        defaults = find_workload(str(job["workload"])).defaults
+        stop = {name: defaults[name] for name in ("target_accuracy",) if name in defaults}
+    if not any(stop.get(name) for name in ("updates", "epochs", "seconds")):
+        stop["epochs"] = _EPOCHS
+    return {**job, "stop": stop, "evaluate_every": job.get("evaluate_every") or 5}
+
+
+def _as_usual(job: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in job.items() if name not in ("policy", "policy_options", "optimizer")}
+    return {**kept, "policy": _USUAL}
+
+
+def _expected(previews: list[Simulation]) -> None:
+    running = [one for one in previews if one.running]
+    if running:
+        st.progress(1 - len(running) / len(previews), "Simulating in the background")
+    found: list[Expected] = []
+    for one in previews:
+        if not one.running:
+            rows, failed = one.found()
+            found += rows
+            for text in [*failed.values(), *([one.trouble()] if not rows and not failed else [])]:
+                st.error(plain(f"{one.name}: {text}"))
+    if found:
+        show_expected(found)
+        if not running:
+            draw(expected_figures.losses(found), "preview losses", "Loss")
+
+
+def show_expected(found: list[Expected]) -> None:
+    """Show a table of what simulations say to expect, the fastest first."""
+    ordered = sorted(found, key=lambda one: (one.reached is False, one.seconds))
+    rows = [
+        {
+            "": one.name,
+            "virtual seconds": number(one.seconds),
+            "target": {True: "reached", False: "missed", None: "–"}[one.reached],
+            "updates": one.updates,
+            "staleness": f"{one.staleness_mean:.2f} (at most {one.staleness_max})",
+            "dropped": f"{one.dropped:.1%}",
+            "waiting": f"{one.waiting:.0%}",
+            "loss": decimals(one.loss),
+            "accuracy": decimals(one.accuracy),
+        }
+        for one in ordered
+    ]
+    st.dataframe(rows, hide_index=True)

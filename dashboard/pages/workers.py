@@ -1,0 +1,71 @@
+"""What workers do when, how long their gradients take, and who holds the others up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from psplatform.dashboard.figures import workers
+from psplatform.dashboard.glossary import meaning
+from psplatform.dashboard.pages.frame import View, draw, run_page
+from psplatform.dashboard.pages.words import UNKNOWN
+from psplatform.dashboard.read_models.lanes import KEPT_S
+from psplatform.dashboard.read_models.reading import Models
+from psplatform.dashboard.read_models.workers import SLOW
+
+
+def page() -> None:
+    """Show the page."""
+    run_page("Workers", _body, axis=False)
+
+
+def _body(view: View) -> None:
+    reading = view.run.reading
+    lanes, times, seconds = reading.read(lambda one: (one.lanes.rows, one.workers.rows, one.clock.newest_s))
+    chosen = _stretch(seconds)
+    if chosen is not None:
+        lanes = reading.lanes(*chosen)
+    tip = " · ".join(f"{state}: {meaning(state)}" for state in ("wait", "pull", "compute", "push"))
+    draw(workers.lanes(lanes), "lanes", "What each worker did", tip)
+    left, right = st.columns(2)
+    with left:
+        draw(workers.compute_times(times), "compute times", "Compute times")
+    with right:
+        draw(workers.scores(times), "scores", "Straggler score", meaning("straggler score"))
+    st.dataframe(reading.read(_table), hide_index=True, key="workers table")
+
+
+def _stretch(seconds: float) -> tuple[float, float] | None:
+    """Return the stretch that was chosen, ``None`` for the newest minute."""
+    if seconds <= KEPT_S:
+        return None
+    left, right = st.columns([1, 3], vertical_alignment="center")
+    any_stretch = left.toggle("Another stretch", key="stretch", help="Instead of the newest minute.")
+    if not any_stretch:
+        return None
+    end = float(round(seconds, 1))
+    begin, until = right.slider(
+        "Seconds of the run", 0.0, end, (max(0.0, end - KEPT_S), end), key="stretch s", label_visibility="collapsed"
+    )
+    return (begin, until) if until > begin else (begin, begin + 1.0)
+
+
+def _table(models: Models) -> list[dict[str, Any]]:
+    scores = models.workers.scores()
+    return [
+        {
+            "worker": slot,
+            "status": "slow" if one.status in ("computing", "idle") and scores.get(slot, 1.0) > SLOW else one.status,
+            "process": one.process,
+            "gradients": one.gradients,
+            "applied": one.applied,
+            "dropped": one.dropped,
+            "waiting": f"{one.time.waiting_fraction:.0%}",
+            "straggler score": f"{scores[slot]:.2f}" if slot in scores else UNKNOWN,
+            "clock": one.clock,
+            "joined [s]": one.joined_at,
+            "lost [s]": one.lost_at,
+        }
+        for slot, one in sorted(models.view.workers.items())
+    ]

@@ -1,0 +1,36 @@
+"""The programs that this dashboard has started: each a psplatform command of its own, that goes on without the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psplatform.client import programs
+from psplatform.client.programs import Program
+from psplatform.dashboard.launcher import launch
+from psplatform.dashboard.settings import current
+
+
+def start(arguments: Sequence[str]) -> Program:
+    """Start a psplatform command as a program of its own.
+
+    Raises
+    ------
+    ConfigurationError
+        If it cannot be started.
+    """
+    folder = str(current().record_folder)
+    return launch(lambda: programs.start(arguments, folder))
+
+
+def started() -> list[Program]:
+    """Return the programs that were started from here, the newest first, those of an earlier dashboard included."""
+    found = programs.programs(str(current().record_folder))
+    return sorted(found, key=lambda one: -one.started)
+
+
+def program_of(store: str) -> Program | None:
+    """Return the program that trains or recovers the run in a store, if it was started from here and goes on."""
+    for one in started():
+        if one.running and one.command and one.command[0] in ("train", "recover") and store in one.command:
+            return one
+    return None

@@ -1,0 +1,82 @@
+"""Serving the pages with Streamlit, on this machine only unless told otherwise."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+from psplatform.dashboard import launcher
+from psplatform.dashboard.settings import Settings, install
+from psplatform.errors import ConfigurationError
+
+_NICENESS: Final = 15
+"""Of the threads that serve pages: training beside them on a busy machine goes first."""
+
+
+def require_port(settings: Settings) -> None:
+    """Refuse an address or port that cannot be listened on.
+
+    Raises
+    ------
+    ConfigurationError
+        Saying which, and the remedy.
+    """
+    family = socket.AF_INET6 if ":" in settings.address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.address, settings.port))
+        except OSError as error:
+            text = f"port {settings.port} of {settings.address} cannot be used ({error.strerror or error})"
+            raise ConfigurationError(f"{text}; choose another with --port", field="port") from error
+        except OverflowError as error:
+            raise ConfigurationError(f"port {settings.port} is none; choose one up to 65535", field="port") from error
+
+
+def serve(settings: Settings) -> None:
+    """Serve the pages until the process is interrupted.
+
+    Raises
+    ------
+    ConfigurationError
+        If the port cannot be used.
+    """
+    require_port(settings)
+    install(settings)
+    launcher.begin()  # before this thread gives way to others: what it starts shall not
+    _give_way()
+    from streamlit.web import bootstrap  # noqa: PLC0415  takes a second, and nothing is refused after it
+
+    from psplatform.dashboard.pages import app  # noqa: PLC0415  as above
+
+    options = _options(settings)
+    bootstrap.load_config_options(flag_options=options)
+    bootstrap.run(str(Path(app.__file__)), False, [], options)
+
+
+def _give_way() -> None:
+    """Lower the priority of this thread and of those that it starts."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    hosts = ["localhost", "127.0.0.1", "[::1]", "::1"] if settings.is_local else []
+    return {
+        "server_address": settings.address,
+        "server_port": settings.port,
+        "server_headless": True,
+        "server_fileWatcherType": "none",
+        "server_runOnSave": False,
+        # A page of another site, whose name was made to lead here, is not answered.
+        "server_allowedHosts": hosts,
+        "browser_serverAddress": "localhost" if settings.is_local else settings.address,
+        "browser_gatherUsageStats": False,
+        "client_toolbarMode": "minimal",
+        "client_showErrorDetails": "none",
+        "client_showErrorLinks": "false",
+        "logger_level": "error",
+        "theme_primaryColor": "#0072B2",
+    }

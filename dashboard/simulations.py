@@ -1,0 +1,101 @@
+"""Simulations in the background: each a program of its own, whose result a page picks up when it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psplatform.client.programs import Program
+from psplatform.dashboard import programs
+from psplatform.dashboard.forms.jobs import write_job
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a simulation says to expect of a job.
+
+    Attributes
+    ----------
+    seconds
+        Virtual seconds to the end.
+    reached
+        Whether that is the target; ``None`` where the job has none.
+    staleness_mean, staleness_max
+        In versions.
+    dropped
+        Share of the computed gradients.
+    curve
+        Virtual seconds, updates and loss.
+    """
+
+    name: str
+    seconds: float
+    reached: bool | None
+    updates: int
+    staleness_mean: float
+    staleness_max: int
+    dropped: float
+    waiting: float
+    loss: float | None
+    accuracy: float | None
+    curve: tuple[tuple[float, int, float | None], ...]
+
+
+@dataclass(slots=True)
+class Simulation:
+    """One or several jobs that are being simulated, or were."""
+
+    name: str
+    program: Program
+
+    @property
+    def running(self) -> bool:
+        """Whether it goes on."""
+        return self.program.running
+
+    def found(self) -> tuple[list[Expected], dict[str, str]]:
+        """Return what came of it, and why others failed, by name; both empty where the whole program failed."""
+        result = self.program.result() or {}
+        rows = result.get("results", [result] if "virtual_seconds" in result else [])
+        failed = {str(one["policy"]): str(one["error"]) for one in rows if "error" in one}
+        return [expected_of(self.name or str(one["policy"]), one) for one in rows if "error" not in one], failed
+
+    def trouble(self) -> str:
+        """Return the last line that the program printed, where it failed."""
+        lines = self.program.output(3).strip().splitlines()
+        return lines[-1] if lines else "the simulation ended without a word"
+
+
+def simulate(
+    job: Mapping[str, Any], *, name: str = "", policies: Sequence[str] = (), conditions: Sequence[str] = ()
+) -> Simulation:
+    """Begin to simulate a job, under several policies if they are named; `conditions` are options of the command.
+
+    Raises
+    ------
+    ConfigurationError
+        If the program cannot be started.
+    """
+    chosen = ["--policy", ",".join(policies)] if policies else []
+    arguments = ["simulate", write_job(job), *chosen, *conditions, "--json", "--curves"]
+    return Simulation(name, programs.start(arguments))
+
+
+def expected_of(name: str, summary: Mapping[str, Any]) -> Expected:
+    """Return what a summary of a simulation says to expect."""
+    computed = summary["gradients"] * summary.get("blocks", 1)
+    curve = tuple((float(at), int(updates), loss) for at, updates, loss in summary.get("curve", ()))
+    return Expected(
+        name=name,
+        seconds=summary["virtual_seconds"],
+        reached=summary["reached_target"],
+        updates=summary["updates"],
+        staleness_mean=summary["staleness"]["mean"],
+        staleness_max=summary["staleness"]["max"],
+        dropped=summary["dropped"]["total"] / computed if computed else 0.0,
+        waiting=summary["waiting_fraction"],
+        loss=summary["evaluation_loss"],
+        accuracy=summary["accuracy"],
+        curve=curve,
+    )

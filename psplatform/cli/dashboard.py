@@ -1,0 +1,104 @@
+"""``psplatform dashboard``: runs in the browser."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import click
+
+from psplatform.dashboard.settings import LOCALHOST, PORT, Settings
+from psplatform.errors import ConfigurationError
+
+
+@click.command()
+@click.argument("place", required=False, metavar="[STORE|FOLDER]")
+@click.option("--scheduler", metavar="ADDRESS", help="Scheduler to ask for what is live, and to start runs on.")
+@click.option("--job", "jobs", multiple=True, metavar="FILE", help="Job file that may be started from the page.")
+@click.option("--allow-chaos", is_flag=True, help="Offer to kill and pause processes of a run.")
+@click.option("--port", type=click.IntRange(1, 65535), default=PORT, help=f"Port of the page. [{PORT}]")
+@click.option("--address", default=LOCALHOST, help=f"Address to listen on. [{LOCALHOST}: this machine only]")
+def dashboard(
+    place: str | None, *, scheduler: str | None, jobs: tuple[str, ...], allow_chaos: bool, port: int, address: str
+) -> None:
+    """See, configure, start, break and recover runs in the browser.
+
+    Shows the run in STORE, or those in a FOLDER of stores (runs/ if none is given).  Stores are read as they are, so
+    this works after the cluster is gone; a scheduler is asked only if it is given.
+    """
+    settings = settings_for(place, scheduler=scheduler, jobs=jobs, allow_chaos=allow_chaos, port=port, address=address)
+    from psplatform.dashboard.server import require_port, serve  # noqa: PLC0415
+
+    require_port(settings)
+    announce(settings)
+    serve(settings)
+
+
+def settings_for(
+    place: str | None,
+    *,
+    scheduler: str | None = None,
+    jobs: tuple[str, ...] = (),
+    allow_chaos: bool = False,
+    port: int = PORT,
+    address: str = LOCALHOST,
+) -> Settings:
+    """Return what a dashboard shows and may do.
+
+    Raises
+    ------
+    ConfigurationError
+        If a job file is not there, or two have the same name.
+    """
+    from psplatform.client.listing import is_folder_of_stores  # noqa: PLC0415  brings Zarr
+    from psplatform.replication.places import place_of  # noqa: PLC0415
+
+    where = place_of(place or "runs")
+    is_store = place is not None and ("://" in where or Path(where).exists()) and not is_folder_of_stores(Path(where))
+    folder = where.rstrip("/").rpartition("/")[0] or "." if is_store else where
+    return Settings(
+        folder=_absolute(folder),
+        store=_absolute(where) if is_store else None,
+        scheduler=scheduler,
+        jobs=_job_files(jobs),
+        allow_chaos=allow_chaos,
+        address=address,
+        port=port,
+        records=str(_records_of(_absolute(folder))),
+    )
+
+
+def announce(settings: Settings) -> None:
+    """Say where the page is, and loudly who else reaches it."""
+    host = "localhost" if settings.is_local else settings.address
+    click.echo(f"dashboard of {settings.store or settings.folder}: http://{host}:{settings.port} (Ctrl-C ends it)")
+    if not settings.is_local:
+        text = (
+            f"WARNING: it listens on {settings.address}: anyone who reaches that address can start, stop"
+            f"{', kill' if settings.allow_chaos else ''} and recover runs as {os.environ.get('USER', 'you')}. "
+            "Take --address 127.0.0.1 and an SSH tunnel instead."
+        )
+        click.secho(text, fg="red", bold=True, err=True)
+
+
+def _absolute(place: str) -> str:
+    return place if "://" in place else str(Path(place).absolute())
+
+
+def _job_files(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    found: dict[str, str] = {}
+    for name in names:
+        path = Path(name).expanduser().absolute()
+        if not path.is_file():
+            raise ConfigurationError(f"there is no job file {name}; check the path", field="job")
+        if path.name in found:
+            raise ConfigurationError(f"two job files are called {path.name}; rename one of them", field="job")
+        found[path.name] = str(path)
+    return tuple(found.items())
+
+
+def _records_of(folder: str) -> Path:
+    """Return this user's own folder for records of the programs that are started for a folder of runs."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return state / "psplatform" / hashlib.sha256(folder.encode()).hexdigest()[:16]
