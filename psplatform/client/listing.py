@@ -116,6 +116,12 @@ def is_folder_of_stores(path: Path) -> bool:
     return path.is_dir() and not (path / "zarr.json").exists() and not holds_parts(str(path))
 
 
+def is_starting(store: str, description: Mapping[str, Any]) -> bool:
+    """Whether a run was started, or recovered, so lately that it need not have logged anything since."""
+    # One that was recovered describes itself anew and has a log from before.
+    return time.time() - _started(description) < STARTING_S and _newest_segment(store).term < _term(description)
+
+
 def _judge(store: str, description: Mapping[str, Any], *, goes_on: bool) -> tuple[State, str, int | None]:
     """Return state, reason and newest checkpoint of a run that its store describes."""
     outcome = description.get("outcome")
@@ -129,8 +135,7 @@ def _judge(store: str, description: Mapping[str, Any], *, goes_on: bool) -> tupl
     silent_s = _age_s(store, f"log/{newest.name}") if newest != START else None
     if silent_s is not None and silent_s < FRESH_S:
         return State.LIVE, f"its log grew {max(silent_s, 0.0):.0f} s ago", None
-    # One that was recovered describes itself anew and has a log from before.
-    if newest.term < _term(description) and time.time() - _started(description) < STARTING_S:
+    if is_starting(store, description):
         return State.LIVE, "it is starting", None
     what = f"nothing was logged for {silent_s:.0f} s" if silent_s is not None else "it has no log"
     return _after(store, f"{what} and no scheduler that was asked knows it")
