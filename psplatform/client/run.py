@@ -81,6 +81,11 @@ class Run:
         self._stands_by = False
         self._stop_reason: str | None = None
 
+    @property
+    def client(self) -> Client | None:
+        """The client of the run's cluster; ``None`` where only its store is known."""
+        return self._client
+
     def status(self, wait_s: float = 0.0) -> dict[str, Any]:
         """Return how the run stands, as the coordinator knows it or, where that is gone, as the store does.
 
@@ -355,10 +360,16 @@ def attach(store_or_id: str, client: Client | None = None) -> Run:
 
 def runs_on(client: Client) -> list[str]:
     """Return the ids of the runs that go on on the client's cluster; those whose coordinator died are left out."""
+    found: list[str] = client.sync(find_runs, client)
+    return found
+
+
+async def find_runs(client: Client) -> list[str]:
+    """Return what `runs_on` does, on the client's own event loop."""
     beginning = dataset_name("")
-    names = [str(name) for name in client.list_datasets() if str(name).startswith(beginning)]
-    _, there = client.sync(cluster_of, client)
-    hosts = {name: (client.get_metadata([name], default=None) or {}).get("address") for name in names}
+    names = [str(name) for name in await client.list_datasets() if str(name).startswith(beginning)]
+    _, there = await cluster_of(client)
+    hosts = {name: (await client.get_metadata([name], default=None) or {}).get("address") for name in names}
     return sorted(name.removeprefix(beginning) for name in names if hosts[name] in there)
 
 
