@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from psplatform.cli.follow import show
-from psplatform.errors import StoreError
 from psplatform.replication.places import place_of
+
+if TYPE_CHECKING:
+    from psplatform.client.listing import Listed
 
 
 @click.command()
@@ -17,42 +20,45 @@ from psplatform.replication.places import place_of
 @click.option("--scheduler", metavar="ADDRESS", help="List the runs that go on there instead.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
 def runs(store: str | None, *, scheduler: str | None, as_json: bool) -> None:
-    """Show the run in STORE, list those in a FOLDER of stores (runs/ if none is given), or those on a scheduler."""
-    from psplatform.client.run import Run  # noqa: PLC0415  brings Dask
+    """Show the run in STORE, list those in a FOLDER of stores (runs/ if none is given), or those on a scheduler.
+
+    Each is live, finished, failed, recoverable or foreign (no run that this psplatform reads).
+    """
+    from psplatform.client.listing import is_folder_of_stores, list_runs  # noqa: PLC0415  brings Zarr
 
     store = store and place_of(store)
     if scheduler is not None:
         _show_table(_on(scheduler), as_json=as_json)
     elif store is not None and not is_folder_of_stores(Path(store)):
-        from psplatform.replication.checkpoints import held_checkpoints  # noqa: PLC0415  brings NumPy
-        from psplatform.replication.store import describe_run  # noqa: PLC0415  brings Zarr
-
-        status = Run(describe_run(store)["run"], store).status()
-        held = [one.to_plain() for one in held_checkpoints(store)]
-        show({**status, "summary": {**status["summary"], "checkpoints_held": held}}, as_json=as_json)
+        _show_one(store, as_json=as_json)
     else:
-        _show_table(_below(Path(store or "runs")), as_json=as_json)
+        _show_table([_row(one) for one in list_runs(store or "runs")], as_json=as_json)
 
 
-def is_folder_of_stores(path: Path) -> bool:
-    """Whether stores of runs may lie in a folder: one that holds parts of a run is a store itself."""
-    from psplatform.replication.store import holds_parts  # noqa: PLC0415  brings Zarr
-
-    return path.is_dir() and not (path / "zarr.json").exists() and not holds_parts(str(path))
-
-
-def _below(folder: Path) -> list[dict[str, str]]:
-    return [_row(path.parent) for path in sorted(folder.glob("*/zarr.json"))]
-
-
-def _row(store: Path) -> dict[str, str]:
+def _show_one(store: str, *, as_json: bool) -> None:
+    from psplatform.client.listing import look_at  # noqa: PLC0415  brings Zarr
+    from psplatform.client.run import Run  # noqa: PLC0415  brings Dask
+    from psplatform.replication.checkpoints import held_checkpoints  # noqa: PLC0415  brings NumPy
     from psplatform.replication.store import describe_run  # noqa: PLC0415  brings Zarr
 
-    try:
-        found = describe_run(str(store))
-    except StoreError:
-        return {"run": "-", "outcome": "unreadable", "store": str(store)}
-    return {"run": found["run"], "outcome": found.get("outcome", "open"), "store": str(store)}
+    status = Run(describe_run(store)["run"], store).status()
+    held = [one.to_plain() for one in held_checkpoints(store)]
+    listed = look_at(store)
+    known = {"checkpoints_held": held, "state": listed.state.value, "reason": listed.reason}
+    show({**status, "summary": {**status["summary"], **known}}, as_json=as_json)
+
+
+def _row(one: Listed) -> dict[str, str]:
+    readable = bool(one.description)
+    return {
+        "run": one.run if readable else "-",
+        "outcome": str(one.description.get("outcome", "open")) if readable else "unreadable",
+        "store": one.store,
+        "state": one.state.value,
+        "reason": one.reason,
+        "policy": str(one.description.get("policy", "")),
+        "workload": str(one.description.get("workload", "")),
+    }
 
 
 def _on(scheduler: str) -> list[dict[str, str]]:
@@ -60,7 +66,7 @@ def _on(scheduler: str) -> list[dict[str, str]]:
     from psplatform.client.run import runs_on  # noqa: PLC0415
 
     with connect(scheduler) as client:
-        return [{"run": run, "outcome": "running", "store": ""} for run in runs_on(client)]
+        return [{"run": run, "outcome": "running", "store": "", "state": "live"} for run in runs_on(client)]
 
 
 def _show_table(rows: list[dict[str, str]], *, as_json: bool) -> None:
@@ -68,6 +74,6 @@ def _show_table(rows: list[dict[str, str]], *, as_json: bool) -> None:
         click.echo(json.dumps({"runs": rows}))
         return
     for row in rows:
-        click.echo(f"{row['run']:32} {row['outcome']:16} {row['store']}")
+        click.echo(f"{row['run']:32} {row['state']:11} {row['outcome']:16} {row['store']}")
     if not rows:
         click.echo("no runs")

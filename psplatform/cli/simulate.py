@@ -36,6 +36,7 @@ _EPOCHS = 100
 @click.option("--network", metavar="SPEC", help="Interfaces, such as 'nic:gbps=10,latency=0.0001'.")
 @click.option("--timing-only", is_flag=True, help="Compute no gradients: times only, any number of workers.")
 @click.option("--plot", metavar="FILE.html", help="Draw loss against time into an HTML file.")
+@click.option("--curves", is_flag=True, help="Add the loss over time to each result of --json.")
 @fuzz_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
 def simulate(what: str, *, plot: str | None, as_json: bool, **given: Any) -> None:
@@ -56,6 +57,8 @@ def simulate(what: str, *, plot: str | None, as_json: bool, **given: Any) -> Non
         given.pop("compute"), given.pop("round_trip"), given.pop("network"), timing_only=given.pop("timing_only")
     )
     _require_drawable(plot, timing_only=conditions.timing_only)
+    curves = given.pop("curves")
+    _require_curves(curves, as_json=as_json, timing_only=conditions.timing_only)
     names = _policies(given["policy"], given["policy_options"])
     fields = job_fields(what, given)
     fields.pop("scheduler", None)
@@ -66,11 +69,11 @@ def simulate(what: str, *, plot: str | None, as_json: bool, **given: Any) -> Non
     if plot is not None:
         _draw(found, plot)
     if len(jobs) > 1 or "," in (given["policy"] or ""):
-        _show_comparison(found, failures, as_json=as_json)
+        _show_comparison(found, failures, as_json=as_json, curves=curves)
         if failures and given["policy"] != _ALL:
             click.get_current_context().exit(1)
     else:
-        _show_one(*found.values(), as_json=as_json)
+        _show_one(*found.values(), as_json=as_json, curves=curves)
 
 
 def _policies(given: str | None, options: tuple[str, ...]) -> list[str]:
@@ -111,6 +114,13 @@ def _require_drawable(plot: str | None, *, timing_only: bool) -> None:
         raise ConfigurationError(f"{plot} cannot be written to; name another file", field="plot")
 
 
+def _require_curves(curves: bool, *, as_json: bool, timing_only: bool) -> None:
+    if curves and timing_only:
+        raise ConfigurationError("a simulation of times only has no loss to draw", field="curves")
+    if curves and not as_json:
+        raise ConfigurationError("curves are for programs; give --json as well, or --plot FILE.html", field="curves")
+
+
 def _simulate_all(
     jobs: dict[str, Any], conditions: Any, *, all_policies: bool
 ) -> tuple[Mapping[str, Simulated], Mapping[str, PsplatformError]]:
@@ -134,19 +144,27 @@ def _draw(found: Mapping[str, Simulated], file: str) -> None:
     draw(curves, Path(file).expanduser())
 
 
-def _show_one(one: Simulated, *, as_json: bool) -> None:
+def _show_one(one: Simulated, *, as_json: bool, curves: bool) -> None:
     if as_json:
-        click.echo(json.dumps(one.summary()))
+        click.echo(json.dumps(_result(one, curves=curves)))
         return
     console = Console(highlight=False)
     console.print(closing({**one.summary(), "store": "none: a simulation"}))
     console.print(f"{one.events} events, log {one.trace_sha256[:16]}")
 
 
-def _show_comparison(found: Mapping[str, Simulated], failures: Mapping[str, PsplatformError], *, as_json: bool) -> None:
+def _result(one: Simulated, *, curves: bool) -> dict[str, Any]:
+    from psplatform.client.what_if import curve_of  # noqa: PLC0415  brings torch
+
+    return {**one.summary(), "curve": curve_of(one)} if curves else one.summary()
+
+
+def _show_comparison(
+    found: Mapping[str, Simulated], failures: Mapping[str, PsplatformError], *, as_json: bool, curves: bool
+) -> None:
     if as_json:
         failed = [{"policy": name, "error": str(error.args[0])} for name, error in failures.items()]
-        click.echo(json.dumps({"results": [*(one.summary() for one in found.values()), *failed]}))
+        click.echo(json.dumps({"results": [*(_result(one, curves=curves) for one in found.values()), *failed]}))
         return
     table = Table(box=None, padding=(0, 1, 0, 0))
     for heading in ("policy", "seconds", "target", "updates", "staleness", "most", "dropped", "waiting", "loss"):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from psplatform.cli.output import output_file, write_whole
-from psplatform.cli.runs import is_folder_of_stores
 from psplatform.errors import ConfigurationError
 from psplatform.replication.places import place_of
 
@@ -52,6 +51,8 @@ def trace(run: str, *, output: str | None, as_json: bool) -> None:
 
 def _store(name: str) -> str:
     """Return the store that is meant by a store or the folder that holds one."""
+    from psplatform.client.listing import is_folder_of_stores  # noqa: PLC0415  brings Zarr
+
     name = place_of(name)
     folder = Path(name)
     if not is_folder_of_stores(folder):

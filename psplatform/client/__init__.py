@@ -1,15 +1,19 @@
 """What programs call: the command line, the dashboard and users' own programs all come in by this door.
 
-==============  ====================================================================================
-``launch``      `train`: start a job, checked first on what it will run on
-``recovery``    `recover`: continue a run from its store
-``run``         `Run`, `attach`: wait for a run, look at it, stop it, take its model
-``what_if``     `simulate`, and `compare`: one job under several policies on a modelled cluster
-``connecting``  clients of a scheduler, within seconds or not at all
-``embedded``    a cluster on this machine, for one run
-``prepared``    from a job to the ``program`` that every process of the run receives
-``preflight``   what must hold before anything is started
-==============  ====================================================================================
+================  ==================================================================================
+``launch``        `train`: start a job, checked first on what it will run on
+``recovery``      `recover`: continue a run from its store
+``run``           `Run`, `attach`: wait for a run, look at it, stop it, take its model
+``listing``       `list_runs`, `look_at`: which runs there are, and what can be done with each
+``cluster_view``  `look_at_cluster`: the processes of a cluster and the runs on them
+``chaos``         `targets`, `kill`, `pause`: hurt one run on purpose
+``programs``      `start`, `programs`: commands as programs that outlive who starts them
+``what_if``       `simulate`, and `compare`: one job under several policies on a modelled cluster
+``connecting``    clients of a scheduler, and questions to one, within seconds or not at all
+``embedded``      a cluster on this machine, for one run
+``prepared``      from a job to the ``program`` that every process of the run receives
+``preflight``     what must hold before anything is started
+================  ==================================================================================
 
 Nothing here decides anything about training: that is `psplatform.core`, which `psplatform.runtime` runs on Dask and
 `psplatform.simulation` on a clock that jumps.

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from distributed import Client
 
-from psplatform.errors import ConfigurationError, PsplatformError
+from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 
 _CONNECT_S: Final = 5
 """Seconds to reach a scheduler: the user hears within ten."""
+
+ANSWER_S: Final = 5.0
+"""For a scheduler to answer; one that is busy takes less than a second."""
+
+_Answer = TypeVar("_Answer")
 
 
 def connect(scheduler: str) -> Client:
@@ -42,3 +48,36 @@ def connect_or_none(scheduler: str | None, security: Any = None) -> Client | Non
         # Nobody is there, or it is an address that only its own program knows; the last two are what Dask says where
         # one side wants encryption that the other has not.
         return None
+
+
+def ask(
+    client: Client, question: Callable[..., Awaitable[_Answer]], *arguments: Any, deadline_s: float = ANSWER_S
+) -> _Answer:
+    """Return what a coroutine function, called with the client and `arguments`, learns of its cluster in time.
+
+    Raises
+    ------
+    ClusterError
+        If the scheduler is gone, or does not answer within `deadline_s`, because it was stopped for example.
+    """
+    scheduler = address_of(client)
+    try:
+        if client.scheduler is None:  # Dask has given it up
+            raise OSError("its connection is closed")
+        answer: _Answer = client.sync(question, client, *arguments, callback_timeout=deadline_s)
+    except TimeoutError as error:
+        text = f"the scheduler at {scheduler} did not answer within {deadline_s:g} s; see whether it still runs"
+        raise ClusterError(text, peer=scheduler) from error
+    except (OSError, RuntimeError) as error:  # the latter where the client was closed
+        text = f"the scheduler at {scheduler} is gone ({error}); start one with `dask scheduler` and connect to it"
+        raise ClusterError(text, peer=scheduler) from error
+    return answer
+
+
+def address_of(client: Client) -> str:
+    """Return the address of a client's scheduler, or as much as is known of it."""
+    if client.scheduler is not None:
+        return str(client.scheduler.address)
+    # Dask keeps nothing else of one that it has given up: what the client was made with.
+    started = client._start_arg or client.scheduler_file  # noqa: SLF001
+    return str(getattr(started, "scheduler_address", started))

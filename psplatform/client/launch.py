@@ -113,7 +113,7 @@ def _launch(
     program = program_of(prepared, trial, workers, replication)
     with _store_of(client, prepared, program, placement, embedded=embedded):
         report("starting servers")
-        coordinator, future = client.sync(_start, client, program, placement, publish=not embedded)
+        coordinator, future = client.sync(_start, client, program, placement)
     return Run(
         prepared.run,
         prepared.store,
@@ -202,7 +202,7 @@ def _remove_new(store: str) -> None:
     files.rm(root, recursive=True)
 
 
-async def _start(client: Client, program: Program, placement: Placement, *, publish: bool) -> tuple[Peer, Any]:
+async def _start(client: Client, program: Program, placement: Placement) -> tuple[Peer, Any]:
     name = dataset_name(program.run)
     key = key_of(program.run, program.term, "coordinator")
     peer = Peer(placement.coordinator, key)
@@ -216,10 +216,9 @@ async def _start(client: Client, program: Program, placement: Placement, *, publ
     # What the coordinator says of itself later must not be written over: nobody can have replaced it yet.
     if await client.get_metadata([name], default=None) is None:
         await client.set_metadata([name], {"address": peer.address, "key": key, "store": program.store})
-    if publish:
-        await client.publish_dataset(future, name=name)
-        # A run that was over before it was published has not withdrawn this.
-        if (await call(client.rpc, peer, "status", 0.0, deadline_s=_OPEN_LIMIT_S))["phase"] == "over":
-            with contextlib.suppress(KeyError):
-                await client.unpublish_dataset(name)
+    await client.publish_dataset(future, name=name)
+    # A run that was over before it was published has not withdrawn this.
+    if (await call(client.rpc, peer, "status", 0.0, deadline_s=_OPEN_LIMIT_S))["phase"] == "over":
+        with contextlib.suppress(KeyError):
+            await client.unpublish_dataset(name)
     return peer, future

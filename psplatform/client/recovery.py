@@ -10,7 +10,7 @@ from distributed import Client
 from psplatform.client.connecting import connect_or_none
 from psplatform.client.launch import Report, start
 from psplatform.client.prepared import prepare
-from psplatform.client.run import Run
+from psplatform.client.run import Run, actors_of
 from psplatform.core.coordination.checkpoints import NUMBERS_PER_TERM
 from psplatform.errors import ConfigurationError, StoreError
 from psplatform.jobs.job import Job
@@ -92,7 +92,7 @@ def _require_over(store: str, description: dict[str, Any], client: Client | None
 
 def _goes_on(run: str, store: str, client: Client) -> bool:
     try:
-        actors = _actors(run, client)
+        actors = actors_of(run, client)
         lead = client.get_metadata([dataset_name(run)], default=None) or {}
     except (OSError, TimeoutError):
         return False  # the scheduler was lost while it was asked
@@ -102,13 +102,6 @@ def _goes_on(run: str, store: str, client: Client) -> bool:
         return any("-standby-" in key for key in actors)  # which takes over
     coordinator = Peer(lead["address"], lead["key"])
     return Run(run, store, client=client, coordinator=coordinator).status()["phase"] in _ALIVE
-
-
-def _actors(run: str, client: Client) -> set[str]:
-    """Return the keys of the run's actors that are, or are being made, in the cluster's processes."""
-    places = [*client.has_what().values(), *client.processing().values()]
-    keys = {str(key) for place in places for key in place}
-    return {key for key in keys if key.startswith(f"{dataset_name(run)}-")}
 
 
 def _require_later_end(description: dict[str, Any], changes: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from distributed import Client
 
 from psplatform.client.connecting import connect_or_none
+from psplatform.client.listing import is_starting
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError, StoreError, from_plain
 from psplatform.replication.places import place_of
 from psplatform.replication.store import describe_run, load_model
@@ -43,7 +44,8 @@ class Run:
     run, store
         Its id, and the place where it persists.
     client, coordinator
-        The way to it while it goes on; without them only the store is read.
+        The way to it while it goes on.  Without a coordinator the client's cluster is searched for it; without both
+        only the store is read.
     module
         Builds the user's module for `model`; ``None`` where this program does not have it.
     keep
@@ -79,6 +81,11 @@ class Run:
         self._stands_by = False
         self._stop_reason: str | None = None
 
+    @property
+    def client(self) -> Client | None:
+        """The client of the run's cluster; ``None`` where only its store is known."""
+        return self._client
+
     def status(self, wait_s: float = 0.0) -> dict[str, Any]:
         """Return how the run stands, as the coordinator knows it or, where that is gone, as the store does.
 
@@ -87,7 +94,7 @@ class Run:
         """
         if self._last is not None:
             return self._last
-        if self._client is None or self._coordinator is None or self._gone:
+        if not self._found():
             return self._from_store()
         tries, give_up_at = 0, time.monotonic() + _TAKEOVER_S
         while tries < _TRIES or (self._stands_by and time.monotonic() < give_up_at):
@@ -99,7 +106,7 @@ class Run:
             if self._seek():
                 self._repeat_stop()
                 continue
-            if self._left_the_cluster(self._coordinator.address) and not self._stands_by:
+            if self._left_the_cluster() and not self._stands_by:
                 break
             tries += 1
             time.sleep(_POLL_S)
@@ -151,9 +158,12 @@ class Run:
         ClusterError
             If the run's coordinator cannot be asked.
         """
-        if self._client is None or self._coordinator is None:
+        if not self._found():
             raise ClusterError(f"nobody can be asked where run {self.run} is; attach to it with a client", peer=None)
-        roles: dict[str, str] = self._ask("roles", deadline_s=_DEADLINE_S)
+        try:
+            roles: dict[str, str] = self._ask("roles", deadline_s=_DEADLINE_S)
+        except AttributeError as error:  # of the coordinator, which has not made anything yet
+            raise ClusterError(f"run {self.run} is still starting; look at its roles later", peer=None) from error
         return roles
 
     def standing(self) -> dict[str, Any]:
@@ -164,7 +174,7 @@ class Run:
         ClusterError
             If the run's coordinator cannot be asked; after a takeover `status` finds the new one.
         """
-        if self._client is None or self._coordinator is None:
+        if not self._found():
             raise ClusterError(f"nobody can be asked how run {self.run} stands; attach to it with a client", peer=None)
         standing: dict[str, Any] = self._ask("standing", deadline_s=_DEADLINE_S)
         return standing
@@ -186,9 +196,9 @@ class Run:
 
     def stop(self, reason: str = "asked to stop") -> None:
         """End the run in good order; `wait` tells when that is done.  A run that is over stays as it is."""
-        if self._client is None or self._coordinator is None or self._last is not None or self._gone:
-            return
         self._stop_reason = reason
+        if self._last is not None or not self._found():
+            return
         for _ in range(_TRIES):
             with contextlib.suppress(PeerLost):
                 self._ask("stop", reason, deadline_s=_DEADLINE_S)
@@ -253,6 +263,26 @@ class Run:
         client: Any = self._client
         return client.sync(call_the_living, client.rpc, self._coordinator, method, *arguments, deadline_s=deadline_s)
 
+    def _found(self) -> bool:
+        """Whether there is a coordinator to be asked; one that is not known yet is looked for."""
+        if self._client is None or self._gone:
+            return False
+        if self._coordinator is None:
+            if self._seek():
+                self._repeat_stop()
+            else:
+                self._gone = not self._is_starting()
+        return self._coordinator is not None
+
+    def _is_starting(self) -> bool:
+        client: Any = self._client
+        if client.scheduler is None:
+            return False
+        try:
+            return bool(actors_of(self.run, client)) or is_starting(self.store, describe_run(self.store))
+        except (OSError, TimeoutError):
+            return True  # nothing is known; the next look tells
+
     def _repeat_stop(self) -> None:
         # A coordinator that is replaced and does not know it yet takes the order, and nothing comes of it.
         if self._stop_reason is not None:
@@ -274,13 +304,13 @@ class Run:
         moved, self._coordinator = found != self._coordinator, found
         return moved
 
-    def _left_the_cluster(self, address: str) -> bool:
+    def _left_the_cluster(self) -> bool:
         # Calls to a process that died last until their deadline; its scheduler knows at once.
         client: Any = self._client
         if client.scheduler is None:
             return True
         try:
-            return address not in client.sync(cluster_of, client)[1]
+            return self._coordinator is None or self._coordinator.address not in client.sync(cluster_of, client)[1]
         except (OSError, TimeoutError):
             return False
 
@@ -304,8 +334,8 @@ class Run:
 def attach(store_or_id: str, client: Client | None = None) -> Run:
     """Return a run that another program started, by its store or, on the client's cluster, by its id.
 
-    Without a client, the scheduler that the store names is asked.  A run that is over, or whose cluster is gone, is
-    read from its store.
+    Without a client, the scheduler that the store names is asked; that of a run which made a cluster of its own is
+    heard on the same machine.  A run that is over, or whose cluster is gone, is read from its store.
 
     Raises
     ------
@@ -325,17 +355,29 @@ def attach(store_or_id: str, client: Client | None = None) -> Run:
     try:
         return _attach_by_id(run, client, on_close)
     except ConfigurationError:
-        # An embedded cluster's run is not published: its log tells how it goes on.
-        return Run(run, store_or_id, on_close=on_close, gone=not description.get("embedded", False))
+        return Run(run, store_or_id, client=client, on_close=on_close)  # it is starting, or lost
 
 
 def runs_on(client: Client) -> list[str]:
     """Return the ids of the runs that go on on the client's cluster; those whose coordinator died are left out."""
+    found: list[str] = client.sync(find_runs, client)
+    return found
+
+
+async def find_runs(client: Client) -> list[str]:
+    """Return what `runs_on` does, on the client's own event loop."""
     beginning = dataset_name("")
-    names = [str(name) for name in client.list_datasets() if str(name).startswith(beginning)]
-    _, there = client.sync(cluster_of, client)
-    hosts = {name: (client.get_metadata([name], default=None) or {}).get("address") for name in names}
+    names = [str(name) for name in await client.list_datasets() if str(name).startswith(beginning)]
+    _, there = await cluster_of(client)
+    hosts = {name: (await client.get_metadata([name], default=None) or {}).get("address") for name in names}
     return sorted(name.removeprefix(beginning) for name in names if hosts[name] in there)
+
+
+def actors_of(run: str, client: Client) -> set[str]:
+    """Return the keys of the run's actors that are, or are being made, in the cluster's processes."""
+    places = [*client.has_what().values(), *client.processing().values()]
+    keys = {str(key) for place in places for key in place}
+    return {key for key in keys if key.startswith(f"{dataset_name(run)}-")}
 
 
 def _attach_by_id(run: str, client: Client, on_close: Callable[[], None] = lambda: None) -> Run:

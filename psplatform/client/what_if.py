@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from psplatform.errors import ConfigurationError, PsplatformError
 from psplatform.simulation.conditions import Conditions
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
     from psplatform.jobs.job import Job
     from psplatform.simulation.course import Simulated
 
-__all__ = ["Comparison", "compare", "simulate"]
+__all__ = ["CURVE_POINTS", "Comparison", "compare", "curve_of", "simulate"]
+
+CURVE_POINTS: Final = 500
+"""Points of a curve: about as many as a picture on a page has columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,22 @@ def compare(
     if not found:
         raise next(iter(failures.values()))
     return Comparison(found, failures)
+
+
+def curve_of(simulated: Simulated) -> list[list[float]]:
+    """Return how the loss fell: ``[seconds, updates, loss]`` of each evaluation, or of the commits.
+
+    The latter where there is one evaluation at most, that of the end: no line goes through it.  There are at most 500
+    points, evenly thinned, the first and the last included; losses that are no number are left out.  What it returns
+    of a simulation of times only means nothing.
+    """
+    view = simulated.view
+    points = [(one.at, one.version, one.loss) for one in view.evaluations.items]
+    if len(points) < 2:
+        points = [(one.at, one.version, one.value) for one in view.losses.items]
+    known = [[at, version, loss] for at, version, loss in points if loss is not None and math.isfinite(loss)]
+    last, most = len(known) - 1, CURVE_POINTS - 1
+    return known if last <= most else [known[round(number * last / most)] for number in range(CURVE_POINTS)]
 
 
 def _prepare_all(

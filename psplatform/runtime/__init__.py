@@ -17,6 +17,7 @@
 ``evaluator_host``    measures and saves versions
 ``watching``          noticing at once that a process has ended, one of this host (``processes``) before
                       its sockets are closed; ``retirement``, before it does
+``hurting``           a process that is killed or stopped on purpose
 ``publication``       where programs find the coordinator
 ``background``        tasks that nobody awaits
 ``fetching``          a pull's content into local vectors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pkgutil
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -25,6 +26,16 @@ async def cluster_of(client: Client) -> tuple[list[Process], set[str]]:
     running = {address: one for address, one in workers.items() if one.get("status") == "running"}
     processes = [Process(address, one["host"], one["resources"] or {}) for address, one in sorted(running.items())]
     return processes, set(workers)
+
+
+def seen_by(dask_scheduler: Any) -> dict[str, tuple[int, float]]:
+    """Return the process id of each Dask worker and for how many seconds it has not been heard; runs on the scheduler.
+
+    What a worker says of itself has no process id, and when it was heard is told by the scheduler's clock.
+    """
+    now = time.time()
+    workers = dask_scheduler.workers.items()
+    return {address: (one.pid, max(0.0, now - one.last_seen)) for address, one in workers}
 
 
 async def foreign_workers(client: Client, addresses: Sequence[str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,10 +52,46 @@ class ProcessId:
 
 def this_process() -> ProcessId | None:
     """Return the process that calls, or None on a system that does not tell."""
+    return process_with(os.getpid())
+
+
+def process_with(pid: int) -> ProcessId | None:
+    """Return the process of this host with that number now, or None if there is none or the system does not tell."""
     try:
-        return ProcessId(_host(), os.getpid(), _began(os.getpid()))
+        return ProcessId(_host(), pid, _began(pid))
     except OSError:
         return None
+
+
+def is_running(process: ProcessId) -> bool:
+    """Whether a process of this host has not ended; one of another host, or of another boot, counts as ended."""
+    try:
+        return process.host == _host() and not _is_dying(process)
+    except OSError:
+        return False
+
+
+def send_signal(process: ProcessId, number: signal.Signals) -> bool:
+    """Send a signal to a process of this host, and to no other that got its number since; return whether it was there.
+
+    Raises
+    ------
+    PermissionError
+        If it is another user's.
+    """
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if not is_running(process):  # the handle is that of whoever has its number now
+            return False
+        signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(handle)
+    return True
 
 
 class Locatable:

@@ -38,5 +38,5 @@ async def announce(client: Client, run: str, store: str, coordinator: Peer, *, s
 
 async def withdraw(client: Client, run: str) -> None:
     """Let nobody find the run any more."""
-    with contextlib.suppress(KeyError, OSError):  # an embedded cluster's runs are not published
+    with contextlib.suppress(KeyError, OSError):  # it may have been done before, or not been published yet
         await client.unpublish_dataset(dataset_name(run))

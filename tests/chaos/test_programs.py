@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import psplatform as ps
+from psplatform.client.connecting import connect
 from psplatform.client.run import runs_on
 from psplatform.replication.checkpoints import checkpoints_of
+from psplatform.replication.store import describe_run
 
 Start = Callable[..., ps.Run]
 Command = Callable[..., "subprocess.Popen[str]"]
@@ -78,6 +81,30 @@ def test_a_run_with_a_cluster_of_its_own_can_be_recovered_once_its_program_is_ki
     output, errors = psplatform("recover", store, "--updates", end, "--json").communicate(timeout=LIMIT_S)
     summary = json.loads(output.splitlines()[-1])
     assert (summary["outcome"], str(summary["updates"])) == ("updates", end), errors
+
+
+def test_another_program_of_this_machine_sees_and_stops_a_run_with_a_cluster_of_its_own(
+    psplatform: Command, reaches: Reaches, until: Until, tmp_path: Path
+) -> None:
+    """By its store alone; the program that started it tells who stopped it, and ends well."""
+    store = tmp_path / "run.zarr"
+    program = psplatform("train", "mlp", "--store", store, "--json", *FLAGS)
+    until((store / "zarr.json").exists, "the run is starting")
+    with contextlib.closing(ps.attach(str(store))) as early:
+        assert early.status()["failure"] is None, "it is not taken for lost"
+        reaches(str(store), 10)
+        assert early.status()["phase"] == "running"
+    with contextlib.closing(ps.attach(str(store))) as run:
+        assert run.status()["phase"] == "running"
+        assert run.roles().keys() >= {"coordinator", "server-0", "server-1"}
+        with connect(describe_run(str(store))["scheduler"]) as client:
+            assert runs_on(client) == [run.run]
+        run.stop("by another")
+        assert run.wait(LIMIT_S)["detail"] == "by another"
+    output, errors = program.communicate(timeout=LIMIT_S)
+    assert program.returncode == 0, errors
+    summary = json.loads(output.splitlines()[-1])
+    assert (summary["outcome"], summary["detail"]) == ("stopped", "by another")
 
 
 def test_a_scheduler_where_nobody_listens_is_refused(psplatform: Command, tmp_path: Path) -> None:

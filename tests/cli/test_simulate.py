@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,37 @@ def test_the_plot_names_every_policy(psplatform: Command, tmp_path: Path) -> Non
     assert 'src="http' not in drawn
 
 
+def test_each_result_has_the_curve_of_its_evaluations(simulated: Callable[..., dict[str, Any]]) -> None:
+    """Seconds, updates and loss, the last of which is the summary's; only where it was asked for."""
+    results = simulated(*SMALL, "--updates", "6", "--policy", "bsp,asp", "--curves")["results"]
+    assert [one["policy"] for one in results] == ["bsp", "asp"]
+    for one in results:
+        assert [updates for _, updates, _ in one["curve"]] == [2, 4, 6]
+        seconds = [at for at, _, _ in one["curve"]]
+        assert seconds == sorted(seconds)
+        assert one["curve"][-1][2] == one["evaluation_loss"]
+    assert "curve" not in simulated(*SMALL, "--updates", "6")
+
+
+def test_a_curve_without_evaluations_is_that_of_the_commits(
+    simulated: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """A job file can do without them, but for that of the end."""
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB + "evaluate_every: null\n")
+    found = simulated(str(file), "--curves")
+    assert [one[:2] for one in found["curve"]] == [[2.0, 1], [4.0, 2], [6.0, 3], [8.0, 4]]
+    assert found["curve"][-1][2] == found["loss"]
+
+
+def test_a_long_curve_is_thinned(simulated: Callable[..., dict[str, Any]]) -> None:
+    curve = simulated(*SMALL, "--updates", "1100", "--evaluate-every", "2", "--curves")["curve"]
+    assert len(curve) == 500
+    updates = [one[1] for one in curve]
+    assert (updates[0], updates[-1]) == (2, 1100)
+    assert {later - sooner for sooner, later in pairwise(updates)} == {2, 4}, "evenly"
+
+
 JOB = """
 workload: mlp
 options: {samples: 100}
@@ -226,6 +258,8 @@ BAD = [
     ("--timing-only --target-loss 0.5", "no loss to reach a target with; stop it by updates, epochs or seconds"),
     ("--timing-only --target-accuracy 0.5", "no loss to reach a target with"),
     ("--timing-only --plot loss.html", "no loss to draw"),
+    ("--timing-only --curves --json", "no loss to draw"),
+    ("--curves", "curves are for programs; give --json as well, or --plot FILE.html"),
     ("--plot nowhere/loss.html", "there is no folder nowhere to draw into; make it first"),
     ("--plot loss.png", "the picture is an HTML file; call it loss.html"),
     ("--plot folder.html", "folder.html cannot be written to; name another file"),
@@ -245,6 +279,10 @@ def test_what_makes_no_sense_is_refused_before_anything_is_simulated(
     (tmp_path / "folder.html").mkdir()
     assert sentence in refused("simulate", *SMALL, *arguments.split())
     assert {one.name for one in tmp_path.iterdir()} == {"two.csv", "bad.csv", "folder.html"}
+
+
+def test_fault_simulations_have_no_curves(refused: Callable[..., str]) -> None:
+    assert "--curves does not go with --fuzz" in refused("simulate", "mlp", "--curves", "--fuzz", "1", "--json")
 
 
 def test_of_policies_that_nobody_named_one_may_not_fit_the_job(

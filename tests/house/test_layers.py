@@ -124,7 +124,9 @@ class Source:
 def package_of(module: str) -> str:
     """Name the row of the table that a module of psplatform belongs to."""
     parts = module.split(".")
-    return parts[1] if len(parts) > 1 and parts[1] not in {"__init__", "__main__"} else "facade"
+    if parts[1:] == ["__main__"]:
+        return "cli"  # the command line by another door
+    return parts[1] if len(parts) > 1 and parts[1] != "__init__" else "facade"
 
 
 def _imports(node: ast.AST, *, deferred: bool) -> Iterator[Import]:

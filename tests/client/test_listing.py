@@ -1,0 +1,230 @@
+"""Which state a run is in, told from what its store holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+
+from psplatform.client import listing
+from psplatform.client.listing import Listed, State, list_runs, look_at
+from psplatform.errors import StoreError
+from psplatform.replication.arrays import Contents
+from psplatform.replication.parts import CheckpointWriter
+from psplatform.replication.sealing import seal
+from psplatform.replication.store import create_run, update_run
+from psplatform.telemetry.writer import EventLog
+from psplatform.tensors.layout import Layout, TensorSpec
+
+RUN = "digits-bsp-1a2b3c"
+LONG_AGO = 1e9
+
+
+@pytest.fixture(params=["a folder", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Return where stores may lie: in a folder of this machine, or behind a URL."""
+    if request.param == "a folder":
+        yield str(tmp_path)
+        return
+    yield "memory://listing"
+    fsspec.filesystem("memory").rm("/listing", recursive=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    return str(tmp_path)
+
+
+def write(store: str, **description: Any) -> str:
+    """Make the store of a run that was started long ago."""
+    create_run(store, {"run": RUN, "started": LONG_AGO, **description})
+    return store
+
+
+def write_log(store: str, term: int = 1) -> None:
+    with EventLog(store, term) as log:
+        log.buffer({"kind": "note", "at": 0.0, "text": "a sign of life"})
+
+
+def grow_old(store: str, seconds: float) -> None:
+    """Let the log of a store have been written so long ago."""
+    files, root = fsspec.core.url_to_fs(store)
+    for path in files.ls(f"{root}/log", detail=False):
+        at = time.time() - seconds
+        if store.startswith("memory"):
+            files.store[path].modified = files.store[path].modified.fromtimestamp(at, tz=files.modified(path).tzinfo)
+        else:
+            os.utime(path, (at, at))
+
+
+def save_checkpoint(store: str, number: int) -> None:
+    contents = Contents(Layout.of((TensorSpec("w", (4,), "float32", "parameter"),), shards=1), ())
+    vectors = {key: np.zeros(size, dtype) for key, (dtype, size) in contents.vectors(0).items()}
+    cut = {"position": number, "version": number, "plain": {"commits": 0}}
+    part = CheckpointWriter(store, number, contents).write_shard(0, vectors, **cut)
+    seal(store, number, [part], positions=[number], state={}, time_s=LONG_AGO)
+
+
+def told(found: Listed) -> tuple[str, State, int | None]:
+    return found.run, found.state, found.checkpoint
+
+
+def test_a_run_that_ended_well_is_finished(place: str) -> None:
+    store = write(f"{place}/run.zarr")
+    update_run(store, outcome="reached target", error="", failure=None)
+    found = look_at(store)
+    assert told(found) == (RUN, State.FINISHED, None)
+    assert found.reason == "it reached its target"
+    assert (found.store, found.description["started"]) == (store, LONG_AGO)
+
+
+def test_a_run_that_was_stopped_is_finished_and_says_so(folder: str) -> None:
+    store = write(f"{folder}/run.zarr")
+    update_run(store, outcome="stopped")
+    found = look_at(store)
+    assert (found.state, found.reason) == (State.FINISHED, "it was stopped")
+
+
+def test_of_a_finished_run_neither_log_nor_checkpoints_are_looked_at(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = write(f"{folder}/run.zarr")
+    update_run(store, outcome="updates")
+    monkeypatch.setattr(listing, "held_checkpoints", lambda store: pytest.fail("looked at its checkpoints"))
+    monkeypatch.setattr(listing, "SegmentFolder", lambda store: pytest.fail("looked at its log"))
+    assert look_at(store).state is State.FINISHED
+
+
+def test_a_run_that_failed_with_a_checkpoint_can_be_recovered(place: str) -> None:
+    """From the newest complete one; the error stands without its traceback."""
+    store = write(f"{place}/run.zarr")
+    failure = {"class": "UserCodeError", "message": "ValueError in the user's code", "attributes": {}}
+    update_run(store, outcome="failed", error="ValueError in the user's code\nTraceback ...", failure=failure)
+    for number in (1, 2):
+        save_checkpoint(store, number)
+    found = look_at(store)
+    assert told(found) == (RUN, State.RECOVERABLE, 2)
+    assert found.reason == "ValueError in the user's code; recover it from checkpoint 2"
+
+
+def test_a_damaged_checkpoint_is_none_to_recover_from(folder: str) -> None:
+    store = write(f"{folder}/run.zarr")
+    update_run(store, outcome="failed", error="the disk is full.")
+    save_checkpoint(store, 1)
+    Path(store, "checkpoints", "00000001", "state.msgpack").unlink()
+    found = look_at(store)
+    assert told(found) == (RUN, State.FAILED, None)
+    assert found.reason.startswith("the disk is full; it is lost without a checkpoint")
+
+
+def test_a_run_whose_log_grows_is_live(place: str) -> None:
+    store = write(f"{place}/run.zarr")
+    write_log(store)
+    found = look_at(store)
+    assert told(found) == (RUN, State.LIVE, None)
+    assert found.reason.startswith("its log grew ")
+
+
+def test_a_silent_run_that_a_scheduler_knows_is_live(place: str) -> None:
+    """Its iterations may take minutes."""
+    store = write(f"{place}/run.zarr")
+    write_log(store)
+    grow_old(store, 95)
+    assert look_at(store, live={RUN}).state is State.LIVE
+    assert look_at(store, live={"another"}).state is State.FAILED
+
+
+def test_a_silent_run_with_a_checkpoint_can_be_recovered(place: str) -> None:
+    store = write(f"{place}/run.zarr")
+    write_log(store)
+    grow_old(store, 95)
+    save_checkpoint(store, 3)
+    found = look_at(store)
+    assert told(found) == (RUN, State.RECOVERABLE, 3)
+    said = "nothing was logged for 95 s and no scheduler that was asked knows it; recover it from checkpoint 3"
+    assert found.reason == said
+
+
+def test_a_silent_run_without_a_checkpoint_is_lost(place: str) -> None:
+    store = write(f"{place}/run.zarr")
+    write_log(store)
+    grow_old(store, 95)
+    found = look_at(store)
+    assert told(found) == (RUN, State.FAILED, None)
+    assert "it is lost without a checkpoint" in found.reason
+
+
+def test_a_run_that_is_starting_is_live_although_it_has_no_log(folder: str) -> None:
+    """Also one that goes on from its store: the log is the one from before."""
+    store = write(f"{folder}/new.zarr", started=time.time())
+    assert (look_at(store).state, look_at(store).reason) == (State.LIVE, "it is starting")
+    again = write(f"{folder}/again.zarr", started=time.time(), term=2)
+    write_log(again, term=1)
+    grow_old(again, 95)
+    assert look_at(again).reason == "it is starting"
+    write_log(again, term=2)
+    grow_old(again, 95)
+    assert look_at(again).state is State.FAILED
+
+
+def test_a_run_that_never_began_to_log_is_lost(folder: str) -> None:
+    found = look_at(write(f"{folder}/run.zarr"))
+    assert (found.state, found.reason.partition(" and ")[0]) == (State.FAILED, "it has no log")
+
+
+def attributes(store: Path, plain: object) -> None:
+    content = json.loads((store / "zarr.json").read_text())
+    (store / "zarr.json").write_text(json.dumps({**content, "attributes": {"psplatform": plain}}))
+
+
+def test_what_cannot_be_read_is_foreign_with_the_reason(folder: str) -> None:
+    """Damaged, of a newer format, of another program, without a description, empty, or not there."""
+    damaged, newer, other, nameless, bare, empty = (
+        Path(folder, name) for name in ("damaged", "newer", "other", "nameless", "bare", "empty")
+    )
+    for store in (damaged, newer, other, nameless, bare):
+        write(str(store))
+    (damaged / "zarr.json").write_text("{")
+    attributes(newer, {"format": 99, "run": RUN})
+    attributes(other, None)
+    attributes(nameless, {"format": 1})
+    write_log(str(bare))
+    (bare / "zarr.json").unlink()
+    empty.mkdir()
+    sentences = {
+        damaged: "cannot read the zarr.json",
+        newer: "has format 99; this psplatform reads format 1, update it",
+        other: "holds no run of psplatform",
+        nameless: "does not name its run",
+        bare: "its zarr.json is missing or damaged",
+        empty: "there is no run in",
+        Path(folder, "nowhere"): "there is no run in",
+    }
+    for store, sentence in sentences.items():
+        found = look_at(str(store))
+        assert (found.run, found.state, found.description) == (store.name, State.FOREIGN, {}), found
+        assert sentence in found.reason
+    listed = {one.run for one in list_runs(folder)}
+    assert listed == {"damaged", "newer", "other", "nameless", "bare"}, "a folder that holds no part of a run is none"
+
+
+def test_runs_are_listed_newest_first(place: str) -> None:
+    for number in (2, 3, 1):
+        update_run(write(f"{place}/{number}.zarr", started=LONG_AGO + number), outcome="updates")
+    assert [one.store for one in list_runs(place)] == [f"{place}/{number}.zarr" for number in (3, 2, 1)]
+
+
+def test_where_there_is_no_folder_there_are_no_runs(folder: str) -> None:
+    assert list_runs(f"{folder}/nowhere") == []
+
+
+def test_a_folder_that_nothing_can_open_is_refused() -> None:
+    with pytest.raises(StoreError, match="nothing here can open the store carrier-pigeon://coop"):
+        list_runs("carrier-pigeon://coop")
