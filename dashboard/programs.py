@@ -28,9 +28,16 @@ def started() -> list[Program]:
     return sorted(found, key=lambda one: -one.started)
 
 
+def arguments_of(program: Program) -> list[str]:
+    """Return what comes after ``psplatform`` in a program's command."""
+    command = list(program.command)
+    return command[command.index("psplatform") + 1 :] if "psplatform" in command else command
+
+
 def program_of(store: str) -> Program | None:
     """Return the program that trains or recovers the run in a store, if it was started from here and goes on."""
     for one in started():
-        if one.running and one.command and one.command[0] in ("train", "recover") and store in one.command:
+        arguments = arguments_of(one)
+        if store in arguments and arguments[0] in ("train", "recover") and one.running:
             return one
     return None

@@ -16,6 +16,9 @@ _NICENESS: Final = 15
 """Of the threads that serve pages: training beside them on a busy machine goes first."""
 
 
+_SCRIPT: Final = Path(__file__).parent / "pages" / "app.py"
+
+
 def require_port(settings: Settings) -> None:
     """Refuse an address or port that cannot be listened on.
 
@@ -50,11 +53,9 @@ def serve(settings: Settings) -> None:
     _give_way()
     from streamlit.web import bootstrap  # noqa: PLC0415  takes a second, and nothing is refused after it
 
-    from psplatform.dashboard.pages import app  # noqa: PLC0415  as above
-
     options = _options(settings)
     bootstrap.load_config_options(flag_options=options)
-    bootstrap.run(str(Path(app.__file__)), False, [], options)
+    bootstrap.run(str(_SCRIPT), False, [], options)
 
 
 def _give_way() -> None:
@@ -74,6 +75,8 @@ def _options(settings: Settings) -> dict[str, Any]:
         "server_allowedHosts": hosts,
         "browser_serverAddress": "localhost" if settings.is_local else settings.address,
         "browser_gatherUsageStats": False,
+        # Else a text that stands alone in the script would be shown as part of the page.
+        "runner_magicEnabled": False,
         "client_toolbarMode": "minimal",
         "client_showErrorDetails": "none",
         "client_showErrorLinks": "false",

@@ -11,6 +11,9 @@ from psplatform.dashboard.figures.curves import Axis, lines
 from psplatform.dashboard.figures.style import ALARM, COLOURS, bound_line, picture, say
 from psplatform.dashboard.read_models.delays import DelayRows
 
+_FEW = 20
+"""Values that each have a tick of their own."""
+
 
 def histogram(counts: Mapping[int, int], bound: int | None) -> go.Figure:
     """Return how many gradients had which staleness, with the policy's bound where it promises one."""
@@ -23,6 +26,8 @@ def histogram(counts: Mapping[int, int], bound: int | None) -> go.Figure:
         hovertemplate="staleness %{x}: %{y} gradients<extra></extra>",
     )
     figure = picture([bars], x="staleness [versions]", y="applied gradients", legend=False)
+    last = max([bound or 0, *stale]) + 1
+    figure.update_xaxes(range=[-0.6, last], **({"dtick": 1} if last <= _FEW else {}))
     if bound is not None:
         figure.add_vline(
             x=bound + 0.5,

@@ -56,5 +56,6 @@ def timeline(rows: Sequence[FailoverRow]) -> go.Figure:
     ]
     figure = picture(traces, x="time since it was last heard [s]", y="", height=130 + 34 * max(2, len(shown)))
     figure.update_layout(barmode="stack", bargap=0.35)
-    figure.update_yaxes(autorange="reversed")
+    figure.update_yaxes(type="category", autorange="reversed")
+    figure.update_layout(legend={"traceorder": "normal"})
     return figure if shown else say(figure, "no server and no coordinator was lost")

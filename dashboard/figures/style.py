@@ -59,7 +59,9 @@ def picture(
         bargap=0.1,
     )
     figure.update_xaxes(title_text=x, title_standoff=6)
-    figure.update_yaxes(title_text=y, title_standoff=6, type="log" if log_y else "linear", automargin=True)
+    figure.update_yaxes(title_text=y, title_standoff=6, automargin=True)
+    if log_y:
+        figure.update_yaxes(type="log", dtick="D2")
     return figure
 
 

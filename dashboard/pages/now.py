@@ -26,13 +26,13 @@ def strip(shown: Shown) -> None:
     cells = [
         ("State", shown.listed.state.value, "state"),
         ("Version", f"{summary['updates']}", "version"),
-        ("Updates per second", number(summary["updates_per_second"]), "updates per second"),
+        ("Updates/s", number(summary["updates_per_second"]), "updates per second"),
         ("Loss", decimals(summary["loss"]), "loss"),
         ("Held-out loss", decimals(summary["evaluation_loss"]), "held-out loss"),
         ("Accuracy", decimals(summary["accuracy"]), "accuracy"),
         ("Workers", workers_now(summary, scores), "workers"),
         ("Divergence", divergence_now(summary), "divergence"),
-        ("Newest checkpoint", _checkpoint_age(shown), "checkpoint"),
+        ("Checkpoint", _checkpoint_age(shown), "checkpoint"),
         ("Incidents", f"{len(summary['incidents'])}", "incidents"),
     ]
     for first in range(0, len(cells), _PER_ROW):

@@ -37,7 +37,7 @@ def _program(number: int, one: Program) -> None:
         left.markdown(f"**{plain(how_it_stands(one))}**, started {plain(moment(one.started))}")
         if one.running and right.button("Interrupt", key=f"interrupt {number}", help="As Ctrl-C: ends in good order."):
             one.interrupt()
-        st.code(shlex.join(["psplatform", *one.command]), language="bash", wrap_lines=True)
+        st.code(shlex.join(["psplatform", *programs.arguments_of(one)]), language="bash", wrap_lines=True)
         with st.expander("What it prints", expanded=not one.running and one.returncode not in (0, None)):
             st.code(one.output(30) or "nothing yet", language=None, wrap_lines=True)
 

@@ -61,9 +61,11 @@ def _table() -> None:
             column_config={
                 "state": st.column_config.TextColumn(help=meaning("state")),
                 "progress": st.column_config.ProgressColumn(
-                    help=meaning("progress"), min_value=0.0, max_value=1.0, format="percent"
+                    help=meaning("progress"), min_value=0.0, max_value=1.0, format="percent", width="small"
                 ),
-                "losses": st.column_config.LineChartColumn(help="Losses so far, held-out ones where there are any."),
+                "losses": st.column_config.LineChartColumn(
+                    help="Losses so far, held-out ones where there are any.", width="small"
+                ),
                 "loss": st.column_config.NumberColumn(help=meaning("loss"), format="%.4f"),
                 "accuracy": st.column_config.NumberColumn(help=meaning("accuracy"), format="%.4f"),
                 "updates/s": st.column_config.NumberColumn(help=meaning("updates per second"), format="%.3g"),
@@ -93,12 +95,12 @@ def _row(name: str, one: Listed, brief: Brief | None) -> dict[str, Any]:
         "policy": one.description.get("policy"),
         "workload": one.description.get("workload"),
         "progress": brief.progress if brief else None,
+        "losses": list(brief.losses) if brief else None,
         "updates": brief.updates if brief else None,
         "loss": brief.loss if brief else None,
         "accuracy": brief.accuracy if brief else None,
-        "losses": list(brief.losses) if brief else None,
         "updates/s": brief.updates_per_second if brief else None,
-        "protection": brief.protection if brief and one.state is State.LIVE else None,
+        "protection": brief.protection if brief and one.state is State.LIVE else "",
         "age": duration(time.time() - started) if isinstance(started, int | float) else None,
         "why": one.reason,
     }
