@@ -8,12 +8,14 @@ from typing import Any
 
 import click
 
-from psplatform.cli.options import with_options
+from psplatform.cli.options import COPY_FIELDS, JOB_FLAGS, STOP_FIELDS, with_flags
 from psplatform.cli.progress import ProgressLine
-from psplatform.cli.protection import PROTECTION, protection_fields, protection_options
+from psplatform.cli.protection import PROTECTION, protection_fields
 from psplatform.cli.train import pairs, stop_fields
 
 _FIELDS = ("workers", "max_workers", "shards", "policy", "device", "transport", "evaluate_every")
+_OWN = ("policy_options", "checkpoint_every", "keep_checkpoints", *STOP_FIELDS, *COPY_FIELDS)
+_CHANGEABLE = [flag for flag in JOB_FLAGS if flag.words in (*_FIELDS, *_OWN)]
 _TARGETS = ("target_loss", "target_accuracy")
 
 
@@ -21,20 +23,7 @@ _TARGETS = ("target_loss", "target_accuracy")
 @click.argument("store")
 @click.option("--scheduler", metavar="ADDRESS", help="Scheduler to run on; a cluster on this machine if not given.")
 @click.option("--checkpoint", type=int, metavar="N", help="Number of the checkpoint. [the newest]")
-@click.option("--workers", metavar="N", help="Gradient workers. [as before]")
-@click.option("--max-workers", metavar="N", help="Most gradient workers. [as before]")
-@click.option("--shards", metavar="S", help="Parts the parameters are divided into. [as before]")
-@click.option("--policy", metavar="NAME", help="Synchronisation policy. [as before]")
-@click.option("-o", "policy_options", multiple=True, metavar="KEY=VALUE", help="Parameter of the policy.")
-@click.option("--updates", type=int, help="Stop at this version.")
-@click.option("--epochs", type=float, help="Stop after so many passes over the data.")
-@click.option("--seconds", type=float, help="Stop after so many seconds, those before included.")
-@click.option("--target-loss", type=float, help="Stop when the evaluated loss is at most this.")
-@click.option("--target-accuracy", type=float, help="Stop when the evaluated accuracy is at least this.")
-@click.option("--evaluate-every", metavar="N", help="Updates between evaluations. [as before]")
-@with_options(protection_options("as before"))
-@click.option("--device", metavar="NAME", help="auto, cpu, cuda ... [as before]")
-@click.option("--transport", metavar="NAME", help="auto or comms (no shared memory). [as before]")
+@with_flags(_CHANGEABLE, "as before")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
 def recover(store: str, *, scheduler: str | None, checkpoint: int | None, as_json: bool, **given: Any) -> None:
     """Go on with the run in STORE from its newest checkpoint, in the same store.

@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from psplatform.cli.faults import fuzz_options, run_faults
+from psplatform.cli.options import CONDITION_FLAGS, JOB_FLAGS, with_flags
 from psplatform.cli.progress import ProgressLine, closing
-from psplatform.cli.train import job_fields, job_options
+from psplatform.cli.train import job_fields
 from psplatform.errors import ConfigurationError, PsplatformError
 
 if TYPE_CHECKING:
@@ -30,11 +31,8 @@ _EPOCHS = 100
 
 @click.command()
 @click.argument("what", metavar="WORKLOAD|JOB.YAML")
-@job_options
-@click.option("--round-trip", metavar="DIST", help="Seconds of pull, gradient and push together.")
-@click.option("--compute", metavar="DIST", help="Seconds of a gradient. [constant:seconds=0.1]")
-@click.option("--network", metavar="SPEC", help="Interfaces, such as 'nic:gbps=10,latency=0.0001'.")
-@click.option("--timing-only", is_flag=True, help="Compute no gradients: times only, any number of workers.")
+@with_flags(JOB_FLAGS)
+@with_flags(CONDITION_FLAGS)
 @click.option("--plot", metavar="FILE.html", help="Draw loss against time into an HTML file.")
 @click.option("--curves", is_flag=True, help="Add the loss over time to each result of --json.")
 @fuzz_options

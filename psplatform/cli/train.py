@@ -9,69 +9,19 @@ from typing import Any
 
 import click
 
-from psplatform.cli.options import with_options
+from psplatform.cli.options import JOB_FIELDS, JOB_FLAGS, STOP_FIELDS, with_flags
 from psplatform.cli.progress import ProgressLine
-from psplatform.cli.protection import PROTECTION, protection_fields, protection_options
+from psplatform.cli.protection import PROTECTION, protection_fields
 from psplatform.errors import ConfigurationError
 
-_STOPS = ("updates", "epochs", "seconds", "target_loss", "target_accuracy")
-_PLAIN = (
-    "workers",
-    "max_workers",
-    "shards",
-    "batch_size",
-    "sampling",
-    "seed",
-    "store",
-    "device",
-    "transport",
-    "evaluate_every",
-    "evaluate_on",
-    "clip_norm",
-    "schedule",
-    "stragglers",
-    "slow_servers",
-)
-
-
-def job_options(command: Any) -> Any:
-    """Add the options that describe a job to a click command."""
-    options = [
-        click.option("--policy", metavar="NAME", help="Synchronisation policy; see `psplatform policies`. [bsp]"),
-        click.option("-o", "policy_options", multiple=True, metavar="KEY=VALUE", help="Parameter of the policy."),
-        click.option("-w", "workload_options", multiple=True, metavar="KEY=VALUE", help="Option of the workload."),
-        click.option("--workers", metavar="N", help="Gradient workers; all that are there if not given."),
-        click.option("--max-workers", metavar="N", help="Most gradient workers, those that join later included."),
-        click.option("--shards", metavar="S", help="Parts the parameters are divided into. [1]"),
-        click.option("--optimizer", metavar="NAME", help="sgd, adam, adagrad, rmsprop or additive. [sgd]"),
-        click.option("--lr", type=float, help="Learning rate."),
-        click.option("--momentum", type=float, help="Momentum of sgd or rmsprop."),
-        click.option("--schedule", metavar="NAME", help="constant, step or cosine (parameters in a job file)."),
-        click.option("--clip-norm", metavar="X", help="Largest norm of a commit's mean gradient."),
-        click.option("--batch-size", metavar="N", help="Samples of one gradient."),
-        click.option("--sampling", metavar="RULE", help="epoch or replacement. [epoch]"),
-        click.option("--updates", type=int, help="Stop at this version."),
-        click.option("--epochs", type=float, help="Stop after so many passes over the data."),
-        click.option("--seconds", type=float, help="Stop after so many seconds."),
-        click.option("--target-loss", type=float, help="Stop when the evaluated loss is at most this."),
-        click.option("--target-accuracy", type=float, help="Stop when the evaluated accuracy is at least this."),
-        click.option("--evaluate-every", metavar="N", help="Updates between evaluations. [50]"),
-        click.option("--evaluate-on", metavar="DATA", help="held-out or training. [held-out]"),
-        click.option("--stragglers", metavar="SPEC", help="Slowness of workers, such as 'slow:chance=0.1,factor=4'."),
-        click.option("--slow-servers", metavar="SPEC", help="Slowness of servers: 'shards=0,seconds=1,chance=0.05'."),
-        *protection_options(),
-        click.option("--device", metavar="NAME", help="auto, cpu, cuda ... [auto]"),
-        click.option("--transport", metavar="NAME", help="auto or comms (no shared memory). [auto]"),
-        click.option("--seed", metavar="N", help="Seed of everything random. [0]"),
-        click.option("--store", metavar="PATH", help="Path or URL where the run persists. [a new one below runs/]"),
-    ]
-    return with_options(options)(command)
+_DERIVED = ("policy", "optimizer", "replication")
+"""Fields of a job whose options say more than a value."""
 
 
 @click.command()
 @click.argument("what", metavar="WORKLOAD|JOB.YAML")
 @click.option("--scheduler", metavar="ADDRESS", help="Scheduler to run on; a cluster on this machine if not given.")
-@job_options
+@with_flags(JOB_FLAGS)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
 def train(what: str, *, scheduler: str | None, as_json: bool, **given: Any) -> None:
     """Train WORKLOAD (digits, mlp, mnist, cifar10), or the job described in a YAML file, and watch it."""
@@ -111,7 +61,7 @@ def job_fields(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
         If the file or an option cannot be understood.
     """
     fields: dict[str, Any] = _from_file(Path(what)) if what.endswith((".yaml", ".yml")) else {"workload": what}
-    fields |= {name: given[name] for name in _PLAIN if given.get(name) is not None}
+    fields |= {name: given[name] for name in JOB_FIELDS if name not in _DERIVED and given.get(name) is not None}
     if given.get("policy"):
         fields["policy"] = given["policy"]
         fields.pop("policy_options", None)
@@ -173,7 +123,7 @@ def _optimizer(described: Any, given: Mapping[str, Any], defaults: Mapping[str, 
 
 def stop_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the conditions under which a run ends that the command line speaks of."""
-    return {name: given[name] for name in _STOPS if given.get(name) is not None}
+    return {name: given[name] for name in STOP_FIELDS if given.get(name) is not None}
 
 
 def _stop(described: Any, given: Mapping[str, Any], defaults: Mapping[str, float]) -> dict[str, Any]:

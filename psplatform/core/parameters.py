@@ -5,24 +5,37 @@
     @dataclass
     class StaleSynchronous(Policy):
         bound: int = parameter(3, minimum=0, help="iterations a worker may be ahead of the slowest")
+
+Policies, optimisers, schedules, replication, stragglers and the rest are declared this way; `parameters_of` lists what
+any of them declares, and a `Job`'s fields.  Values are validated by pydantic (`psplatform.core.validation`), which is
+loaded when the first value is checked: declaring and listing parameters loads nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
+import functools
 import types
 import typing
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, dataclass
+from typing import Any, Final, TypeVar
 
 from psplatform.errors import ConfigurationError
 
-_KEY = "psplatform.parameter"
+_KEY: Final = "psplatform.parameter"
 
 LARGEST: Final = 2**63 - 1
 """Parameters are part of the event log, whose integers have 64 bits."""
+
+_LONGEST: Final = 200
+"""Characters of a refused value that a sentence shows: one may be a whole trace."""
+
+_MOST: Final = 12
+"""Known words that a sentence lists."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,32 +45,80 @@ class Parameter:
     Attributes
     ----------
     kind
-        ``int``, ``float``, ``str`` or ``bool``.
+        ``int``, ``float``, ``str`` or ``bool``; ``tuple`` of numbers; or the class of a specification.
     optional
-        Whether ``None`` is allowed; `help` says what it stands for.
-    minimum, maximum
-        Inclusive range of numbers, ``None`` where open.
+        Whether ``None`` is allowed; `help` says what it stands for: ``...; none: no limit``.
+    default
+        `dataclasses.MISSING` where a value must be given.
+    minimum, maximum, above, below
+        Range of a number, or of each number of a tuple: inclusive and exclusive bounds, ``None`` where open.
+    finite
+        Whether infinity is refused; NaN always is.
     choices
         The allowed words of a ``str``, empty where any is allowed.
+    alias
+        What it is called in sentences and on the command line, if not by its name.
+    remedy
+        What errors advise beside the range.
+    read
+        Turns a text into a value, where a text says more than a number.
+    source
+        The work that what has the parameter is taken from: authors, title and year.
+    hint
+        The annotation, without ``None``.
     """
 
     name: str
     kind: type
     optional: bool
-    default: Any
+    default: Any = dataclasses.field(hash=False)
     help: str
-    minimum: float | None
-    maximum: float | None
-    choices: tuple[str, ...]
+    minimum: float | None = None
+    maximum: float | None = None
+    above: float | None = None
+    below: float | None = None
+    finite: bool = False
+    choices: tuple[str, ...] = ()
+    alias: str = ""
+    remedy: str = ""
+    read: Callable[[str], Any] | None = None
+    source: str = ""
+    hint: Any = None
+
+    @property
+    def required(self) -> bool:
+        """Whether there is no default."""
+        return self.default is MISSING
+
+    @property
+    def spelled(self) -> str:
+        """The name in sentences and on the command line."""
+        return self.alias or self.name
+
+    @property
+    def wanted(self) -> str:
+        """The values it takes, in words: ``an int from 1 to 9``."""
+        if self.choices:
+            return " or ".join(map(repr, self.choices))
+        if self.kind is not tuple:
+            noun = _noun(self.kind, self.finite)
+            article = "an" if noun[0].lower() in "aeiou" else "a"
+            meaning = "" if self.kind in (int, float, str, bool) else f" ({self.help})"
+            return f"{article} {noun}{self._range_in_words()}{meaning}"
+        items = typing.get_args(self.hint)
+        count = "" if items[-1] is Ellipsis else f"{len(items)} "
+        return f"{count}{_plural(items[0], self.finite)}{self._range_in_words()}"
 
     def describe(self) -> dict[str, Any]:
         """Return a plain dictionary for ``--json`` and for forms."""
-        kind = self.kind.__name__
+        kind = str(self.hint) if self.kind is tuple else self.kind.__name__
+        low = self.above if self.minimum is None else self.minimum
+        high = self.below if self.maximum is None else self.maximum
         return {
             "name": self.name,
             "type": f"{kind} | None" if self.optional else kind,
-            "default": self.default,
-            "range": list(self.choices) if self.choices else [self.minimum, self.maximum],
+            "default": _plain(self.default),
+            "range": list(self.choices) if self.choices else [low, high],
             "help": self.help,
         }
 
@@ -69,117 +130,185 @@ class Parameter:
         ConfigurationError
             If the type is wrong or the value out of range.
         """
-        if value is None or (isinstance(value, str) and self.optional and value.lower() == "none"):
-            if self.optional:
+        if isinstance(value, str):
+            if self.optional and value.lower() == "none":
                 return None
-            raise self._refusal(value)
-        value = self._typed(value)
-        if self.kind is int and abs(value) > LARGEST:
-            raise ConfigurationError(f"{self.name} must be at most {LARGEST}, not {value!r}", field=self.name)
-        if self.choices and value not in self.choices:
-            raise self._refusal(value)
-        if self.kind in (int, float) and not self._in_range(value):
-            raise self._refusal(value)
-        return value
+            if self.read is None:
+                return _validation().read(self, value)
+        return self.check(value)
 
-    def _typed(self, value: Any) -> Any:
-        if isinstance(value, str) and self.kind is not str:
-            return self._read(value)
-        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
-        if type(value) is not self.kind:
-            raise self._refusal(value)
-        return value
+    def check(self, value: Any) -> Any:
+        """Return `value` in this parameter's type, or raise as above; no text is taken for a number."""
+        if isinstance(value, str) and self.read is not None:
+            value = self.read(value)
+        return _validation().validated(self, value)
 
-    def _read(self, text: str) -> Any:
-        if self.kind is bool:
-            words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-            if text.lower() in words:
-                return words[text.lower()]
-            raise self._refusal(text)
-        try:
-            return self.kind(text)
-        except ValueError:
-            raise self._refusal(text) from None
-
-    def _in_range(self, value: float) -> bool:
-        if math.isnan(value):
-            return False
-        above = self.minimum is None or value >= self.minimum
-        return above and (self.maximum is None or value <= self.maximum)
-
-    def _refusal(self, value: Any) -> ConfigurationError:
-        article = "an" if self.kind is int else "a"
-        wanted = " or ".join(map(repr, self.choices)) or f"{article} {self.kind.__name__}{self._range_in_words()}"
-        return ConfigurationError(f"{self.name} must be {wanted}, not {value!r}", field=self.name)
+    def refusal(self, value: Any) -> ConfigurationError:
+        """Return the sentence that refuses `value`."""
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        return ConfigurationError(f"{self.spelled} must be {self.wanted}, not {_short(value)}{remedy}", field=self.name)
 
     def _range_in_words(self) -> str:
         if self.minimum is not None and self.maximum is not None:
-            return f" from {self.minimum:g} to {self.maximum:g}"
-        if self.minimum is not None:
-            return f" of at least {self.minimum:g}"
-        return "" if self.maximum is None else f" of at most {self.maximum:g}"
+            return f" from {_shown(self.minimum)} to {_shown(self.maximum)}"
+        bounds = {"of at least": self.minimum, "above": self.above, "of at most": self.maximum, "below": self.below}
+        words = [f"{word} {_shown(bound)}" for word, bound in bounds.items() if bound is not None]
+        return " " + " and ".join(words).replace("and of", "and") if words else ""
 
 
-def parameter(
-    default: Any,
+def parameter(  # noqa: PLR0913  each is a keyword that few declarations need
+    default: Any = MISSING,
     *,
     help: str,
     minimum: float | None = None,
     maximum: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    finite: bool = False,
     choices: tuple[str, ...] = (),
+    alias: str = "",
+    remedy: str = "",
+    read: Callable[[str], Any] | None = None,
 ) -> Any:
-    """Declare a dataclass field as a parameter; its type is the field's annotation."""
-    return dataclasses.field(
-        default=default,
-        metadata={_KEY: {"help": help, "minimum": minimum, "maximum": maximum, "choices": choices}},
-    )
+    """Declare a dataclass field as a parameter; its type is the field's annotation, and `Parameter` says the rest."""
+    rest = {key: value for key, value in locals().items() if key != "default"}
+    return dataclasses.field(default=default, metadata={_KEY: rest})
 
 
 def parameters_of(owner: type) -> tuple[Parameter, ...]:
-    """Return the parameters that dataclass `owner` declares, in order of declaration."""
-    hints = typing.get_type_hints(owner)
-    declared = []
-    for field in dataclasses.fields(owner):
-        if _KEY in field.metadata:
-            kind, optional = _kind_of(hints[field.name])
-            declared.append(
-                Parameter(name=field.name, kind=kind, optional=optional, default=field.default, **field.metadata[_KEY])
-            )
-    return tuple(declared)
+    """Return the parameters that dataclass (or pydantic model) `owner` declares, in order of declaration."""
+    return _parameters_of(owner)
 
 
-def accept_all(owner: type, options: typing.Mapping[str, Any], *, what: str) -> dict[str, Any]:
-    """Return `options` typed and checked against the parameters of `owner`.
+@functools.cache
+def _parameters_of(owner: Any) -> tuple[Parameter, ...]:
+    if hasattr(owner, "model_fields"):
+        found: tuple[Parameter, ...] = _validation().parameters_of_model(owner)
+        return found
+    hints = typing.get_type_hints(owner, include_extras=True)
+    fields = {field.name: field for field in dataclasses.fields(owner)}
+    source = getattr(owner, "source", "") if "source" not in fields else ""
+    return tuple(
+        described(name, hints[name], field.default, source, field.metadata[_KEY])
+        for name, field in fields.items()
+        if _KEY in field.metadata
+    )
 
-    Raises
-    ------
-    ConfigurationError
-        If an option is unknown (the nearest name is suggested), has the wrong type or is out of range.
+
+def declared(owner: type) -> dict[str, Parameter]:
+    """Return the parameters that `owner` declares by name."""
+    return {one.name: one for one in parameters_of(owner)}
+
+
+def described(name: str, hint: Any, default: Any, source: str, rest: Mapping[str, Any]) -> Parameter:
+    """Return the parameter with the annotation `hint`, of which `rest` is known beside."""
+    inner = _without_metadata(hint)
+    optional = inner is Any and default is None
+    if isinstance(inner, types.UnionType) or typing.get_origin(inner) is typing.Union:
+        kinds = [one for one in typing.get_args(inner) if one is not type(None)]
+        optional = len(kinds) < len(typing.get_args(inner))
+        hint = kinds[0] if inner is hint else hint
+        inner = _without_metadata(kinds[0]) if len(kinds) == 1 else object
+    origin = typing.get_origin(inner)
+    if origin is typing.Literal:
+        rest = {**rest, "choices": typing.get_args(inner)}
+        origin = str
+    kind = object if inner is Any else origin or inner
+    return Parameter(name=name, kind=kind, optional=optional, default=default, source=source, hint=hint, **rest)
+
+
+def accept_all(owner: type, options: Mapping[str, Any], *, what: str) -> dict[str, Any]:
+    """Return `options` typed and checked against the parameters of `owner`, or raise `ConfigurationError`."""
+    require_names(owner, options, f"{what} has no parameter")
+    known = declared(owner)
+    return {name: known[name].accept(value) for name, value in options.items()}
+
+
+def built(owner: Callable[..., T], options: Mapping[str, Any], what: str, *, field: str | None = None) -> T:
+    """Return the `owner` that `options` describe; it checks their values itself, as with `settle`.
+
+    `what` begins the sentence that refuses an unknown name, as in ``sgd has no hyper-parameter``; `field` is what
+    errors about names blame, by default the option.
     """
-    declared = {one.name: one for one in parameters_of(owner)}
-    accepted = {}
-    for name, value in options.items():
-        if name not in declared:
-            raise ConfigurationError(_unknown(name, sorted(declared), what), field=name)
-        accepted[name] = declared[name].accept(value)
-    return accepted
+    require_names(typing.cast("type", owner), options, what, field=field)
+    return owner(**options)
 
 
-def nearest(name: str, known: typing.Iterable[str]) -> str:
-    """Return ``; did you mean 'x'?`` for the known word nearest to `name`, or nothing where none is near."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+def require_names(owner: type, options: Mapping[str, Any], what: str, *, field: str | None = None) -> None:
+    """Raise `ConfigurationError` if `options` has a name that `owner` does not declare, or lacks one it needs."""
+    for name in options:
+        require_known(name, declared(owner), what, field=field)
+    for one in parameters_of(owner):
+        if one.required and one.name not in options:
+            subject = f"{field}: " if field else ""
+            message = f"{subject}{one.name} is missing: {one.help}; give it a value"
+            raise ConfigurationError(message, field=field or one.name)
 
 
-def _unknown(name: str, known: list[str], what: str) -> str:
+def require_known(name: object, known: Collection[str], what: str, *, field: str | None = None) -> None:
+    """Raise `ConfigurationError`, which suggests the nearest, if `name` is not among the `known` ones."""
+    if str(name) not in known:
+        raise ConfigurationError(f'{what} "{name}"; {nearest(str(name), known)}', field=field or str(name))
+
+
+def settle(owner: Any, prefix: str = "", *, field: str | None = None, texts: bool = False) -> None:
+    """Give each parameter of the dataclass instance `owner`, frozen or not, its checked value in its own type.
+
+    `prefix` stands before the name in errors; a path such as ``stop.`` before their field as well, unless `field` is
+    what they blame.  Only with `texts` are numbers read from texts.
+    """
+    for one in parameters_of(type(owner)):
+        given = getattr(owner, one.name)
+        try:
+            value = one.accept(given) if texts else one.check(given)
+        except ConfigurationError as error:
+            blamed = field or (f"{prefix}{error.field}" if prefix.endswith(".") else error.field)
+            raise ConfigurationError(f"{prefix}{error}", field=blamed) from None
+        object.__setattr__(owner, one.name, value)
+
+
+def nearest(word: str, known: Collection[str]) -> str:
+    """Return the end of a sentence about a word that is not among the known ones."""
+    close = difflib.get_close_matches(word, known, n=1)
+    if close:
+        return f'did you mean "{close[0]}"?'
     if not known:
-        return f"{what} has no parameter {name!r}; it takes none"
-    return f"{what} has no parameter {name!r}{nearest(name, known)} (it has {', '.join(known)})"
+        return "it has none"
+    more = ", ..." if len(known) > _MOST else ""
+    return f"choose from {', '.join(list(known)[:_MOST])}{more}"
 
 
-def _kind_of(hint: Any) -> tuple[type, bool]:
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        kinds = [one for one in typing.get_args(hint) if one is not type(None)]
-        return kinds[0], True
-    return hint, False
+def _validation() -> Any:
+    from psplatform.core import validation  # noqa: PLC0415  brings pydantic
+
+    return validation
+
+
+def _without_metadata(hint: Any) -> Any:
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
+
+
+def _noun(kind: type, finite: bool) -> str:
+    return "finite number" if kind is float and finite else kind.__name__
+
+
+def _plural(item: Any, finite: bool) -> str:
+    inner = typing.get_args(item)
+    return f"tuples of {_plural(inner[0], finite)}" if inner else f"{_noun(item, finite)}s"
+
+
+def _shown(bound: float) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _plain(default: Any) -> Any:
+    if default is MISSING:
+        return None
+    if hasattr(default, "to_plain"):
+        return default.to_plain()
+    return dataclasses.asdict(default) if dataclasses.is_dataclass(type(default)) else default

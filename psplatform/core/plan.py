@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from psplatform.core.parameters import parameter, settle
 from psplatform.core.rates import Schedule
-from psplatform.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,29 +25,21 @@ class Stop:
         Held-out loss at most, or accuracy at least this; the version that reached it is the one that is kept.
     """
 
-    updates: int | None = None
-    epochs: float | None = None
-    seconds: float | None = None
-    target_loss: float | None = None
-    target_accuracy: float | None = None
+    updates: int | None = parameter(None, minimum=1, help="stop at this version")
+    epochs: float | None = parameter(None, above=0, finite=True, help="stop after so many passes over the data")
+    seconds: float | None = parameter(
+        None, above=0, finite=True, help="stop after so many seconds, those before a recovery included"
+    )
+    target_loss: float | None = parameter(None, finite=True, help="stop when the evaluated loss is at most this")
+    target_accuracy: float | None = parameter(
+        None, above=0, maximum=1, finite=True, help="stop when the evaluated accuracy is at least this"
+    )
 
     def __post_init__(self) -> None:
         """Refuse values that could never end a run, or end it before it began."""
-        for name in ("updates", "epochs", "seconds"):
-            value = getattr(self, name)
-            if value is not None and not (_is_number(value) and 0 < value < math.inf):
-                raise ConfigurationError(f"stop.{name} must be a positive number, not {value!r}", field=f"stop.{name}")
-        if self.updates is not None and int(self.updates) != self.updates:
-            raise ConfigurationError(f"stop.updates must be whole, not {self.updates!r}", field="stop.updates")
-        if self.target_loss is not None and not (_is_number(self.target_loss) and math.isfinite(self.target_loss)):
-            raise ConfigurationError(
-                f"stop.target_loss must be a finite number, not {self.target_loss!r}", field="stop.target_loss"
-            )
-        accuracy = self.target_accuracy
-        if accuracy is not None and not (_is_number(accuracy) and 0 < accuracy <= 1):
-            raise ConfigurationError(
-                f"stop.target_accuracy must be in (0, 1], not {accuracy!r}", field="stop.target_accuracy"
-            )
+        if isinstance(self.updates, float) and self.updates.is_integer():
+            object.__setattr__(self, "updates", int(self.updates))
+        settle(self, "stop.")
 
     @property
     def needs_evaluation(self) -> bool:
@@ -164,7 +156,3 @@ class Plan:
     def from_workers(self) -> bool:
         """Whether replicas take gradients from the workers."""
         return self.protection is not None and self.protection.from_workers
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)

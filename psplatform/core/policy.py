@@ -28,7 +28,7 @@ from enum import Enum
 from typing import Any, ClassVar, Protocol
 
 from psplatform.core.messages import Label
-from psplatform.core.parameters import parameters_of
+from psplatform.core.parameters import settle
 from psplatform.core.reasons import Reason
 from psplatform.core.traits import Change, Scope, Traits
 from psplatform.errors import ConfigurationError
@@ -256,8 +256,7 @@ class Policy(ABC):
 
     def __post_init__(self) -> None:
         """Check the parameters, however the policy was made."""
-        for one in parameters_of(type(self)):
-            setattr(self, one.name, one.accept(getattr(self, one.name)))
+        settle(self, texts=True)
 
     def load(self, read: Callable[[str], bytes]) -> None:
         """Fetch what parameters name by path, once and before anything is started; `read` returns a file's bytes."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from numbers import Real
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from psplatform.core.parameters import declared, parameter, require_known, settle
 from psplatform.errors import ConfigurationError
-from psplatform.jobs.clauses import nearest, parse_count, parse_number
+from psplatform.jobs.clauses import naming, parse_count, parse_number
 
 USUAL_SECONDS: Final = 30.0
 """Between checkpoints where nothing is said: what the loss of the whole cluster may cost."""
 
-_USUAL_KEEP: Final = 3
 _NEVER: Final = "none"
 
 
@@ -22,30 +20,18 @@ _NEVER: Final = "none"
 class Checkpoints:
     """Checkpoints after so many updates, so many seconds, or at the first of both; every 30 s if nothing is said.
 
-    Attributes
-    ----------
-    every_updates, every_seconds
-        Distance to the last checkpoint, or ``None``.
-    keep
-        How many are kept, the newest ones; 0 where none is written.
-
     Raises
     ------
     ConfigurationError
         If a value is of the wrong type or out of range.
     """
 
-    every_updates: int | None = None
-    every_seconds: float | None = None
-    keep: int = _USUAL_KEEP
+    every_updates: int | None = parameter(None, minimum=1, help="updates between checkpoints")
+    every_seconds: float | None = parameter(None, above=0, finite=True, help="seconds between checkpoints")
+    keep: int = parameter(3, minimum=0, help="checkpoints that are kept, the newest ones; 0 where none is written")
 
     def __post_init__(self) -> None:
-        if not _is_count(self.keep):
-            raise _refused(f"checkpoints: keep={self.keep!r} is not a count; write 1, 2, 3 and so on")
-        if self.every_updates is not None and not (_is_count(self.every_updates) and self.every_updates > 0):
-            raise _refused(f"checkpoints: every_updates={self.every_updates!r} must be a whole number above 0")
-        if self.every_seconds is not None:
-            object.__setattr__(self, "every_seconds", _checked_seconds(self.every_seconds))
+        settle(self, "checkpoints: ", field="checkpoints")
         if self.keep == 0 and (self.every_updates is not None or self.every_seconds is not None):
             raise _refused("checkpoints: keep must be at least 1 where they are written; write none to write none")
         if self.keep > 0 and self.every_updates is None and self.every_seconds is None:
@@ -87,12 +73,12 @@ class Checkpoints:
             raise _refused(f"checkpoints must be such as ps.Checkpoints(), not {plain!r}; write 200, 10s or none")
         options = dict(plain)
         words = options.pop("every", None)
-        known = [option.name for option in fields(cls)]
+        known = declared(cls)
         for name in options:
-            if name not in known:
-                raise _refused(f'checkpoints have no "{name}"; {nearest(str(name), [*known, "every"])}')
+            require_known(name, [*known, "every"], "checkpoints have no", field="checkpoints")
         if isinstance(options.get("keep"), str):
-            options["keep"] = _parsed_count(options["keep"], "keep")
+            with naming("checkpoints"):
+                options["keep"] = known["keep"].accept(options["keep"])
         return cls(**_merged(options, words))
 
 
@@ -110,34 +96,13 @@ def _parsed(words: str) -> dict[str, Any]:
     text = words.replace(" ", "")
     if text == _NEVER:
         return {"keep": 0}
-    if text.endswith("s") and not text.endswith("updates"):
-        try:
-            return {"every_seconds": parse_number(text.removesuffix("s"), "checkpoints", "every")}
-        except ConfigurationError:
-            raise _refused(_unreadable(words)) from None
-    return {"every_updates": _parsed_count(text.removesuffix("updates"), "every")}
-
-
-def _parsed_count(text: str, key: str) -> int:
     try:
-        return parse_count(text, "checkpoints", key)
-    except ConfigurationError as error:
-        raise _refused(str(error) if key == "keep" else _unreadable(text)) from None
-
-
-def _unreadable(words: str) -> str:
-    return f'checkpoints: every="{words}" is not known; write updates such as 200, seconds such as 10s, or none'
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _checked_seconds(value: object) -> float:
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (number and 0 < value < math.inf):  # type: ignore[operator]  # it is a number where this is asked
-        raise _refused(f"checkpoints: every_seconds={value!r} must be a finite number above 0")
-    return float(value)  # type: ignore[arg-type]  # it is a number
+        if text.endswith("s") and not text.endswith("updates"):
+            return {"every_seconds": parse_number(text.removesuffix("s"), "checkpoints", "every")}
+        return {"every_updates": parse_count(text.removesuffix("updates"), "checkpoints", "every")}
+    except ConfigurationError:
+        remedy = "write updates such as 200, seconds such as 10s, or none"
+        raise _refused(f'checkpoints: every="{words}" is not known; {remedy}') from None
 
 
 def _refused(message: str) -> ConfigurationError:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from numbers import Real
 from typing import Final
 
+from psplatform.core.parameters import nearest
 from psplatform.errors import ConfigurationError
 
 MOST_DIGITS: Final = 9  # counts number slots, shards and iterations; longer ones are mistakes
@@ -57,19 +57,13 @@ def parse_count(text: str, subject: str, key: str) -> int:
     return int(text)
 
 
-def nearest(word: str, known: Collection[str]) -> str:
-    """Return the end of a sentence about a word that is not among the known ones."""
-    close = get_close_matches(word, known, n=1)
-    return f'did you mean "{close[0]}"?' if close else f"choose from {', '.join(known)}"
-
-
 @contextmanager
 def naming(field: str) -> Iterator[None]:
     """Say in a `ConfigurationError` which field it is about, unless it says so already."""
     try:
         yield
     except ConfigurationError as error:
-        if error.field is not None:
+        if error.field == field:
             raise
         raise ConfigurationError(f"{field}: {error}", field=field) from None
 
@@ -77,10 +71,10 @@ def naming(field: str) -> Iterator[None]:
 def require_not_negative(subject: str, key: str, value: float) -> None:
     """Raise `ConfigurationError` unless `value` is finite and at least 0."""
     if not (isinstance(value, Real) and math.isfinite(value) and value >= 0):
-        raise ConfigurationError(f"{subject}: {key}={value} must be a finite number, 0 or more")
+        raise ConfigurationError(f"{subject}: {key} must be a finite number of at least 0, not {value!r}")
 
 
 def require_positive(subject: str, key: str, value: float) -> None:
     """Raise `ConfigurationError` unless `value` is finite and above 0."""
     if not (isinstance(value, Real) and math.isfinite(value) and value > 0):
-        raise ConfigurationError(f"{subject}: {key}={value} must be a finite number above 0")
+        raise ConfigurationError(f"{subject}: {key} must be a finite number above 0, not {value!r}")

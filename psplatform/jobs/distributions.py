@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from psplatform.core.parameters import nearest, parameter, parameters_of, settle
 from psplatform.errors import ConfigurationError
-from psplatform.jobs.clauses import naming, nearest, parse_numbers, require_not_negative, require_positive
+from psplatform.jobs.clauses import naming, parse_numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,8 +31,9 @@ class Distribution(ABC):
 
     name: ClassVar[str]
     """What it is called in words."""
-    keys: ClassVar[tuple[str, ...]]
-    """What its fields are called in words, in the order of the fields."""
+
+    def __post_init__(self) -> None:
+        settle(self, f"{self.name}: ")
 
     @abstractmethod
     def sample(self, rng: Generator) -> float:
@@ -46,8 +48,13 @@ class Distribution(ABC):
         """Return the expected value."""
 
     def __str__(self) -> str:
-        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]  # all are dataclasses
-        return f"{self.name}:" + ",".join(f"{key}={value!r}" for key, value in zip(self.keys, values, strict=True))
+        return f"{self.name}:" + ",".join(
+            f"{one.spelled}={getattr(self, one.name)!r}" for one in parameters_of(type(self))
+        )
+
+
+def _seconds(help: str, alias: str = "") -> Any:
+    return parameter(minimum=0, finite=True, help=f"{help}, in seconds", alias=alias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +62,8 @@ class Constant(Distribution):
     """Always the same."""
 
     name: ClassVar[str] = "constant"
-    keys: ClassVar[tuple[str, ...]] = ("seconds",)
 
-    seconds: float
-
-    def __post_init__(self) -> None:
-        require_not_negative(self.name, "seconds", self.seconds)
+    seconds: float = _seconds("what it always takes")
 
     def sample(self, rng: Generator) -> float:
         """Return the value; nothing is drawn."""
@@ -82,14 +85,12 @@ class Uniform(Distribution):
     """Evenly spread between `low` and `high`."""
 
     name: ClassVar[str] = "uniform"
-    keys: ClassVar[tuple[str, ...]] = ("low", "high")
 
-    low: float
-    high: float
+    low: float = _seconds("the least")
+    high: float = _seconds("the most")
 
     def __post_init__(self) -> None:
-        require_not_negative(self.name, "low", self.low)
-        require_not_negative(self.name, "high", self.high)
+        Distribution.__post_init__(self)  # a slotted dataclass is not the class that `super` knows
         if self.low > self.high:
             raise ConfigurationError(f"{self.name}: low={self.low} is above high={self.high}; exchange them")
 
@@ -108,25 +109,15 @@ class Uniform(Distribution):
 
 @dataclass(frozen=True, slots=True)
 class ShiftedExponential(Distribution):
-    """A fixed part and an exponential one: ``shift + (average - shift) * Exp(1)``.
-
-    Attributes
-    ----------
-    shift
-        The fixed part, the least value.
-    average
-        Mean of the whole, ``mean`` in words.
-    """
+    """A fixed part and an exponential one: ``shift + (average - shift) * Exp(1)``."""
 
     name: ClassVar[str] = "shifted-exponential"
-    keys: ClassVar[tuple[str, ...]] = ("shift", "mean")
 
-    shift: float
-    average: float
+    shift: float = _seconds("the fixed part, the least value")
+    average: float = _seconds("mean of the whole", alias="mean")
 
     def __post_init__(self) -> None:
-        require_not_negative(self.name, "shift", self.shift)
-        require_not_negative(self.name, "mean", self.average)
+        Distribution.__post_init__(self)
         if self.average < self.shift:
             message = f"{self.name}: mean={self.average} is below shift={self.shift}; the mean includes the shift"
             raise ConfigurationError(message)
@@ -156,14 +147,9 @@ class Pareto(Distribution):
     """Heavy-tailed from `scale` upwards: ``P(X > x) = (scale / x) ** shape``; the mean is finite for `shape` > 1."""
 
     name: ClassVar[str] = "pareto"
-    keys: ClassVar[tuple[str, ...]] = ("scale", "shape")
 
-    scale: float
-    shape: float
-
-    def __post_init__(self) -> None:
-        require_positive(self.name, "scale", self.scale)
-        require_positive(self.name, "shape", self.shape)
+    scale: float = parameter(above=0, finite=True, help="the least, in seconds")
+    shape: float = parameter(above=0, finite=True, help="the larger, the lighter the tail")
 
     def sample(self, rng: Generator) -> float:
         """Draw one value."""
@@ -183,17 +169,9 @@ class LogNormal(Distribution):
     """``median * exp(sigma * Normal(0, 1))``."""
 
     name: ClassVar[str] = "log-normal"
-    keys: ClassVar[tuple[str, ...]] = ("median", "sigma")
 
-    median: float
-    sigma: float
-
-    def __post_init__(self) -> None:
-        require_positive(self.name, "median", self.median)
-        require_not_negative(self.name, "sigma", self.sigma)
-        if self.sigma > MOST_SIGMA:
-            message = f"{self.name}: sigma={self.sigma} spreads beyond all clocks; take {MOST_SIGMA} or less"
-            raise ConfigurationError(message)
+    median: float = parameter(above=0, finite=True, help="the median, in seconds")
+    sigma: float = parameter(minimum=0, maximum=MOST_SIGMA, finite=True, help="spread of the logarithm")
 
     def sample(self, rng: Generator) -> float:
         """Draw one value."""
@@ -228,9 +206,9 @@ def parse(text: str, *, field: str) -> Distribution:
     """
     name, _, rest = text.strip().partition(":")
     with naming(field):
-        kind = DISTRIBUTIONS.get(name)
-        if kind is None:
+        if name not in DISTRIBUTIONS:
             raise ConfigurationError(f'"{name}" is no distribution; {nearest(name, DISTRIBUTIONS)}')
+        kind = DISTRIBUTIONS[name]
         if kind is ShiftedExponential and rest.startswith("alpha="):
             return ShiftedExponential.unit(**parse_numbers(rest, name, ("alpha",)))
-        return kind(*parse_numbers(rest, name, kind.keys).values())
+        return kind(*parse_numbers(rest, name, [one.spelled for one in parameters_of(kind)]).values())

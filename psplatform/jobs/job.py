@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
+from psplatform.core.parameters import LARGEST, built
 from psplatform.core.plan import Stop
 from psplatform.core.policy import Policy
+from psplatform.core.validation import refused
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.optimizers import SGD, Optimizer
@@ -18,6 +27,39 @@ from psplatform.jobs.plain import ASKED, job_fields, plain_fields
 from psplatform.jobs.replication import Bounded, Replication
 from psplatform.jobs.schedules import AnySchedule, Constant, schedule_from_plain
 from psplatform.jobs.stragglers import SlowServers, Stragglers
+
+
+def _optimizer(value: Any) -> Any:
+    if isinstance(value, str | Mapping):
+        return Optimizer.from_plain({"name": value} if isinstance(value, str) else value)
+    return value
+
+
+def _schedule(value: Any) -> AnySchedule:
+    if isinstance(value, str | Mapping):
+        return schedule_from_plain({"name": value} if isinstance(value, str) else dict(value))
+    if not callable(getattr(value, "factor", None)):
+        raise ConfigurationError(f"schedule must have a factor(updates, epochs), not {value!r}", field="schedule")
+    return value  # type: ignore[no-any-return]  # anything with a factor will do
+
+
+def _policy(value: Any) -> str | Policy:
+    if isinstance(value, str | Policy):
+        return value
+    raise ConfigurationError(f"policy must be a name or a Policy, not {value!r}", field="policy")
+
+
+def _stop(value: Any) -> Any:
+    return built(Stop, value, "stop has no", field="stop") if isinstance(value, Mapping) else value
+
+
+def _slowness(kind: type[Stragglers | SlowServers]) -> BeforeValidator:
+    def read(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return kind.from_plain(value)
+        return kind.parse(value) if isinstance(value, str) else value
+
+    return BeforeValidator(read)
 
 
 class Job(BaseModel):
@@ -42,10 +84,17 @@ class Job(BaseModel):
     workload: str | None = Field(None, description="name of a bundled workload instead of the above")
     options: dict[str, Any] = Field(default_factory=dict, description="options of the workload")
 
-    optimizer: Any = Field(default_factory=SGD, description="SGD, Adam, AdaGrad, RMSProp or Additive")
-    schedule: Any = Field(default_factory=Constant, description="learning-rate schedule on top of the policy's rule")
+    optimizer: Annotated[InstanceOf[Optimizer], BeforeValidator(_optimizer)] = Field(
+        default_factory=SGD, description="optimiser of the servers: sgd, adam, adagrad, rmsprop or additive"
+    )
+    schedule: Annotated[Any, BeforeValidator(_schedule)] = Field(
+        default_factory=Constant,
+        description="learning-rate schedule on top of the policy's rule: constant, step or cosine",
+    )
     clip_norm: float | None = Field(None, gt=0, description="largest norm of a commit's mean gradient (psp: a block's)")
-    policy: Any = Field("bsp", description="name of a policy, or a Policy")
+    policy: Annotated[Any, BeforeValidator(_policy)] = Field(
+        "bsp", description="synchronisation policy: a name that `psplatform policies` lists; in Python also a Policy"
+    )
     policy_options: dict[str, Any] = Field(default_factory=dict, description="parameters of the policy")
 
     workers: int | None = Field(
@@ -53,29 +102,43 @@ class Job(BaseModel):
     )
     max_workers: int | None = Field(None, ge=1, le=1_000_000, description="most gradient workers; none: no limit")
     shards: int = Field(1, ge=1, le=4096, description="parts the parameters are divided into")
-    block_elements: int = Field(65536, ge=1, description="elements of a block")
+    block_elements: int = Field(65536, ge=1, le=LARGEST, description="elements of a block")
     resources: dict[str, dict[str, float]] = Field(
         default_factory=dict, description='Dask resources a "worker" or a "server" needs'
     )
 
-    batch_size: int = Field(32, ge=1, description="samples of one gradient")
-    micro_batches: int = Field(1, ge=1, description="parts a batch is computed in, to save memory")
+    batch_size: int = Field(32, ge=1, le=LARGEST, description="samples of one gradient")
+    micro_batches: int = Field(1, ge=1, le=LARGEST, description="parts a batch is computed in, to save memory")
     sampling: Literal["epoch", "replacement"] = Field("epoch", description="each sample once per epoch, or at random")
-    seed: int = Field(0, ge=0, lt=2**63, description="seed of everything random")
-    stop: Stop = Field(default_factory=lambda: Stop(updates=1000), description="when the run ends")
+    seed: int = Field(0, ge=0, le=LARGEST, description="seed of everything random")
+    stop: Annotated[InstanceOf[Stop], BeforeValidator(_stop)] = Field(
+        default_factory=lambda: Stop(updates=1000), description="when the run ends"
+    )
     evaluate_on: Literal["held-out", "training"] = Field("held-out", description="data that versions are measured on")
-    evaluate_every: int | None = Field(50, ge=1, description="updates between evaluations; none: the last only")
+    evaluate_every: int | None = Field(
+        50, ge=1, le=LARGEST, description="updates between evaluations; none: the last only"
+    )
 
     store: str | None = Field(None, description="path or URL where the run persists; none: a new one below runs/")
-    replication: Replication = Field(default_factory=Bounded, description="NoReplication, Chain or Bounded")
-    checkpoints: Checkpoints = Field(default_factory=Checkpoints, description="how often, and how many are kept")
-    device: str = Field("auto", description="where gradients are computed: auto, cpu, cuda, cuda:1 ...")
+    replication: Annotated[InstanceOf[Replication], BeforeValidator(Replication.from_plain)] = Field(
+        default_factory=Bounded, description="how servers are copied: none, chain or bounded"
+    )
+    checkpoints: Annotated[InstanceOf[Checkpoints], BeforeValidator(Checkpoints.from_plain)] = Field(
+        default_factory=Checkpoints, description="when checkpoints are written: 200 (updates), 10s (seconds) or none"
+    )
+    device: str = Field("auto", description="where gradients are computed: auto, cpu, cuda, cuda:1 and so on")
     transport: Literal["auto", "comms"] = Field(
         "auto", description="shared memory where a host is shared, or always Dask's comms"
     )
-    torch_threads: int | None = Field(None, ge=1, description="torch threads of a worker; none: as it was started")
-    stragglers: Stragglers | None = Field(None, description="slowness added to gradient workers")
-    slow_servers: SlowServers | None = Field(None, description="slowness added to servers' answers")
+    torch_threads: int | None = Field(
+        None, ge=1, le=LARGEST, description="torch threads of a worker; none: as it was started"
+    )
+    stragglers: Annotated[InstanceOf[Stragglers] | None, _slowness(Stragglers)] = Field(
+        None, description="slowness added to gradient workers, such as 'slow:chance=0.1,factor=4'"
+    )
+    slow_servers: Annotated[InstanceOf[SlowServers] | None, _slowness(SlowServers)] = Field(
+        None, description="slowness added to servers' answers, such as 'shards=0,seconds=1,chance=0.05'"
+    )
 
     worker_lease_s: float = Field(15.0, ge=1, description="silence after which a gradient worker counts as lost")
     server_lease_s: float = Field(30.0, ge=1, description="longest silence of a server; most are noticed much earlier")
@@ -86,7 +149,7 @@ class Job(BaseModel):
         try:
             super().__init__(**given)
         except ValidationError as error:
-            raise _in_one_sentence(error) from None
+            raise refused(error, type(self), "a job has no field") from None
 
     @property
     def replication_asked(self) -> bool:
@@ -118,64 +181,6 @@ class Job(BaseModel):
         if not plain.get(ASKED, True) and "replication" not in given:
             job.model_fields_set.discard("replication")
         return job
-
-    @field_validator("optimizer", mode="before")
-    @classmethod
-    def _optimizer(cls, value: Any) -> Optimizer:
-        if isinstance(value, Optimizer):
-            return value
-        if isinstance(value, str):
-            return Optimizer.from_plain({"name": value})
-        if isinstance(value, Mapping):
-            return Optimizer.from_plain(value)
-        raise ConfigurationError(f"optimizer must be an optimiser such as ps.SGD(), not {value!r}", field="optimizer")
-
-    @field_validator("schedule", mode="before")
-    @classmethod
-    def _schedule(cls, value: Any) -> AnySchedule:
-        if isinstance(value, str):
-            return schedule_from_plain({"name": value})
-        if isinstance(value, Mapping):
-            return schedule_from_plain(dict(value))
-        if not callable(getattr(value, "factor", None)):
-            raise ConfigurationError(f"schedule must have a factor(updates, epochs), not {value!r}", field="schedule")
-        return value  # type: ignore[no-any-return]  # anything with a factor will do
-
-    @field_validator("policy", mode="before")
-    @classmethod
-    def _policy(cls, value: Any) -> str | Policy:
-        if isinstance(value, str | Policy):
-            return value
-        raise ConfigurationError(f"policy must be a name or a Policy, not {value!r}", field="policy")
-
-    @field_validator("stop", mode="before")
-    @classmethod
-    def _stop(cls, value: Any) -> Stop:
-        return Stop(**_known(value, Stop, "stop")) if isinstance(value, Mapping) else value
-
-    @field_validator("replication", mode="before")
-    @classmethod
-    def _replication(cls, value: Any) -> Replication:
-        return Replication.from_plain(value)
-
-    @field_validator("checkpoints", mode="before")
-    @classmethod
-    def _checkpoints(cls, value: Any) -> Checkpoints:
-        return Checkpoints.from_plain(value)
-
-    @field_validator("stragglers", mode="before")
-    @classmethod
-    def _stragglers(cls, value: Any) -> Stragglers | None:
-        if isinstance(value, Mapping):
-            return Stragglers.from_plain(value)
-        return Stragglers.parse(value) if isinstance(value, str) else value
-
-    @field_validator("slow_servers", mode="before")
-    @classmethod
-    def _slow_servers(cls, value: Any) -> SlowServers | None:
-        if isinstance(value, Mapping):
-            return SlowServers.from_plain(value)
-        return SlowServers.parse(value) if isinstance(value, str) else value
 
     @field_validator("resources")
     @classmethod
@@ -217,23 +222,3 @@ def _check_one_subject(job: Job) -> None:
     missing = [name for name in ("model", "loss", "data") if getattr(job, name) is None]
     if supervised and missing:
         raise ConfigurationError(f"a model needs its loss and data: {missing[0]} is missing", field=missing[0])
-
-
-def _known(given: Mapping[str, Any], kind: type, what: str) -> dict[str, Any]:
-    names = [field.name for field in fields(kind)]
-    for name in given:
-        if name not in names:
-            raise ConfigurationError(f"{what} has no {name!r}; it has {', '.join(names)}", field=what)
-    return dict(given)
-
-
-def _in_one_sentence(error: ValidationError) -> ConfigurationError:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"]) or "job"
-    if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(where, list(Job.model_fields), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        return ConfigurationError(f"a job has no field {where!r}{hint}", field=where)
-    wanted = first["msg"][0].lower() + first["msg"][1:].replace("Input", "it")
-    wanted = wanted.removeprefix("input ")
-    return ConfigurationError(f"{where}: {wanted}, not {first['input']!r}", field=where)

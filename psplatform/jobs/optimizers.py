@@ -1,20 +1,18 @@
 """Which optimiser the servers run, with which hyper-parameters, for which parameters.
 
 A specification is light: it neither loads torch nor computes; the equations are in `psplatform.tensors.optimizers`.
-Names, meanings and defaults follow `torch.optim`; each field's metadata carry its range and help for forms and CLI.
+Names, meanings and defaults follow `torch.optim`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from numbers import Real
 from typing import Any, ClassVar
 
+from psplatform.core.parameters import parameter, parameters_of, require_known, require_names, settle
 from psplatform.errors import ConfigurationError
-from psplatform.jobs.clauses import nearest
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -41,15 +39,11 @@ class Group:
         object.__setattr__(self, "options", tuples)
 
 
-def _number(default: float, meaning: str, *, below: float = math.inf, up_to: float = math.inf) -> float:
-    return field(default=default, metadata={"help": meaning, "low": 0.0, "below": below, "up_to": up_to})
+def _number(default: float | tuple[float, float], help: str, **limits: Any) -> Any:
+    return parameter(default, minimum=0, finite=True, help=help, remedy=f"try {default}", **limits)
 
 
-def _switch(meaning: str) -> bool:
-    return field(default=False, metadata={"help": meaning})
-
-
-def _weight_decay() -> float:
+def _weight_decay() -> Any:
     return _number(0.0, "how much of the parameters is added to their gradient")
 
 
@@ -70,13 +64,10 @@ class Optimizer:
 
     name: ClassVar[str]
 
-    groups: tuple[Group, ...] = field(default=(), kw_only=True, metadata={"help": "exceptions by parameter name"})
+    groups: tuple[Group, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        for hyper in fields(self):
-            if hyper.name != "groups":
-                value = _checked(hyper.name, getattr(self, hyper.name), hyper.default, hyper.metadata)
-                object.__setattr__(self, hyper.name, value)
+        settle(self)
         self._check_together()
         object.__setattr__(self, "groups", tuple(self.groups))
         if self.groups:
@@ -92,7 +83,7 @@ class Optimizer:
 
     def to_plain(self) -> dict[str, Any]:
         """Return name, hyper-parameters and groups as numbers, strings, lists and dicts."""
-        plain = {hyper.name: getattr(self, hyper.name) for hyper in fields(self) if hyper.name != "groups"}
+        plain = {hyper.name: getattr(self, hyper.name) for hyper in parameters_of(type(self))}
         groups = [{"match": group.match, **group.options} for group in self.groups]
         return {"name": self.name, **_listed(plain), "groups": [_listed(group) for group in groups]}
 
@@ -101,13 +92,10 @@ class Optimizer:
         """Return the optimiser that `to_plain`, or a job file, describes."""
         options = dict(plain)
         name = options.pop("name", None)
-        if name not in OPTIMIZERS:
-            raise ConfigurationError(
-                f'There is no optimizer "{name}"; {nearest(str(name), OPTIMIZERS)}', field="optimizer"
-            )
-        kind = OPTIMIZERS[name]
+        require_known(name, OPTIMIZERS, "There is no optimizer", field="optimizer")
+        kind = OPTIMIZERS[str(name)]
         groups = tuple(_group(number, group) for number, group in enumerate(options.pop("groups", ())))
-        _check_known(kind, options)
+        require_names(kind, options, f"{kind.name} has no hyper-parameter")
         return kind(**options, groups=groups)
 
 
@@ -119,8 +107,8 @@ class SGD(Optimizer):
 
     lr: float = _number(0.05, "learning rate")
     momentum: float = _number(0.0, "how much of the last step is kept", below=1.0)
-    dampening: float = _number(0.0, "how much of the gradient momentum leaves out", up_to=1.0)
-    nesterov: bool = _switch("look ahead along the momentum")
+    dampening: float = _number(0.0, "how much of the gradient momentum leaves out", maximum=1.0)
+    nesterov: bool = parameter(default=False, help="look ahead along the momentum")
     weight_decay: float = _weight_decay()
 
     def _check_together(self) -> None:
@@ -136,9 +124,7 @@ class Adam(Optimizer):
     name: ClassVar[str] = "adam"
 
     lr: float = _number(1e-3, "learning rate")
-    betas: tuple[float, float] = field(
-        default=(0.9, 0.999), metadata={"help": "how much the running means keep", "low": 0.0, "below": 1.0}
-    )
+    betas: tuple[float, float] = _number((0.9, 0.999), "how much the running means keep", below=1.0)
     eps: float = _number(1e-8, "keeps the divisor above zero")
     weight_decay: float = _weight_decay()
 
@@ -166,7 +152,7 @@ class RMSProp(Optimizer):
     alpha: float = _number(0.99, "how much the running mean keeps", below=1.0)
     eps: float = _number(1e-8, "keeps the divisor above zero")
     momentum: float = _number(0.0, "how much of the last step is kept", below=1.0)
-    centered: bool = _switch("scale by the variance instead of the mean square")
+    centered: bool = parameter(default=False, help="scale by the variance instead of the mean square")
     weight_decay: float = _weight_decay()
 
 
@@ -197,40 +183,9 @@ def assign_groups(spec: Optimizer, names: Sequence[str]) -> list[int]:
     return [next((1 + i for i, match in enumerate(patterns) if fnmatchcase(name, match)), 0) for name in names]
 
 
-def _checked(name: str, value: object, default: object, metadata: Mapping[str, Any]) -> object:
-    if isinstance(default, bool):
-        if isinstance(value, bool):
-            return value
-        raise ConfigurationError(
-            f"{name} must be true or false, not {value!r}; leave it out for {default}.", field=name
-        )
-    if not isinstance(default, tuple):
-        return _in_range(name, value, default, metadata)
-    if not isinstance(value, (tuple, list)) or len(value) != len(default):
-        raise ConfigurationError(f"{name} must be {len(default)} numbers, not {value!r}; try {default}.", field=name)
-    return tuple(_in_range(name, part, usual, metadata) for part, usual in zip(value, default, strict=True))
-
-
-def _in_range(name: str, value: object, default: object, metadata: Mapping[str, Any]) -> float:
-    low, below, up_to = metadata["low"], metadata.get("below", math.inf), metadata.get("up_to", math.inf)
-    if isinstance(value, Real) and not isinstance(value, bool) and low <= value < below and value <= up_to:
-        return float(value)
-    limit = f" and below {below:g}" if below < math.inf else f" and at most {up_to:g}" if up_to < math.inf else ""
-    message = f"{name} must be a finite number of at least {low:g}{limit}, not {value!r}; try {default}."
-    raise ConfigurationError(message, field=name)
-
-
-def _check_known(kind: type[Optimizer], options: Mapping[str, Any]) -> None:
-    known = [hyper.name for hyper in fields(kind) if hyper.name != "groups"]
-    for name in options:
-        if name not in known:
-            remedy = nearest(name, known) if known else "it has none"
-            raise ConfigurationError(f'{kind.name} has no hyper-parameter "{name}"; {remedy}', field=name)
-
-
 def _overridden(base: Optimizer, number: int, group: Group) -> Optimizer:
     try:
-        _check_known(type(base), group.options)
+        require_names(type(base), group.options, f"{base.name} has no hyper-parameter")
         return replace(base, **group.options)
     except ConfigurationError as error:
         message = f"In the group {group.match!r}: {error}"

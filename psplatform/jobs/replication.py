@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from numbers import Real
-from typing import Any, ClassVar, Final, Literal, get_args
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Final, Literal
 
+from psplatform.core.parameters import built, declared, parameter, require_known, settle
 from psplatform.errors import ConfigurationError
-from psplatform.jobs.clauses import nearest, parse_count, parse_number
+from psplatform.jobs.clauses import naming, parse_count, parse_number
 
 Unit = Literal["norm", "updates"]
 Source = Literal["server", "workers"]
@@ -81,11 +81,11 @@ class Replication:
             raise _refused(f"replication must be such as ps.Bounded(), not {plain!r}; write none, chain or bounded")
         options = {"mode": plain} if isinstance(plain, str) else dict(plain)
         mode = str(options.pop("mode", Bounded.mode))
-        if mode not in MODES:
-            raise _refused(f'replication has no mode "{mode}"; {nearest(mode, MODES)}')
+        require_known(mode, MODES, "replication has no mode", field="replication")
         kind = MODES[mode]
-        _check_known(kind, options)
-        return kind(**_typed(options))
+        for name in options:
+            _require_of_mode(kind, name)
+        return built(kind, _typed(options), f"replication {mode} has no", field="replication")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,32 +96,37 @@ class NoReplication(Replication):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chain(Replication):
-    """No acknowledged update is ever lost: a version becomes visible when every copy in sync has it.
+class _Copied(Replication):
+    """What is the same whether or not copies may lag.
 
-    Attributes
-    ----------
-    replicas
-        Copies of each server.
-    source
-        Who sends updates to the copies: the ``server``, or the ``workers``, from whom a copy takes the very gradients
-        that its server applies, in the server's order: its state is exact for every optimiser.  Whatever it cannot get
-        from them, because a worker has died or written over it, the server sends when the bound needs it.
-    target
-        A process that takes over at once (``replica``), or the run's ``store``.
-    on_replica_loss
-        Whether a server goes on without a copy in sync (``continue``) or waits for one (``pause``).
+    From ``workers`` a copy takes the very gradients that its server applies, in the server's order: its state is exact
+    for every optimiser.  Whatever it cannot get from them, because a worker has died or written over it, the server
+    sends when the bound needs it.
     """
 
-    mode: ClassVar[str] = "chain"
-
-    replicas: int = field(default=1, metadata={"help": "copies of each server"})
-    source: Source = field(default="server", metadata={"help": "who sends updates to the copies"})
-    target: Target = field(default="replica", metadata={"help": "a process that takes over, or the store"})
-    on_replica_loss: OnReplicaLoss = field(default="continue", metadata={"help": "what a server without a copy does"})
+    replicas: int = parameter(
+        1, minimum=1, maximum=MOST_REPLICAS, help="copies of each server", remedy="write the mode none for no copy"
+    )
+    source: Source = parameter("server", help="who sends updates to the copies")
+    target: Target = parameter("replica", help="a process that takes over at once, or the run's store")
+    on_replica_loss: OnReplicaLoss = parameter(
+        "continue", help="whether a server without a copy in sync goes on, or waits until there is one"
+    )
 
     def __post_init__(self) -> None:
-        _check_copies(self)
+        settle(self, "replication: ", field="replication")
+        if self.target == "store" and self.replicas > 1:
+            raise _refused(f"replication: the store holds one copy, not {self.replicas}; leave replicas out")
+        if self.target == "store" and self.source == "workers":
+            remedy = "take the source server, or the target replica"
+            raise _refused(f"replication: workers cannot send to the store; {remedy}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain(_Copied):
+    """No acknowledged update is ever lost: a version becomes visible when every copy in sync has it."""
+
+    mode: ClassVar[str] = "chain"
 
     @property
     def bound(self) -> float:
@@ -135,38 +140,28 @@ class Chain(Replication):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounded(Replication):
-    """A copy may lag behind what workers can pull, but never by more than the bound.
-
-    Attributes
-    ----------
-    max_divergence
-        The bound for the whole model: a distance, or a number of updates; ``None`` stands for `USUAL_UPDATES` updates.
-    unit
-        ``norm`` or ``updates``; ``norm`` where only a bound is given.
-    replicas, source, target, on_replica_loss
-        As in `Chain`.
-    """
+class Bounded(_Copied):
+    """A copy may lag behind what workers can pull, but never by more than the bound, which is for the whole model."""
 
     mode: ClassVar[str] = "bounded"
 
-    max_divergence: float | None = field(default=None, metadata={"help": "how far a copy may lag"})
-    unit: Unit | None = field(default=None, metadata={"help": "norm, or updates"})
-    replicas: int = field(default=1, metadata={"help": "copies of each server"})
-    source: Source = field(default="server", metadata={"help": "who sends updates to the copies"})
-    target: Target = field(default="replica", metadata={"help": "a process that takes over, or the store"})
-    on_replica_loss: OnReplicaLoss = field(default="continue", metadata={"help": "what a server without a copy does"})
+    max_divergence: float | None = parameter(
+        None,
+        above=0,
+        finite=True,
+        help=f"how far copies may lag: 0.5 (a distance) or 8updates; none: {USUAL_UPDATES} updates",
+        remedy="write the mode chain to lose nothing",
+    )
+    unit: Unit | None = parameter(None, help="unit of the bound; none: norm where a bound is given")
 
     def __post_init__(self) -> None:
+        _Copied.__post_init__(self)  # a slotted dataclass is not the class that `super` knows
         usual = self.max_divergence is None
         unit = self.unit or ("updates" if usual else "norm")
-        _require_one_of("unit", unit, Unit)
         if usual and unit == "norm":
             raise _refused("replication in the unit norm needs a bound; give max_divergence, such as 0.5")
-        bound = _checked_bound(USUAL_UPDATES if self.max_divergence is None else self.max_divergence, unit)
-        object.__setattr__(self, "max_divergence", bound)
+        object.__setattr__(self, "max_divergence", _in_unit(self.bound, unit))
         object.__setattr__(self, "unit", unit)
-        _check_copies(self)
 
     @property
     def bound(self) -> float:
@@ -176,8 +171,8 @@ class Bounded(Replication):
 
 def replicas_of(replication: Replication) -> int:
     """Return how many hot copies each server has."""
-    hot = isinstance(replication, Chain | Bounded) and replication.target == "replica"
-    return replication.replicas if isinstance(replication, Chain | Bounded) and hot else 0
+    hot = isinstance(replication, _Copied) and replication.target == "replica"
+    return replication.replicas if isinstance(replication, _Copied) and hot else 0
 
 
 MODES: Final[dict[str, type[Replication]]] = {kind.mode: kind for kind in (NoReplication, Chain, Bounded)}
@@ -210,52 +205,21 @@ def _typed(options: Mapping[str, Any]) -> dict[str, Any]:
             raise _refused(f"replication: max_divergence speaks of {unit}, the unit of {typed['unit']}; give one")
         typed["unit"] = unit
     if isinstance(typed.get("replicas"), str):
-        try:
-            typed["replicas"] = parse_count(typed["replicas"], "replication", "replicas")
-        except ConfigurationError as error:
-            raise _refused(str(error)) from None
+        with naming("replication"):
+            typed["replicas"] = declared(_Copied)["replicas"].accept(typed["replicas"])
     return typed
 
 
-def _check_known(kind: type[Replication], options: Mapping[str, Any]) -> None:
-    known = [option.name for option in fields(kind)]  # type: ignore[arg-type]  # every member is a dataclass
-    for name in options:
-        if name not in known:
-            of_others = name in Bounded.__dataclass_fields__
-            other = "chain or bounded" if name in Chain.__dataclass_fields__ else "bounded"
-            remedy = f"take the mode {other}" if of_others else nearest(str(name), known) if known else "it has none"
-            raise _refused(f'replication {kind.mode} has no "{name}"; {remedy}')
+def _require_of_mode(kind: type[Replication], name: str) -> None:
+    modes = [mode for mode, other in MODES.items() if name in declared(other)]
+    if modes and kind.mode not in modes:
+        raise _refused(f'replication {kind.mode} has no "{name}"; take the mode {" or ".join(modes)}')
 
 
-def _check_copies(given: Chain | Bounded) -> None:
-    whole = isinstance(given.replicas, int) and not isinstance(given.replicas, bool)
-    if not (whole and 1 <= given.replicas <= MOST_REPLICAS):
-        remedy = "write the mode none for no copy"
-        raise _refused(f"replication: replicas={given.replicas!r} must be from 1 to {MOST_REPLICAS}; {remedy}")
-    _require_one_of("source", given.source, Source)
-    _require_one_of("target", given.target, Target)
-    _require_one_of("on_replica_loss", given.on_replica_loss, OnReplicaLoss)
-    if given.target == "store" and given.replicas > 1:
-        raise _refused(f"replication: the store holds one copy, not {given.replicas}; leave replicas out")
-    if given.target == "store" and given.source == "workers":
-        raise _refused("replication: workers cannot send to the store; take the source server, or the target replica")
-
-
-def _require_one_of(name: str, value: object, kind: Any) -> None:
-    known = get_args(kind)
-    if value not in known:
-        raise _refused(f"replication: {name}={value!r} is not known; {nearest(str(value), known)}")
-
-
-def _checked_bound(value: object, unit: Unit) -> float:
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (number and 0 < value < math.inf):  # type: ignore[operator]  # it is a number where this is asked
-        remedy = "write the mode chain to lose nothing"
-        raise _refused(f"replication: max_divergence={value!r} must be a finite number above 0; {remedy}")
-    bound = float(value)  # type: ignore[arg-type]  # it is a number
+def _in_unit(bound: float, unit: Unit) -> float:
     if unit == "norm":
         return bound
-    if not bound.is_integer():
+    if not float(bound).is_integer():
         raise _refused(f"replication: {bound:g} updates are no whole number; round it, or take the unit norm")
     return int(bound)
 

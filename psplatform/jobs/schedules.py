@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Final
 
-from psplatform.core.parameters import nearest
+from psplatform.core.parameters import built, parameter, require_known, settle
 from psplatform.errors import ConfigurationError
+
+
+def _warmup() -> Any:
+    return parameter(0, minimum=0, help="updates of a linear warm-up to begin with; 0: none")
+
+
+def _settle(schedule: object) -> None:
+    settle(schedule, "schedule.", field="schedule")
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
     """The learning rate stays as it is, after a linear warm-up over `warmup` updates (0: none)."""
 
-    warmup: int = 0
+    warmup: int = _warmup()
 
     def __post_init__(self) -> None:
-        """Check the warm-up."""
-        _require(self.warmup >= 0, "warmup", "at least 0", self.warmup)
+        _settle(self)
 
     def factor(self, updates: int, epochs: float) -> float:
         """Return the factor after `updates` updates and `epochs` passes over the data."""
@@ -29,16 +37,16 @@ class Constant:
 class StepDecay:
     """The learning rate is multiplied by `gamma` at each of the `milestones`, counted in epochs."""
 
-    milestones: tuple[float, ...] = (30.0, 60.0)
-    gamma: float = 0.1
-    warmup: int = 0
+    milestones: tuple[float, ...] = parameter(
+        (30.0, 60.0), above=0, finite=True, help="epochs after which the learning rate falls"
+    )
+    gamma: float = parameter(0.1, above=0, maximum=1, help="factor on the learning rate at each milestone")
+    warmup: int = _warmup()
 
     def __post_init__(self) -> None:
-        """Check and sort the milestones."""
-        object.__setattr__(self, "milestones", tuple(sorted(float(one) for one in self.milestones)))
-        _require(all(one > 0 for one in self.milestones), "milestones", "positive epochs", self.milestones)
-        _require(0 < self.gamma <= 1, "gamma", "in (0, 1]", self.gamma)
-        _require(self.warmup >= 0, "warmup", "at least 0", self.warmup)
+        """Sort the milestones."""
+        _settle(self)
+        object.__setattr__(self, "milestones", tuple(sorted(self.milestones)))
 
     def factor(self, updates: int, epochs: float) -> float:
         """Return the factor after `updates` updates and `epochs` passes over the data."""
@@ -48,21 +56,23 @@ class StepDecay:
 
 @dataclass(frozen=True, slots=True)
 class Cosine:
-    """The learning rate falls along half a cosine to `floor` times its value at `updates`, and stays there.
+    """The learning rate falls along half a cosine to `floor` times its value at `updates`, and stays there."""
 
-    Source: I. Loshchilov, F. Hutter, "SGDR: stochastic gradient descent with warm restarts", 2017, eq. (5), without
-    restarts.
-    """
+    updates: int = parameter(minimum=1, help="updates after which the learning rate falls no further")
+    floor: float = parameter(0.0, minimum=0, maximum=1, help="share of the learning rate that is left then")
+    warmup: int = _warmup()
 
-    updates: int
-    floor: float = 0.0
-    warmup: int = 0
+    source: ClassVar[str] = (
+        'I. Loshchilov, F. Hutter, "SGDR: stochastic gradient descent with warm restarts", 2017, eq. (5), no restarts'
+    )
 
     def __post_init__(self) -> None:
-        """Check the horizon."""
-        _require(self.updates > 0, "updates", "positive", self.updates)
-        _require(0 <= self.floor <= 1, "floor", "in [0, 1]", self.floor)
-        _require(0 <= self.warmup < self.updates, "warmup", "at least 0 and below updates", self.warmup)
+        """Check that the warm-up ends before the horizon."""
+        _settle(self)
+        if self.warmup >= self.updates:
+            raise ConfigurationError(
+                f"schedule.warmup must be below updates: {self.warmup} >= {self.updates}", field="schedule"
+            )
 
     def factor(self, updates: int, epochs: float) -> float:
         """Return the factor after `updates` updates and `epochs` passes over the data."""
@@ -85,22 +95,9 @@ def schedule_from_plain(plain: dict[str, Any]) -> AnySchedule:
     """
     options = dict(plain)
     name = options.pop("name", "constant")
-    if name not in SCHEDULES:
-        known = ", ".join(sorted(SCHEDULES))
-        raise ConfigurationError(
-            f"unknown schedule {name!r}{nearest(str(name), SCHEDULES)} (known: {known})", field="schedule"
-        )
-    kind = SCHEDULES[name]
-    known_options = {field.name for field in fields(kind)}
-    for option in options:
-        if option not in known_options:
-            raise ConfigurationError(
-                f"schedule {name!r} has no parameter {option!r}{nearest(option, known_options)}", field="schedule"
-            )
-    try:
-        return kind(**options)
-    except TypeError as error:
-        raise ConfigurationError(f"schedule {name!r}: {error}", field="schedule") from error
+    require_known(name, SCHEDULES, "There is no schedule", field="schedule")
+    kind: Callable[..., AnySchedule] = SCHEDULES[name]
+    return built(kind, options, f"schedule {name} has no parameter", field="schedule")
 
 
 def schedule_to_plain(schedule: object) -> dict[str, Any] | None:
@@ -114,8 +111,3 @@ def schedule_to_plain(schedule: object) -> dict[str, Any] | None:
 
 def _warm(warmup: int, updates: int) -> float:
     return min(1.0, (updates + 1) / warmup) if warmup else 1.0
-
-
-def _require(holds: bool, name: str, wanted: str, value: object) -> None:
-    if not holds:
-        raise ConfigurationError(f"schedule.{name} must be {wanted}, not {value!r}", field="schedule")

@@ -7,23 +7,22 @@ wherever and whenever it runs, and whatever the policy.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from numpy.random import Generator, Philox, SeedSequence
 
+from psplatform.core.parameters import built, declared, nearest, parameter, settle
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.clauses import (
     naming,
-    nearest,
     parse_count,
     parse_number,
     parse_numbers,
     parse_pairs,
     require_not_negative,
-    require_positive,
 )
 from psplatform.jobs.distributions import DISTRIBUTIONS, Distribution, parse
 
@@ -48,28 +47,26 @@ class Stragglers:
 
     Attributes
     ----------
-    distribution
-        Of the target run time, or ``None``.
-    factors
-        How many times slower each slot always is; 1 for slots beyond the list.
-    slow_chance, slow_factor
-        With this chance, independently at each iteration, it is so many times slower still.
     trace
-        Target run times by slot and sequence, instead of a distribution.  A run longer than the trace begins it
-        again; slots that it does not have get no target.
+        A run longer than the trace begins it again; slots that it does not have get no target.
     """
 
-    distribution: Distribution | None = None
-    factors: tuple[float, ...] = ()
-    slow_chance: float = 0.0
-    slow_factor: float = 1.0
-    trace: Trace | None = None
+    distribution: Distribution | None = parameter(
+        None, read=partial(parse, field="distribution"), help="of the target run time; none: no target"
+    )
+    factors: tuple[float, ...] = parameter(
+        (), above=0, finite=True, help="how many times slower each slot always is; 1 for slots beyond the list"
+    )
+    slow_chance: float = parameter(
+        0.0, minimum=0, maximum=1, help="chance of each iteration, independently, to be slower still"
+    )
+    slow_factor: float = parameter(1.0, above=0, finite=True, help="how many times slower it is then")
+    trace: Trace | None = parameter(
+        None, minimum=0, finite=True, help="target run times by slot and sequence, instead of a distribution"
+    )
 
     def __post_init__(self) -> None:
-        _require_chance("slow", self.slow_chance)
-        require_positive("slow", "factor", self.slow_factor)
-        for factor in self.factors:
-            require_positive("factors", "factor", factor)
+        settle(self)
         if self.trace is not None and self.distribution is not None:
             raise ConfigurationError("a trace and a distribution both set the run time; give only one of them")
 
@@ -104,15 +101,8 @@ class Stragglers:
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], *, field: str = "stragglers") -> Stragglers:
         """Return what `to_plain`, or a mapping of some of the fields, describes."""
-        with naming(field), _typed(plain):
-            options = _known(plain, cls, "stragglers")
-            distribution, trace = options.get("distribution"), options.get("trace")
-            if isinstance(distribution, str):
-                options["distribution"] = parse(distribution, field=field)
-            if trace is not None:
-                options["trace"] = tuple(tuple(float(seconds) for seconds in row) for row in trace)
-            options["factors"] = tuple(float(factor) for factor in options.get("factors", ()))
-            return cls(**options)
+        with naming(field):
+            return built(cls, plain, "stragglers have no", field=field)
 
     @classmethod
     def parse(cls, text: str, *, field: str = "stragglers", read: Callable[[str], str] | None = None) -> Stragglers:
@@ -149,15 +139,12 @@ class Stragglers:
 class SlowServers:
     """Which shards' servers are slow to answer, by how many seconds, and with what chance at each request."""
 
-    shards: tuple[int, ...]
-    seconds: float
-    chance: float
+    shards: tuple[int, ...] = parameter(minimum=0, help="which shards' servers are slow")
+    seconds: float = parameter(minimum=0, finite=True, help="how much later they answer")
+    chance: float = parameter(minimum=0, maximum=1, help="chance of each request to be answered later")
 
     def __post_init__(self) -> None:
-        require_not_negative("slow servers", "seconds", self.seconds)
-        _require_chance("slow servers", self.chance)
-        if any(shard < 0 for shard in self.shards):
-            raise ConfigurationError(f"slow servers: shards={self.shards} must be 0 or more")
+        settle(self, "slow servers: ")
 
     def delay(self, seed: int, shard: int, request: int) -> float:
         """Return by how many seconds the answer to the `request`-th request of `shard` is delayed, mostly 0."""
@@ -172,9 +159,8 @@ class SlowServers:
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], *, field: str = "slow_servers") -> SlowServers:
         """Return what `to_plain` describes."""
-        with naming(field), _typed(plain):
-            options = _known(plain, cls, "slow servers")
-            return cls(**{**options, "shards": tuple(int(shard) for shard in options.get("shards", ()))})
+        with naming(field):
+            return built(cls, plain, "slow servers have no", field=field)
 
     @classmethod
     def parse(cls, text: str, *, field: str = "slow_servers") -> SlowServers:
@@ -187,7 +173,7 @@ class SlowServers:
         """
         subject = "slow servers"
         with naming(field):
-            pairs = parse_pairs(text, subject, ("shards", "seconds", "chance"))
+            pairs = parse_pairs(text, subject, list(declared(cls)))
             return cls(
                 shards=tuple(parse_count(shard.strip(), subject, "shards") for shard in pairs["shards"].split("+")),
                 seconds=parse_number(pairs["seconds"], subject, "seconds"),
@@ -252,23 +238,6 @@ def _require_no_gap(numbers: Collection[int], subject: str) -> None:
         raise ConfigurationError(f"{subject} {gap}; count from 0 without gaps")
 
 
-@contextmanager
-def _typed(plain: Mapping[str, Any]) -> Iterator[None]:
-    """Say in a `ConfigurationError` that a mapping has values of the wrong type, or lacks one."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"{dict(plain)!r} cannot be understood ({error}); give numbers") from None
-
-
-def _known(plain: Mapping[str, Any], kind: type, subject: str) -> dict[str, Any]:
-    names = [one.name for one in fields(kind)]
-    for name in plain:
-        if name not in names:
-            raise ConfigurationError(f'{subject} have no "{name}"; {nearest(str(name), names)}')
-    return dict(plain)
-
-
 def _clauses(text: str) -> dict[str, str]:
     """Return what follows the name of each clause; a distribution keeps its name."""
     clauses: dict[str, str] = {}
@@ -295,12 +264,6 @@ def _read_with(read: Callable[[str], str] | None, file: str) -> Trace:
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"trace {file} cannot be read ({error}); name a CSV file") from None
     return read_trace(text, file)
-
-
-def _require_chance(subject: str, chance: float) -> None:
-    require_not_negative(subject, "chance", chance)
-    if chance > 1:
-        raise ConfigurationError(f"{subject}: chance={chance} must be at most 1")
 
 
 def _random(stream: int, seed: int, place: int, number: int) -> Generator:

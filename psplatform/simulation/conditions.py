@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from psplatform.core.parameters import nearest, parameter, parameters_of, settle
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.clauses import (
     naming,
-    nearest,
     parse_count,
     parse_number,
     parse_pairs,
@@ -36,26 +36,21 @@ _NETWORK: Final = ("nic", "change", "hosts", "server")
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a simulated cluster is like.
+    """What a simulated cluster is like: times in the words of `parse_run_times`, the network in `parse_network`'s."""
 
-    Attributes
-    ----------
-    compute
-        How long gradients take, in the words of `parse_run_times`; a tenth of a second where nothing is said.
-    round_trip
-        The same for pull, gradient and push together; then the network takes no time.
-    network
-        Interfaces and servers in the words of `parse_network`; ``None`` for a network that takes no time.
-    timing_only
-        Whether gradients are not computed: no loss, no model, any number of workers.
-    """
-
-    compute: str | None = None
-    round_trip: str | None = None
-    network: str | None = None
-    timing_only: bool = False
+    compute: str | None = parameter(None, help=f"seconds of a gradient; none: constant:seconds={_OWN_S}")
+    round_trip: str | None = parameter(
+        None, help="seconds of pull, gradient and push together; then the network takes no time"
+    )
+    network: str | None = parameter(
+        None, help="interfaces and servers, such as 'nic:gbps=10,latency=0.0001'; none: it takes no time"
+    )
+    timing_only: bool = parameter(
+        default=False, help="compute no gradients: times only, no loss, no model, any number of workers"
+    )
 
     def __post_init__(self) -> None:
+        settle(self)
         if self.compute is not None and self.round_trip is not None:
             text = "compute and round_trip both say how long a gradient takes; give one of them"
             raise ConfigurationError(text, field="compute")
@@ -131,7 +126,7 @@ def _base(nodes: list[str], slowness: Stragglers, seed: int, workers: int) -> Ru
         return Traced(slowness.trace)
     if slowness.distribution is not None:
         return Independent(slowness.distribution, seed)
-    pairs = _pairs(nodes[0], ("size", "mean", "sd", "share", "memory"))
+    pairs = _pairs(nodes[0], [one.spelled for one in parameters_of(Nodes)])
     size = parse_count(pairs.pop("size"), "nodes", "size")
     return Correlated(Nodes(size, *(parse_number(value, "nodes", key) for key, value in pairs.items())), seed)
 
@@ -200,7 +195,7 @@ def _list(text: str, key: str) -> tuple[float, ...]:
     return tuple(parse_number(part.strip(), "change", key) for part in text.split("+"))
 
 
-def _pairs(clause: str, keys: tuple[str, ...]) -> dict[str, str]:
+def _pairs(clause: str, keys: Sequence[str]) -> dict[str, str]:
     kind, _, rest = clause.partition(":")
     return parse_pairs(rest, kind, keys)
 

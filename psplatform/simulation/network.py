@@ -15,8 +15,8 @@ from typing import Final
 
 from numpy.random import Generator, Philox, SeedSequence
 
+from psplatform.core.parameters import parameter, settle
 from psplatform.errors import ConfigurationError
-from psplatform.jobs.clauses import require_not_negative, require_positive
 
 _RATES: Final = 21  # stream of random numbers
 _BYTES_PER_GIGABIT: Final = 1e9 / 8
@@ -32,42 +32,28 @@ _PERIODS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What the interfaces are like.
+    """What the interfaces are like."""
 
-    Attributes
-    ----------
-    gigabits
-        Rates an interface may have, gigabits per second.
-    chances
-        How likely each of them is, adding up to 1.
-    every_s
-        Seconds after which each direction of each interface draws a rate anew; infinity for never.
-    latency_s
-        Seconds that every message takes beside its transfer.
-    workers_per_host, servers_per_host
-        Processes that share an interface.
-    """
-
-    gigabits: tuple[float, ...]
-    chances: tuple[float, ...] = (1.0,)
-    every_s: float = math.inf
-    latency_s: float = 0.0
-    workers_per_host: int = 1
-    servers_per_host: int = 1
+    gigabits: tuple[float, ...] = parameter(above=0, finite=True, alias="nic: gbps", help="rates, gigabits per second")
+    chances: tuple[float, ...] = parameter(
+        (1.0,), minimum=0, finite=True, alias="change: chance", help="chance of each rate, adding up to 1"
+    )
+    every_s: float = parameter(
+        math.inf,
+        minimum=_SHORTEST_S,
+        alias="change: every",
+        help="seconds after which each direction of an interface draws a rate anew",
+    )
+    latency_s: float = parameter(
+        0.0, minimum=0, finite=True, alias="nic: latency", help="seconds that every message takes beside its transfer"
+    )
+    workers_per_host: int = parameter(1, minimum=1, alias="hosts: workers", help="workers that share an interface")
+    servers_per_host: int = parameter(1, minimum=1, alias="hosts: servers", help="servers that share an interface")
 
     def __post_init__(self) -> None:
-        for rate in self.gigabits:
-            require_positive("nic", "gbps", rate)
-        for chance in self.chances:
-            require_not_negative("change", "chance", chance)
+        settle(self)
         if len(self.chances) != len(self.gigabits) or not math.isclose(sum(self.chances), 1.0, abs_tol=1e-9):
             raise ConfigurationError("change: give one chance for each rate of gbps, adding up to 1")
-        if not self.every_s >= _SHORTEST_S:
-            raise ConfigurationError(f"change: every={self.every_s} must be {_SHORTEST_S} s or more")
-        require_not_negative("nic", "latency", self.latency_s)
-        for name, count in (("workers", self.workers_per_host), ("servers", self.servers_per_host)):
-            if count < 1:
-                raise ConfigurationError(f"hosts: {name}={count} must be 1 or more")
 
 
 @dataclass

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.random import Generator, Philox, SeedSequence
 from numpy.typing import NDArray
 
-from psplatform.errors import ConfigurationError
-from psplatform.jobs.clauses import require_not_negative, require_positive
+from psplatform.core.parameters import parameter, settle
 from psplatform.jobs.distributions import Distribution
 from psplatform.jobs.stragglers import Stragglers, Trace
 
@@ -88,34 +87,18 @@ class Nodes:
 
     A time is ``mean + sd * (sqrt(share) * node + sqrt(1 - share) * worker)``; ``node`` and ``worker`` are standard
     normal, ``node`` is common to the slots of a node and first-order autoregressive over iterations.
-
-    Attributes
-    ----------
-    size
-        Slots per node.
-    average, sd
-        Mean and standard deviation, seconds.
-    share
-        Part of the variance that a node's slots have in common, from 0 to 1.
-    memory
-        Correlation of a node's part with that of the next iteration, from 0 to below 1.
     """
 
-    size: int
-    average: float
-    sd: float
-    share: float
-    memory: float
+    size: int = parameter(minimum=1, help="slots per node")
+    average: float = parameter(above=0, finite=True, alias="mean", help="mean, in seconds")
+    sd: float = parameter(minimum=0, finite=True, help="standard deviation, in seconds")
+    share: float = parameter(minimum=0, maximum=1, help="part of the variance that a node's slots have in common")
+    memory: float = parameter(
+        minimum=0, maximum=0.999999, help="correlation of a node's part with that of the next iteration"
+    )
 
     def __post_init__(self) -> None:
-        if self.size < 1 or int(self.size) != self.size:
-            raise ConfigurationError(f"nodes: size={self.size} must be a whole number, 1 or more")
-        require_positive("nodes", "mean", self.average)
-        require_not_negative("nodes", "sd", self.sd)
-        for name, value, largest in (("share", self.share, 1.0), ("memory", self.memory, 0.999999)):
-            require_not_negative("nodes", name, value)
-            if value > largest:
-                raise ConfigurationError(f"nodes: {name}={value} must be at most {largest:g}")
+        settle(self, "nodes: ")
 
 
 @dataclass

@@ -10,7 +10,6 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch.nn.functional import cross_entropy
 
-from psplatform.errors import ConfigurationError
 from psplatform.tasks.supervised import SupervisedTask
 from psplatform.workloads.networks import convolutional, of_pixels
 
@@ -25,18 +24,8 @@ _NETWORKS = {
 
 
 def make(*, network: str) -> SupervisedTask:
-    """Describe the task; `network` is ``convolutional``, or ``perceptron`` with 32 hidden units.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is no such network.
-    """
-    if network not in _NETWORKS:
-        text = f"The option network is {network!r}; choose from: {', '.join(_NETWORKS)}."
-        raise ConfigurationError(text, field="network")
-    model = _NETWORKS[network]
-    return SupervisedTask(model=model, loss=cross_entropy, data=training_part, test=held_out_part)
+    """Describe the task; `network` is ``convolutional``, or ``perceptron`` with 32 hidden units."""
+    return SupervisedTask(model=_NETWORKS[network], loss=cross_entropy, data=training_part, test=held_out_part)
 
 
 def training_part() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -2,66 +2,44 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
-import math
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from psplatform.errors import ConfigurationError
+from psplatform.core.parameters import Parameter, accept_all, parameter, parameters_of, require_known
 
 if TYPE_CHECKING:
     from psplatform.tasks.supervised import SupervisedTask
 
-_LARGEST: Final = 1e9  # more samples or dimensions than a machine holds
-
-OptionValue = int | float | str
+_MOST: Final = 10**9  # more samples or dimensions than a machine holds
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
-    """One option of a workload; without a `default` it must be given."""
+class DigitsOptions:
+    """Options of ``digits``."""
 
-    name: str
-    kind: type[int | float | str]
-    help: str
-    default: OptionValue | None = None
-    minimum: float = -math.inf
+    network: Literal["convolutional", "perceptron"] = parameter(
+        "convolutional", help="convolutional, or perceptron with 32 hidden units"
+    )
 
-    def parse(self, value: object) -> OptionValue:
-        """Return `value`, which may be text, as the option's kind.
 
-        Raises
-        ------
-        ConfigurationError
-            If it is of another kind or out of range.
-        """
-        try:
-            parsed = self._convert(value)
-        except (TypeError, ValueError, OverflowError):
-            raise self._refused(value) from None
-        if self.kind is not str and not self._in_range(float(parsed)):
-            raise self._refused(value)
-        return parsed
+@dataclass(frozen=True, slots=True)
+class MixtureOptions:
+    """Options of ``mlp``."""
 
-    def _convert(self, value: object) -> OptionValue:
-        if self.kind is str and isinstance(value, str | os.PathLike):
-            return str(value)
-        if self.kind is not str and isinstance(value, int | float | str) and not isinstance(value, bool):
-            number = self.kind(value)
-            if isinstance(value, str) or number == value:  # int(20.5) would be 20
-                return number
-        raise ValueError(value)
+    samples: int = parameter(25000, minimum=10, maximum=_MOST, help="samples drawn, one in five of them held out")
+    dimension: int = parameter(64, minimum=1, maximum=_MOST, help="dimension of a sample")
+    classes: int = parameter(10, minimum=2, maximum=_MOST, help="components of the mixture")
+    spread: float = parameter(1.5, minimum=0, maximum=_MOST, help="standard deviation around a component's centre")
+    offset: float = parameter(1.0, finite=True, maximum=_MOST, help="mean of the components' centres in each dimension")
 
-    def _in_range(self, number: float) -> bool:
-        return math.isfinite(number) and self.minimum <= number <= _LARGEST
 
-    def _refused(self, value: object) -> ConfigurationError:
-        limit = f" of at least {self.minimum:g}" if math.isfinite(self.minimum) else ""
-        message = f"The option {self.name} is {value!r}; give it a value of type {self.kind.__name__}{limit}."
-        return ConfigurationError(message, field=self.name)
+@dataclass(frozen=True, slots=True)
+class FolderOptions:
+    """Options of data sets that are read from files."""
+
+    folder: str = parameter(help="local folder that holds the data set's files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +53,7 @@ class Workload:
     module
         The module whose function ``make`` takes the options and returns the task.
     options
-        The options it takes.
+        The dataclass that declares the options it takes.
     defaults
         Fields of a job that suit it: ``lr``, ``momentum``, ``batch_size``, ``epochs`` and ``target_accuracy``, which
         these settings reach.
@@ -86,7 +64,7 @@ class Workload:
     name: str
     help: str
     module: str
-    options: tuple[Option, ...] = ()
+    options: type
     defaults: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -99,26 +77,19 @@ class Workload:
             Naming the option that is unknown, missing or malformed.
         """
         given = dict(options or {})
-        known = [option.name for option in self.options]
-        for name in given:
-            if name not in known:
-                raise _unknown(f"option of {self.name}", name, known, blamed=name)
-        arguments = {option.name: self._value(option, given) for option in self.options}
+        for one in self.parameters:
+            if one.kind is int and isinstance(given.get(one.name), float) and given[one.name].is_integer():
+                given[one.name] = int(given[one.name])  # what programs have computed
+        accepted = accept_all(self.options, given, what=f"workload {self.name}")
+        arguments = {one.name: accepted.get(one.name, one.default) for one in self.parameters}
         task: SupervisedTask = importlib.import_module(self.module).make(**arguments)
         return task
 
-    def _value(self, option: Option, given: Mapping[str, Any]) -> OptionValue:
-        if option.name in given:
-            return option.parse(given[option.name])
-        if option.default is None:
-            raise ConfigurationError(
-                f"The workload {self.name} needs the option {option.name} ({option.help}); give it a value.",
-                field=option.name,
-            )
-        return option.default
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The options, described."""
+        return parameters_of(self.options)
 
-
-_FOLDER = Option("folder", str, "local folder that holds the data set's files")
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
@@ -127,20 +98,14 @@ WORKLOADS: dict[str, Workload] = {
             name="digits",
             help="1797 handwritten digits of 8x8 pixels from scikit-learn, small convolutional network",
             module="psplatform.workloads.digits",
-            options=(Option("network", str, "convolutional, or perceptron with 32 hidden units", "convolutional"),),
+            options=DigitsOptions,
             defaults={"lr": 0.02, "momentum": 0.8, "batch_size": 32, "epochs": 15, "target_accuracy": 0.97},
         ),
         Workload(
             name="mlp",
             help="mixture of Gaussians, perceptron with 32 hidden units",
             module="psplatform.workloads.mlp",
-            options=(
-                Option("samples", int, "samples drawn, one in five of them held out", 25000, minimum=10),
-                Option("dimension", int, "dimension of a sample", 64, minimum=1),
-                Option("classes", int, "components of the mixture", 10, minimum=2),
-                Option("spread", float, "standard deviation around a component's centre", 1.5, minimum=0),
-                Option("offset", float, "mean of the components' centres in each dimension", 1.0),
-            ),
+            options=MixtureOptions,
             # The largest rate that is stable where each update averages the gradients of 16 workers, and the sampling
             # under which all gradients of a version are independent: `psplatform bench dbw` compares policies on it.
             defaults={"lr": 0.3, "momentum": 0.0, "batch_size": 64, "epochs": 5, "target_accuracy": 0.995},
@@ -150,14 +115,14 @@ WORKLOADS: dict[str, Workload] = {
             name="mnist",
             help="60000 handwritten digits of 28x28 pixels from IDX files, convolutional network",
             module="psplatform.workloads.mnist",
-            options=(_FOLDER,),
+            options=FolderOptions,
             defaults={"lr": 0.02, "momentum": 0.9, "batch_size": 32, "epochs": 5, "target_accuracy": 0.98},
         ),
         Workload(
             name="cifar10",
             help="60000 colour images of 32x32 pixels from binary files, convolutional network",
             module="psplatform.workloads.cifar10",
-            options=(_FOLDER,),
+            options=FolderOptions,
             defaults={"lr": 0.01, "momentum": 0.9, "batch_size": 32, "epochs": 15, "target_accuracy": 0.65},
         ),
     )
@@ -172,13 +137,5 @@ def find_workload(name: str) -> Workload:
     ConfigurationError
         If there is none; it names the most similar one.
     """
-    if name not in WORKLOADS:
-        raise _unknown("workload", name, WORKLOADS, blamed="workload")
+    require_known(name, WORKLOADS, "There is no workload", field="workload")
     return WORKLOADS[name]
-
-
-def _unknown(what: str, name: str, known: Iterable[str], *, blamed: str) -> ConfigurationError:
-    names = sorted(known)
-    similar = difflib.get_close_matches(name, names, n=1)
-    remedy = f"did you mean {similar[0]}?" if similar else f"choose from: {', '.join(names) or 'none'}."
-    return ConfigurationError(f"There is no {what} called {name!r}; {remedy}", field=blamed)

@@ -244,8 +244,8 @@ BAD = [
     ("--policy elastic-bsp -o lookahead=0", "lookahead"),
     ("--policy cutoff -o predictor=static -o c=4", "c must be at most the number of workers: c = 4, workers = 3"),
     ("--compute 5", 'compute: "5" says nothing about run times'),
-    ("--compute constant:seconds=-1", "compute: constant: seconds=-1.0 must be a finite number, 0 or more"),
-    ("--compute constant:seconds=nan", "compute: constant: seconds=nan must be a finite number"),
+    ("--compute constant:seconds=-1", "compute: constant: seconds must be a finite number of at least 0, not -1.0"),
+    ("--compute constant:seconds=nan", "compute: constant: seconds must be a finite number of at least 0, not nan"),
     ("--compute trace:nowhere.csv", "compute: trace nowhere.csv cannot be read"),
     ("--compute trace:bad.csv", 'compute: trace bad.csv, line 3: row: seconds="x" is not a number; write it like'),
     ("--compute trace:two.csv", "compute: the trace is of 2 workers and the job has 3; give the job 2 workers"),
@@ -253,7 +253,7 @@ BAD = [
     ("--round-trip unform:low=1,high=2", 'round_trip: "unform" says nothing about run times; did you mean "uniform"?'),
     ("--round-trip constant:seconds=1 --network nic:gbps=1,latency=0", "a round_trip includes the network's time"),
     ("--round-trip constant:seconds=1 --compute constant:seconds=1", "give one of them"),
-    ("--network nic:gbps=0,latency=0", "network: nic: gbps=0.0 must be a finite number above 0"),
+    ("--network nic:gbps=0,latency=0", "network: nic: gbps must be a finite number above 0, not 0.0"),
     ("--network nic:gbps=1,latency=0;change:every=1,gbps=1+2,chance=0.5+0.4", "one chance for each rate of gbps"),
     ("--timing-only --target-loss 0.5", "no loss to reach a target with; stop it by updates, epochs or seconds"),
     ("--timing-only --target-accuracy 0.5", "no loss to reach a target with"),
@@ -300,7 +300,9 @@ def test_of_policies_that_nobody_named_one_may_not_fit_the_job(
     assert len(results) == len(policy_names())
     assert refused("simulate", *TIMES, "--policy", "bsp,dssp") == "not with three"
     # What is wrong for all is refused, whatever the policies.
-    assert "gbps=0.0" in refused("simulate", *TIMES, "--policy", "all", "--network", "nic:gbps=0,latency=0")
+    assert "gbps must be a finite number above 0, not 0.0" in refused(
+        "simulate", *TIMES, "--policy", "all", "--network", "nic:gbps=0,latency=0"
+    )
 
 
 def test_the_object_is_json_for_every_reader(psplatform: Command) -> None:

@@ -22,7 +22,7 @@ def test_counts_and_times_must_be_positive_finite_numbers(name: str, value: Any)
 
 
 def test_updates_must_be_whole() -> None:
-    with pytest.raises(ConfigurationError, match=r"stop\.updates must be whole, not 2\.5"):
+    with pytest.raises(ConfigurationError, match=r"stop\.updates must be an int of at least 1, not 2\.5"):
         Stop(updates=2.5)  # type: ignore[arg-type]
     assert Stop(updates=2).ends
 

@@ -146,11 +146,14 @@ def test_an_option_without_a_number_in_json_becomes_a_text() -> None:
     ("fields", "sentence"),
     [
         ({"stragglers": {"factor": [1]}}, 'stragglers have no "factor"; did you mean "factors"?'),
-        ({"stragglers": {"factors": 3}}, "give numbers"),
-        ({"stragglers": {"factors": ["fast"]}}, "give numbers"),
-        ({"stragglers": {"trace": [3]}}, "give numbers"),
+        ({"stragglers": {"factors": 3}}, "factors must be finite numbers above 0, not 3"),
+        ({"stragglers": {"factors": ["fast"]}}, "factors must be finite numbers above 0, not ['fast']"),
+        ({"stragglers": {"trace": [3]}}, "trace must be tuples of finite numbers of at least 0, not [3]"),
         ({"stragglers": {"distribution": "gamma"}}, '"gamma" is no distribution'),
-        ({"slow_servers": {"shards": [0]}}, "give numbers"),
+        (
+            {"slow_servers": {"shards": [0]}},
+            "slow_servers: seconds is missing: how much later they answer; give it a value",
+        ),
         ({"slow_servers": {"shard": 0}}, 'slow servers have no "shard"'),
     ],
 )

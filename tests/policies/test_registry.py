@@ -20,14 +20,14 @@ def test_ours_are_registered() -> None:
 
 def test_an_unknown_policy_is_refused_and_the_nearest_suggested() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"unknown policy 'bspp'; did you mean 'bsp'\? \(known: .*ssp"
+        ConfigurationError, match=r"unknown policy 'bspp'; did you mean \"bsp\"\? \(known: .*ssp"
     ) as caught:
         make_policy("bspp")
     assert caught.value.field == "policy"
 
 
 def test_options_are_checked_under_the_name_of_the_policy() -> None:
-    with pytest.raises(ConfigurationError, match="policy 'backup' has no parameter 'busi'; did you mean 'busy'"):
+    with pytest.raises(ConfigurationError, match='policy \'backup\' has no parameter "busi"; did you mean "busy"'):
         make_policy("backup", {"busi": "abort"})
 
 

@@ -160,16 +160,19 @@ def test_no_two_directions_change_together() -> None:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"gigabits": (0.0,)}, "nic: gbps=0.0 must be a finite number above 0"),
-        ({"gigabits": (math.nan,)}, "gbps=nan"),
+        ({"gigabits": (0.0,)}, "nic: gbps must be finite numbers above 0, not (0.0,)"),
+        ({"gigabits": (math.nan,)}, "gbps must be finite numbers above 0, not (nan,)"),
         ({"gigabits": (1.0, 2.0), "chances": (0.5, 0.4)}, "one chance for each rate of gbps, adding up to 1"),
         ({"gigabits": (1.0, 2.0), "chances": (1.0,)}, "one chance for each rate"),
-        ({"gigabits": (1.0, 2.0), "chances": (1.5, -0.5)}, "chance=-0.5 must be a finite number, 0 or more"),
-        ({"gigabits": (1.0,), "every_s": 0.0}, "every=0.0 must be 0.001 s or more"),
-        ({"gigabits": (1.0,), "every_s": math.nan}, "every=nan must be"),
-        ({"gigabits": (1.0,), "latency_s": -1.0}, "nic: latency=-1.0 must be a finite number, 0 or more"),
-        ({"gigabits": (1.0,), "workers_per_host": 0}, "hosts: workers=0 must be 1 or more"),
-        ({"gigabits": (1.0,), "servers_per_host": 0}, "hosts: servers=0 must be 1 or more"),
+        (
+            {"gigabits": (1.0, 2.0), "chances": (1.5, -0.5)},
+            "change: chance must be finite numbers of at least 0, not (1.5, -0.5)",
+        ),
+        ({"gigabits": (1.0,), "every_s": 0.0}, "change: every must be a float of at least 0.001, not 0.0"),
+        ({"gigabits": (1.0,), "every_s": math.nan}, "every must be a float of at least 0.001, not nan"),
+        ({"gigabits": (1.0,), "latency_s": -1.0}, "nic: latency must be a finite number of at least 0, not -1.0"),
+        ({"gigabits": (1.0,), "workers_per_host": 0}, "hosts: workers must be an int of at least 1, not 0"),
+        ({"gigabits": (1.0,), "servers_per_host": 0}, "hosts: servers must be an int of at least 1, not 0"),
     ],
 )
 def test_interfaces_that_make_no_sense_are_refused(fields: dict[str, object], sentence: str) -> None:

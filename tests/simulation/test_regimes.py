@@ -29,8 +29,8 @@ def test_regimes_that_hold_at_a_time_multiply() -> None:
         ((2, 1, 3.0, 0, 1), "first=2 and last=1 are no range of slots"),
         ((-1, 1, 3.0, 0, 1), "no range of slots"),
         ((0, 1, 3.0, 5, 5), "from=5 and until=5 are no range of iterations"),
-        ((0, 1, 0.0, 0, 1), "factor=0.0 must be a finite number above 0"),
-        ((0, 1, float("nan"), 0, 1), "factor=nan"),
+        ((0, 1, 0.0, 0, 1), "factor must be a finite number above 0, not 0.0"),
+        ((0, 1, float("nan"), 0, 1), "factor must be a finite number above 0, not nan"),
     ],
 )
 def test_a_regime_that_never_holds_is_refused(fields: tuple[float, ...], sentence: str) -> None:

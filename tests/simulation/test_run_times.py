@@ -107,13 +107,13 @@ def test_a_time_is_at_least_a_tenth_of_the_mean() -> None:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ((0, 1.0, 0.1, 0.5, 0.5), "size=0 must be a whole number, 1 or more"),
-        ((1.5, 1.0, 0.1, 0.5, 0.5), "size=1.5 must be a whole number"),
-        ((2, 0.0, 0.1, 0.5, 0.5), "mean=0.0 must be a finite number above 0"),
-        ((2, math.nan, 0.1, 0.5, 0.5), "mean=nan"),
-        ((2, 1.0, -0.1, 0.5, 0.5), "sd=-0.1 must be a finite number, 0 or more"),
-        ((2, 1.0, 0.1, 1.5, 0.5), "share=1.5 must be at most 1"),
-        ((2, 1.0, 0.1, 0.5, 1.0), "memory=1.0 must be at most"),
+        ((0, 1.0, 0.1, 0.5, 0.5), "size must be an int of at least 1, not 0"),
+        ((1.5, 1.0, 0.1, 0.5, 0.5), "size must be an int of at least 1, not 1.5"),
+        ((2, 0.0, 0.1, 0.5, 0.5), "mean must be a finite number above 0, not 0.0"),
+        ((2, math.nan, 0.1, 0.5, 0.5), "mean must be a finite number above 0, not nan"),
+        ((2, 1.0, -0.1, 0.5, 0.5), "sd must be a finite number of at least 0, not -0.1"),
+        ((2, 1.0, 0.1, 1.5, 0.5), "share must be a float from 0 to 1, not 1.5"),
+        ((2, 1.0, 0.1, 0.5, 1.0), "memory must be a float from 0 to 0.999999, not 1.0"),
     ],
 )
 def test_nodes_that_make_no_sense_are_refused(fields: tuple[float, ...], sentence: str) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from psplatform.errors import ConfigurationError
 from psplatform.tasks.sources import as_source
-from psplatform.workloads.registry import WORKLOADS, Option, find_workload
+from psplatform.workloads.registry import WORKLOADS, find_workload
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "digits": {},
@@ -55,18 +55,23 @@ def test_listing_workloads_loads_neither_torch_nor_scikit_learn() -> None:
 @pytest.mark.parametrize(
     ("workload", "options", "field", "message"),
     [
-        ("mlp", {"sample": 3}, "sample", "no option of mlp called 'sample'; did you mean samples"),
-        ("digits", {"size": 3}, "size", "choose from: network"),
-        ("digits", {"network": "deep"}, "network", "network is 'deep'; choose from: convolutional, perceptron"),
-        ("mlp", {"samples": "many"}, "samples", "samples is 'many'; give it a value of type int of at least 10"),
-        ("mlp", {"samples": 9}, "samples", "of at least 10"),
-        ("mlp", {"samples": 20.5}, "samples", "of type int"),
-        ("mlp", {"spread": True}, "spread", "of type float"),
-        ("mlp", {"spread": "inf"}, "spread", "of type float"),
-        ("mlp", {"spread": "nan"}, "spread", "of type float"),
-        ("mlp", {"spread": -1}, "spread", "of at least 0"),
-        ("mnist", {}, "folder", "needs the option folder"),
-        ("mnist", {"folder": None}, "folder", "folder is None"),
+        ("mlp", {"sample": 3}, "sample", 'workload mlp has no parameter "sample"; did you mean "samples"'),
+        ("digits", {"size": 3}, "size", "choose from network"),
+        ("digits", {"network": "deep"}, "network", "network must be 'convolutional' or 'perceptron', not 'deep'"),
+        ("mlp", {"samples": "many"}, "samples", "samples must be an int from 10 to 1000000000, not 'many'"),
+        ("mlp", {"samples": 9}, "samples", "an int from 10 to 1000000000, not 9"),
+        ("mlp", {"samples": 20.5}, "samples", "an int from 10 to 1000000000, not 20.5"),
+        ("mlp", {"spread": True}, "spread", "a float from 0 to 1000000000, not True"),
+        ("mlp", {"spread": "inf"}, "spread", "a float from 0 to 1000000000, not inf"),
+        ("mlp", {"spread": "nan"}, "spread", "a float from 0 to 1000000000, not nan"),
+        ("mlp", {"spread": -1}, "spread", "a float from 0 to 1000000000, not -1"),
+        (
+            "mnist",
+            {},
+            "folder",
+            "folder is missing: local folder that holds .*; give it a value",
+        ),
+        ("mnist", {"folder": None}, "folder", "folder must be a str, not None"),
     ],
 )
 def test_wrong_options_are_refused_by_name(workload: str, options: dict[str, Any], field: str, message: str) -> None:
@@ -78,7 +83,7 @@ def test_wrong_options_are_refused_by_name(workload: str, options: dict[str, Any
 
 def test_an_unknown_workload_is_refused_with_the_nearest_name() -> None:
     """A typing error is mended without looking up the list."""
-    with pytest.raises(ConfigurationError, match="did you mean digits") as caught:
+    with pytest.raises(ConfigurationError, match='did you mean "digits"') as caught:
         find_workload("digit")
     assert caught.value.field == "workload"
 
@@ -86,9 +91,8 @@ def test_an_unknown_workload_is_refused_with_the_nearest_name() -> None:
 @pytest.mark.parametrize(("text", "value"), [("7", 7), (7, 7), (7.0, 7)])
 def test_options_may_be_text(text: Any, value: int) -> None:
     """The command line hands over text, a job file numbers."""
-    parsed = Option("n", int, "a number").parse(text)
-    assert parsed == value
-    assert isinstance(parsed, int)
+    inputs, _ = find_workload("mlp").make({"samples": 50, "dimension": text}).data()
+    assert inputs.shape == (40, value)
 
 
 def test_the_mixture_splits_into_a_training_and_a_held_out_part() -> None:

@@ -57,7 +57,7 @@ def test_a_spreadsheets_mark_and_spaces_do_no_harm() -> None:
         (trace("0,1.0", heading="place,duration"), "no column slot or seconds or sequence"),
         ("", "no column slot or seconds or sequence"),
         (trace("0,0,1.0,0,0", "0,1,long,1,0"), 'line 3: row: seconds="long" is not a number'),
-        (trace("0,0,0.0,0,0"), "line 2: row: seconds=0.0 must be a finite number above 0"),
+        (trace("0,0,0.0,0,0"), "line 2: row: seconds must be a finite number above 0, not 0.0"),
         (trace("0,0,nan,0,0"), "must be a finite number above 0"),
         (trace("0,0,1.0,-1,0"), 'version="-1" is not a count'),
         (trace("x,0,1.0,0,0"), 'slot="x" is not a count'),
