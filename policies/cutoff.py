@@ -72,7 +72,9 @@ class Cutoff(Policy):
         help="what predicts the run times",
     )
     c: int | None = parameter(None, minimum=1, help="gradients a round waits for; for predictor=static only")
-    model: str | None = parameter(None, help="file of a fitted model; none: generative learns during the run")
+    model: str | None = parameter(
+        None, help="file of a fitted model; none: generative learns during the run", path=True
+    )
     samples: int = parameter(64, minimum=1, maximum=100_000, help="rounds that are drawn to predict one")
     score: str = parameter(
         "ratio of means",

@@ -58,6 +58,9 @@ def fill(
 def _field(one: Parameter, key: str, filled: Filled, before: Any) -> None:
     tip = plain(f"{one.help} ({one.wanted})")
     label = plain(one.name)
+    if one.path:
+        _path(one, key, filled, before, label=label, tip=tip)
+        return
     if one.choices or one.kind is bool:
         _choice(one, key, filled, before, label=label, tip=tip)
         return
@@ -75,6 +78,16 @@ def _field(one: Parameter, key: str, filled: Filled, before: Any) -> None:
         return
     if value != before:
         filled.values[one.name] = text.strip() if one.read is not None else value
+
+
+def _path(one: Parameter, key: str, filled: Filled, before: Any, *, label: str, tip: str) -> None:
+    hint = "in a job file only" if before in (None, MISSING) else _shown(before)
+    st.text_input(label, key=key, placeholder=hint, help=tip, disabled=True)
+    if before is MISSING:
+        filled.errors[one.name] = (
+            f"{one.name} is a path, which a page may not name; start the dashboard with a job file"
+        )
+        st.caption(f":red[{plain(filled.errors[one.name])}]")
 
 
 def _choice(one: Parameter, key: str, filled: Filled, before: Any, *, label: str, tip: str) -> None:

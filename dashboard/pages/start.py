@@ -90,7 +90,7 @@ def _subject() -> tuple[dict[str, Any], bool]:
     if chosen in stored:
         return jobs.job_of(stored[chosen].description), False
     workload = find_workload(str(chosen))
-    filled = fill(parameters_of(workload), f"workload.{chosen}") if parameters_of(workload) else Filled()
+    filled = fill(workload.parameters, f"workload.{chosen}")
     job: dict[str, Any] = {"workload": workload.name}
     if filled.values:
         job["options"] = filled.values

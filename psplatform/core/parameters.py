@@ -62,6 +62,8 @@ class Parameter:
         What errors advise beside the range.
     read
         Turns a text into a value, where a text says more than a number.
+    path
+        Whether it names a file or folder: a page in a browser may not set it.
     source
         The work that what has the parameter is taken from: authors, title and year.
     hint
@@ -82,6 +84,7 @@ class Parameter:
     alias: str = ""
     remedy: str = ""
     read: Callable[[str], Any] | None = None
+    path: bool = False
     source: str = ""
     hint: Any = None
 
@@ -169,6 +172,7 @@ def parameter(  # noqa: PLR0913  each is a keyword that few declarations need
     alias: str = "",
     remedy: str = "",
     read: Callable[[str], Any] | None = None,
+    path: bool = False,
 ) -> Any:
     """Declare a dataclass field as a parameter; its type is the field's annotation, and `Parameter` says the rest."""
     rest = {key: value for key, value in locals().items() if key != "default"}

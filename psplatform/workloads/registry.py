@@ -39,7 +39,7 @@ class MixtureOptions:
 class FolderOptions:
     """Options of data sets that are read from files."""
 
-    folder: str = parameter(help="local folder that holds the data set's files")
+    folder: str = parameter(help="local folder that holds the data set's files", path=True)
 
 
 @dataclass(frozen=True, slots=True)
