@@ -81,5 +81,6 @@ def _options(settings: Settings) -> dict[str, Any]:
         "client_showErrorDetails": "none",
         "client_showErrorLinks": "false",
         "logger_level": "error",
-        "theme_primaryColor": "#0072B2",
+        "theme_light_primaryColor": "#0072B2",
+        "theme_dark_primaryColor": "#56B4E9",
     }

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
-from psplatform.core.parameters import accept_all, nearest, parameters_of
+from psplatform.core.limits import nearest
+from psplatform.core.parameters import accept_all, parameters_of
 from psplatform.core.policy import Policy
 from psplatform.errors import ConfigurationError
 

@@ -14,7 +14,6 @@ loaded when the first value is checked: declaring and listing parameters loads n
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import types
 import typing
@@ -22,18 +21,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any, Final, TypeVar
 
+from psplatform.core.limits import nearest
 from psplatform.errors import ConfigurationError
 
 _KEY: Final = "psplatform.parameter"
 
-LARGEST: Final = 2**63 - 1
-"""Parameters are part of the event log, whose integers have 64 bits."""
-
 _LONGEST: Final = 200
 """Characters of a refused value that a sentence shows: one may be a whole trace."""
-
-_MOST: Final = 12
-"""Known words that a sentence lists."""
 
 T = TypeVar("T")
 
@@ -146,10 +140,11 @@ class Parameter:
             value = self.read(value)
         return _validation().validated(self, value)
 
-    def refusal(self, value: Any) -> ConfigurationError:
-        """Return the sentence that refuses `value`."""
+    def refusal(self, value: Any, *, maximum: float | None = None) -> ConfigurationError:
+        """Return the sentence that refuses `value`, in which `maximum` takes the place of one that is not declared."""
         remedy = f"; {self.remedy}" if self.remedy else ""
-        return ConfigurationError(f"{self.spelled} must be {self.wanted}, not {_short(value)}{remedy}", field=self.name)
+        wanted = self.wanted if maximum is None else dataclasses.replace(self, maximum=maximum).wanted
+        return ConfigurationError(f"{self.spelled} must be {wanted}, not {_short(value)}{remedy}", field=self.name)
 
     def _range_in_words(self) -> str:
         if self.minimum is not None and self.maximum is not None:
@@ -187,8 +182,8 @@ def parameters_of(owner: type) -> tuple[Parameter, ...]:
 @functools.cache
 def _parameters_of(owner: Any) -> tuple[Parameter, ...]:
     if hasattr(owner, "model_fields"):
-        found: tuple[Parameter, ...] = _validation().parameters_of_model(owner)
-        return found
+        fields = _validation().fields_of_model(owner)
+        return tuple(described(name, hint, default, "", rest) for name, hint, default, rest in fields)
     hints = typing.get_type_hints(owner, include_extras=True)
     fields = {field.name: field for field in dataclasses.fields(owner)}
     source = getattr(owner, "source", "") if "source" not in fields else ""
@@ -269,17 +264,6 @@ def settle(owner: Any, prefix: str = "", *, field: str | None = None, texts: boo
             blamed = field or (f"{prefix}{error.field}" if prefix.endswith(".") else error.field)
             raise ConfigurationError(f"{prefix}{error}", field=blamed) from None
         object.__setattr__(owner, one.name, value)
-
-
-def nearest(word: str, known: Collection[str]) -> str:
-    """Return the end of a sentence about a word that is not among the known ones."""
-    close = difflib.get_close_matches(word, known, n=1)
-    if close:
-        return f'did you mean "{close[0]}"?'
-    if not known:
-        return "it has none"
-    more = ", ..." if len(known) > _MOST else ""
-    return f"choose from {', '.join(list(known)[:_MOST])}{more}"
 
 
 def _validation() -> Any:

@@ -4,21 +4,63 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cache
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, BeforeValidator, Field, InstanceOf, TypeAdapter, ValidationError
 
-from psplatform.core.parameters import LARGEST, Parameter, declared, described, nearest
+from psplatform.core.limits import LARGEST, nearest
 from psplatform.errors import ConfigurationError
 
 _BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "above", "lt": "below"}
 
 
-def validated(parameter: Parameter, value: Any) -> Any:
+class Declared(Hashable, Protocol):
+    """What is declared of a value (`psplatform.core.parameters.Parameter`)."""
+
+    @property
+    def kind(self) -> type:
+        """Its type."""
+
+    @property
+    def hint(self) -> Any:
+        """Its annotation, without ``None``."""
+
+    @property
+    def optional(self) -> bool:
+        """Whether ``None`` is allowed."""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The allowed words; empty where any is."""
+
+    @property
+    def minimum(self) -> float | None:
+        """Least value."""
+
+    @property
+    def maximum(self) -> float | None:
+        """Largest value."""
+
+    @property
+    def above(self) -> float | None:
+        """What it is larger than."""
+
+    @property
+    def below(self) -> float | None:
+        """What it is smaller than."""
+
+    @property
+    def finite(self) -> bool:
+        """Whether infinity is refused."""
+
+    def refusal(self, value: Any, *, maximum: float | None = None) -> ConfigurationError:
+        """Return the sentence that refuses `value`, which is above `maximum` where none is declared."""
+
+
+def validated(parameter: Declared, value: Any) -> Any:
     """Return `value` in the parameter's type; no text is taken for a number.
 
     Raises
@@ -32,7 +74,7 @@ def validated(parameter: Parameter, value: Any) -> Any:
         raise _refusal(parameter, value, error) from None
 
 
-def read(parameter: Parameter, text: str) -> Any:
+def read(parameter: Declared, text: str) -> Any:
     """Return what `text` says in the parameter's type, or raise as `validated` does."""
     value: Any = text
     try:
@@ -46,11 +88,10 @@ def read(parameter: Parameter, text: str) -> Any:
     return validated(parameter, value)
 
 
-def refused(error: ValidationError, owner: type[BaseModel], what: str) -> ConfigurationError:
+def refused(error: ValidationError, known: Mapping[str, Declared], what: str) -> ConfigurationError:
     """Return the first of a model's errors in one sentence that names the field; `what` begins an unknown name's."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or what
-    known = declared(owner)
     if first["type"] == "extra_forbidden":
         return ConfigurationError(f'{what} "{where}"; {nearest(where, known)}', field=where)
     if where in known:
@@ -59,16 +100,16 @@ def refused(error: ValidationError, owner: type[BaseModel], what: str) -> Config
     return ConfigurationError(f"{where} {said[0].lower()}{said[1:]}, not {first['input']!r}", field=where)
 
 
-def parameters_of_model(owner: type[BaseModel]) -> tuple[Parameter, ...]:
-    """Return the fields of a pydantic model as parameters."""
+def fields_of_model(owner: type[BaseModel]) -> list[tuple[str, Any, Any, dict[str, Any]]]:
+    """Return name, annotation, default, and help and bounds of each field of a pydantic model."""
     hints = typing.get_type_hints(owner, include_extras=True)
     found = []
     for name, info in owner.model_fields.items():
         limits = [(ours, getattr(one, key, None)) for one in info.metadata for key, ours in _BOUNDS.items()]
         bounds = {ours: limit for ours, limit in limits if limit not in (None, LARGEST)}
         default = info.get_default(call_default_factory=True)
-        found.append(described(name, hints[name], default, "", {"help": info.description or "", **bounds}))
-    return tuple(found)
+        found.append((name, hints[name], default, {"help": info.description or "", **bounds}))
+    return found
 
 
 @cache
@@ -77,12 +118,12 @@ def _plain_adapter(hint: Any) -> TypeAdapter[Any]:
 
 
 @cache
-def _adapter(parameter: Parameter) -> TypeAdapter[Any]:
+def _adapter(parameter: Declared) -> TypeAdapter[Any]:
     checked = _checked(parameter.hint, parameter)
     return TypeAdapter(checked | None if parameter.optional else checked)
 
 
-def _checked(hint: Any, limits: Parameter) -> Any:
+def _checked(hint: Any, limits: Declared) -> Any:
     """Return the annotation with the limits of each number and word in it."""
     special: Any = Literal if limits.choices else InstanceOf
     if limits.choices:
@@ -124,7 +165,6 @@ def _as_text(value: Any) -> Any:
     return value.__fspath__() if hasattr(value, "__fspath__") else value
 
 
-def _refusal(parameter: Parameter, value: Any, error: ValidationError) -> ConfigurationError:
-    if error.errors()[0].get("ctx", {}).get("le") == LARGEST and parameter.maximum is None:
-        parameter = replace(parameter, maximum=LARGEST)
-    return parameter.refusal(value)
+def _refusal(parameter: Declared, value: Any, error: ValidationError) -> ConfigurationError:
+    above_all = error.errors()[0].get("ctx", {}).get("le") == LARGEST and parameter.maximum is None
+    return parameter.refusal(value, maximum=LARGEST if above_all else None)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import Final
 
-from psplatform.core.parameters import nearest
+from psplatform.core.limits import nearest
 from psplatform.errors import ConfigurationError
 
 MOST_DIGITS: Final = 9  # counts number slots, shards and iterations; longer ones are mistakes

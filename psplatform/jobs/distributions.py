@@ -11,7 +11,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from psplatform.core.parameters import nearest, parameter, parameters_of, settle
+from psplatform.core.limits import nearest
+from psplatform.core.parameters import parameter, parameters_of, settle
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.clauses import naming, parse_numbers
 

@@ -16,7 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from psplatform.core.parameters import LARGEST, built
+from psplatform.core.limits import LARGEST
+from psplatform.core.parameters import built, declared
 from psplatform.core.plan import Stop
 from psplatform.core.policy import Policy
 from psplatform.core.validation import refused
@@ -149,7 +150,7 @@ class Job(BaseModel):
         try:
             super().__init__(**given)
         except ValidationError as error:
-            raise refused(error, type(self), "a job has no field") from None
+            raise refused(error, declared(type(self)), "a job has no field") from None
 
     @property
     def replication_asked(self) -> bool:

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from numpy.random import Generator, Philox, SeedSequence
 
-from psplatform.core.parameters import built, declared, nearest, parameter, settle
+from psplatform.core.limits import nearest
+from psplatform.core.parameters import built, declared, parameter, settle
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.clauses import (
     naming,

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from psplatform.core.parameters import nearest, parameter, parameters_of, settle
+from psplatform.core.limits import nearest
+from psplatform.core.parameters import parameter, parameters_of, settle
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.clauses import (
     naming,

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.parameters import Parameter, accept_all, nearest, parameter, parameters_of
+from psplatform.core.limits import nearest
+from psplatform.core.parameters import Parameter, accept_all, parameter, parameters_of
 from psplatform.errors import ConfigurationError
 
 

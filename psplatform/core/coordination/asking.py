@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any, Final
 
-from psplatform.core.parameters import LARGEST
+from psplatform.core.limits import LARGEST
 from psplatform.core.policy import Answer, Committed, Fate, Gradient, Policy, Scope, Verdict, View, Worker
 from psplatform.core.reasons import Reason
 from psplatform.errors import UserCodeError
