@@ -206,7 +206,7 @@ def described(name: str, hint: Any, default: Any, source: str, rest: Mapping[str
     if isinstance(inner, types.UnionType) or typing.get_origin(inner) is typing.Union:
         kinds = [one for one in typing.get_args(inner) if one is not type(None)]
         optional = len(kinds) < len(typing.get_args(inner))
-        hint = kinds[0] if inner is hint else hint
+        hint = kinds[0] if inner is hint and len(kinds) == 1 else hint
         inner = _without_metadata(kinds[0]) if len(kinds) == 1 else object
     origin = typing.get_origin(inner)
     if origin is typing.Literal:

@@ -9,7 +9,7 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import BaseModel, BeforeValidator, Field, InstanceOf, TypeAdapter, ValidationError
+from pydantic import AllowInfNan, BaseModel, BeforeValidator, Field, InstanceOf, TypeAdapter, ValidationError
 
 from psplatform.core.limits import LARGEST, nearest
 from psplatform.errors import ConfigurationError
@@ -125,24 +125,32 @@ def _adapter(parameter: Declared) -> TypeAdapter[Any]:
 
 def _checked(hint: Any, limits: Declared) -> Any:
     """Return the annotation with the limits of each number and word in it."""
-    special: Any = Literal if limits.choices else InstanceOf
-    if limits.choices:
-        return special[limits.choices]
-    if hint is float:
-        # NaN is in no range, so that there is always one.
-        low = -math.inf if limits.minimum is None and limits.above is None else limits.minimum
-        span = Field(ge=low, gt=limits.above, le=limits.maximum, lt=limits.below, allow_inf_nan=not limits.finite)
-        return Annotated[float, span, BeforeValidator(_as_float)]
-    if hint is int:
-        low = -LARGEST if limits.minimum is None else limits.minimum
-        high = LARGEST if limits.maximum is None else limits.maximum
-        return Annotated[int, Field(ge=low, gt=limits.above, le=high, lt=limits.below), BeforeValidator(_as_int)]
+    if typing.get_origin(hint) is Annotated:
+        inner, *metadata = typing.get_args(hint)
+        return Annotated[(_checked(inner, limits), *metadata)]
     if typing.get_origin(hint) is tuple:
         items = tuple(one if one is Ellipsis else _checked(one, limits) for one in typing.get_args(hint))
         return Annotated[tuple[items], BeforeValidator(_as_tuple)]  # type: ignore[valid-type]  # made at run time
-    if hint is str:
-        return Annotated[str, BeforeValidator(_as_text)]
-    return special[hint] if isinstance(hint, type) and hint not in (Any, bool) else hint
+    if limits.choices:
+        words: Any = Literal
+        return words[limits.choices]
+    if hint in (int, float):
+        return _in_range(hint, limits)
+    if isinstance(hint, type) and hint not in (Any, bool):
+        instance: Any = InstanceOf
+        return Annotated[str, BeforeValidator(_as_text)] if hint is str else instance[hint]
+    return hint
+
+
+def _in_range(kind: type, limits: Parameter) -> Any:
+    # NaN is in no range, so that there is always one, and the integers of the event log have one.
+    largest = LARGEST if kind is int else math.inf
+    low = -largest if limits.minimum is None else limits.minimum
+    high = largest if limits.maximum is None else limits.maximum
+    span = Field(ge=low, gt=limits.above, le=high, lt=limits.below)
+    if kind is int:
+        return Annotated[int, span, BeforeValidator(_as_int)]
+    return Annotated[float, AllowInfNan(not limits.finite), span, BeforeValidator(_as_float)]
 
 
 def _as_float(value: Any) -> Any:

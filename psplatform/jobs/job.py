@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    InstanceOf,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, ValidationError, model_validator
 
 from psplatform.core.limits import LARGEST
 from psplatform.core.parameters import built, declared
@@ -183,17 +174,12 @@ class Job(BaseModel):
             job.model_fields_set.discard("replication")
         return job
 
-    @field_validator("resources")
-    @classmethod
-    def _resources(cls, value: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-        for role in value:
-            if role not in ("worker", "server"):
-                raise ConfigurationError(f"resources speak of a worker or a server, not of {role!r}", field="resources")
-        return value
-
     @model_validator(mode="after")
     def _together(self) -> Job:
         _check_one_subject(self)
+        for role in self.resources:
+            if role not in ("worker", "server"):
+                raise ConfigurationError(f"resources speak of a worker or a server, not of {role!r}", field="resources")
         if not self.stop.ends:
             raise ConfigurationError(
                 "stop has no condition; give updates, epochs, seconds, target_loss or target_accuracy", field="stop"

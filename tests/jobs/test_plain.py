@@ -13,7 +13,7 @@ from psplatform.core.plan import Stop
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.distributions import Constant as ConstantTime
-from psplatform.jobs.distributions import Distribution
+from psplatform.jobs.distributions import Distribution, Uniform
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import SGD, Adam, Additive, Group
 from psplatform.jobs.planning import description_of, protection_of
@@ -61,6 +61,69 @@ def test_a_job_of_a_workload_survives_its_plain_form(fields: dict[str, Any]) -> 
     assert plain["callables"] == []
     again = Job.from_plain(plain)
     assert {name: getattr(again, name) for name in Job.model_fields} == dict(job)
+
+
+STORED: dict[str, Any] = {
+    "model": None,
+    "loss": None,
+    "data": None,
+    "test": None,
+    "task": None,
+    "workload": "mlp",
+    "options": {"samples": "100", "spread": 2},
+    "optimizer": {
+        "name": "adam",
+        "lr": 1.0,
+        "betas": [0.9, 0.999],
+        "eps": 1e-08,
+        "weight_decay": 0.0,
+        "groups": [{"match": "*.bias", "betas": [0.5, 0.6]}],
+    },
+    "schedule": {"name": "step", "milestones": [3.0, 7.0], "gamma": 0.1, "warmup": 2},
+    "clip_norm": None,
+    "policy": "ssp",
+    "policy_options": {"bound": "2"},
+    "workers": None,
+    "max_workers": None,
+    "shards": 1,
+    "block_elements": 65536,
+    "resources": {},
+    "batch_size": 32,
+    "micro_batches": 1,
+    "sampling": "epoch",
+    "seed": 0,
+    "stop": {"updates": 10, "epochs": 2, "seconds": None, "target_loss": None, "target_accuracy": None},
+    "evaluate_on": "held-out",
+    "evaluate_every": 50,
+    "store": None,
+    "replication": {
+        "mode": "bounded",
+        "max_divergence": 3,
+        "unit": "updates",
+        "replicas": 2,
+        "source": "server",
+        "target": "replica",
+        "on_replica_loss": "continue",
+    },
+    "checkpoints": {"every_updates": 5, "every_seconds": 60.0, "keep": 3},
+    "device": "auto",
+    "transport": "auto",
+    "torch_threads": None,
+    "stragglers": {
+        "distribution": "uniform:low=1,high=2",
+        "factors": [1, 2],
+        "slow_chance": 0.0,
+        "slow_factor": 1.0,
+        "trace": None,
+    },
+    "slow_servers": {"shards": [0, 2], "seconds": 1, "chance": 0.5},
+    "worker_lease_s": 15.0,
+    "server_lease_s": 30.0,
+    "absence_limit_s": 60.0,
+    "finish_limit_s": 120.0,
+    "replication_asked": True,
+    "callables": [],
+}
 
 
 def test_a_plain_form_has_every_field() -> None:
@@ -195,3 +258,20 @@ def test_a_distribution_is_what_its_words_say() -> None:
     """`OwnTime` says the words of its base, which is why it must be given again."""
     assert isinstance(OwnTime(0.1), Distribution)
     assert str(OwnTime(0.1)) == str(ConstantTime(0.1))
+
+
+def test_a_description_that_an_earlier_version_stored_is_read() -> None:
+    """Numbers may be whole where they are floats now, options texts, and the order of names another."""
+    assert Job.from_plain(STORED) == Job(
+        workload="mlp",
+        options={"samples": "100", "spread": 2},
+        optimizer=Adam(lr=1.0, groups=(Group("*.bias", betas=(0.5, 0.6)),)),
+        schedule=StepDecay((3.0, 7.0), warmup=2),
+        policy="ssp",
+        policy_options={"bound": "2"},
+        stop=Stop(updates=10, epochs=2.0),
+        replication=Bounded(max_divergence=3, unit="updates", replicas=2),
+        checkpoints=Checkpoints(5, 60.0),
+        stragglers=Stragglers(Uniform(1.0, 2.0), factors=(1.0, 2.0)),
+        slow_servers=SlowServers((0, 2), 1.0, 0.5),
+    )
