@@ -142,7 +142,7 @@ def _checked(hint: Any, limits: Declared) -> Any:
     return hint
 
 
-def _in_range(kind: type, limits: Parameter) -> Any:
+def _in_range(kind: type, limits: Declared) -> Any:
     # NaN is in no range, so that there is always one, and the integers of the event log have one.
     largest = LARGEST if kind is int else math.inf
     low = -largest if limits.minimum is None else limits.minimum
