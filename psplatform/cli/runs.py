@@ -65,8 +65,9 @@ def _on(scheduler: str) -> list[dict[str, str]]:
     from psplatform.client.connecting import connect  # noqa: PLC0415  brings Dask
     from psplatform.client.run import runs_on  # noqa: PLC0415
 
+    same = {"outcome": "running", "store": "", "state": "live", "reason": "its scheduler says that it goes on"}
     with connect(scheduler) as client:
-        return [{"run": run, "outcome": "running", "store": "", "state": "live"} for run in runs_on(client)]
+        return [{"run": run, **same} for run in runs_on(client)]
 
 
 def _show_table(rows: list[dict[str, str]], *, as_json: bool) -> None:

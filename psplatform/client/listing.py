@@ -128,7 +128,7 @@ def _judge(store: str, description: Mapping[str, Any], *, goes_on: bool) -> tupl
     if outcome == "failed":
         return _after(store, _error(description))
     if outcome is not None:
-        return State.FINISHED, _ENDINGS.get(outcome, f"it ended: {outcome}"), None
+        return State.FINISHED, _ENDINGS.get(str(outcome), f"it ended: {outcome}"), None
     if goes_on:
         return State.LIVE, "its scheduler says that it goes on", None
     newest = _newest_segment(store)

@@ -90,6 +90,8 @@ def test_a_run_that_was_stopped_is_finished_and_says_so(folder: str) -> None:
     update_run(store, outcome="stopped")
     found = look_at(store)
     assert (found.state, found.reason) == (State.FINISHED, "it was stopped")
+    update_run(store, outcome=["of a later version"])
+    assert look_at(store).state is State.FINISHED
 
 
 def test_of_a_finished_run_neither_log_nor_checkpoints_are_looked_at(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from psplatform.client.run import runs_on
 from psplatform.core.policy import Committed, View
 from psplatform.errors import ClusterError, ConfigurationError, DivergedError, StoreError, UserCodeError
 from psplatform.policies.asp import Asynchronous
-from psplatform.replication.store import describe_run
+from psplatform.replication.store import create_run, describe_run, update_run
 
 Start = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]
@@ -291,6 +292,27 @@ def test_another_client_attaches_to_a_run_and_stops_it(
         with pytest.raises(ConfigurationError, match=r"no run 'digits-x' on this cluster \(there are: "):
             ps.attach("digits-x", other)
     assert run.wait(LIMIT_S)["detail"] == "by another"
+
+
+def test_a_run_whose_coordinator_is_not_known_is_looked_for(
+    start: Start, small: Fields, client: Client, until: Until
+) -> None:
+    """So whoever attached to it while it started can stop it later."""
+    run = start(**{**small, "stop": ps.Stop(updates=10**9)})
+    found = ps.Run(run.run, run.store, client=client)
+    until(lambda: found.status()["phase"] == "running", "it is found")
+    assert found.roles() == run.roles()
+    ps.Run(run.run, run.store, client=client).stop("by another")
+    assert found.wait(LIMIT_S)["detail"] == "by another"
+
+
+def test_a_run_that_its_cluster_does_not_know_is_gone_unless_it_may_be_starting(client: Client, tmp_path: Path) -> None:
+    store, description = str(tmp_path / "run.zarr"), {"run": "digits-bsp-1a2b3c", "scheduler": client.scheduler.address}
+    create_run(store, {**description, "started": time.time()})
+    assert ps.attach(store, client).status()["phase"] == "unknown"
+    update_run(store, started=time.time() - 3600)
+    with pytest.raises(ClusterError, match="the coordinator of run digits-bsp-1a2b3c is gone"):
+        ps.attach(store, client).wait(LIMIT_S)
 
 
 def test_a_store_that_the_processes_cannot_see_is_refused(start: Start, small: Fields, client: Client) -> None:
