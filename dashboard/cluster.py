@@ -6,6 +6,8 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -19,6 +21,9 @@ T = TypeVar("T")
 
 _ASK_EVERY_S: Final = 2.0
 _RETRY_S: Final = 3.0
+
+_ACT_S: Final = 12.0
+"""For what is done with a run: one that was killed has to leave the cluster first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ class Cluster:
         self.address = address
         self._news = ClusterNews(None, "", None)
         self._client: Any = None
-        self._asking = threading.Lock()
+        self._acting = ThreadPoolExecutor(max_workers=4, thread_name_prefix="acting")
         self._closed = threading.Event()
         self._answered = threading.Event()
         threading.Thread(target=self._keep_asking, name="cluster", daemon=True).start()
@@ -73,14 +78,18 @@ class Cluster:
         Raises
         ------
         PsplatformError
-            If the scheduler is away, or does not know the run.
+            If the scheduler is away or silent, or does not know the run.
         """
         from psplatform.client.run import attach  # noqa: PLC0415  brings Dask, which pages of stores need not
 
-        with self._asking:
-            if self._client is None:
-                raise ClusterError(self._news.trouble or f"the scheduler {self.address} was not reached yet", peer=None)
-            return act(attach(run, self._client))
+        client = self._client
+        if client is None:
+            raise ClusterError(self._news.trouble or f"the scheduler {self.address} was not reached yet", peer=None)
+        try:
+            return self._acting.submit(lambda: act(attach(run, client))).result(timeout=_ACT_S)
+        except FutureTimeout:
+            text = f"the scheduler {self.address} or the run {run} did not answer within {_ACT_S:g} s; try again"
+            raise ClusterError(text, peer=None) from None
 
     def close(self) -> None:
         """Let go of the scheduler."""
@@ -103,10 +112,9 @@ class Cluster:
         from psplatform.client.cluster_view import look_at_cluster  # noqa: PLC0415  brings Dask
         from psplatform.client.connecting import connect  # noqa: PLC0415  as above
 
-        with self._asking:
-            if self._client is None:
-                self._client = connect(self.address)
-            view = look_at_cluster(self._client)
+        if self._client is None:
+            self._client = connect(self.address)
+        view = look_at_cluster(self._client)
         self._news = ClusterNews(view, "", time.time())
 
     def _forget_client(self) -> None:

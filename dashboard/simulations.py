@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from psplatform.client.programs import Program
 from psplatform.dashboard import programs
 from psplatform.dashboard.forms.jobs import write_job
+
+_TIMES_ONLY: Final = "--timing-only"
+"""Without gradients there is no loss to draw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,8 @@ def simulate(
         If the program cannot be started.
     """
     chosen = ["--policy", ",".join(policies)] if policies else []
-    arguments = ["simulate", write_job(job), *chosen, *conditions, "--json", "--curves"]
+    curves = [] if _TIMES_ONLY in conditions else ["--curves"]
+    arguments = ["simulate", write_job(job), *chosen, *conditions, "--json", *curves]
     return Simulation(name, programs.start(arguments))
 
 
