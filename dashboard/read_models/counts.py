@@ -38,7 +38,7 @@ class Counts:
     def middles_s(self) -> NDArray[np.float64]:
         """The middle of each stretch, in seconds of the run."""
         stretches = max((len(one) for one in self.by_key.values()), default=0)
-        middles: NDArray[np.float64] = (np.arange(stretches) + 0.5) * self.width_s
+        middles: NDArray[np.float64] = (np.arange(stretches, dtype=np.float64) + 0.5) * self.width_s
         return middles
 
     def rates(self, key: str) -> NDArray[np.float64]:
@@ -72,7 +72,7 @@ class CountsOverTime:
         if not len(at):
             return
         self.reach(max(at))
-        if key not in self._by_key and len(self._by_key) >= MOST_KEYS:
+        if key not in self._by_key and len(self._by_key.keys() - {OTHER}) >= MOST_KEYS - 1:
             key = OTHER
         stretches = (np.asarray(at) / self._width_s).astype(np.int64)
         counts = self._by_key.setdefault(key, np.zeros(self._limit, dtype=np.int64))

@@ -88,9 +88,7 @@ class WorkerTimes:
             return {}
         medians = np.nanmedian(self._recent[slots], axis=1)
         usual = float(np.median(medians))
-        return {
-            int(slot): float(one) / usual if usual > 0 else 1.0 for slot, one in zip(slots, medians, strict=True)
-        }
+        return {int(slot): float(one) / usual if usual > 0 else 1.0 for slot, one in zip(slots, medians, strict=True)}
 
     @property
     def rows(self) -> tuple[ComputeTimes, ...]:
