@@ -242,7 +242,7 @@ def _same_rows(reading: Reading) -> None:
     reading.read(lambda models: _are_rows_of(models, records))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_rows_are_those_of_a_plain_fold_however_the_log_is_read(
     data: st.DataObject, any_segments: Any, new_store: Any, opened: Any, write: Any
@@ -262,7 +262,7 @@ def test_rows_are_those_of_a_plain_fold_however_the_log_is_read(
     _same_rows(reading)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_a_log_that_a_takeover_has_changed_is_read_again(
     data: st.DataObject, any_segments: Any, new_store: Any, opened: Any, write: Any

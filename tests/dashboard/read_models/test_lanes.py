@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -112,8 +113,10 @@ def test_a_straggler_that_announces_long_after_a_stretch_is_in_it(new_store: Any
     log, reading = opened(store), Reading(store)
     for second in range(20):
         write(log, [_gradient(float(second), compute=0.5)])
-    write(log, [{"kind": "run", "at": 0.0}, _gradient(0.5), _gradient(5.0, slot=1, compute=22.0)])
-    reading.refresh(ALWAYS_S)
+    write(log, [{"kind": "run", "at": 0.0}, _gradient(0.5)])
+    write(log, [_gradient(5.0, slot=1, compute=22.0)])
+    while not reading.refresh(0.0).complete:
+        pass
     lanes = reading.lanes(3.0, 4.25)
     assert lanes.bars is not None
     assert [one.tolist() for one in lanes.bars["compute"]] == [[0, 1], [3.5, 3.0], [0.5, 1.25]]
@@ -165,14 +168,28 @@ def test_of_too_many_gradients_the_newest_are_at_hand(cut: int) -> None:
     assert np.all(rows.parts == STATES.index("compute"))
 
 
+def test_a_batch_of_more_than_a_minute_leaves_the_newest_minute() -> None:
+    """It is at hand in full, although the batch also has older gradients."""
+    lanes = RecentLanes()
+    [batch] = batches([_gradient(float(second), compute=0.5) for second in range(101)], Clock())
+    lanes.take(batch)
+    bars = lanes.rows.bars
+    assert bars is not None
+    assert bars["compute"][1].tolist() == [second - 0.5 for second in range(41, 101)]
+
+
 def test_nothing_is_known_of_a_part_in_which_no_gradient_was_under_way() -> None:
     """Rounding in the sums over many gradients is not taken for work."""
-    records = [_gradient(0.1 + n * 0.0007, compute=0.0003, pull=0.0001) for n in range(MOST_BARS + 100)]
+    random = Random(1)
+    records = [
+        _gradient(0.1 + n * 0.0007, slot=n % 9, compute=random.uniform(0, 0.01), push=random.uniform(0, 0.001))
+        for n in range(MOST_BARS + 100)
+    ]
     [batch] = batches([*records, _gradient(10.0, compute=0.3)], Clock())
     parts = lanes_of(gradients_of(batch), 0.0, 10.0).parts
     assert parts is not None
-    assert np.all(np.isnan(parts[0, 40:460]))
-    assert np.all(parts[0, 6:25] == STATES.index("compute"))
+    assert np.all(np.isnan(parts[:, 40:460]))
+    assert np.all(parts[:, 6:25] == STATES.index("compute"))
 
 
 def test_stretches_are_few_and_cover_what_was_added() -> None:

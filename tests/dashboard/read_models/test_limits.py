@@ -103,6 +103,20 @@ def test_many_shards_and_a_long_run_leave_a_bounded_divergence() -> None:
     assert all(len(curve) <= 256 and curve.high.max() == 9.5 for curve in rows.distance_by_shard.values())
 
 
+def test_the_shards_of_a_life_that_ended_are_not_shown_as_they_are_now() -> None:
+    """Bytes per second are between two records of the same life."""
+    divergence, life = Divergence(), {"kind": "run", "at": 0.0}
+    applied = [
+        {"kind": "applied", "at": float(n), "version": n, "divergence": 0.5, "lag": 1, "by_shard": [[0.5, 1, 7.0 * n]]}
+        for n in range(3)
+    ]
+    seen = []
+    for batch in _batched([*applied, life, {"kind": "note", "at": 1.0}, *applied], 2):
+        divergence.take(batch)
+        seen.append([one.bytes_per_second for one in divergence.rows.shards])
+    assert seen == [[7.0], [7.0], [], [None], [7.0]]
+
+
 def test_what_happened_is_kept_as_far_as_it_is_new() -> None:
     """Lives, failovers, events and checkpoints; seconds without protection are all counted."""
     failures, records = Failures(), []
