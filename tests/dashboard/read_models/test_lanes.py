@@ -114,12 +114,12 @@ def test_a_straggler_that_announces_long_after_a_stretch_is_in_it(new_store: Any
     for second in range(20):
         write(log, [_gradient(float(second), compute=0.5)])
     write(log, [{"kind": "run", "at": 0.0}, _gradient(0.5)])
-    write(log, [_gradient(5.0, slot=1, compute=22.0)])
+    write(log, [_gradient(5.0, slot=1, compute=20.5)])
     while not reading.refresh(0.0).complete:
         pass
     lanes = reading.lanes(3.0, 4.25)
     assert lanes.bars is not None
-    assert [one.tolist() for one in lanes.bars["compute"]] == [[0, 1], [3.5, 3.0], [0.5, 1.25]]
+    assert [one.tolist() for one in lanes.bars["compute"]] == [[0, 1], [3.5, 3.5], [0.5, 0.75]]
 
 
 def test_a_stretch_is_of_the_log_that_was_refreshed(new_store: Any, opened: Any, write: Any) -> None:

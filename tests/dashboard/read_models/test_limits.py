@@ -53,18 +53,20 @@ def test_a_single_spike_is_in_the_curve_of_a_long_run() -> None:
     assert (len(counted) <= MOST_STRETCHES, counted.sum()) == (True, TOTAL)
 
 
-def test_a_policy_may_put_figures_into_reasons_and_names() -> None:
+@pytest.mark.parametrize("size", [7, 4096])
+def test_a_policy_may_put_figures_into_reasons_and_names(size: int) -> None:
     """Keys are bounded: of reasons the rest is counted together, of figures the first have curves."""
     drops, decisions = Drops(), Decisions()
     where = {"slot": 0, "version": 1, "label": 0, "detail": None}
     records = [{"kind": "dropped", "at": 1.0, "reason": f"stale by {n}", **where} for n in range(2000)]
-    for batch in _batched([*records, *(_commit(n, decision={f"k{n}": 1.0}) for n in range(2000))], 7):
+    for batch in _batched([*records, *(_commit(n, decision={f"k{n}": 1.0}) for n in range(2000))], size):
         drops.take(batch)
         decisions.take(batch)
     rows = drops.rows
     assert len(rows.over_time.by_key) == len(rows.by_worker[0]) == MOST_KEYS
     assert rows.by_worker[0]["other"] == 2000 - (MOST_KEYS - 1)
-    assert len(rows.newest) == len(decisions.rows.newest) == 100
+    assert [one.reason for one in rows.newest] == [f"stale by {n}" for n in range(1999, 1899, -1)]
+    assert [one.version for one in decisions.rows.newest] == list(range(1999, 1899, -1))
     assert list(decisions.rows.figures) == sorted(f"k{n}" for n in range(MOST_FIGURES))
 
 
