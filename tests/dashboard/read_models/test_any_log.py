@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from psplatform.dashboard.read_models import reading as module
@@ -29,6 +29,10 @@ from psplatform.telemetry.reader import LogReader
 from psplatform.telemetry.segments import START, Record
 
 ALWAYS_S = 1e9
+
+# A log has thousands of records: shrinking it takes longer than a test may hang.  The blob of an example repeats it.
+WHOLE = settings(deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate), print_blob=True)
+
 Value = tuple[float, float, float | None]
 
 
@@ -242,7 +246,7 @@ def _same_rows(reading: Reading) -> None:
     reading.read(lambda models: _are_rows_of(models, records))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(WHOLE, max_examples=40)
 @given(data=st.data())
 def test_rows_are_those_of_a_plain_fold_however_the_log_is_read(
     data: st.DataObject, any_segments: Any, new_store: Any, opened: Any, write: Any
@@ -262,7 +266,7 @@ def test_rows_are_those_of_a_plain_fold_however_the_log_is_read(
     _same_rows(reading)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(WHOLE, max_examples=15)
 @given(data=st.data())
 def test_a_log_that_a_takeover_has_changed_is_read_again(
     data: st.DataObject, any_segments: Any, new_store: Any, opened: Any, write: Any

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from psplatform.dashboard.read_models import reading as module
@@ -30,6 +30,10 @@ from psplatform.telemetry.reader import LogReader
 from psplatform.telemetry.segments import Position, Record
 
 ALWAYS_S = 1e9
+
+# A log has thousands of records: shrinking it takes longer than a test may hang.  The blob of an example repeats it.
+WHOLE = settings(deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate), print_blob=True)
+
 Bar = tuple[int, int, float, float]
 
 
@@ -83,7 +87,7 @@ def _are_lanes(lanes: Lanes, gradients: Sequence[Sequence[Bar]], start_s: float,
             assert np.isnan(found) if not most else found in most or len(most) > 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(WHOLE, max_examples=40)
 @given(data=st.data())
 def test_lanes_are_those_of_all_gradients_of_the_log(
     data: st.DataObject, any_segments: Any, new_store: Any, opened: Any, write: Any
