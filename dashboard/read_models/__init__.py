@@ -9,6 +9,7 @@
 ``delays``       staleness of what was applied
 ``workers``      where each worker's time went, and who is a straggler
 ``lanes``        what each worker did when
+``stretches``    where in a log the gradients of any stretch of time are
 ``drops``        gradients that were not applied
 ``divergence``   how far replicas lag behind their servers
 ``decisions``    what the policy decided, and why

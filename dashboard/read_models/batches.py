@@ -6,7 +6,7 @@ one before ended, so that time never goes back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,10 +42,17 @@ class Batch:
 
     clock: Clock
     _by_kind: dict[str, list[Record]] = field(default_factory=dict)
+    _records: list[Record] = field(default_factory=list)
 
     def of(self, kind: str) -> list[Record]:
         """Return the records of a kind, in order."""
         return self._by_kind.get(kind, [])
+
+    def among(self, kinds: Collection[str]) -> list[Record]:
+        """Return the records of several kinds, in order."""
+        if self._by_kind.keys().isdisjoint(kinds):
+            return []
+        return [record for record in self._records if record.get("kind", "") in kinds]
 
     def column(self, kind: str, name: str) -> list[Any]:
         """Return a field of every record of a kind.
@@ -70,19 +77,21 @@ class Batch:
 def batches(records: Iterable[Record], clock: Clock) -> Iterator[Batch]:
     """Yield records as batches; the first continues at `clock`, and each ``run`` record begins another life."""
     by_kind: dict[str, list[Record]] = {}
+    taken: list[Record] = []
     offset, newest = clock.offset_s, clock.newest_s
     for record in records:
         kind = record.get("kind", "")
         if kind == "run":
-            if by_kind:
-                yield Batch(Clock(offset, newest), by_kind)
-                by_kind = {}
+            if taken:
+                yield Batch(Clock(offset, newest), by_kind, taken)
+                by_kind, taken = {}, []
             offset = newest
         newest = max(newest, offset + record.get("at", 0.0))
+        taken.append(record)
         same = by_kind.get(kind)
         if same is None:
             by_kind[kind] = [record]
         else:
             same.append(record)
-    if by_kind:
-        yield Batch(Clock(offset, newest), by_kind)
+    if taken:
+        yield Batch(Clock(offset, newest), by_kind, taken)

@@ -72,7 +72,7 @@ class CountsOverTime:
         if not len(at):
             return
         self.reach(max(at))
-        if key not in self._by_key and len(self._by_key) >= MOST_KEYS:
+        if key not in self._by_key and len(self._by_key.keys() - {OTHER}) >= MOST_KEYS - 1:
             key = OTHER
         stretches = (np.asarray(at) / self._width_s).astype(np.int64)
         counts = self._by_key.setdefault(key, np.zeros(self._limit, dtype=np.int64))

@@ -36,7 +36,8 @@ class DecisionRows:
     gradients
         Gradients that each commit took.
     figures
-        By name, the figures that the policy gives with its decisions: k, c, bound and so on.
+        By name, the figures that the policy gives with its decisions: k, c, bound and so on; of more than
+        `MOST_FIGURES` names, the first.
     newest
         The last commits, newest first.
     """
@@ -70,7 +71,8 @@ class Decisions:
             self._newest.appendleft(Decision(at[place], version[place], counts[place], rate[place], words, reason))
 
     def _take_figures(self, at: list[float], version: list[int], decided: list[dict[str, float]]) -> None:
-        for name in sorted({name for one in decided for name in one}):
+        # In the order in which names first appear: which ones there is room for must not depend on the batches.
+        for name in dict.fromkeys(name for one in decided for name in one):
             if name not in self._figures and len(self._figures) >= MOST_FIGURES:
                 continue
             places = [place for place, one in enumerate(decided) if name in one]

@@ -66,23 +66,28 @@ class Divergence:
         """Fold the next records."""
         if batch.of("run"):
             self._newest = self._before = None
-        told = [record for record in batch.of("applied") if "divergence" in record]
-        offset = batch.clock.offset_s
-        at, version = [offset + record["at"] for record in told], [record["version"] for record in told]
-        self._distance.extend(at, version, [record["divergence"] for record in told])
-        self._lag.extend(at, version, [record["lag"] for record in told])
-        for time, record in zip(at, told, strict=True):
-            if "by_shard" in record:
-                self._take_shards(time, record["version"], record["by_shard"])
+        columns = zip(batch.times("applied"), batch.column("applied", "version"), batch.of("applied"), strict=True)
+        applied = list(columns)
+        for curve, name in ((self._distance, "divergence"), (self._lag, "lag")):
+            told = [(at, version, record[name]) for at, version, record in applied if name in record]
+            if told:
+                curve.extend(*zip(*told, strict=True))
+        self._take_shards(
+            [(at, version, record["by_shard"]) for at, version, record in applied if "by_shard" in record]
+        )
 
-    def _take_shards(self, at: float, version: int, shards: list[list[float]]) -> None:
-        self._before, self._newest = self._newest, (at, shards)
-        for shard, (distance, lag, _) in enumerate(shards[:MOST_SHARDS]):
+    def _take_shards(self, samples: list[tuple[float, int, list[list[float]]]]) -> None:
+        for at, _, shards in samples[-2:]:
+            self._before, self._newest = self._newest, (at, shards)
+        most = max((len(shards) for _, _, shards in samples), default=0)
+        for shard in range(min(most, MOST_SHARDS)):
+            told = [(at, version, shards[shard]) for at, version, shards in samples if shard < len(shards)]
+            times, versions = [at for at, _, _ in told], [version for _, version, _ in told]
             if shard not in self._by_shard:
                 self._by_shard[shard] = Envelope(_SHARD_POINTS), Envelope(_SHARD_POINTS)
             distances, lags = self._by_shard[shard]
-            distances.extend([at], [version], [distance])
-            lags.extend([at], [version], [lag])
+            distances.extend(times, versions, [one[0] for _, _, one in told])
+            lags.extend(times, versions, [one[1] for _, _, one in told])
 
     @property
     def rows(self) -> DivergenceRows:

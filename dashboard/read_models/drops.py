@@ -61,9 +61,10 @@ class Drops:
             self._over_time.add(reason, [time for time, one in zip(at, known, strict=True) if one == reason])
         for slot, reason in zip(slots, known, strict=True):
             self._by_worker.setdefault(slot, Counter())[reason] += 1
-        for time, record in zip(at[-NEWEST:], batch.of("dropped")[-NEWEST:], strict=True):
-            slot, version, label = record["slot"], record["version"], record["label"]
-            self._newest.appendleft(Dropped(time, slot, version, label, record["reason"], record.get("detail") or ""))
+        versions, labels = batch.column("dropped", "version"), batch.column("dropped", "label")
+        details = [record.get("detail") or "" for record in batch.of("dropped")]
+        columns = [column[-NEWEST:] for column in (at, slots, versions, labels, reasons, details)]
+        self._newest.extendleft(Dropped(*figures) for figures in zip(*columns, strict=True))
 
     def _known(self, reason: str) -> str:
         if reason not in self._reasons and len(self._reasons) >= MOST_KEYS - 1:

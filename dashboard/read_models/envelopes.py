@@ -24,7 +24,8 @@ class Curve:
     at, version
         Time (seconds of the run) and version of the last value of each point: ``float64[points]``.
     low, mean, high
-        Least, mean and largest of the finite values that a point stands for; NaN where there is none.
+        Least, mean and largest of the finite values that a point stands for; NaN where there is none.  Of values so
+        large that their sum is not finite, `mean` is the middle between the least and the largest.
     """
 
     at: Floats
@@ -80,7 +81,8 @@ class Envelope:
         self._version[into] = np.asarray(version, dtype=np.float64)[last]
         self._low[into] = np.fmin(self._low[into], np.fmin.reduceat(found, first))
         self._high[into] = np.fmax(self._high[into], np.fmax.reduceat(found, first))
-        self._total[into] += np.add.reduceat(np.where(known, found, 0.0), first)
+        with np.errstate(over="ignore", invalid="ignore"):  # `curve` says what is shown then
+            self._total[into] += np.add.reduceat(np.where(known, found, 0.0), first)
         self._finite[into] += np.add.reduceat(known.astype(np.float64), first)
         self._count += len(found)
 
@@ -92,6 +94,8 @@ class Envelope:
         mean = np.divide(self._total[used], finite, out=np.full(len(finite), np.nan), where=finite > 0)
         copies = (one[used].copy() for one in (self._at, self._version, self._low, self._high))
         at, version, low, high = copies
+        # Rounding may take the mean of equal values beyond them.
+        mean = np.where(np.isfinite(mean), np.clip(mean, low, high), low / 2 + high / 2)
         return Curve(at, version, low, mean, high)
 
     def _halve(self) -> None:
@@ -105,7 +109,8 @@ class Envelope:
             (self._finite, np.add),
         ):
             merged = array[0:used:2].copy()
-            merged[: used // 2] = merge(merged[: used // 2], array[odd])
+            with np.errstate(over="ignore", invalid="ignore"):
+                merged[: used // 2] = merge(merged[: used // 2], array[odd])
             array[:kept] = merged
             array[kept:] = np.nan if merge in (np.fmin, np.fmax) else 0.0
         for array in (self._at, self._version):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from psplatform.dashboard.read_models.batches import Batch
@@ -14,8 +14,10 @@ NEWEST: Final = 200
 
 SERVER: Final = "server"
 
-_EVENTS: Final = ("run", "promoted", "resumed", "protection", "copy", "lost", "joined", "checkpoint", "note")
-_EVENTS_OF_STORES: Final = ("cold replica", "beyond bound", "finished")
+_KINDS: Final = frozenset(
+    {"run", "promoted", "resumed", "protection", "copy", "lost", "joined", "checkpoint", "note"}
+    | {"cold replica", "beyond bound", "finished"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,8 @@ class FailoverRow:
     noticed_at, promoted_at, first_commit_at
         When it was noticed, when the other had taken over, and when its first commit came, ``None`` before.
     protected_at
-        When every shard had a replica in sync again; ``None`` before, and for a coordinator.
+        When the shard had a replica in sync again; ``None`` before, and for a coordinator.  What was open when its
+        life of the run ended stays open: a recovery makes other copies.
     lost
         What was lost, against the bound, in words.
     text
@@ -81,7 +84,7 @@ class FailureRows:
     failovers, events, checkpoints
         The newest ones, in order.
     lives
-        When each life of the run began: its start, and each recovery.
+        When each life of the run began, its start and each recovery; the newest ones.
     unprotected_s
         Seconds in which some shard had no replica in sync.
     unprotected
@@ -100,6 +103,7 @@ class FailureRows:
 class _Open:
     failover: Failover
     offset_s: float
+    of_this_life: bool = True
     first_commit_at: float | None = None
     protected_at: float | None = None
 
@@ -111,7 +115,7 @@ class Failures:
     _open: deque[_Open] = field(default_factory=lambda: deque(maxlen=NEWEST))
     _events: deque[Event] = field(default_factory=lambda: deque(maxlen=NEWEST))
     _checkpoints: deque[CheckpointRow] = field(default_factory=lambda: deque(maxlen=NEWEST))
-    _lives: list[float] = field(default_factory=list)
+    _lives: deque[float] = field(default_factory=lambda: deque(maxlen=NEWEST))
     _shards: tuple[int, ...] = ()
     _since: float = 0.0
     _unprotected_s: float = 0.0
@@ -121,9 +125,7 @@ class Failures:
     def take(self, batch: Batch) -> None:
         """Fold the next records."""
         self._newest_s = batch.clock.newest_s
-        found = [record for kind in (*_EVENTS, *_EVENTS_OF_STORES) for record in batch.of(kind)]
-        # Batches hold records by kind; of the same moment, a promotion comes before the commit that it leads to.
-        for record in sorted(found, key=lambda one: one["at"]):
+        for record in batch.among(_KINDS):
             self._fold(record, batch.clock.offset_s)
 
     def _fold(self, record: Record, offset: float) -> None:
@@ -151,6 +153,8 @@ class Failures:
     def _begin(self, record: Record, at: float) -> None:
         if self._lives:
             self._tell(at, "run", f"recovered: goes on from version {record.get('from_version', 0)}")
+        for one in self._open:
+            one.of_this_life = False
         self._protect((), at)
         self._lives.append(at)
         self._protection.begin(record.get("term", 1))
@@ -158,7 +162,8 @@ class Failures:
     def _resume(self, record: Record, at: float) -> None:
         for one in reversed(self._open):
             same = one.failover.role == record["role"] and one.failover.shard == record["shard"]
-            if same and one.failover.epoch == record["epoch"] and one.first_commit_at is None:
+            same = same and one.failover.epoch == record["epoch"] and one.of_this_life
+            if same and one.first_commit_at is None:
                 one.first_commit_at = at
                 return
 
@@ -167,7 +172,8 @@ class Failures:
             self._unprotected_s += at - self._since
         self._shards, self._since = shards, at
         for one in self._open:
-            if one.protected_at is None and one.failover.role == SERVER and one.failover.shard not in shards:
+            waits = one.of_this_life and one.protected_at is None and one.failover.role == SERVER
+            if waits and one.failover.shard not in shards:
                 one.protected_at = at
 
     def _tell(self, at: float, kind: str, text: str | None) -> None:
@@ -191,8 +197,8 @@ class Failures:
 def _row(one: _Open) -> FailoverRow:
     failover, promoted = one.failover, one.offset_s + one.failover.at
     noticed = promoted - failover.promoted_seconds
-    text = replace(failover, first_commit_seconds=None).text
-    lost = text.partition("; ")[2] if failover.role == SERVER else "nothing: the standby has seen everything"
+    text = failover.text
+    lost = text.rpartition("; ")[2] if failover.role == SERVER else "nothing: the standby has seen everything"
     return FailoverRow(
         failover.role,
         failover.shard,

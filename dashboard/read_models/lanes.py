@@ -18,7 +18,7 @@ STATES: Final = ("wait", "pull", "compute", "push")
 KEPT_S: Final = 60.0
 """Seconds of which the newest lanes are kept at hand."""
 
-_MOST_KEPT: Final = 40_000
+MOST_KEPT: Final = 40_000
 """Gradients at hand: the fastest runs fill less than a minute of lanes."""
 
 MOST_BARS: Final = 600
@@ -26,7 +26,30 @@ MOST_BARS: Final = 600
 
 PARTS: Final = 480
 
+_NEGLIGIBLE: Final = 1e-6
+"""Share of a part below which a state is not in it: sums over many gradients leave as much where nothing was."""
+
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When some gradients were under way: from the first one's beginning until the last one was announced."""
+
+    start_s: float
+    end_s: float
+
+    def and_also(self, other: Span) -> Span:
+        """Return when these or the others were."""
+        return Span(min(self.start_s, other.start_s), max(self.end_s, other.end_s))
+
+    def meets(self, start_s: float, end_s: float) -> bool:
+        """Whether one of them may have been under way between two times."""
+        return self.start_s <= end_s and self.end_s >= start_s
+
+
+NOTHING: Final = Span(np.inf, -np.inf)
+"""The span of no gradient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +72,22 @@ class Gradients:
 
     def within(self, start_s: float, end_s: float) -> Gradients:
         """Return those that were under way between two times."""
-        kept = (self.at >= start_s) & (self.at - self.seconds.sum(axis=1) <= end_s)
+        kept = (self.at >= start_s) & (self._began <= end_s)
         return Gradients(self.slot[kept], self.at[kept], self.seconds[kept])
+
+    def after(self, many: int) -> Gradients:
+        """Return all but the first ones, as copies that do not keep those in memory."""
+        return Gradients(self.slot[many:].copy(), self.at[many:].copy(), self.seconds[many:].copy())
+
+    @property
+    def span(self) -> Span:
+        """When they were under way."""
+        return Span(float(self._began.min()), float(self.at.max())) if len(self.at) else NOTHING
+
+    @property
+    def _began(self) -> Floats:
+        began: Floats = self.at - self.seconds.sum(axis=1)
+        return began
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +152,8 @@ class RecentLanes:
         self._kept: deque[Gradients] = deque()
         self._count = 0
         self._newest_s = 0.0
+        self._full_from_s = 0.0
+        self._span = NOTHING
 
     def take(self, batch: Batch) -> None:
         """Fold the next records."""
@@ -123,17 +162,32 @@ class RecentLanes:
         if len(found.at):
             self._kept.append(found)
             self._count += len(found.at)
-        while self._kept and (self._kept[0].at[-1] < self._newest_s - KEPT_S or self._count > _MOST_KEPT):
+            self._span = self._span.and_also(found.span)
+        while self._kept and self._kept[0].at.max() < self._newest_s - KEPT_S:
             self._count -= len(self._kept.popleft().at)
+        if self._count > MOST_KEPT:
+            self._forget(self._count - MOST_KEPT)
+
+    def _forget(self, many: int) -> None:
+        while many:
+            oldest = self._kept.popleft()
+            if many < len(oldest.at):
+                self._kept.appendleft(oldest.after(many))
+            forgotten = min(many, len(oldest.at))
+            self._count -= forgotten
+            many -= forgotten
+        self._full_from_s = float(self._kept[0].at[0])
+
+    def take_span(self) -> Span:
+        """Return when the gradients that were taken since the last call were under way."""
+        span, self._span = self._span, NOTHING
+        return span
 
     @property
     def rows(self) -> Lanes:
         """The lanes of the newest minute, or of as much of it as is at hand."""
-        gradients = joined(self._kept)
-        start = max(0.0, self._newest_s - KEPT_S)
-        if self._count and len(self._kept) and self._kept[0].at[0] > start and self._count > _MOST_KEPT // 2:
-            start = float(self._kept[0].at[0])
-        return lanes_of(gradients, start, self._newest_s)
+        start = max(self._full_from_s, self._newest_s - KEPT_S)
+        return lanes_of(joined(self._kept), start, self._newest_s)
 
 
 def _edges(gradients: Gradients) -> Floats:
@@ -161,7 +215,7 @@ def _parts(gradients: Gradients, slots: tuple[int, ...], start_s: float, end_s: 
     for place in range(len(STATES)):
         _add_spans(taken[:, :, place], rows, edges[:, place], edges[:, place + 1])
     most: Floats = taken.argmax(axis=2).astype(np.float64)
-    most[taken.sum(axis=2) <= 0] = np.nan
+    most[taken.max(axis=2) < _NEGLIGIBLE] = np.nan
     return most
 
 

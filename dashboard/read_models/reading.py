@@ -16,19 +16,20 @@ from psplatform.dashboard.read_models.divergence import Divergence
 from psplatform.dashboard.read_models.drops import Drops
 from psplatform.dashboard.read_models.failures import Failures
 from psplatform.dashboard.read_models.lanes import Gradients, Lanes, RecentLanes, gradients_of, joined, lanes_of
+from psplatform.dashboard.read_models.stretches import Stretch, Stretches
 from psplatform.dashboard.read_models.workers import WorkerTimes
+from psplatform.errors import ProtocolError, StoreError
 from psplatform.telemetry.read_model import RunView
-from psplatform.telemetry.reader import LogReader
+from psplatform.telemetry.reader import History, LogReader
 from psplatform.telemetry.segments import START, Position, Record
 
 T = TypeVar("T")
 
 MOST_PLACES: Final = 4096
-"""Places in the log that are remembered with their time, for stretches that somebody selects later."""
+"""Stretches of the log that are remembered with their time, for what somebody selects later."""
 
 MOST_SELECTED: Final = 200_000
 """Gradients that are read again for a selected stretch; a longer one is shown up to there."""
-
 
 _BULK: Final = 4096
 """Records that are folded at once where so many are there."""
@@ -68,14 +69,6 @@ class Models:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A place in the log: what comes after `position` began at `clock`."""
-
-    position: Position
-    clock: Clock
-
-
-@dataclass(frozen=True, slots=True)
 class Progress:
     """How much of the log was read: segments of all that there were at the last look."""
 
@@ -88,6 +81,14 @@ class Progress:
         return self.segments >= self.of
 
 
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why a log up to a position cannot be folded; it cannot ever, unless a takeover supersedes that position."""
+
+    position: Position
+    text: str
+
+
 class Reading:
     """The models of the run in `store`, read on at each `refresh`; may be used by several threads."""
 
@@ -95,40 +96,56 @@ class Reading:
         self.store = store
         self._reader = LogReader(store)
         self._lock = RLock()
+        self._history = History(())
+        self._refusal: _Refusal | None = None
         self._begin()
 
     def _begin(self) -> None:
         self._models = Models()
         self._position = START
-        self._places = [Place(START, Clock())]
-        self._every, self._folded = 1, 0
+        self._stretches = Stretches(MOST_PLACES)
         self._segments = 0
 
     def refresh(self, budget_s: float = 1.0) -> Progress:
         """Read what was logged since, for about so many seconds at most; return how much of the log is read.
+
+        One segment is read however small the budget.  A log that a takeover has changed is read again from its start.
 
         Raises
         ------
         StoreError
             If the log cannot be read; a later refresh continues where this one ended.
         ProtocolError
-            If a record of a known kind lacks a field.
+            If a record of a known kind lacks a field.  The models are empty from then on, and every refresh says so.
         """
         give_up_at = time.monotonic() + budget_s
         with self._lock:
             history = self._reader.history()
             if not history.holds(self._position):
                 self._begin()
+            if self._refusal is not None and history.holds(self._refusal.position):
+                raise ProtocolError(self._refusal.text)
+            self._history, self._refusal = history, None
             left = sum(1 for _ in history.after(self._position))
-            for records, position, segments in _in_bulk(self._reader.iter_from(self._position, history)):
-                self._models.take(records)
-                self._position = position
+            for records, position, segments in _in_bulk(self._reader.iter_from(self._position, history), give_up_at):
+                self._take(records, position)
                 self._segments += segments
                 left -= segments
-                self._remember()
-                if time.monotonic() > give_up_at:
+                if time.monotonic() >= give_up_at:
                     break
             return Progress(self._segments, self._segments + left)
+
+    def _take(self, records: list[Record], position: Position) -> None:
+        clock = self._models.clock
+        try:
+            self._models.take(records)
+        except ProtocolError as error:
+            # Some models have folded these records and some have not: rather show nothing than count twice.
+            self._begin()
+            self._refusal = _Refusal(position, str(error))
+            raise
+        self._stretches.add(Stretch(self._position, position, clock, self._models.lanes.take_span()))
+        self._position = position
 
     def read(self, rows: Callable[[Models], T]) -> T:
         """Return what `rows` takes out of the models, which do not change meanwhile."""
@@ -136,7 +153,7 @@ class Reading:
             return rows(self._models)
 
     def lanes(self, start_s: float, end_s: float) -> Lanes:
-        """Return what workers did in any stretch of the run, read from the log again.
+        """Return what workers did in any stretch of the run, as far as it was refreshed, read from the log again.
 
         Raises
         ------
@@ -144,43 +161,43 @@ class Reading:
             If the log cannot be read.
         """
         with self._lock:
-            places = list(self._places)
-        history = self._reader.history()
-        before = [place for place in places if place.clock.newest_s < start_s]
-        place = before[-1] if before else places[0]
+            # Segments never change: those of the last look are there even where a takeover has superseded them since.
+            history, stretches = self._history, list(self._stretches.meeting(start_s, end_s))
         found: list[Gradients] = []
-        count, clock = 0, place.clock
-        for records, _ in self._reader.iter_from(place.position, history):
-            for batch in batches(records, clock):
-                clock = batch.clock
-                # A gradient that is announced later may have been under way in the stretch: one more segment tells.
-                found.append(gradients_of(batch).within(start_s, end_s))
-                count += len(found[-1].at)
-            if (clock.newest_s > end_s and not len(found[-1].at)) or count > MOST_SELECTED:
+        count = 0
+        for gradients in (one for stretch in stretches for one in self._gradients(stretch, history)):
+            found.append(gradients.within(start_s, end_s))
+            count += len(found[-1].at)
+            if count > MOST_SELECTED:
                 break
         return lanes_of(joined(found), start_s, end_s)
 
-    def _remember(self) -> None:
-        self._folded += 1
-        if self._folded % self._every:
-            return
-        self._places.append(Place(self._position, self._models.clock))
-        if len(self._places) >= MOST_PLACES:
-            del self._places[1::2]
-            self._every *= 2
+    def _gradients(self, stretch: Stretch, history: History) -> Iterator[Gradients]:
+        clock = stretch.clock
+        for records, position in self._reader.iter_from(stretch.after, history):
+            for batch in batches(records, clock):
+                clock = batch.clock
+                yield gradients_of(batch)
+            if position >= stretch.until:
+                return
 
 
 def _in_bulk(
-    segments: Iterator[tuple[tuple[Record, ...], Position]],
+    segments: Iterator[tuple[tuple[Record, ...], Position]], give_up_at: float
 ) -> Iterator[tuple[list[Record], Position, int]]:
     """Yield the records of several small segments at once: folding has a cost for each batch."""
     records: list[Record] = []
     position, count = START, 0
-    for found, position in segments:
-        records.extend(found)
-        count += 1
-        if len(records) >= _BULK:
-            yield records, position, count
-            records, count = [], 0
+    try:
+        for found, position in segments:
+            records.extend(found)
+            count += 1
+            if len(records) >= _BULK or time.monotonic() >= give_up_at:
+                yield records, position, count
+                records, count = [], 0
+    except StoreError:
+        if count:
+            yield records, position, count  # what came before the segment that cannot be read
+        raise
     if count:
         yield records, position, count
