@@ -24,6 +24,9 @@ class Settings:
         The only run that is shown; ``None`` for all of the folder.
     scheduler
         Address of the scheduler that is asked and that runs are started on; ``None`` for none.
+    passing
+        Whether that scheduler is one run's own and ends with it: then its silence is no trouble, and no other run is
+        started on it.
     jobs
         Name and path of each job file that may be started from the page.
     allow_chaos
@@ -37,6 +40,7 @@ class Settings:
     folder: str = "runs"
     store: str | None = None
     scheduler: str | None = None
+    passing: bool = False
     jobs: tuple[tuple[str, str], ...] = ()
     allow_chaos: bool = False
     address: str = LOCALHOST
@@ -47,6 +51,11 @@ class Settings:
     def is_local(self) -> bool:
         """Whether only programs of this machine reach the page."""
         return self.address in (LOCALHOST, "localhost", "::1")
+
+    @property
+    def starts_on(self) -> str | None:
+        """The scheduler that new runs are started on; ``None`` for a cluster of their own on this machine."""
+        return None if self.passing else self.scheduler
 
     @property
     def record_folder(self) -> Path:

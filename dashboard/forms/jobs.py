@@ -104,7 +104,7 @@ def as_command(job: Mapping[str, Any], settings: Settings) -> str | None:
     words = _words(job)
     if words is None:
         return None
-    scheduler = ["--scheduler", settings.scheduler] if settings.scheduler else []
+    scheduler = ["--scheduler", settings.starts_on] if settings.starts_on else []
     return shlex.join(["psplatform", "train", *words, *scheduler])
 
 

@@ -93,7 +93,7 @@ def recover_arguments(listed: Listed, number: int, options: dict[str, str]) -> l
             if text.strip().startswith("-"):
                 raise ConfigurationError(f"{flag} cannot be {text.strip()!r}; give a number or a name", field=flag)
             arguments += [flag, text.strip()]
-    scheduler = current().scheduler
+    scheduler = current().starts_on
     return [*arguments, *(["--scheduler", scheduler] if scheduler else []), "--json"]
 
 

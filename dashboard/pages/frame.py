@@ -230,7 +230,7 @@ def warn_if_public() -> None:
             f"{', kill' if settings.allow_chaos else ''} and recover runs. Anyone on the network is let in."
         )
     found = cluster()
-    if found is not None and found.news.trouble:
+    if found is not None and found.news.trouble and not settings.passing:
         st.warning(f"{plain(found.news.trouble)} What is stored is shown; the scheduler is asked again and again.")
 
 

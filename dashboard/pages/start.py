@@ -194,7 +194,7 @@ def _before(job: Mapping[str, Any]) -> dict[str, Any]:
 def _commands(job: Mapping[str, Any], *, errors: int) -> None:
     st.markdown("**The same from a terminal**", help="Copy either; the job file can be kept beside your code.")
     command = jobs.as_command(job, current())
-    scheduler = f" --scheduler {shlex.quote(current().scheduler or '')}" if current().scheduler else ""
+    scheduler = f" --scheduler {shlex.quote(current().starts_on or '')}" if current().starts_on else ""
     st.code(command or f"psplatform train job.yaml{scheduler}", language="bash", wrap_lines=True)
     with st.expander("job.yaml", expanded=command is None):
         st.code(jobs.as_yaml(job), language="yaml")
@@ -203,7 +203,7 @@ def _commands(job: Mapping[str, Any], *, errors: int) -> None:
 
 
 def _start(job: Mapping[str, Any], *, errors: int) -> None:
-    where = current().scheduler or "a cluster on this machine"
+    where = current().starts_on or "a cluster on this machine"
     if st.button("Start", type="primary", key="start", disabled=bool(errors), help=plain(f"On {where}.")):
         st.session_state["starting"] = start_job(job)
     store = st.session_state.get("starting")
@@ -221,7 +221,7 @@ def start_job(job: Mapping[str, Any]) -> str:
     """
     require_sensible(job)
     store = jobs.new_store(job)
-    scheduler = current().scheduler
+    scheduler = current().starts_on
     where = ["--scheduler", scheduler] if scheduler else []
     programs.start(["train", jobs.write_job(job), "--store", store, *where, "--json"])
     library().forget_list()

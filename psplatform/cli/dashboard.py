@@ -15,19 +15,35 @@ from psplatform.errors import ConfigurationError
 @click.command()
 @click.argument("place", required=False, metavar="[STORE|FOLDER]")
 @click.option("--scheduler", metavar="ADDRESS", help="Scheduler to ask for what is live, and to start runs on.")
+@click.option("--passing", is_flag=True, hidden=True, help="The scheduler is one run's own and ends with it.")
 @click.option("--job", "jobs", multiple=True, metavar="FILE", help="Job file that may be started from the page.")
 @click.option("--allow-chaos", is_flag=True, help="Offer to kill and pause processes of a run.")
 @click.option("--port", type=click.IntRange(1, 65535), default=PORT, help=f"Port of the page. [{PORT}]")
 @click.option("--address", default=LOCALHOST, help=f"Address to listen on. [{LOCALHOST}: this machine only]")
 def dashboard(
-    place: str | None, *, scheduler: str | None, jobs: tuple[str, ...], allow_chaos: bool, port: int, address: str
+    place: str | None,
+    *,
+    scheduler: str | None,
+    passing: bool,
+    jobs: tuple[str, ...],
+    allow_chaos: bool,
+    port: int,
+    address: str,
 ) -> None:
     """See, configure, start, break and recover runs in the browser.
 
     Shows the run in STORE, or those in a FOLDER of stores (runs/ if none is given).  Stores are read as they are, so
     this works after the cluster is gone; a scheduler is asked only if it is given.
     """
-    settings = settings_for(place, scheduler=scheduler, jobs=jobs, allow_chaos=allow_chaos, port=port, address=address)
+    settings = settings_for(
+        place,
+        scheduler=scheduler,
+        passing=passing,
+        jobs=jobs,
+        allow_chaos=allow_chaos,
+        port=port,
+        address=address,
+    )
     from psplatform.dashboard.server import require_port, serve  # noqa: PLC0415
 
     require_port(settings)
@@ -39,6 +55,7 @@ def settings_for(
     place: str | None,
     *,
     scheduler: str | None = None,
+    passing: bool = False,
     jobs: tuple[str, ...] = (),
     allow_chaos: bool = False,
     port: int = PORT,
@@ -61,6 +78,7 @@ def settings_for(
         folder=_absolute(folder),
         store=_absolute(where) if is_store else None,
         scheduler=scheduler,
+        passing=passing,
         jobs=_job_files(jobs),
         allow_chaos=allow_chaos,
         address=address,

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from psplatform.cli.page import Page
 from psplatform.cli.progress import ProgressLine
 from psplatform.cli.train import job_fields
 
@@ -29,8 +30,9 @@ _KILL_AT = 40
 
 
 @click.command()
+@click.option("--dashboard", is_flag=True, help="Open a page that shows the run, and keep it open.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
-def demo(*, as_json: bool) -> None:
+def demo(*, dashboard: bool, as_json: bool) -> None:
     """Learn handwritten digits on this machine, through the death of a server.
 
     3 workers, 2 shards with a replica each, 1 backup worker, and stragglers; the process of the first server, and of
@@ -45,9 +47,10 @@ def demo(*, as_json: bool) -> None:
     from psplatform.jobs.job import Job  # noqa: PLC0415
 
     job = Job(**job_fields("digits", _JOB))
-    with ProgressLine() as line:
+    with Page(wanted=dashboard, allow_chaos=True) as page, ProgressLine() as line:
         line.say("loading")
         run = train(job, report=line.say)
+        page.open(run, embedded=True)
         killed: list[int] = []
 
         def kill_once(summary: dict[str, Any]) -> None:
@@ -59,3 +62,6 @@ def demo(*, as_json: bool) -> None:
             follow(run, line, as_json=as_json, on_progress=kill_once)
         finally:
             run.close()
+        page.stay(as_json=as_json)
+    if not (as_json or dashboard):
+        click.echo("To see it in the browser: psplatform dashboard, or psplatform demo --dashboard from the start.")

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from psplatform.cli.options import JOB_FIELDS, JOB_FLAGS, STOP_FIELDS, with_flags
+from psplatform.cli.page import Page
 from psplatform.cli.progress import ProgressLine
 from psplatform.cli.protection import PROTECTION, protection_fields
 from psplatform.errors import ConfigurationError
@@ -22,22 +23,23 @@ _DERIVED = ("policy", "optimizer", "replication")
 @click.argument("what", metavar="WORKLOAD|JOB.YAML")
 @click.option("--scheduler", metavar="ADDRESS", help="Scheduler to run on; a cluster on this machine if not given.")
 @with_flags(JOB_FLAGS)
+@click.option("--dashboard", is_flag=True, help="Open a page that shows the run, and keep it open.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
-def train(what: str, *, scheduler: str | None, as_json: bool, **given: Any) -> None:
+def train(what: str, *, scheduler: str | None, dashboard: bool, as_json: bool, **given: Any) -> None:
     """Train WORKLOAD (digits, mlp, mnist, cifar10), or the job described in a YAML file, and watch it."""
     fields = job_fields(what, given)
     of_file = fields.pop("scheduler", None)
-    run_job(fields, scheduler or of_file, as_json=as_json)
+    run_job(fields, scheduler or of_file, as_json=as_json, dashboard=dashboard)
 
 
-def run_job(fields: Mapping[str, Any], scheduler: str | None, *, as_json: bool) -> None:
+def run_job(fields: Mapping[str, Any], scheduler: str | None, *, as_json: bool, dashboard: bool = False) -> None:
     """Start the job and follow it to its end."""
     # Loaded here, when it is known that the arguments make sense, because it takes seconds.
     from psplatform.cli.follow import follow  # noqa: PLC0415
     from psplatform.jobs.job import Job  # noqa: PLC0415
 
     job = Job(**_checked_policy(fields))
-    with ProgressLine() as line:
+    with Page(wanted=dashboard) as page, ProgressLine() as line:
         line.say("loading")
         from psplatform.client.connecting import connect  # noqa: PLC0415
         from psplatform.client.launch import train  # noqa: PLC0415
@@ -45,11 +47,13 @@ def run_job(fields: Mapping[str, Any], scheduler: str | None, *, as_json: bool) 
         client = connect(scheduler) if scheduler else None
         try:
             run = train(job, client, report=line.say)
+            page.open(run, embedded=client is None)
             with contextlib.closing(run):
                 follow(run, line, as_json=as_json)
         finally:
             if client is not None:
                 client.close()
+        page.stay(as_json=as_json)
 
 
 def job_fields(what: str, given: Mapping[str, Any]) -> dict[str, Any]:

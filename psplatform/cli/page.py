@@ -1,0 +1,88 @@
+"""The page beside a run that the command line starts: ``--dashboard``."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+from urllib.parse import quote
+
+import click
+
+from psplatform.dashboard.settings import LOCALHOST, PORT
+
+if TYPE_CHECKING:
+    from psplatform.client.run import Run
+
+_ENDS_S = 10.0
+
+
+class Page:
+    """A dashboard of its own process that shows one run, and stays until it is closed.
+
+    Parameters
+    ----------
+    wanted
+        Whether there is to be one; else nothing here does anything.
+    allow_chaos
+        Whether it offers to kill and pause processes of the run.
+    """
+
+    def __init__(self, *, wanted: bool, allow_chaos: bool = False) -> None:
+        self._wanted = wanted
+        self._allow_chaos = allow_chaos
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def open(self, run: Run, *, embedded: bool) -> None:
+        """Serve the page of `run` and say where it is; `embedded` if its cluster ends with it."""
+        if not self._wanted:
+            return
+        port = free_port()
+        folder = run.store.rstrip("/").rpartition("/")[0]
+        arguments = ["dashboard", folder if "://" not in run.store else run.store, "--port", str(port)]
+        if run.client is not None and run.client.scheduler is not None:
+            arguments += ["--scheduler", str(run.client.scheduler.address), *(["--passing"] if embedded else [])]
+        arguments += ["--allow-chaos"] * self._allow_chaos
+        command = [sys.executable, "-m", "psplatform", *arguments]
+        # In a session of its own: Ctrl-C is for the run first, and the page is closed after it.
+        self._process = subprocess.Popen(  # noqa: S603  our own command
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+        click.echo(f"dashboard: http://localhost:{port}/overview?run={quote(run.run)}", err=True)
+
+    def stay(self, *, as_json: bool) -> None:
+        """Serve the page until Ctrl-C, unless a script waits for the end."""
+        if self._process is None or as_json:
+            return
+        click.echo("The page stays open; press Ctrl-C to close it.", err=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_ENDS_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+
+def free_port() -> int:
+    """Return the usual port, or another where that is in use."""
+    for port in (PORT, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind((LOCALHOST, port))
+                found: int = probe.getsockname()[1]
+                return found
+    return PORT
