@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -51,6 +52,8 @@ def serve(settings: Settings) -> None:
     install(settings)
     launcher.begin()  # before this thread gives way to others: what it starts shall not
     _give_way()
+    # A scheduler that is away is told on the page; Dask's client would tell it in the terminal at every try.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
     from streamlit.web import bootstrap  # noqa: PLC0415  takes a second, and nothing is refused after it
 
     options = _options(settings)

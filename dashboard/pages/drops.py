@@ -30,7 +30,7 @@ def _body(view: View) -> None:
     columns = st.columns(4)
     columns[0].metric("Dropped", f"{dropped['total']}", help=meaning("dropped"), border=True)
     share = f"{dropped['total'] / computed:.1%}" if computed else "–"
-    columns[1].metric("Of all computed", share, border=True)
+    columns[1].metric("Share of all computed", share, border=True)
     columns[2].metric("Applied", f"{summary['applied']}", border=True)
     columns[3].metric("Gradients", f"{summary['gradients']}", border=True)
     left, right = st.columns(2)

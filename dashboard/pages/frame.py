@@ -130,10 +130,16 @@ def run_page(title: str, body: Callable[[View], None], *, overlays: bool = False
             return
         along, smooth, rate = _look(axis=axis)
         shown = tuple(Shown(name, names[name], library().reading(names[name].store)) for name in chosen)
+        st.caption(plain(", ".join(_in_words(one) for one in shown)))
         view = View(shown, along, smooth)
         states = [one.listed.state for one in shown]
         every = rate if State.LIVE in states else None
         st.fragment(functools.partial(_refreshed, body, view, states), run_every=every)()
+
+
+def _in_words(shown: Shown) -> str:
+    about = shown.listed.description
+    return " · ".join(str(one) for one in (shown.name, about.get("workload"), about.get("policy")) if one)
 
 
 def nothing_here() -> str:

@@ -14,7 +14,8 @@ from psplatform.dashboard.pages.frame import Shown, library
 from psplatform.dashboard.pages.words import UNKNOWN, decimals, duration, number, plain
 from psplatform.dashboard.read_models.workers import SLOW
 
-_PER_ROW = 5
+_WIDTHS = ((1.0, 1.0, 1.0, 1.0, 1.0), (0.8, 1.9, 1.3, 1.0, 0.7))
+"""Of the two rows of figures."""
 
 
 def strip(shown: Shown) -> None:
@@ -35,26 +36,28 @@ def strip(shown: Shown) -> None:
         ("Checkpoint", _checkpoint_age(shown), "checkpoint"),
         ("Incidents", f"{len(summary['incidents'])}", "incidents"),
     ]
-    for first in range(0, len(cells), _PER_ROW):
-        columns = st.columns(_PER_ROW)
-        for column, (label, value, word) in zip(columns, cells[first : first + _PER_ROW], strict=True):
-            column.metric(label, value, help=meaning(word), border=True)
+    columns = [column for widths in _WIDTHS for column in st.columns(widths)]
+    for column, (label, value, word) in zip(columns, cells, strict=True):
+        column.metric(label, value, help=meaning(word), border=True)
     _say_how_it_ended(shown, summary)
 
 
 def workers_now(summary: Mapping[str, Any], scores: Mapping[int, float]) -> str:
-    """Return how many workers compute, wait, are slow and are lost, in signs that the tooltip explains."""
+    """Return how many workers compute, wait, are slow, are lost and have left: those of which there are any."""
     statuses = [one["status"] for one in summary["slots"].values()]
     slow = sum(
         scores.get(int(slot), 1.0) > SLOW
         for slot, one in summary["slots"].items()
         if one["status"] in ("computing", "idle")
     )
-    computing, waiting, lost = (statuses.count(one) for one in ("computing", "idle", "lost"))
-    left = statuses.count("left")
-    if left == len(statuses):
-        return f"{left} left"
-    return f"{computing} · {waiting} · {slow} · {lost}"
+    counts = {
+        "computing": statuses.count("computing"),
+        "waiting": statuses.count("idle"),
+        "slow": slow,
+        "lost": statuses.count("lost"),
+        "left": statuses.count("left"),
+    }
+    return " · ".join(f"{count} {word}" for word, count in counts.items() if count) or "none yet"
 
 
 def divergence_now(summary: Mapping[str, Any]) -> str:
