@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
+import sys
+import threading
 from pathlib import Path
 
 import click
@@ -16,6 +19,7 @@ from psplatform.errors import ConfigurationError
 @click.argument("place", required=False, metavar="[STORE|FOLDER]")
 @click.option("--scheduler", metavar="ADDRESS", help="Scheduler to ask for what is live, and to start runs on.")
 @click.option("--passing", is_flag=True, hidden=True, help="The scheduler is one run's own and ends with it.")
+@click.option("--ends-with-stdin", is_flag=True, hidden=True, help="End when standard input is closed.")
 @click.option("--job", "jobs", multiple=True, metavar="FILE", help="Job file that may be started from the page.")
 @click.option("--allow-chaos", is_flag=True, help="Offer to kill and pause processes of a run.")
 @click.option("--port", type=click.IntRange(1, 65535), default=PORT, help=f"Port of the page. [{PORT}]")
@@ -25,6 +29,7 @@ def dashboard(
     *,
     scheduler: str | None,
     passing: bool,
+    ends_with_stdin: bool,
     jobs: tuple[str, ...],
     allow_chaos: bool,
     port: int,
@@ -47,6 +52,8 @@ def dashboard(
     from psplatform.dashboard.server import require_port, serve  # noqa: PLC0415
 
     require_port(settings)
+    if ends_with_stdin:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
     announce(settings)
     serve(settings)
 
@@ -85,6 +92,12 @@ def settings_for(
         port=port,
         records=str(_records_of(_absolute(folder))),
     )
+
+
+def _end_with_stdin() -> None:
+    """End this process in good order once the program at the other end of standard input has ended."""
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def announce(settings: Settings) -> None:

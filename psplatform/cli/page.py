@@ -42,14 +42,15 @@ class Page:
             return
         port = free_port()
         folder = run.store.rstrip("/").rpartition("/")[0]
-        arguments = ["dashboard", folder if "://" not in run.store else run.store, "--port", str(port)]
+        place = folder if "://" not in run.store else run.store
+        arguments = ["dashboard", place, "--port", str(port), "--ends-with-stdin"]
         if run.client is not None and run.client.scheduler is not None:
             arguments += ["--scheduler", str(run.client.scheduler.address), *(["--passing"] if embedded else [])]
         arguments += ["--allow-chaos"] * self._allow_chaos
         command = [sys.executable, "-m", "psplatform", *arguments]
-        # In a session of its own: Ctrl-C is for the run first, and the page is closed after it.
+        # In a session of its own, as Ctrl-C is for the run first; however this program ends, the pipe ends with it.
         self._process = subprocess.Popen(  # noqa: S603  our own command
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
         )
         click.echo(f"dashboard: http://localhost:{port}/overview?run={quote(run.run)}", err=True)
 

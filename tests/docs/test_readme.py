@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import tomllib
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,13 @@ SURVIVING = (
     "psplatform train digits --max-divergence 0.5 --checkpoint-every 20 --updates 50 --store runs/my.zarr",
     "psplatform recover runs/my.zarr --workers 2 --shards 3 --updates 80",
     "psplatform runs runs/my.zarr",
+)
+
+
+PAGES = (
+    "psplatform demo --dashboard",
+    f"psplatform dashboard runs --scheduler {PLACE} --allow-chaos",
+    "psplatform dashboard runs/my.zarr",
 )
 
 
@@ -98,6 +107,7 @@ def test_every_command_is_tried_by_a_test_or_named_as_not() -> None:
         "psplatform policies",
         *WHAT_IF,
         *SURVIVING,
+        *PAGES,
         f"psplatform train digits --policy deadline -o seconds=0.2 --updates 50 --scheduler {PLACE}",
     }
     assert set(commands()) == tried | NOT_RUN_HERE.keys()
@@ -110,6 +120,25 @@ def test_a_run_goes_on_from_its_store_on_other_shards(shell: Any) -> None:
     assert "complete" in shell.run(*train)
     assert re.search(r"^updates +80 ", shell.run(*recover), flags=re.MULTILINE)
     assert "checkpoint " in shell.run(*runs)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("command", PAGES)
+def test_a_page_opens_and_ends_with_its_command(cluster: Any, command: str) -> None:
+    shell = cluster.shell
+    words = command.replace(PLACE, cluster.address).split()
+    port = [] if "demo" in words else ["--port", str(_free_port())]
+    said = shell.folder / "page.txt"
+    with said.open("w") as output:
+        process = shell.start([*words, *port], output)
+        try:
+            shell.wait_for(lambda: _page(said.read_text()) is not None, "the page's address", process)
+            page = str(_page(said.read_text()))
+            shell.wait_for(lambda: _answers(f"{page}/_stcore/health"), "the page", process)
+            assert "<title>" in _fetched(page)
+        finally:
+            shell.end(process)
+    shell.wait_for(lambda: not _answers(f"{page}/_stcore/health"), "the page to end")
 
 
 @pytest.mark.cluster
@@ -247,6 +276,31 @@ def test_every_link_leads_somewhere() -> None:
     targets = [one for one in re.findall(r"\]\(([^)]+)\)", README) if "://" not in one]
     assert targets
     assert [one for one in targets if not (ROOT / one).exists()] == []
+
+
+def _page(said: str) -> str | None:
+    found = re.search(r"http://localhost:[0-9]+", said)
+    return found[0] if found else None
+
+
+def _fetched(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310  a page of this machine
+        text: str = answer.read().decode()
+        return text
+
+
+def _answers(url: str) -> bool:
+    try:
+        return bool(_fetched(url))
+    except OSError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _documented_fields() -> set[str]:
