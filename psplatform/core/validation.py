@@ -19,7 +19,13 @@ _BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "above", "lt": "below"}
 
 
 def validated(parameter: Parameter, value: Any) -> Any:
-    """Return `value` in the parameter's type, or raise `ConfigurationError`; no text is taken for a number."""
+    """Return `value` in the parameter's type; no text is taken for a number.
+
+    Raises
+    ------
+    ConfigurationError
+        If the type is wrong or the value out of range.
+    """
     try:
         return _adapter(parameter).validate_python(value, strict=True)
     except ValidationError as error:
