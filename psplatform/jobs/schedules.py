@@ -59,7 +59,7 @@ class Cosine:
     """The learning rate falls along half a cosine to `floor` times its value at `updates`, and stays there."""
 
     updates: int = parameter(minimum=1, help="updates after which the learning rate falls no further")
-    floor: float = parameter(0.0, minimum=0, maximum=1, help="share of the learning rate that is left then")
+    floor: float = parameter(0.0, minimum=0, maximum=1, help="share of the learning rate that is left at the end")
     warmup: int = _warmup()
 
     source: ClassVar[str] = (

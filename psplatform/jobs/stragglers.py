@@ -45,15 +45,11 @@ class Stragglers:
 
     An iteration whose target is `iteration_seconds` lasts ``iteration_seconds * slow_down``; one without a target
     lasts ``slow_down`` times what it took to compute.
-
-    Attributes
-    ----------
-    trace
-        A run longer than the trace begins it again; slots that it does not have get no target.
+    A run longer than the trace begins it again; slots that it does not have get no target.
     """
 
     distribution: Distribution | None = parameter(
-        None, read=partial(parse, field="distribution"), help="of the target run time; none: no target"
+        None, read=partial(parse, field="distribution"), help="distribution of the target run time; none: no target"
     )
     factors: tuple[float, ...] = parameter(
         (), above=0, finite=True, help="how many times slower each slot always is; 1 for slots beyond the list"
@@ -61,7 +57,7 @@ class Stragglers:
     slow_chance: float = parameter(
         0.0, minimum=0, maximum=1, help="chance of each iteration, independently, to be slower still"
     )
-    slow_factor: float = parameter(1.0, above=0, finite=True, help="how many times slower it is then")
+    slow_factor: float = parameter(1.0, above=0, finite=True, help="how many times slower such an iteration is")
     trace: Trace | None = parameter(
         None, minimum=0, finite=True, help="target run times by slot and sequence, instead of a distribution"
     )
@@ -141,7 +137,7 @@ class SlowServers:
     """Which shards' servers are slow to answer, by how many seconds, and with what chance at each request."""
 
     shards: tuple[int, ...] = parameter(minimum=0, help="which shards' servers are slow")
-    seconds: float = parameter(minimum=0, finite=True, help="how much later they answer")
+    seconds: float = parameter(minimum=0, finite=True, help="seconds by which they answer later")
     chance: float = parameter(minimum=0, maximum=1, help="chance of each request to be answered later")
 
     def __post_init__(self) -> None:

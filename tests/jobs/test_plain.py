@@ -215,7 +215,7 @@ def test_an_option_without_a_number_in_json_becomes_a_text() -> None:
         ({"stragglers": {"distribution": "gamma"}}, '"gamma" is no distribution'),
         (
             {"slow_servers": {"shards": [0]}},
-            "slow_servers: seconds is missing: how much later they answer; give it a value",
+            "slow_servers: seconds is missing: seconds by which they answer later; give it a value",
         ),
         ({"slow_servers": {"shard": 0}}, 'slow servers have no "shard"'),
     ],

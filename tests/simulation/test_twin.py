@@ -212,7 +212,7 @@ def test_the_summary_is_plain_and_says_what_came_of_it(small_job: SmallJob) -> N
         ({"policy": "cutoff", "policy_options": {"predictor": "generative", "model": "/no/such"}}, Conditions(),
          "cannot read /no/such", "policy"),
         ({}, Conditions(compute="constant"), "constant lacks seconds", "compute"),
-        ({}, Conditions(network="nic:gbps=0,latency=0"), "gbps=0.0", "network"),
+        ({}, Conditions(network="nic:gbps=0,latency=0"), "gbps must be a finite number above 0, not 0.0", "network"),
         ({"stop": Stop(target_loss=1.0)}, Conditions(timing_only=True), "stop it by updates, epochs", "stop"),
         ({"stragglers": Stragglers(trace=((1.0,),))}, Conditions(), "the trace is of 1 workers", "stragglers"),
     ],
