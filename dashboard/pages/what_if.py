@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import streamlit as st
@@ -66,48 +66,42 @@ def _simulated(job: dict[str, Any], description: Mapping[str, Any]) -> dict[str,
     return {**job, "workers": description.get("workers") or job.get("workers"), "stop": stop, "evaluate_every": 5}
 
 
-def _conditions(shown: Shown, job: dict[str, Any]) -> tuple[list[str], Any]:
+def _conditions(shown: Shown, job: dict[str, Any]) -> tuple[list[str], Callable[[dict[str, Any]], list[str]]]:
+    """Return the chosen policies, and what turns a job into the options of the command, the job changed accordingly."""
     names = policy_names()
     own = [job.get("policy")] if job.get("policy") in names else []
     usual = [name for name in dict.fromkeys([*own, "bsp", "ssp", "dbw"]) if name in names]
     policies = st.multiselect("Policies", names, default=usual, max_selections=_MOST, key="policies")
-    columns = st.columns(3)
-    ways = [_DESCRIBED, _MEASURED]
-    way = columns[0].selectbox(
-        "Times of gradients", ways, key="times", help="Measured: pull, gradient and push together."
-    )
-    compute = columns[1].text_input(
-        "Compute",
-        "shifted-exponential:shift=0.05,mean=0.1",
-        key="compute",
-        disabled=way == _MEASURED,
-        help="Seconds of a gradient: a distribution, as on the command line.",
-    )
-    network = columns[2].text_input(
-        "Network",
-        key="network",
-        disabled=way == _MEASURED,
-        placeholder="nic:gbps=10,latency=0.0001",
-        help="Interfaces of the hosts; none: takes no time.",
-    )
+    way, described = _times_and_network()
     stragglers = st.text_input("Stragglers", key="what if stragglers", placeholder="slow:chance=0.1,factor=4")
     timing_only = st.toggle("Times only", key="timing only", help="No gradients: any number of workers, and no loss.")
 
     def options(chosen: dict[str, Any]) -> list[str]:
         chosen.pop("stragglers", None)
         if stragglers.strip():
-            chosen["stragglers"] = stragglers.strip()
-        if way == _MEASURED:
-            found = ["--round-trip", f"trace:{_trace_of(shown)}"]
-        else:
-            found = ["--compute", _word(compute)] if compute.strip() else []
-            found += ["--network", _word(network)] if network.strip() else []
+            chosen["stragglers"] = _word(stragglers)
+        found = [*described] if way == _DESCRIBED else ["--round-trip", f"trace:{_trace_of(shown)}"]
         if timing_only:
             targets = ("target_loss", "target_accuracy")
             chosen["stop"] = {name: one for name, one in chosen["stop"].items() if name not in targets}
         return [*found, *(["--timing-only"] if timing_only else [])]
 
     return policies, options
+
+
+def _times_and_network() -> tuple[str, list[str]]:
+    """Return how long gradients take, as described or as measured, and the options that describe it."""
+    columns = st.columns(3)
+    tip = "Measured: pull, gradient and push together."
+    way = columns[0].selectbox("Times of gradients", [_DESCRIBED, _MEASURED], key="times", help=tip)
+    measured = way == _MEASURED
+    tip = "Seconds of a gradient: a distribution, as on the command line."
+    usual = "shifted-exponential:shift=0.05,mean=0.1"
+    compute = columns[1].text_input("Compute", usual, key="compute", disabled=measured, help=tip)
+    tip, example = "Interfaces of the hosts; none: takes no time.", "nic:gbps=10,latency=0.0001"
+    network = columns[2].text_input("Network", key="network", disabled=measured, placeholder=example, help=tip)
+    given = {"--compute": compute, "--network": network}
+    return str(way), [word for flag, text in given.items() if text.strip() for word in (flag, _word(text))]
 
 
 def _word(text: str) -> str:

@@ -302,8 +302,8 @@ class Policy(ABC):
     def decision(self, view: View) -> Mapping[str, float]:
         """Return the figures that were decided for the commit at hand, by name, such as ``{"k": 5}``: for the log.
 
-        Asked before `on_commit`, at every commit: O(1).  Fixed parameters that hold for all commits count as well, so
-        that a page can draw what was in force beside what came of it.
+        Asked at every commit, before the view has its version: O(1).  Fixed parameters that hold for all commits count
+        as well, so that a page can draw what was in force beside what came of it.
         """
         return {}
 

@@ -43,22 +43,23 @@ class Commits:
         commit = Committed(lane.position + 1, before + 1, gradients, staleness)
         # Asked before anything is changed: a policy that fails here leaves no half of a commit behind.
         rate = state.plan.schedule.factor(before, state.epochs_done) * self._asking.step_scale(commit, lane)
-        self._enter(lane, Entry(commit, state.now, rate, self._checkpoints.cut(lane), before), reason, since)
+        why = reason, self._asking.decision(lane)
+        self._enter(lane, Entry(commit, state.now, rate, self._checkpoints.cut(lane), before), why, since)
 
     def adopt(self, lane: Lane, message: msg.Commit, gradients: tuple[Gradient, ...]) -> None:
         """Take over a commit that a lost coordinator has decided, as it was decided."""
         staleness = tuple([max(0, lane.version - lane.label_of(one)) for one in gradients])
         commit = Committed(message.position, message.version, gradients, staleness)
         entry = Entry(commit, self._state.now, message.rate, 0, lane.version)
-        self._enter(lane, entry, "decided by the coordinator before", lane.round_started_at)
+        self._enter(lane, entry, ("decided by the coordinator before", {}), lane.round_started_at)
 
-    def _enter(self, lane: Lane, entry: Entry, reason: str, since: float) -> None:
+    def _enter(self, lane: Lane, entry: Entry, why: tuple[str, dict[str, float]], since: float) -> None:
         state, commit = self._state, entry.commit
         lane.move(commit, state.now)
         state.moved.add(lane.block)
         lane.ledger.open(entry)
         self._send(lane, entry)
-        self._log(lane, commit, entry.rate, state.now - since, reason)
+        self._log(lane, commit, entry.rate, state.now - since, why)
         self._account(commit)
         if not state.traits.mean_norm:
             self._asking.on_commit(commit, lane)
@@ -190,7 +191,10 @@ class Commits:
         entry = lane.ledger.get(position)
         return lane.version if entry is None else entry.before
 
-    def _log(self, lane: Lane, commit: Committed, rate: float, duration_s: float, reason: str) -> None:
+    def _log(
+        self, lane: Lane, commit: Committed, rate: float, duration_s: float, why: tuple[str, dict[str, float]]
+    ) -> None:
+        reason, decision = why
         self._state.log(
             "commit",
             position=commit.position,
@@ -203,7 +207,7 @@ class Commits:
             rate=rate,
             duration_s=duration_s,
             reason=reason,
-            **({"decision": decision} if (decision := self._asking.decision(lane)) else {}),
+            **({"decision": decision} if decision else {}),
             **self._state.block_field(lane),
         )
 
