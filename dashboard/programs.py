@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Sequence
 
 from psplatform.client import programs
@@ -10,8 +12,8 @@ from psplatform.dashboard.launcher import launch
 from psplatform.dashboard.settings import current
 
 
-def start(arguments: Sequence[str]) -> Program:
-    """Start a psplatform command as a program of its own.
+def start(arguments: Sequence[str], *, niceness: int = 0) -> Program:
+    """Start a psplatform command as a program of its own; the nicer it is, the more it gives way to others.
 
     Raises
     ------
@@ -19,7 +21,11 @@ def start(arguments: Sequence[str]) -> Program:
         If it cannot be started.
     """
     folder = str(current().record_folder)
-    return launch(lambda: programs.start(arguments, folder))
+    program = launch(lambda: programs.start(arguments, folder))
+    if niceness:
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
+            os.setpriority(os.PRIO_PROCESS, program.process.pid, niceness)
+    return program
 
 
 def started() -> list[Program]:

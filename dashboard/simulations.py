@@ -10,6 +10,9 @@ from psplatform.client.programs import Program
 from psplatform.dashboard import programs
 from psplatform.dashboard.forms.jobs import write_job
 
+_NICENESS: Final = 10
+"""Training on the same machine goes first."""
+
 _TIMES_ONLY: Final = "--timing-only"
 """Without gradients there is no loss to draw."""
 
@@ -83,7 +86,7 @@ def simulate(
     chosen = ["--policy", ",".join(policies)] if policies else []
     curves = [] if _TIMES_ONLY in conditions else ["--curves"]
     arguments = ["simulate", write_job(job), *chosen, *conditions, "--json", *curves]
-    return Simulation(name, programs.start(arguments))
+    return Simulation(name, programs.start(arguments, niceness=_NICENESS))
 
 
 def expected_of(name: str, summary: Mapping[str, Any]) -> Expected:

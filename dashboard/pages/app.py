@@ -26,9 +26,8 @@ _COMPACT = """<style>
 [data-testid="stMetric"] > div {padding: 0.4rem 0.8rem;}
 [data-testid="stMetricValue"] {font-size: 1.3rem;}
 [data-testid="stMetricLabel"] p {font-size: 0.8rem;}
-[data-testid="stSidebar"] {min-width: 230px; max-width: 250px;}
+[data-testid="stSidebar"] {min-width: 270px; max-width: 290px;}
 [data-testid="stSidebarHeader"] {height: 1rem;}
-[data-testid="stSidebarUserContent"], [data-testid="stSidebarNav"] {padding-left: 1rem; padding-right: 0.8rem;}
 [data-testid="stSidebar"] [data-tag] {max-width: 100%; font-size: 0.75rem;}
 </style>"""
 """Room for pictures: a dashboard shows more at once than the documents that Streamlit's margins are made for."""

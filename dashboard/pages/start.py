@@ -30,7 +30,9 @@ from psplatform.workloads.registry import WORKLOADS, find_workload
 
 _SIZES: Final = ("workers", "shards", "batch_size", "sampling", "clip_norm", "evaluate_every", "evaluate_on", "seed")
 _SLOWNESS: Final = ("stragglers", "slow_servers")
-_EPOCHS: Final = 100
+_EPOCHS: Final = 15
+"""Passes over the data that a preview is simulated for at most: some seconds, whatever the run is to take."""
+
 _USUAL: Final = "bsp"
 
 
@@ -262,11 +264,14 @@ def _preview(job: Mapping[str, Any], *, errors: int) -> None:
     st.markdown(
         "**What to expect**",
         help="The simulator runs this job, and the same job under the default policy, on a modelled cluster: a tenth "
-        "of a second for a gradient unless slowness is injected, and a network that takes no time.",
+        "of a second for a gradient unless slowness is injected, a network that takes no time, and at most "
+        f"{_EPOCHS} passes over the data.",
     )
     if st.button("Simulate first", key="preview", disabled=bool(errors)):
         with guarded():
             require_sensible(job)
+            for before in st.session_state.get("previews", ()):
+                before.program.kill()
             st.session_state["previews"] = [
                 simulate(_bounded(job), name="as configured"),
                 simulate(_bounded(_as_usual(job)), name=f"default ({_USUAL})"),
@@ -278,13 +283,12 @@ def _preview(job: Mapping[str, Any], *, errors: int) -> None:
 
 
 def _bounded(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the job with an end that comes whatever the policy achieves."""
+    """Return the job with an end that comes soon, whatever the policy achieves."""
     stop = dict(job.get("stop") or {})
     if job.get("workload") in WORKLOADS and not stop:
         defaults = find_workload(str(job["workload"])).defaults
         stop = {name: defaults[name] for name in ("target_accuracy",) if name in defaults}
-    if not any(stop.get(name) for name in ("updates", "epochs", "seconds")):
-        stop["epochs"] = _EPOCHS
+    stop["epochs"] = min(_EPOCHS, stop.get("epochs") or _EPOCHS)
     return {**job, "stop": stop, "evaluate_every": job.get("evaluate_every") or 5}
 
 

@@ -51,6 +51,9 @@ def page() -> None:
         shown = Shown(str(name), listed, library().reading(listed.store))
         policies, conditions = _conditions(shown, job)
         if st.button("Simulate", type="primary", key="simulate", disabled=not policies):
+            before: Simulation | None = st.session_state.get("what if results")
+            if before is not None:
+                before.program.kill()
             st.session_state["what if job"] = job
             st.session_state["what if results"] = simulate(job, policies=policies, conditions=conditions(job))
     found: Simulation | None = st.session_state.get("what if results")
