@@ -53,6 +53,9 @@ _NESTED: Final[dict[str, dict[str, str]]] = {
 
 _LONGEST_NAME: Final = 60
 
+_KEPT: Final = 200
+"""Job files of programs that were started: more than the programs whose records are kept."""
+
 
 def job_of(description: Mapping[str, Any]) -> dict[str, Any]:
     """Return the job that a store describes, without its store.
@@ -160,6 +163,8 @@ def write_job(job: Mapping[str, Any]) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.write_text(as_yaml(job))
+        for old in sorted(folder.glob("*.yaml"), key=lambda one: one.stat().st_mtime)[:-_KEPT]:
+            old.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigurationError(f"cannot write {path} ({error}); free some space", field="job") from error
     return str(path)
