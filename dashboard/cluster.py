@@ -120,7 +120,7 @@ class Cluster:
     def _forget_client(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            # Closing waits for a scheduler that is gone; nobody has to.
+            # Closing waits for a scheduler that is gone; the pages need not.
             threading.Thread(target=_close, args=(client,), daemon=True).start()
 
 

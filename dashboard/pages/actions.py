@@ -18,8 +18,8 @@ STOPPED = "stopped on the dashboard"
 def cluster_of(listed: Listed) -> Cluster | None:
     """Return the scheduler that may be asked about a run: the dashboard's, or that of a program started from here.
 
-    What a store says of its scheduler is followed only where this dashboard has itself started the run in it: whoever
-    answers there is believed.
+    What a store says of its scheduler is followed only where this dashboard has itself started the run in it: Dask
+    believes what answers there.
     """
     own = cluster()
     if own is not None and listed.run in own.live:

@@ -241,8 +241,8 @@ def warn_if_public() -> None:
     settings = current()
     if not settings.is_local:
         st.warning(
-            f"This page listens on {plain(settings.address)}: whoever reaches it can start, stop"
-            f"{', kill' if settings.allow_chaos else ''} and recover runs. Anyone on the network is let in."
+            f"This page listens on {plain(settings.address)}: anyone who reaches it can start, stop"
+            f"{', kill' if settings.allow_chaos else ''} and recover runs."
         )
     found = cluster()
     if found is not None and found.news.trouble and not settings.passing:

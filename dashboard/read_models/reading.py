@@ -26,7 +26,7 @@ from psplatform.telemetry.segments import START, Position, Record
 T = TypeVar("T")
 
 MOST_PLACES: Final = 4096
-"""Stretches of the log that are remembered with their time, for what somebody selects later."""
+"""Stretches of the log that are remembered with their time, for what is selected later."""
 
 MOST_SELECTED: Final = 200_000
 """Gradients that are read again for a selected stretch; a longer one is shown up to there."""

@@ -76,7 +76,7 @@ def kill(run: Run, role: str) -> int:
     pid = _pid_at(client, address)
     if pid is None:
         raise ClusterError(f"the Dask worker {address} of {role} has just left; look again", peer=address)
-    with contextlib.suppress(ClusterError):  # whoever takes this order does not answer
+    with contextlib.suppress(ClusterError):  # the process that takes this order does not answer
         ask(client, _run_there, address, kill_this_process, deadline_s=_ORDER_S + ANSWER_S)
     give_up_at = time.monotonic() + _GONE_S
     while _pid_at(client, address) == pid:
@@ -126,7 +126,7 @@ def _reach(run: Run, role: str) -> tuple[Client, str]:
     if role not in found:
         raise ConfigurationError(f"run {run.run} has no {role!r}; it has {', '.join(found)}", field="role")
     if run.client is None:
-        raise ClusterError(f"nobody can be asked where run {run.run} is; attach to it with a client")
+        raise ClusterError(f"no coordinator of run {run.run} is known here; attach to it with a client")
     return run.client, found[role]
 
 

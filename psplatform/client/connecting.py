@@ -45,8 +45,8 @@ def connect_or_none(scheduler: str | None, security: Any = None) -> Client | Non
     try:
         return Client(scheduler, timeout=_CONNECT_S, set_as_default=False, direct_to_workers=True, security=security)
     except (OSError, PsplatformError, ValueError, TypeError, RuntimeError):
-        # Nobody is there, or it is an address that only its own program knows; the last two are what Dask says where
-        # one side wants encryption that the other has not.
+        # No scheduler is there, or it is an address that only its own program knows; the last two are what Dask says
+        # where one side wants encryption that the other has not.
         return None
 
 

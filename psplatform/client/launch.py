@@ -144,7 +144,7 @@ async def _place(prepared: Prepared, client: Client) -> tuple[Placement, Replica
     except ConfigurationError as error:
         if error.field != "replication" or job.replication_asked:
             raise
-    # Nobody asked for replicas: where there is no process for them, the run does without.
+    # No replicas were asked for: where there is no process for them, the run does without.
     return where(replicas=0), NoReplication()
 
 
@@ -178,7 +178,7 @@ def _store_of(
         raise
     try:
         yield
-    except BaseException as error:  # Ctrl-C too: whoever looks at the store must not wait for this run
+    except BaseException as error:  # Ctrl-C too: readers of the store must not wait for this run
         update_run(program.store, outcome="failed", error=str(error))
         raise
 
@@ -206,14 +206,14 @@ async def _start(client: Client, program: Program, placement: Placement) -> tupl
     name = dataset_name(program.run)
     key = key_of(program.run, program.term, "coordinator")
     peer = Peer(placement.coordinator, key)
-    if program.resume is not None:  # whoever led the run before may have been lost on this cluster
+    if program.resume is not None:  # the coordinator before may have been lost on this cluster
         await withdraw(client, program.run)
         await client.set_metadata([name], None)
     arguments = hosted_name(CoordinatorHost), program.run
     future = client.submit(call_named, *arguments, actor=True, key=key, workers=[peer.address], pure=False)
     await made(future, "coordinator", peer.address)
     await call(client.rpc, peer, "open", program, placement, key, deadline_s=_OPEN_LIMIT_S)
-    # What the coordinator says of itself later must not be written over: nobody can have replaced it yet.
+    # What the coordinator says of itself later must not be written over: no other can have replaced it yet.
     if await client.get_metadata([name], default=None) is None:
         await client.set_metadata([name], {"address": peer.address, "key": key, "store": program.store})
     await client.publish_dataset(future, name=name)

@@ -33,7 +33,7 @@ _ENDINGS: Final = {
 
 
 class State(StrEnum):
-    """What a run is, for whoever decides what to do with it."""
+    """What a run is, which says what can be done with it."""
 
     LIVE = "live"
     FINISHED = "finished"

@@ -48,7 +48,7 @@ class Prepared:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """The job as the store keeps it, for whoever recovers the run."""
+        """The job as the store keeps it, from which the run can be recovered."""
         name = name_of(self.policy)
         return self.job.to_plain(policy=name if name in policy_names() else None)
 

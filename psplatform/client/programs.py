@@ -1,6 +1,6 @@
 """Commands of psplatform as programs of their own, which outlive the one that starts them and are found again.
 
-A folder holds three files for each program, which nobody else may read::
+A folder holds three files for each program, which no other user may read::
 
     01763921414000000000-1a2b3c4d.json      process, command, when it was started, and its exit code once that is known
     01763921414000000000-1a2b3c4d.out       what it says on standard output
@@ -71,9 +71,9 @@ class Program:
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code, the negative number of the signal that ended it, or ``None``: it runs, or nobody was told.
+        """Its exit code, or the negative number of the signal that ended it.
 
-        Who started it is told, so it is not known of a program that ended after that one.
+        ``None`` while it runs, and of a program that ended after the one that started it, which alone is told.
         """
         code = _read(self.record).get("returncode")
         return code if isinstance(code, int) else None
@@ -148,7 +148,7 @@ def _launch(command: Sequence[str], record: Path) -> subprocess.Popen[bytes]:
 def _note(child: subprocess.Popen[bytes], record: Path, command: Sequence[str], started: float) -> dict[str, Any]:
     """Write the record of a program; one that cannot be found again is ended."""
     try:
-        process = process_with(child.pid)  # its number is its own until somebody waits for it, be it dead
+        process = process_with(child.pid)  # its number is its own until it is waited for, be it dead
         if process is None:
             raise OSError("this system does not tell processes apart")
         plain = {"command": list(command), "started": started, "process": asdict(process), "returncode": None}

@@ -38,7 +38,7 @@ def recover(
     The number of workers and of shards may be another than before.
 
     A run that still goes on is refused: the scheduler that its store names is asked, and the client's.  One that does
-    not answer within seconds counts as gone.  From a store nobody can tell whether it is, or has only been stopped, or
+    not answer within seconds counts as gone.  A store does not tell whether it is, or has only been stopped, or
     is out of reach: the cluster that a run without a client makes, for example, is heard on its own host only.  So see
     to it that such a run is over.  Of several programs that recover a run at the same time, one goes on with it.
 

@@ -49,7 +49,7 @@ class Run:
     module
         Builds the user's module for `model`; ``None`` where this program does not have it.
     keep
-        The future of the coordinator's actor, which Dask keeps as long as somebody holds it.
+        The future of the coordinator's actor, which Dask keeps as long as it is held.
     on_close
         Called by `close`; ends an embedded cluster.
     gone
@@ -137,7 +137,7 @@ class Run:
                 break
             progress(status["summary"])
             if status["phase"] == "unknown":
-                time.sleep(_POLL_S)  # nobody else has waited
+                time.sleep(_POLL_S)  # nothing else has waited
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"run {self.run} is not over after {timeout_s:g} s")
         if status["failure"] is not None:
@@ -159,7 +159,7 @@ class Run:
             If the run's coordinator cannot be asked.
         """
         if not self._found():
-            raise ClusterError(f"nobody can be asked where run {self.run} is; attach to it with a client", peer=None)
+            raise ClusterError(f"no coordinator of run {self.run} is known here; attach to it with a client", peer=None)
         try:
             roles: dict[str, str] = self._ask("roles", deadline_s=_DEADLINE_S)
         except AttributeError as error:  # of the coordinator, which has not made anything yet
@@ -167,7 +167,7 @@ class Run:
         return roles
 
     def standing(self) -> dict[str, Any]:
-        """Return how the run's shards are served, as `CoordinatorHost.standing` does: for whoever looks from beside.
+        """Return how the shards are served, as `CoordinatorHost.standing` does: for programs that look from beside.
 
         Raises
         ------
@@ -175,7 +175,7 @@ class Run:
             If the run's coordinator cannot be asked; after a takeover `status` finds the new one.
         """
         if not self._found():
-            raise ClusterError(f"nobody can be asked how run {self.run} stands; attach to it with a client", peer=None)
+            raise ClusterError(f"no coordinator of run {self.run} is known here; attach to it with a client", peer=None)
         standing: dict[str, Any] = self._ask("standing", deadline_s=_DEADLINE_S)
         return standing
 
@@ -231,7 +231,7 @@ class Run:
             raise ConfigurationError(
                 "this program does not have the run's module; load run.parameters() into your own", field="model"
             )
-        import torch  # noqa: PLC0415  whoever only watches a run needs no torch
+        import torch  # noqa: PLC0415  watching a run needs no torch
 
         from psplatform.tensors.flat import tensors_of  # noqa: PLC0415  brings torch
 
@@ -292,7 +292,7 @@ class Run:
     def _seek(self) -> bool:
         """Look where the run's coordinator is now; return whether it is elsewhere than before."""
         client: Any = self._client
-        if client.scheduler is None:  # Dask has given it up: without it nobody can take over
+        if client.scheduler is None:  # Dask has given it up: without it no standby can take over
             self._stands_by = False
             return False
         try:
@@ -350,7 +350,7 @@ def attach(store_or_id: str, client: Client | None = None) -> Run:
     own = client is None
     client = None if "outcome" in description else client or connect_or_none(scheduler)
     if client is None:
-        return Run(run, store_or_id, gone=True)  # nobody is there who could go on with it
+        return Run(run, store_or_id, gone=True)  # no process is left that could go on with it
     on_close = client.close if own else (lambda: None)
     try:
         return _attach_by_id(run, client, on_close)
@@ -391,4 +391,4 @@ def _attach_by_id(run: str, client: Client, on_close: Callable[[], None] = lambd
 
 def _is_store(text: str) -> bool:
     # A run's id is no URL; whether there is a run at one is for who opens it to say, with the reason if there is none.
-    return "://" in text or os.path.exists(text)  # noqa: PTH110  unlike Path, it takes what nobody may look at for none
+    return "://" in text or os.path.exists(text)  # noqa: PTH110  unlike Path, it takes what may not be looked at for none
