@@ -15,7 +15,7 @@ from psplatform.dashboard.settings import Settings, current
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import SGD
-from psplatform.workloads.registry import WORKLOADS
+from psplatform.workloads.registry import WORKLOADS, find_workload
 
 _NOT_OF_THE_JOB: Final = ("store", "scheduler", "replication_asked")
 
@@ -54,6 +54,19 @@ _NESTED: Final[dict[str, dict[str, str]]] = {
 }
 """Fields with parts, and the flag of each part; the first is what a plain word stands for."""
 
+_SHAPES: Final[dict[str, type | tuple[type, ...]]] = {
+    "workload": str,
+    "policy": str,
+    "options": Mapping,
+    "policy_options": Mapping,
+    "stop": Mapping,
+    "optimizer": (str, Mapping),
+    "schedule": (str, Mapping),
+    "replication": (str, Mapping),
+    "checkpoints": (str, int, Mapping),
+}
+"""What the fields of a job with choices or parts are."""
+
 _LONGEST_NAME: Final = 60
 
 
@@ -77,7 +90,7 @@ def job_of(description: Mapping[str, Any]) -> dict[str, Any]:
         )
     if not job.pop("replication_asked", True):
         job.pop("replication", None)
-    return {name: value for name, value in job.items() if name not in _NOT_OF_THE_JOB and _says(name, value)}
+    return _checked({name: value for name, value in job.items() if _says(name, value)})
 
 
 def _says(name: str, value: Any) -> bool:
@@ -101,7 +114,19 @@ def job_in(path: str) -> dict[str, Any]:
         raise ConfigurationError(f"cannot read the job file {path}: {said}", field="job") from error
     if not isinstance(found, dict):
         raise ConfigurationError(f"the job file {path} must be a mapping of a job's fields", field="job")
-    return {str(name): value for name, value in found.items() if name not in _NOT_OF_THE_JOB}
+    return _checked({str(name): value for name, value in found.items()})
+
+
+def _checked(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a job that forms can show, or raise `ConfigurationError`."""
+    for name, kinds in _SHAPES.items():
+        value = fields.get(name)
+        if value is not None and not isinstance(value, kinds):
+            words = "a name" if kinds is str else "a mapping of names to values"
+            raise ConfigurationError(f"the job's {name} must be {words}, not {value!r}; correct it", field=name)
+    if fields.get("workload") is not None:
+        find_workload(fields["workload"])
+    return {name: value for name, value in fields.items() if name not in _NOT_OF_THE_JOB}
 
 
 def as_yaml(job: Mapping[str, Any]) -> str:
@@ -135,8 +160,10 @@ def _words(job: Mapping[str, Any]) -> list[str] | None:
 
 
 def _pairs(flag: str, given: Mapping[str, Any] | None) -> list[str]:
-    shown = {name: ",".join(map(str, one)) if isinstance(one, tuple | list) else one for name, one in (given or {}).items()}
-    return [word for name, value in shown.items() for word in (flag, f"{name}={value}")]
+    words = []
+    for name, value in (given or {}).items():
+        words += [flag, f"{name}={','.join(map(str, value)) if isinstance(value, tuple | list) else value}"]
+    return words
 
 
 def _complete(rest: dict[str, Any], workload: str) -> None:

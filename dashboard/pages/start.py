@@ -56,7 +56,7 @@ def _form() -> tuple[dict[str, Any], int]:
     with st.expander("Size and data"):
         errors += _merge(job, fill([declared[name] for name in _SIZES], "job", before=_before(job)))
     with st.expander("When it ends"):
-        stop = _spec(job, "stop", "stop")
+        stop = dict(job.get("stop") or {})
         filled = fill(parameters_of(Stop), "stop", before=stop)
         errors += len(filled.errors)
         if stop | filled.values:
@@ -155,19 +155,9 @@ def _member(
 
 
 def _spec(job: Mapping[str, Any], field: str, first: str) -> dict[str, Any]:
-    """Return what a job says of a field with parts, of which a plain word is the first.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is neither a word nor a mapping.
-    """
+    """Return what a job says of a field with parts, of which a plain word is the first."""
     given = job.get(field)
-    if given is None or isinstance(given, str):
-        return {} if given is None else {first: given}
-    if not isinstance(given, Mapping):
-        raise ConfigurationError(f"{field} must be a mapping of names to values, not {given!r}", field=field)
-    return dict(given)
+    return {first: given} if isinstance(given, str) else dict(given or {})
 
 
 def _defaults_of(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,7 +219,8 @@ def _commands(job: Mapping[str, Any], *, errors: int) -> None:
 def _start(job: Mapping[str, Any], *, errors: int) -> None:
     where = current().scheduler or "a cluster on this machine"
     if st.button("Start", type="primary", key="start", disabled=bool(errors), help=plain(f"On {where}.")):
-        st.session_state["starting"] = start_job(job)
+        with guarded():
+            st.session_state["starting"] = start_job(job)
     store = st.session_state.get("starting")
     if store:
         st.fragment(lambda: _opening(store), run_every=1.0)()
