@@ -99,17 +99,19 @@ def _conditions(shown: Shown, job: dict[str, Any]) -> tuple[list[str], Any]:
         chosen.pop("stragglers", None)
         if stragglers.strip():
             chosen["stragglers"] = _word(stragglers)
-        if way == _MEASURED:
-            found = ["--round-trip", f"trace:{_trace_of(shown)}"]
-        else:
-            found = ["--compute", _word(compute)] if compute.strip() else []
-            found += ["--network", _word(network)] if network.strip() else []
+        found = ["--round-trip", f"trace:{_trace_of(shown)}"] if way == _MEASURED else _described(compute, network)
         if timing_only:
             targets = ("target_loss", "target_accuracy")
             chosen["stop"] = {name: one for name, one in chosen["stop"].items() if name not in targets}
         return [*found, *(["--timing-only"] if timing_only else [])]
 
     return policies, options
+
+
+def _described(compute: str, network: str) -> list[str]:
+    """Return the options that describe a cluster by these words; empty ones say nothing."""
+    words = {"--compute": compute, "--network": network}
+    return [word for flag, text in words.items() if text.strip() for word in (flag, _word(text))]
 
 
 def _word(text: str) -> str:

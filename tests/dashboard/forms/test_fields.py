@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -117,9 +117,7 @@ REFUSED = (
 
 
 @pytest.mark.parametrize(("_", "key", "text", "sentence"), REFUSED)
-def test_what_is_out_of_range_is_said_at_the_field(
-    bench: Any, _: str, key: str, text: str, sentence: str
-) -> None:
+def test_what_is_out_of_range_is_said_at_the_field(bench: Any, _: str, key: str, text: str, sentence: str) -> None:
     app = bench.show("start")
     assert not app.button(key="start").disabled
     app.text_input(key=key).input(text).run()
@@ -165,9 +163,9 @@ def test_a_field_of_a_path_changes_nothing_whatever_a_browser_sends(bench: Any, 
 
 
 @pytest.fixture
-def unfinished(shelf: Any) -> Iterator[Mapping[str, Any]]:
+def stored(shelf: Any) -> Mapping[str, Any]:
     """A stored job that differs from the defaults in everything that has a choice of its own."""
-    job = Job(
+    job: dict[str, Any] = Job(
         workload="mlp",
         policy="ssp",
         policy_options={"bound": 5},
@@ -179,17 +177,17 @@ def unfinished(shelf: Any) -> Iterator[Mapping[str, Any]]:
         stop=Stop(updates=9),
     ).to_plain()
     shelf.write("other", job=job)
-    yield job
+    return job
 
 
-def test_the_job_of_a_stored_run_is_kept_as_it_is(bench: Any, unfinished: Mapping[str, Any]) -> None:
+def test_the_job_of_a_stored_run_is_kept_as_it_is(bench: Any, stored: Mapping[str, Any]) -> None:
     """Although another was shown before it."""
     app = bench.show("start")
     app.selectbox(key="what").select("job of the run other").run()
     assert not app.exception
     found = Job(**yaml_of(app)).to_plain()
     assert {name: found[name] for name in found if name != "replication_asked"} == {
-        name: unfinished[name] for name in found if name != "replication_asked"
+        name: stored[name] for name in found if name != "replication_asked"
     }
     choose(app, "schedule", "constant", "job of the run other")
     assert yaml_of(app)["schedule"] == {"name": "constant"}

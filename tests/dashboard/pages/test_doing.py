@@ -16,6 +16,7 @@ from streamlit.testing.v1 import AppTest
 from psplatform.client import programs
 from psplatform.client.listing import look_at
 from psplatform.client.programs import Program
+from psplatform.dashboard.cluster import ClusterNews
 from psplatform.dashboard.pages.actions import recover_arguments
 from psplatform.dashboard.pages.what_if import _word
 from psplatform.errors import ConfigurationError
@@ -305,12 +306,7 @@ class FakeCluster:
     live: frozenset[str] = frozenset()
     run: FakeRun = field(default_factory=FakeRun)
 
-    @dataclass
-    class News:
-        trouble: str = ""
-        view: Any = None
-
-    news: News = field(default_factory=News)
+    news: ClusterNews = field(default_factory=lambda: ClusterNews(None, "", None))
 
     def await_answer(self, seconds: float) -> None:
         pass

@@ -18,6 +18,9 @@ EVIL = "<img src=x onerror=alert(1)> [x](http://evil.example) <b>b</b> %{evil} $
 RAW = (r"(?<!\\)<", r"(?<!\\)\[x", r"(?<!\\)\$x", r"http://", r"http\\://", r"www\\?\.", r"(?<!\\)&lt;", r"(?<!\\):red")
 """What Markdown, or Streamlit, would make something of."""
 
+FREE = ("reason", "detail", "process", "text", "signal")
+"""Fields of records in which people, policies or processes say what they like."""
+
 PAGES = ("runs", "overview", "delays", "workers", "drops", "protection", "decisions", "failures", "start", "what_if")
 
 
@@ -25,7 +28,7 @@ def evil_records(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a log whose every free text is evil."""
     found = []
     for one in records:
-        changes: dict[str, Any] = {name: EVIL for name in ("reason", "detail", "process", "text", "signal") if name in one}
+        changes: dict[str, Any] = {name: EVIL for name in FREE if name in one}
         if one["kind"] == "run":
             changes |= {"policy": EVIL, "workload": EVIL, "policy_parameters": {EVIL: EVIL}, "run": EVIL}
             changes["replication"] = {**one["replication"], "mode": EVIL}
@@ -40,8 +43,8 @@ def evil(shelf: Any, request: pytest.FixtureRequest) -> str:
     known = {"run": EVIL, "policy": EVIL, "workload": EVIL, "job": {**shelf.trained.job, "policy": EVIL}}
     store = shelf.write("evil", evil_records(shelf.trained.records), **known)
     failure = {"class": "UserCodeError", "message": EVIL, "attributes": {}}
-    outcome = {"outcome": "failed", "error": EVIL, "failure": failure} if request.param == "failed" else {"outcome": EVIL}
-    update_run(store, **outcome)
+    failed = {"outcome": "failed", "error": EVIL, "failure": failure}
+    update_run(store, **(failed if request.param == "failed" else {"outcome": EVIL}))
     return EVIL
 
 

@@ -30,7 +30,7 @@ def test_pages_show_a_run_in_every_state(shelf: Any, bench: Any, healthy: Check,
         app = bench.show(page)
         healthy(app)
         titled(app)
-        assert not app.info or page in ("programs",), [one.value for one in app.info]
+        assert not app.info or page == "programs", [one.value for one in app.info]
     overview = bench.show("overview")
     assert next(one.value for one in overview.metric if one.label == "State") == state
 
@@ -53,9 +53,7 @@ def test_pages_say_why_a_store_cannot_be_shown(
 
 
 @pytest.mark.parametrize("place", ["an empty folder", "no folder", "a file"])
-def test_pages_of_a_folder_without_runs_say_what_to_do(
-    bench: Any, healthy: Check, tmp_path: Path, place: str
-) -> None:
+def test_pages_of_a_folder_without_runs_say_what_to_do(bench: Any, healthy: Check, tmp_path: Path, place: str) -> None:
     if place == "an empty folder":
         (tmp_path / "runs").mkdir()
     elif place == "a file":
@@ -131,9 +129,7 @@ def test_a_policy_that_is_not_installed_here_is_shown_by_name(shelf: Any, bench:
     assert "far-away" not in app.multiselect(key="policies").value
 
 
-def test_a_run_that_the_address_names_and_there_is_none_is_left_out(
-    shelf: Any, bench: Any, healthy: Check
-) -> None:
+def test_a_run_that_the_address_names_and_there_is_none_is_left_out(shelf: Any, bench: Any, healthy: Check) -> None:
     shelf.finished("digits-a")
     app = bench.show("overview", run="nowhere")
     healthy(app)
