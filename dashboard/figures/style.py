@@ -22,10 +22,13 @@ HEIGHT: Final = 300
 
 _MOST_COLOURS: Final = len(COLOURS)
 
+_LONGEST_LABEL: Final = 80
+
 
 def label(text: str) -> str:
     """Return a text out of a store as plotly shows it word for word: it takes tags and templates for its own."""
-    return escape(text, quote=False).replace("%{", "% {")
+    shown = text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
+    return escape(shown, quote=False).replace("%{", "% {")
 
 
 def colour(number: int) -> str:

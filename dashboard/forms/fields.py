@@ -13,7 +13,10 @@ from psplatform.dashboard.pages.words import plain
 from psplatform.errors import ConfigurationError
 
 _AS_DECLARED: Final = "default"
-_PLAIN: Final = bool | int | float | str | tuple | list | None
+_PLAIN: Final = (bool, int, float, str, tuple)
+"""What a job file can say of a value as it is."""
+
+_LONGEST_HINT: Final = 60
 
 
 @dataclass(slots=True)
@@ -78,8 +81,8 @@ def _field(one: Parameter, key: str, filled: Filled, before: Any) -> None:
         st.caption(f":red[{plain(error.args[0])}]")
         return
     if value != before:
-        # What is no plain value has its text in a job file.
-        filled.values[one.name] = value if one.read is None and isinstance(value, _PLAIN) else text.strip()
+        # A job file has the words of what is more than numbers, such as stragglers.
+        filled.values[one.name] = value if value is None or isinstance(value, _PLAIN) else text.strip()
 
 
 def _path(one: Parameter, key: str, filled: Filled, before: Any, *, label: str, tip: str) -> None:
@@ -103,6 +106,11 @@ def _choice(one: Parameter, key: str, filled: Filled, before: Any, *, label: str
 
 
 def _shown(value: Any) -> str:
+    words = _words(value)
+    return words if len(words) <= _LONGEST_HINT else f"{words[: _LONGEST_HINT - 1]}…"
+
+
+def _words(value: Any) -> str:
     if value is None or value is MISSING:
         return "none" if value is None else ""
     if isinstance(value, bool):

@@ -10,8 +10,12 @@ from typing import Any, Final
 
 import yaml
 
+from psplatform.core.parameters import declared
 from psplatform.dashboard.settings import Settings, current
 from psplatform.errors import ConfigurationError
+from psplatform.jobs.job import Job
+from psplatform.jobs.optimizers import SGD
+from psplatform.workloads.registry import WORKLOADS, find_workload
 
 _NOT_OF_THE_JOB: Final = ("store", "scheduler", "replication_asked")
 
@@ -37,7 +41,6 @@ _NESTED: Final[dict[str, dict[str, str]]] = {
     "replication": {
         "mode": "--replication",
         "max_divergence": "--max-divergence",
-        "unit": "",
         "replicas": "--replicas",
         "source": "--replication-source",
         "target": "--replication-target",
@@ -50,6 +53,19 @@ _NESTED: Final[dict[str, dict[str, str]]] = {
     },
 }
 """Fields with parts, and the flag of each part; the first is what a plain word stands for."""
+
+_SHAPES: Final[dict[str, type | tuple[type, ...]]] = {
+    "workload": str,
+    "policy": str,
+    "options": Mapping,
+    "policy_options": Mapping,
+    "stop": Mapping,
+    "optimizer": (str, Mapping),
+    "schedule": (str, Mapping),
+    "replication": (str, Mapping),
+    "checkpoints": (str, int, Mapping),
+}
+"""What the fields of a job with choices or parts are."""
 
 _LONGEST_NAME: Final = 60
 
@@ -65,18 +81,25 @@ def job_of(description: Mapping[str, Any]) -> dict[str, Any]:
     ConfigurationError
         If the store does not describe it, or it is made of code, which no store contains.
     """
-    job = dict(description.get("job") or {})
+    described = description.get("job")
+    job = dict(described) if isinstance(described, Mapping) else {}
     if not job:
         raise ConfigurationError("this run's store does not describe its job; choose another run", field="job")
     code = job.pop("callables", None) or []
     if code:
-        named = ", ".join(code)
+        named = ", ".join(map(str, code))
         raise ConfigurationError(
             f"the job's {named} is code, which a store does not contain; start it from its own program", field="job"
         )
     if not job.pop("replication_asked", True):
         job.pop("replication", None)
-    return {name: value for name, value in job.items() if name not in _NOT_OF_THE_JOB and value is not None}
+    return _checked({name: value for name, value in job.items() if _says(name, value)})
+
+
+def _says(name: str, value: Any) -> bool:
+    """Whether a field says something: none does where it is the default, and where there is no such field."""
+    known = declared(Job)
+    return value is not None or (name in known and known[name].default is not None)
 
 
 def job_in(path: str) -> dict[str, Any]:
@@ -94,7 +117,19 @@ def job_in(path: str) -> dict[str, Any]:
         raise ConfigurationError(f"cannot read the job file {path}: {said}", field="job") from error
     if not isinstance(found, dict):
         raise ConfigurationError(f"the job file {path} must be a mapping of a job's fields", field="job")
-    return {str(name): value for name, value in found.items() if name not in _NOT_OF_THE_JOB}
+    return _checked({str(name): value for name, value in found.items()})
+
+
+def _checked(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a job that forms can show, or raise `ConfigurationError`."""
+    for name, kinds in _SHAPES.items():
+        value = fields.get(name)
+        if value is not None and not isinstance(value, kinds):
+            words = "a name" if kinds is str else "a mapping of names to values"
+            raise ConfigurationError(f"the job's {name} must be {words}, not {value!r}; correct it", field=name)
+    if fields.get("workload") is not None:
+        find_workload(fields["workload"])
+    return {name: value for name, value in fields.items() if name not in _NOT_OF_THE_JOB}
 
 
 def as_yaml(job: Mapping[str, Any]) -> str:
@@ -112,18 +147,34 @@ def as_command(job: Mapping[str, Any], settings: Settings) -> str | None:
 
 
 def _words(job: Mapping[str, Any]) -> list[str] | None:
-    rest = {name: value for name, value in job.items() if value is not None}
-    words = [str(rest.pop("workload", ""))]
-    for name, value in (rest.pop("options", None) or {}).items():
-        words += ["-w", f"{name}={value}"]
+    rest = {name: value for name, value in job.items() if _says(name, value)}
+    workload = rest.pop("workload", None)
+    if workload not in WORKLOADS:
+        return None
+    words = [str(workload), *_pairs("-w", rest.pop("options", None))]
     for name, flag in _FLAGS.items():
-        if name in rest and not isinstance(rest[name], Mapping | list):
+        if isinstance(rest.get(name), str | int | float):
             words += [flag, str(rest.pop(name))]
-    for name, value in (rest.pop("policy_options", None) or {}).items():
-        words += ["-o", f"{name}={value}"]
+    words += _pairs("-o", rest.pop("policy_options", None))
+    _complete(rest, str(workload))
     for field, flags in _NESTED.items():
         words += _nested(rest, field, flags)
-    return words if words[0] and not rest else None
+    return words if not rest else None
+
+
+def _pairs(flag: str, given: Mapping[str, Any] | None) -> list[str]:
+    words = []
+    for name, value in (given or {}).items():
+        words += [flag, f"{name}={','.join(map(str, value)) if isinstance(value, tuple | list) else value}"]
+    return words
+
+
+def _complete(rest: dict[str, Any], workload: str) -> None:
+    """Say what a job leaves to the optimiser: a command that says less of it leaves that to the workload."""
+    given = rest.get("optimizer")
+    if isinstance(given, Mapping) and given.get("name", SGD.name) == SGD.name and given.keys() - {"name"}:
+        usual = {name: one.default for name, one in declared(SGD).items() if name in WORKLOADS[workload].defaults}
+        rest["optimizer"] = {"name": SGD.name, **usual, **given}
 
 
 def _nested(rest: dict[str, Any], field: str, flags: Mapping[str, str]) -> list[str]:
@@ -134,13 +185,22 @@ def _nested(rest: dict[str, Any], field: str, flags: Mapping[str, str]) -> list[
     first = next(iter(flags))
     parts = dict(given) if isinstance(given, Mapping) else {first: given}
     parts = {name: value for name, value in parts.items() if value not in (None, [], ())}
-    if parts.keys() - flags.keys():
+    if field == "replication" and not _say_bound(parts):
+        return []
+    if parts.keys() - flags.keys() or not all(isinstance(value, str | int | float) for value in parts.values()):
         return []
     del rest[field]
-    if field == "replication" and "unit" in parts and "max_divergence" in parts:
-        ending = "updates" if parts["unit"] == "updates" else ""
-        parts["max_divergence"] = f"{parts['max_divergence']:g}{ending}"
-    return [str(word) for name, value in parts.items() if flags[name] for word in (flags[name], value)]
+    return [str(word) for name, value in parts.items() for word in (flags[name], value)]
+
+
+def _say_bound(parts: dict[str, Any]) -> bool:
+    """Write a bound and its unit in one word, as the command line does; return whether that can be."""
+    unit, bound = parts.pop("unit", None), parts.get("max_divergence")
+    if bound is None or isinstance(bound, str):
+        return unit is None
+    ending = "updates" if unit == "updates" else ""
+    parts["max_divergence"] = f"{int(bound) if ending and float(bound).is_integer() else bound}{ending}"
+    return True
 
 
 def new_store(job: Mapping[str, Any]) -> str:

@@ -74,19 +74,21 @@ def recover_form(shown: Shown) -> None:
         if st.form_submit_button("Recover", type="primary"):
             with guarded():
                 options = {"--workers": workers, "--shards": shards, "--policy": policy, "--updates": updates}
-                programs.start(recover_arguments(listed, int(number), options))
+                programs.start(recover_arguments(listed, number, options))
                 library().forget_list()
                 st.toast("The run is being recovered; the page Programs shows how that goes.")
 
 
-def recover_arguments(listed: Listed, number: int, options: dict[str, str]) -> list[str]:
+def recover_arguments(listed: Listed, number: object, options: dict[str, str]) -> list[str]:
     """Return the command that recovers a run from a checkpoint with the options that are not empty.
 
     Raises
     ------
     ConfigurationError
-        If an option is not a word: what begins with a dash would be another option.
+        If the checkpoint is no number, or an option is not a word: what begins with a dash would be another option.
     """
+    if not isinstance(number, int):
+        raise ConfigurationError(f"a checkpoint has a number, not {number!r}; choose one of the list", field="number")
     arguments = ["recover", listed.store, "--checkpoint", str(number)]
     for flag, text in options.items():
         if text.strip():

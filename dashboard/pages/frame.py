@@ -159,14 +159,10 @@ def nothing_here() -> str:
 
 def _choose(names: dict[str, Listed], *, overlays: bool) -> list[str]:
     options = list(names)
-    kept = st.session_state.get("run")
-    if kept:
-        st.session_state["run"] = [name for name in kept if name in names][:MOST_OVERLAID]
-    default = [options[0]] if options else []
+    _settle_choice(options)
     chosen: list[str] = st.sidebar.multiselect(
         "Runs",
         options,
-        default=default,
         key="run",
         max_selections=MOST_OVERLAID,
         persist_state="session",
@@ -176,6 +172,20 @@ def _choose(names: dict[str, Listed], *, overlays: bool) -> list[str]:
     if len(chosen) > 1 and not overlays:
         st.sidebar.caption(f"This page shows the first: {plain(chosen[0])}")
     return chosen if overlays else chosen[:1]
+
+
+def _settle_choice(options: list[str]) -> None:
+    """Keep the chosen runs that there are; choose the newest where none was chosen, by hand or by the address."""
+    chosen = st.session_state.get("run")
+    if chosen is None:
+        asked = any(name in options for name in st.query_params.get_all("run"))
+        settled = None if asked else options[:1]
+    else:
+        settled = [name for name in chosen if name in options][:MOST_OVERLAID]
+        settled = settled or (options[:1] if chosen else [])
+    # Streamlit takes a default beside a value of the session for a mistake: so the session alone has it.
+    if settled is not None and settled != chosen:
+        st.session_state["run"] = settled
 
 
 def _look(*, axis: bool) -> tuple[Axis, float, float | None]:

@@ -28,7 +28,7 @@ def _body(view: View) -> None:
     found = summary["divergence"]
     columns = st.columns(4)
     mode = (summary.get("replication") or {}).get("mode", UNKNOWN)
-    columns[0].metric("Replication", mode, help=meaning("protection"), border=True)
+    columns[0].metric("Replication", plain(mode), help=meaning("protection"), border=True)
     columns[1].metric("Divergence", divergence_now(summary), help=meaning("divergence"), border=True)
     columns[2].metric("Sent to replicas", size(summary["to_replica_bytes"]), border=True)
     bare = ", ".join(str(shard) for shard in summary["unprotected"])

@@ -9,7 +9,7 @@ from typing import Any, Final
 import streamlit as st
 
 from psplatform.client.listing import State, look_at
-from psplatform.core.parameters import parameters_of
+from psplatform.core.parameters import parameters_of, require_known
 from psplatform.core.plan import Stop
 from psplatform.dashboard import programs
 from psplatform.dashboard.figures import expected as expected_figures
@@ -19,11 +19,10 @@ from psplatform.dashboard.pages.frame import draw, guarded, library, listed_runs
 from psplatform.dashboard.pages.words import decimals, number, plain
 from psplatform.dashboard.settings import current
 from psplatform.dashboard.simulations import Expected, Simulation, simulate
-from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import OPTIMIZERS
-from psplatform.jobs.replication import MODES
+from psplatform.jobs.replication import MODES, Bounded
 from psplatform.jobs.schedules import SCHEDULES
 from psplatform.policies.registry import policy_class, policy_names
 from psplatform.workloads.registry import WORKLOADS, find_workload
@@ -51,20 +50,20 @@ def page() -> None:
 
 
 def _form() -> tuple[dict[str, Any], int]:
-    job, own = _subject()
-    errors = _policy(job)
-    errors += _optimizer(job)
+    job, errors, subject = _subject()
+    errors += _policy(job, subject)
+    errors += _optimizer(job, subject)
     declared = {one.name: one for one in parameters_of(Job)}
     with st.expander("Size and data"):
         errors += _merge(job, fill([declared[name] for name in _SIZES], "job", before=_before(job)))
-    with st.expander("When it ends", expanded=own):
+    with st.expander("When it ends"):
         stop = dict(job.get("stop") or {})
         filled = fill(parameters_of(Stop), "stop", before=stop)
         errors += len(filled.errors)
         if stop | filled.values:
             job["stop"] = stop | filled.values
     with st.expander("Replication and checkpoints"):
-        errors += _replication(job)
+        errors += _replication(job, subject)
         errors += _checkpoints(job)
     with st.expander("Injected slowness"):
         errors += _merge(job, fill([declared[name] for name in _SLOWNESS], "job", columns=1))
@@ -74,8 +73,8 @@ def _form() -> tuple[dict[str, Any], int]:
     return job, errors
 
 
-def _subject() -> tuple[dict[str, Any], bool]:
-    """Return the fields of what is to be trained, and whether its ends are to be said."""
+def _subject() -> tuple[dict[str, Any], int, str]:
+    """Return the fields of what is to be trained, how many of them are wrong, and what it is called here."""
     own = {f"job file {name}": path for name, path in current().jobs}
     stored = {f"job of the run {one.run}": one for one in listed_runs() if one.state is not State.FOREIGN}
     bundled = {name: f"{name}: {one.help}" for name, one in WORKLOADS.items()}
@@ -88,25 +87,23 @@ def _subject() -> tuple[dict[str, Any], bool]:
         help="Bundled workloads, job files named on the command line, and the jobs that stores describe.",
     )
     if chosen in own:
-        return jobs.job_in(own[chosen]), False
+        return jobs.job_in(own[chosen]), 0, chosen
     if chosen in stored:
-        return jobs.job_of(stored[chosen].description), False
+        return jobs.job_of(stored[chosen].description), 0, chosen
     workload = find_workload(str(chosen))
     filled = fill(workload.parameters, f"workload.{chosen}")
     job: dict[str, Any] = {"workload": workload.name}
     if filled.values:
         job["options"] = filled.values
-    if filled.errors:
-        raise ConfigurationError(next(iter(filled.errors.values())), field="options")
-    return job, False
+    return job, len(filled.errors), str(chosen)
 
 
-def _policy(job: dict[str, Any]) -> int:
+def _policy(job: dict[str, Any], subject: str) -> int:
     names = policy_names()
     before = str(job.get("policy", _USUAL))
     missing = before not in names
     options = names if not missing else [before, *names]
-    name = st.selectbox("Policy", options, index=options.index(before), key=f"policy of {job.get('workload')}")
+    name = st.selectbox("Policy", options, index=options.index(before), key=f"policy of {subject}")
     if name not in names:
         st.error(plain(f"The policy {name} is not installed here: install its package, or choose another."))
         return 1
@@ -130,23 +127,38 @@ def _about(factory: type[Any]) -> str:
     return " ".join(filter(None, [parts[0] if parts else "", *guarantees[:1], source]))
 
 
-def _optimizer(job: dict[str, Any]) -> int:
+def _optimizer(job: dict[str, Any], subject: str) -> int:
     with st.expander("Optimiser and learning rate"):
-        before = job.get("optimizer") or {}
-        before = {"name": before} if isinstance(before, str) else dict(before)
-        names = list(OPTIMIZERS)
-        name = st.selectbox("Optimiser", names, index=names.index(before.get("name", "sgd")), key="optimizer")
-        suits = _defaults_of(job) if name == "sgd" and not before else {}
-        own = [one for one in parameters_of(OPTIMIZERS[name]) if one.name != "groups"]
-        filled = fill(own, f"optimizer.{name}", before={**suits, **(before if before.get("name") == name else {})})
-        if filled.values or name != before.get("name", "sgd"):
-            kept = before if before.get("name") == name else {}
-            job["optimizer"] = {**suits, **kept, "name": name, **filled.values}
-        schedule = st.selectbox("Schedule", ["constant", *[one for one in SCHEDULES if one != "constant"]], key="plan")
-        steps = fill(parameters_of(SCHEDULES[schedule]), f"schedule.{schedule}")
-        if schedule != "constant" or steps.values:
-            job["schedule"] = {"name": schedule, **steps.values}
+        before = {"name": "sgd", **_spec(job, "optimizer", "name")}
+        # What the workload suggests holds where a job says nothing but the name, as on the command line.
+        suits = _defaults_of(job) if before == {"name": "sgd"} else {}
+        name, filled = _member("Optimiser", "optimizer", OPTIMIZERS, {**suits, **before}, subject)
+        if filled.values or name != before["name"]:
+            kept = {**suits, **before} if name == before["name"] else {}
+            job["optimizer"] = {**kept, "name": name, **filled.values}
+        plan = {"name": "constant", **_spec(job, "schedule", "name")}
+        schedule, steps = _member("Schedule", "schedule", SCHEDULES, plan, subject)
+        if steps.values or schedule != plan["name"]:
+            kept = plan if schedule == plan["name"] else {}
+            job["schedule"] = {**kept, "name": schedule, **steps.values}
         return len(filled.errors) + len(steps.errors)
+
+
+def _member(
+    title: str, field: str, family: Mapping[str, type], before: Mapping[str, Any], subject: str
+) -> tuple[str, Filled]:
+    """Show the choice of a member of a family, and the fields of the chosen one."""
+    names = list(family)
+    require_known(before["name"], names, f"there is no {field}", field=field)
+    name = str(st.selectbox(title, names, index=names.index(before["name"]), key=f"{field} of {subject}"))
+    filled = fill(parameters_of(family[name]), f"{field}.{name}", before=before if name == before["name"] else None)
+    return name, filled
+
+
+def _spec(job: Mapping[str, Any], field: str, first: str) -> dict[str, Any]:
+    """Return what a job says of a field with parts, of which a plain word is the first."""
+    given = job.get(field)
+    return {first: given} if isinstance(given, str) else dict(given or {})
 
 
 def _defaults_of(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,14 +168,14 @@ def _defaults_of(job: Mapping[str, Any]) -> dict[str, Any]:
     return {name: defaults[name] for name in ("lr", "momentum") if name in defaults}
 
 
-def _replication(job: dict[str, Any]) -> int:
-    before = job.get("replication")
-    before = {"mode": before} if isinstance(before, str) else dict(before or {})
+def _replication(job: dict[str, Any], subject: str) -> int:
+    before = _spec(job, "replication", "mode")
+    if before:
+        require_known(before.setdefault("mode", Bounded.mode), MODES, "replication has no mode", field="replication")
     modes = ["as usual", *MODES]
-    index = modes.index(before["mode"]) if before.get("mode") in modes else 0
-    mode = st.selectbox(
-        "Replication", modes, index=index, key="mode", help="8 updates behind at most, if nothing is said."
-    )
+    tip = "8 updates behind at most, if nothing is said."
+    index = modes.index(before.get("mode", modes[0]))
+    mode = st.selectbox("Replication", modes, index=index, key=f"mode of {subject}", help=tip)
     if mode == "as usual":
         job.pop("replication", None)
         return 0
@@ -174,8 +186,9 @@ def _replication(job: dict[str, Any]) -> int:
 
 
 def _checkpoints(job: dict[str, Any]) -> int:
-    before = job.get("checkpoints")
-    before = before if isinstance(before, Mapping) else {}
+    given = job.get("checkpoints")
+    found = Checkpoints.from_plain(given).to_plain() if given is not None else {}
+    before = {name: value for name, value in found.items() if value is not None}
     filled = fill(parameters_of(Checkpoints), "checkpoints", before=before)
     if filled.values:
         job["checkpoints"] = {**before, **filled.values}
@@ -207,7 +220,8 @@ def _commands(job: Mapping[str, Any], *, errors: int) -> None:
 def _start(job: Mapping[str, Any], *, errors: int) -> None:
     where = current().starts_on or "a cluster on this machine"
     if st.button("Start", type="primary", key="start", disabled=bool(errors), help=plain(f"On {where}.")):
-        st.session_state["starting"] = start_job(job)
+        with guarded():
+            st.session_state["starting"] = start_job(job)
     store = st.session_state.get("starting")
     if store:
         st.fragment(lambda: _opening(store), run_every=1.0)()

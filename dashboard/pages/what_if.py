@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -47,14 +48,15 @@ def page() -> None:
             return
         name = st.selectbox("Job of the run", list(names), key="what if", persist_state="session")
         listed = names[str(name)]
-        job = _simulated(jobs.job_of(listed.description), listed.description)
+        own = jobs.job_of(listed.description)
+        job = _simulated(own, listed.description)
         shown = Shown(str(name), listed, library().reading(listed.store))
         policies, conditions = _conditions(shown, job)
         if st.button("Simulate", type="primary", key="simulate", disabled=not policies):
             before: Simulation | None = st.session_state.get("what if results")
             if before is not None:
                 before.program.kill()
-            st.session_state["what if job"] = job
+            st.session_state["what if job"] = own
             st.session_state["what if results"] = simulate(job, policies=policies, conditions=conditions(job))
     found: Simulation | None = st.session_state.get("what if results")
     if found is not None:
@@ -66,8 +68,8 @@ def _simulated(job: dict[str, Any], description: Mapping[str, Any]) -> dict[str,
     stop = {name: value for name, value in (job.get("stop") or {}).items() if value is not None}
     if not {"updates", "epochs", "seconds"} & stop.keys():
         stop["epochs"] = _EPOCHS
-    job.pop("policy_options", None)
-    return {**job, "workers": description.get("workers") or job.get("workers"), "stop": stop, "evaluate_every": 5}
+    rest = {name: value for name, value in job.items() if name != "policy_options"}
+    return {**rest, "workers": description.get("workers") or job.get("workers"), "stop": stop, "evaluate_every": 5}
 
 
 def _conditions(shown: Shown, job: dict[str, Any]) -> tuple[list[str], Callable[[dict[str, Any]], list[str]]]:
@@ -122,7 +124,7 @@ def _trace_of(shown: Shown) -> str:
     if not times:
         raise ConfigurationError("the run has no run times yet; describe them instead", field="compute")
     folder = current().record_folder / "traces"
-    path = folder / f"{abs(hash(shown.listed.store)):x}.csv"
+    path = folder / f"{hashlib.sha256(shown.listed.store.encode()).hexdigest()[:16]}.csv"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.write_text(to_csv(times))
@@ -150,6 +152,8 @@ def _start_winner(found: list[Expected]) -> None:
     best = min(found, key=lambda one: (one.reached is False, one.seconds))
     if st.button(plain(f"Start it with {best.name}"), key="start winner", type="primary"):
         with guarded():
-            job = {**st.session_state["what if job"], "policy": best.name}
+            own = st.session_state["what if job"]
+            job = {**own, "policy": best.name}
+            job.pop("policy_options", None)
             start_job(job)
             turn_to("programs")

@@ -8,12 +8,17 @@ from typing import Final
 
 UNKNOWN: Final = "–"
 
-_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|$:~])")
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|$:~&])")
+
+_LINK: Final = re.compile(r"(?i)(https?(?=://)|www(?=\.)|@(?=\w))")
+_JOINER: Final = "\u2060"
+"""Shows as nothing, and parts what Streamlit would make a link of in spite of every backslash."""
 
 
 def plain(text: object) -> str:
     """Return a text out of a store as Markdown shows it word for word: no link, no image, no formula."""
-    return _SPECIAL.sub(r"\\\1", " ".join(str(text).split()))
+    parted = _LINK.sub(rf"\1{_JOINER}", " ".join(str(text).split()))
+    return _SPECIAL.sub(r"\\\1", parted)
 
 
 def number(value: float | None, digits: int = 4) -> str:

@@ -1,0 +1,99 @@
+"""What a store says is shown word for word: it is never HTML, a link, a formula or a template."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from psplatform.dashboard.pages.words import plain
+from psplatform.replication.store import update_run
+
+EVIL = "<img src=x onerror=alert(1)> [x](http://evil.example) <b>b</b> %{evil} $x$ www.evil.example &lt;i&gt; :red[r]"
+
+RAW = (r"(?<!\\)<", r"(?<!\\)\[x", r"(?<!\\)\$x", r"http://", r"http\\://", r"www\\?\.", r"(?<!\\)&lt;", r"(?<!\\):red")
+"""What Markdown, or Streamlit, would make something of."""
+
+FREE = ("reason", "detail", "process", "text", "signal")
+"""Fields of records in which people, policies or processes say what they like."""
+
+PAGES = ("runs", "overview", "delays", "workers", "drops", "protection", "decisions", "failures", "start", "what_if")
+
+
+def evil_records(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a log whose every free text is evil."""
+    found = []
+    for one in records:
+        changes: dict[str, Any] = {name: EVIL for name in FREE if name in one}
+        if one["kind"] == "run":
+            changes |= {"policy": EVIL, "workload": EVIL, "policy_parameters": {EVIL: EVIL}, "run": EVIL}
+            changes["replication"] = {**one["replication"], "mode": EVIL}
+        if one["kind"] == "commit":
+            changes["decision"] = {EVIL: 3.0}
+        found.append({**one, **changes})
+    return found
+
+
+@pytest.fixture(params=["finished", "failed"])
+def evil(shelf: Any, request: pytest.FixtureRequest) -> str:
+    known = {"run": EVIL, "policy": EVIL, "workload": EVIL, "job": {**shelf.trained.job, "policy": EVIL}}
+    store = shelf.write("evil", evil_records(shelf.trained.records), **known)
+    failure = {"class": "UserCodeError", "message": EVIL, "attributes": {}}
+    failed = {"outcome": "failed", "error": EVIL, "failure": failure}
+    update_run(store, **(failed if request.param == "failed" else {"outcome": EVIL}))
+    return EVIL
+
+
+def texts_in(plain: Any) -> Iterator[str]:
+    if isinstance(plain, str):
+        yield plain
+    elif isinstance(plain, dict):
+        for name, one in plain.items():
+            if name != "template":
+                yield from texts_in(one)
+    elif isinstance(plain, list):
+        for one in plain:
+            yield from texts_in(one)
+
+
+def test_texts_of_stores_are_shown_word_for_word(
+    evil: str, bench: Any, healthy: Callable[[AppTest], None], said: Callable[[AppTest], list[str]]
+) -> None:
+    for page in PAGES:
+        app = bench.show(page)
+        if page == "start":
+            app.selectbox(key="what").select(f"job of the run {evil}").run()
+        healthy(app)
+        texts = said(app)
+        for text in texts:
+            for pattern in RAW:
+                assert not re.search(pattern, text), (page, pattern, text)
+        assert not any(getattr(one, "allow_html", False) for one in app.markdown)
+        for chart in app.get("plotly_chart"):
+            for text in texts_in(json.loads(chart.proto.spec)):
+                assert not re.search(r"<img|<b>|<i>|%\{evil", text), (page, text)
+        for table in app.dataframe:
+            assert not re.search('"type": ?"(link|image|list)"', table.proto.columns), page
+    assert evil in bench.show("runs").dataframe[0].value["run"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a_b*c", r"a\_b\*c"),
+        ("<img src=x>", r"\<img src=x\>"),
+        ("[x](javascript:y)", r"\[x\]\(javascript\:y\)"),
+        ("two\n\n# lines", r"two \# lines"),
+        ("&lt;", r"\&lt;"),
+        ("tcp://127.0.0.1:8786", r"tcp\://127\.0\.0\.1\:8786"),
+        ("http://x.y", "http\u2060\\://x\\.y"),
+        ("www.x.y", "www\u2060\\.x\\.y"),
+        ("me@x.y", "me@\u2060x\\.y"),
+    ],
+)
+def test_plain_text_means_nothing_to_markdown(text: str, shown: str) -> None:
+    assert plain(text) == shown

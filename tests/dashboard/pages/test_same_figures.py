@@ -1,0 +1,119 @@
+"""Every figure that a page shows is the one that ``psplatform runs STORE --json`` says of the same run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from streamlit.testing.v1 import AppTest
+
+from psplatform.cli.main import cli
+
+Spec = Callable[[AppTest, str], dict[str, Any]]
+
+
+@pytest.fixture
+def summary(shelf: Any) -> dict[str, Any]:
+    """Return what the command line says of a finished run with late gradients, lost processes and a checkpoint."""
+    store = shelf.finished("digits-a")
+    shelf.checkpoint(store, 1)
+    result = CliRunner().invoke(cli, ["runs", store, "--json"])
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    assert found["dropped"]["total"] > 0, "else the test compares nothing"
+    assert len(found["failovers"]) == 2
+    return found
+
+
+def metrics(app: AppTest) -> dict[str, str]:
+    assert not app.exception
+    return {one.label: one.value for one in app.metric}
+
+
+def test_the_strip_says_what_the_command_says(summary: dict[str, Any], bench: Any) -> None:
+    found = metrics(bench.show("overview"))
+    divergence = summary["divergence"]
+    assert found == {
+        "State": summary["state"],
+        "Version": str(summary["updates"]),
+        "Updates/s": f"{summary['updates_per_second']:.4g}",
+        "Loss": f"{summary['loss']:.4f}",
+        "Held-out loss": f"{summary['evaluation_loss']:.4f}",
+        "Accuracy": f"{summary['accuracy']:.4f}",
+        "Workers": f"{len(summary['slots'])} left",
+        "Divergence": f"{divergence['max']:.3g} of {divergence['bound']:.3g} {divergence['unit']}",
+        "Checkpoint": f"version {summary['checkpoints_held'][-1]['version']}",
+        "Incidents": str(len(summary["incidents"])),
+    }
+
+
+def test_delays_are_those_of_the_command(summary: dict[str, Any], bench: Any, spec: Spec) -> None:
+    app = bench.show("delays")
+    staleness = summary["staleness"]
+    assert metrics(app) == {
+        "Mean staleness": f"{staleness['mean']:.2f}",
+        "Largest": str(staleness["max"]),
+        "Bound": str(summary["staleness_bound"]) if summary["staleness_bound"] is not None else "none",
+        "Waiting": f"{summary['waiting_fraction']:.0%}",
+    }
+    (bars,) = spec(app, "staleness")["data"]
+    drawn = {str(stale): count for stale, count in zip(bars["x"], bars["y"], strict=True)}
+    assert drawn == {str(stale): count for stale, count in staleness["histogram"].items()}
+    assert sum(drawn.values()) == summary["applied"]
+
+
+def test_drops_are_those_of_the_command(summary: dict[str, Any], bench: Any, spec: Spec) -> None:
+    app = bench.show("drops")
+    dropped = summary["dropped"]
+    assert metrics(app) == {
+        "Dropped": str(dropped["total"]),
+        "Of all computed": f"{dropped['total'] / (summary['gradients'] * summary['blocks']):.1%}",
+        "Applied": str(summary["applied"]),
+        "Gradients": str(summary["gradients"]),
+    }
+    table = app.dataframe[0].value
+    assert dict(zip(table["reason"], table["gradients"], strict=True)) == dropped["by_reason"]
+    drawn = {one["name"]: sum(one["y"]) for one in spec(app, "drops by worker")["data"]}
+    assert drawn == dropped["by_reason"]
+
+
+def test_replication_is_that_of_the_command(summary: dict[str, Any], bench: Any) -> None:
+    found = metrics(bench.show("protection"))
+    divergence = summary["divergence"]
+    assert found["Replication"] == summary["replication"]["mode"]
+    assert found["Divergence"] == f"{divergence['max']:.3g} of {divergence['bound']:.3g} {divergence['unit']}"
+    assert found["Unprotected shards"] == (", ".join(map(str, summary["unprotected"])) or "none")
+    number, unit = found["Sent to replicas"].split()
+    scale = {"B": 1, "kB": 1e3, "MB": 1e6}[unit]
+    assert float(number) * scale == pytest.approx(summary["to_replica_bytes"], rel=0.01)
+
+
+def test_failures_are_those_of_the_command(summary: dict[str, Any], bench: Any) -> None:
+    app = bench.show("failures")
+    found = metrics(app)
+    assert found["Failovers"] == str(len(summary["failovers"]))
+    assert found["Updates lost"] == str(sum(one["updates_lost"] for one in summary["failovers"]))
+    assert found["Term"] == str(summary["term"])
+    tables = {tuple(one.value.columns): one.value for one in app.dataframe}
+    checkpoints = next(one for columns, one in tables.items() if "flaw" in columns)
+    held = summary["checkpoints_held"]
+    assert checkpoints["number"].tolist() == [one["number"] for one in reversed(held)]
+    assert checkpoints["state"].tolist() == [one["state"] for one in reversed(held)]
+
+
+def test_workers_are_those_of_the_command(summary: dict[str, Any], bench: Any) -> None:
+    table = bench.show("workers").dataframe[-1].value
+    assert table["worker"].tolist() == sorted(int(slot) for slot in summary["slots"])
+    for name in ("gradients", "applied", "dropped"):
+        assert table[name].tolist() == [one[name] for _, one in sorted(summary["slots"].items())], name
+
+
+def test_the_table_of_runs_says_what_the_command_says(summary: dict[str, Any], bench: Any) -> None:
+    (row,) = bench.show("runs").dataframe[0].value.to_dict("records")
+    assert (row["run"], row["state"], row["updates"]) == (summary["run"], summary["state"], summary["updates"])
+    assert (row["loss"], row["accuracy"]) == (summary["loss"], summary["accuracy"])
+    assert row["updates/s"] == summary["updates_per_second"]
+    assert row["why"] == summary["reason"]

@@ -1,0 +1,60 @@
+"""A scheduler that does not answer keeps no page from showing what is stored."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from psplatform.dashboard.cluster import Cluster
+from psplatform.dashboard.pages import frame
+from psplatform.errors import ClusterError
+
+
+@pytest.fixture
+def dead() -> str:
+    """An address at which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+
+
+@pytest.fixture
+def asked(dead: str) -> Iterator[Cluster]:
+    """A scheduler that is gone, after it was asked once."""
+    found = Cluster(dead)
+    found.await_answer(120)
+    yield found
+    found.close()
+
+
+def test_every_page_says_that_the_scheduler_is_gone_and_shows_what_is_stored(
+    shelf: Any,
+    bench: Any,
+    asked: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    healthy: Callable[[AppTest], None],
+) -> None:
+    monkeypatch.setattr(frame, "cluster_at", lambda address: asked)
+    bench.settings = replace(bench.settings, scheduler=asked.address)
+    shelf.live("digits-a")
+    for page in ("runs", "overview", "protection", "failures", "start", "what_if", "programs"):
+        app = bench.show(page)
+        healthy(app)
+        (warning,) = [one.value.replace("\\", "") for one in app.warning if "scheduler" in one.value]
+        assert asked.address.removeprefix("tcp://") in warning
+        assert "What is stored is shown" in warning
+    version = next(one.value for one in bench.show("overview").metric if one.label == "Version")
+    assert version == "20"
+
+
+def test_a_run_of_a_scheduler_that_is_gone_cannot_be_acted_on(asked: Cluster) -> None:
+    assert asked.news.view is None
+    assert asked.live == frozenset()
+    assert "\n" not in asked.news.trouble
+    with pytest.raises(ClusterError):
+        asked.with_run("digits-a", lambda run: run)

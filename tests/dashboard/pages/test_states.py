@@ -1,0 +1,164 @@
+"""Every page shows every kind of store, or says in a sentence why it cannot."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+Check = Callable[[AppTest], None]
+
+ABOUT_RUNS = ("overview", "delays", "workers", "drops", "protection", "decisions", "failures")
+PAGES = ("runs", *ABOUT_RUNS, "start", "what_if", "programs")
+STATES = ("live", "finished", "failed", "recoverable")
+
+
+def titled(app: AppTest) -> None:
+    assert len(app.title) == 1
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_pages_show_a_run_in_every_state(shelf: Any, bench: Any, healthy: Check, state: str) -> None:
+    getattr(shelf, state)("digits-a")
+    for page in PAGES:
+        app = bench.show(page)
+        healthy(app)
+        titled(app)
+        assert not app.info or page == "programs", [one.value for one in app.info]
+    overview = bench.show("overview")
+    assert next(one.value for one in overview.metric if one.label == "State") == state
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [("newer", "has format 99"), ("foreign", "holds no run of psplatform"), ("torn", "")],
+)
+def test_pages_say_why_a_store_cannot_be_shown(
+    shelf: Any, bench: Any, healthy: Check, kind: str, sentence: str
+) -> None:
+    getattr(shelf, kind)("broken")
+    for page in PAGES:
+        app = bench.show(page)
+        healthy(app)
+        titled(app)
+        if page in ABOUT_RUNS:
+            shown = " ".join(one.value for one in [*app.error, *app.warning, *app.info]).replace("\\", "")
+            assert sentence in shown
+
+
+@pytest.mark.parametrize("place", ["an empty folder", "no folder", "a file"])
+def test_pages_of_a_folder_without_runs_say_what_to_do(bench: Any, healthy: Check, tmp_path: Path, place: str) -> None:
+    if place == "an empty folder":
+        (tmp_path / "runs").mkdir()
+    elif place == "a file":
+        (tmp_path / "runs").write_text("not a folder")
+    for page in PAGES:
+        app = bench.show(page)
+        healthy(app)
+        titled(app)
+        if page not in ("start", "programs"):
+            assert any("There is no run in" in one.value for one in app.info)
+
+
+@pytest.mark.parametrize("place", ["an empty store", "a file"])
+def test_pages_of_one_store_that_is_none_say_so(bench: Any, healthy: Check, tmp_path: Path, place: str) -> None:
+    store = tmp_path / "runs" / "run.zarr"
+    if place == "a file":
+        store.parent.mkdir()
+        store.write_text("not a store")
+    else:
+        store.mkdir(parents=True)
+    bench.settings = replace(bench.settings, store=str(store))
+    for page in PAGES:
+        app = bench.show(page)
+        healthy(app)
+        if page in ABOUT_RUNS:
+            assert len(app.error) == 1
+            assert "run" in app.error[0].value
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_a_store_that_may_not_be_read_is_foreign(shelf: Any, bench: Any, healthy: Check) -> None:
+    store = Path(shelf.finished("digits-a"))
+    store.chmod(0)
+    try:
+        app = bench.show("overview")
+        healthy(app)
+        assert app.error
+    finally:
+        store.chmod(0o700)
+
+
+def test_figures_follow_a_store_that_is_written_at_this_moment(
+    shelf: Any, bench: Any, healthy: Check, spec: Callable[[AppTest, str], dict[str, Any]]
+) -> None:
+    store = shelf.live("digits-a", upto=60)
+    app = bench.show("overview")
+    before = spec(app, "losses")["data"]
+    version = next(one.value for one in app.metric if one.label == "Version")
+    rest = [one for one in shelf.trained.records if one["kind"] not in ("finished", "left")][60:]
+    shelf.log(store, rest, term=2)
+    app.run()
+    healthy(app)
+    assert spec(app, "losses")["data"] != before
+    assert int(next(one.value for one in app.metric if one.label == "Version")) > int(version)
+
+
+def test_a_policy_that_is_not_installed_here_is_shown_by_name(shelf: Any, bench: Any, healthy: Check) -> None:
+    job = {**shelf.trained.job, "policy": "far-away"}
+    records = [{**one, "policy": "far-away"} if one["kind"] == "run" else one for one in shelf.trained.records]
+    shelf.write("digits-a", records, policy="far-away", job=job)
+    for page in PAGES:
+        healthy(bench.show(page))
+    shown = [one.value for one in bench.show("decisions").markdown]
+    assert any("far\\-away" in one for one in shown)
+    assert "far-away" in bench.show("runs").dataframe[0].value["policy"].tolist()
+    app = bench.show("start")
+    app.selectbox(key="what").select("job of the run digits-a").run()
+    healthy(app)
+    assert "is not installed here" in app.error[0].value
+    assert app.button(key="start").disabled
+    app = bench.show("what_if")
+    healthy(app)
+    assert "far-away" not in app.multiselect(key="policies").value
+
+
+def test_a_run_that_the_address_names_and_there_is_none_is_left_out(shelf: Any, bench: Any, healthy: Check) -> None:
+    shelf.finished("digits-a")
+    app = bench.show("overview", run="nowhere")
+    healthy(app)
+    assert app.multiselect(key="run").value in (["digits-a"], [])
+
+
+def test_several_runs_are_drawn_over_each_other(
+    shelf: Any, bench: Any, healthy: Check, spec: Callable[[AppTest, str], dict[str, Any]]
+) -> None:
+    for name in ("a", "b"):
+        shelf.finished(name)
+    app = bench.show("overview", run="a")
+    app.multiselect(key="run").set_value(["a", "b"]).run()
+    healthy(app)
+    names = {one["name"] for one in spec(app, "losses")["data"]}
+    assert {"a", "b"} <= names
+    app = bench.show("delays", run="a")
+    app.multiselect(key="run").set_value(["b", "a"]).run()
+    healthy(app)
+    assert any("This page shows the first: b" in one.value for one in app.sidebar.caption)
+
+
+def test_no_default_is_set_twice(shelf: Any, bench: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Streamlit warns of a widget that has a default and a value of the session."""
+    shelf.finished("digits-a")
+    for run in (None, "digits-a"):
+        app = bench.show("overview", run=run)
+        app.run()
+        assert app.multiselect(key="run").value == ["digits-a"]
+    texts = [one.getMessage() for one in caplog.records]
+    texts += [one.value for one in app.warning]
+    assert not [one for one in texts if re.search("created with a default value", one)]
