@@ -133,7 +133,7 @@ class Page:
         self._large = {
             name: one
             for name, one in self._large.items()
-            if self._is_of_run(one) and now + 1 - one.run <= self._most_age
+            if not self._is_of_run(one) or now + 1 - one.run <= self._most_age
         }
         if self._fragments:
             self.refreshes += 1
@@ -154,11 +154,11 @@ class Page:
             if known is None:
                 self.trouble = f"the server counts on the element {message.ref_hash}, which was not kept"
                 return
-            kept = Kept(known.element, known.fragment, self._now)
+            kept = self._large[message.ref_hash] = Kept(known.element, known.fragment, self._now)
         elif delta.WhichOneof("type") == "new_element":
             kept = Kept(delta.new_element, delta.fragment_id, self._now)
             if message.metadata.cacheable:
-                self._large.setdefault(message.hash, kept)
+                self._large[message.hash] = kept
         else:
             return
         self.shown[tuple(message.metadata.delta_path)] = kept
