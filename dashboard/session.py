@@ -218,7 +218,9 @@ class Session:
             self._changed.wait_for(lambda: self._opened_s is not None or self._failure(), limit_s)
             self._require_well()
             if self._opened_s is None:
-                raise ClusterError(f"the page {self._name} did not come within {limit_s:g} s; look whether it is served")
+                raise ClusterError(
+                    f"the page {self._name} did not come within {limit_s:g} s; look whether it is served"
+                )
             return self._opened_s
 
     def wait_refreshes(self, count: int, limit_s: float) -> None:

@@ -142,7 +142,7 @@ def _go_on(source: str, store: str, ready: Event) -> None:
     parent = os.getppid()
     description = {key: value for key, value in describe_run(source).items() if key not in ("outcome", "format")}
     length = _Length.of(source)
-    told = dict(run="live", store=store)
+    told = {"run": "live", "store": store}
     with EventLog(store, 1) as log:
         for record in _records(source):
             if record["kind"] in _ENDING:

@@ -38,7 +38,7 @@ class Served:
         command = [sys.executable, "-m", "psplatform", "dashboard", str(folder), "--port", str(self.port)]
         with self._log.open("wb") as log:
             # In a session of its own, so that Ctrl-C reaches this program alone, which ends it.
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603  a command of ours
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
