@@ -139,6 +139,22 @@ def replication(
     )
 
 
+@bench.command()
+@click.option("--commits", type=click.IntRange(min=1), default=100_000, help="Of the run that is opened. [100000]")
+@click.option("--workers", type=click.IntRange(min=1), default=64, help="Of that run, which is simulated. [64]")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, help="Of refreshing each page. [60]")
+@click.option("--minutes", type=click.FloatRange(min=0.01), default=1.0, help="Of watching the memory. [1]")
+@click.option("--pairs", type=click.IntRange(min=1), default=5, help="Trainings with and without a dashboard. [5]")
+@click.option("--train-seconds", type=click.FloatRange(min=0.1), default=12.0, help="Of each training. [12]")
+@click.option("--gradient-ms", type=click.FloatRange(min=0.1), default=30.0, help="Of each gradient. [30]")
+@_json_option
+def dashboard(*, gradient_ms: float, as_json: bool, **sizes: Any) -> None:
+    """Time the opening of a long run's page, and measure what refreshing costs the machine and a training on it."""
+    from psplatform.bench.dashboard import measure  # noqa: PLC0415  brings Dask, Streamlit and torch
+
+    _measured(lambda report: measure(report, gradient_s=gradient_ms / 1000, **sizes), as_json=as_json)
+
+
 def _measured(measure: Callable[[Callable[[Row], None]], Row], *, as_json: bool) -> Row:
     """Show a whole object: as it is, or its rows as a table and the rest as lines."""
     with ProgressLine() as line:

@@ -40,10 +40,10 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "runtime": LOWER,
     # What programs call, in both worlds: for real and simulated.
     "client": LOWER | {"runtime", "simulation"},
-    # Measurements of the layers below, of no use to any of them.
-    "bench": LOWER | {"memory", "simulation", "runtime", "client"},
     # Pages: what they show is read from stores, what they do is done by the client package.
     "dashboard": BASE | {"policies", "replication", "telemetry", "workloads", "client"},
+    # Measurements of the layers below, of no use to any of them.
+    "bench": LOWER | {"memory", "simulation", "runtime", "client", "dashboard"},
     "cli": LOWER | {"bench", "client", "simulation", "dashboard", "facade"},
     # psplatform/__init__.py: the names users import, each fetched from its package when it is first asked for.
     "facade": LOWER | {"client", "simulation"},

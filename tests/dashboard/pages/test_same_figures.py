@@ -70,7 +70,7 @@ def test_drops_are_those_of_the_command(summary: dict[str, Any], bench: Any, spe
     dropped = summary["dropped"]
     assert metrics(app) == {
         "Dropped": str(dropped["total"]),
-        "Of all computed": f"{dropped['total'] / (summary['gradients'] * summary['blocks']):.1%}",
+        "Share of all computed": f"{dropped['total'] / (summary['gradients'] * summary['blocks']):.1%}",
         "Applied": str(summary["applied"]),
         "Gradients": str(summary["gradients"]),
     }
