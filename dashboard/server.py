@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-=======
 import gc
 import importlib
+import logging
 import os
 import socket
 import threading
