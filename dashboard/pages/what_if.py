@@ -86,7 +86,10 @@ def _conditions(shown: Shown, job: dict[str, Any]) -> tuple[list[str], Callable[
         chosen.pop("stragglers", None)
         if stragglers.strip():
             chosen["stragglers"] = _word(stragglers)
-        found = [*described] if way == _DESCRIBED else ["--round-trip", f"trace:{_trace_of(shown)}"]
+        if way == _MEASURED:
+            found = ["--round-trip", f"trace:{_trace_of(shown)}"]
+        else:
+            found = [word for flag, text in described.items() if text.strip() for word in (flag, _word(text))]
         if timing_only:
             targets = ("target_loss", "target_accuracy")
             chosen["stop"] = {name: one for name, one in chosen["stop"].items() if name not in targets}
@@ -95,8 +98,8 @@ def _conditions(shown: Shown, job: dict[str, Any]) -> tuple[list[str], Callable[
     return policies, options
 
 
-def _times_and_network() -> tuple[str, list[str]]:
-    """Return how long gradients take, as described or as measured, and the options that describe it."""
+def _times_and_network() -> tuple[str, dict[str, str]]:
+    """Return how long gradients take, as described or as measured, and the words that describe it by option."""
     columns = st.columns(3)
     tip = "Measured: pull, gradient and push together."
     way = columns[0].selectbox("Times of gradients", [_DESCRIBED, _MEASURED], key="times", help=tip)
@@ -106,8 +109,7 @@ def _times_and_network() -> tuple[str, list[str]]:
     compute = columns[1].text_input("Compute", usual, key="compute", disabled=measured, help=tip)
     tip, example = "Interfaces of the hosts; none: takes no time.", "nic:gbps=10,latency=0.0001"
     network = columns[2].text_input("Network", key="network", disabled=measured, placeholder=example, help=tip)
-    given = {"--compute": compute, "--network": network}
-    return str(way), [word for flag, text in given.items() if text.strip() for word in (flag, _word(text))]
+    return str(way), {"--compute": compute, "--network": network}
 
 
 def _word(text: str) -> str:

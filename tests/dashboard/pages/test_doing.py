@@ -198,9 +198,9 @@ def test_the_winner_is_started_with_the_runs_own_job(
 ) -> None:
     """What was made up for the simulation, such as stragglers, does not get into the run."""
     opened: list[Any] = []
-    monkeypatch.setattr("streamlit.switch_page", lambda page, **rest: opened.append(page))
+    monkeypatch.setattr("psplatform.dashboard.pages.what_if.turn_to", opened.append)
     shelf.finished("digits-a")
-    app = bench.show("what_if", pages={"programs": "programs"})
+    app = bench.show("what_if")
     app.toggle(key="timing only").set_value(True)
     app.text_input(key="what if stragglers").input("slow:chance=0.5,factor=9").run()
     press(app, "simulate")
