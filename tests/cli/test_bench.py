@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from psplatform.bench import dbw, psp, simulator, zipline
+from psplatform.bench import dashboard, dbw, psp, simulator, zipline
 from psplatform.bench.simulator import Case
 
 Command = Callable[..., Result]
@@ -99,3 +99,22 @@ def test_psp_compares_its_settings_under_each_kind_of_delays(
     rows = last_json(psplatform("bench", "psp", "--json"))["results"]
     assert {one["delays"] for one in rows} == {"none", "all servers", "one server"}
     assert [one["ratio_to_sync"] for one in rows[:4]] == [1.0, 28 / 32, 28 / 32, 20 / 32]
+
+
+def test_dashboard_is_measured_at_the_sizes_that_are_asked_for_and_shown_beside_its_targets(
+    psplatform: Command, last_json: Callable[[Result], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def measure(report: object, **sizes: Any) -> dict[str, Any]:
+        asked.append(sizes)
+        return {"rows": [{"measure": "open_seconds", "value": 2.5, "target": 3.0}], "open_seconds": 2.5}
+
+    monkeypatch.setattr(dashboard, "measure", measure)
+    given = ["--commits", "300", "--minutes", "10", "--pairs", "3", "--gradient-ms", "20"]
+    assert last_json(psplatform("bench", "dashboard", *given, "--json"))["open_seconds"] == 2.5
+    usual = {"workers": 64, "seconds": 60.0, "train_seconds": 12.0}
+    assert asked == [{**usual, "commits": 300, "minutes": 10.0, "pairs": 3, "gradient_s": 0.02}]
+    shown = psplatform("bench", "dashboard").stdout.splitlines()
+    assert shown[0].split() == ["measure", "value", "target"]
+    assert shown[1].split() == ["open_seconds", "2.5", "3"]
