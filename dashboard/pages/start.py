@@ -19,7 +19,6 @@ from psplatform.dashboard.pages.frame import draw, guarded, library, listed_runs
 from psplatform.dashboard.pages.words import decimals, number, plain
 from psplatform.dashboard.settings import current
 from psplatform.dashboard.simulations import Expected, Simulation, simulate
-from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import OPTIMIZERS
