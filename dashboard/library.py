@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final
@@ -14,6 +16,8 @@ from psplatform.dashboard.read_models.reading import Models, Reading
 from psplatform.dashboard.settings import Settings
 from psplatform.errors import PsplatformError, StoreError
 from psplatform.replication.checkpoints import held_checkpoints
+
+_log: Final = logging.getLogger(__name__)
 
 MOST_READINGS: Final = 12
 """Runs whose models are kept; those that were not looked at for longest are read again when they are."""
@@ -49,6 +53,25 @@ class Brief:
     updates_per_second: float
     protection: str
     complete: bool
+
+
+@contextmanager
+def understood(store: str) -> Iterator[None]:
+    """Turn what a log of another writer makes of our models into a sentence; the program's log has the rest.
+
+    Raises
+    ------
+    StoreError
+        If what the store contains is not of the kind that it should be.
+    """
+    try:
+        yield
+    except PsplatformError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        _log.warning("cannot show %s", store, exc_info=True)
+        message = f"the log of {store} says what this psplatform does not understand ({type(error).__name__})"
+        raise StoreError(f"{message}; look at it with the psplatform that wrote it", store=store) from error
 
 
 class Library:
@@ -110,11 +133,11 @@ class Library:
             return kept[1] if kept else None
         reading = self.reading(listed.store)
         try:
-            progress = reading.refresh(budget_s)
+            with understood(listed.store):
+                complete = reading.refresh(budget_s).complete
+                brief = reading.read(lambda models: _brief(listed.description, models, complete=complete))
         except PsplatformError:
             return None
-        complete = progress.complete
-        brief = reading.read(lambda models: _brief(listed.description, models, complete=complete))
         self._briefs[listed.store] = life, brief
         return brief
 

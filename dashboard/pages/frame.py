@@ -13,7 +13,7 @@ import streamlit as st
 from psplatform.client.listing import Listed, State
 from psplatform.dashboard.cluster import Cluster
 from psplatform.dashboard.figures.curves import Axis
-from psplatform.dashboard.library import Library
+from psplatform.dashboard.library import Library, understood
 from psplatform.dashboard.pages.words import plain
 from psplatform.dashboard.read_models.reading import Reading
 from psplatform.dashboard.settings import Settings, current
@@ -214,8 +214,10 @@ def _refreshed(body: Callable[[View], None], view: View, states: Sequence[State]
             if one.listed.state is State.FOREIGN:
                 st.error(plain(one.listed.reason))
                 return
-            read_on(one)
-        body(view)
+            with understood(one.listed.store):
+                read_on(one)
+        with understood(view.run.listed.store):
+            body(view)
 
 
 def read_on(shown: Shown) -> None:

@@ -150,14 +150,16 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.settings = Settings(folder=str(folder / "runs"), records=str(folder / "records"))
 
-    def show(self, page: str, run: str | None = None, **session: Any) -> AppTest:
-        """Return a page, with a run chosen if one is named."""
+    def show(self, page: str, run: str | None = None, address: str | None = None, **session: Any) -> AppTest:
+        """Return a page, with a run chosen if one is named, in the session or in the address."""
         install(self.settings)
         app = AppTest.from_function(_script, args=(page,), default_timeout=60)
         for name, value in session.items():
             app.session_state[name] = value
         if run is not None:
             app.session_state["run"] = [run]
+        if address is not None:
+            app.query_params["run"] = [address]
         return app.run()
 
 

@@ -15,7 +15,7 @@ from psplatform.dashboard.pages import frame
 from psplatform.errors import ClusterError
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def dead() -> str:
     """An address at which nobody listens."""
     with socket.socket() as probe:
@@ -23,7 +23,7 @@ def dead() -> str:
         return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def asked(dead: str) -> Iterator[Cluster]:
     """A scheduler that is gone, after it was asked once."""
     found = Cluster(dead)

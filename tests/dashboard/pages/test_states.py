@@ -130,10 +130,15 @@ def test_a_policy_that_is_not_installed_here_is_shown_by_name(shelf: Any, bench:
 
 
 def test_a_run_that_the_address_names_and_there_is_none_is_left_out(shelf: Any, bench: Any, healthy: Check) -> None:
-    shelf.finished("digits-a")
-    app = bench.show("overview", run="nowhere")
-    healthy(app)
-    assert app.multiselect(key="run").value in (["digits-a"], [])
+    for name in ("digits-a", "digits-b"):
+        shelf.finished(name)
+    newest = bench.show("overview").multiselect(key="run").value
+    assert len(newest) == 1
+    other = "digits-a" if newest == ["digits-b"] else "digits-b"
+    for app in (bench.show("overview", run="nowhere"), bench.show("overview", address="nowhere")):
+        healthy(app)
+        assert app.multiselect(key="run").value == newest
+    assert bench.show("overview", address=other).multiselect(key="run").value == [other]
 
 
 def test_several_runs_are_drawn_over_each_other(
@@ -152,8 +157,11 @@ def test_several_runs_are_drawn_over_each_other(
     assert any("This page shows the first: b" in one.value for one in app.sidebar.caption)
 
 
-def test_no_default_is_set_twice(shelf: Any, bench: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_default_is_set_twice(
+    shelf: Any, bench: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Streamlit warns of a widget that has a default and a value of the session."""
+    monkeypatch.setattr("streamlit.elements.lib.policies._shown_default_value_warning", False)
     shelf.finished("digits-a")
     for run in (None, "digits-a"):
         app = bench.show("overview", run=run)
@@ -162,3 +170,45 @@ def test_no_default_is_set_twice(shelf: Any, bench: Any, caplog: pytest.LogCaptu
     texts = [one.getMessage() for one in caplog.records]
     texts += [one.value for one in app.warning]
     assert not [one for one in texts if re.search("created with a default value", one)]
+
+
+ODD = (
+    ("run", "policy_parameters", "many"),
+    ("run", "optimizer", "fast"),
+    ("run", "replication", 3),
+    ("run", "shards", "two"),
+    ("run", "staleness_bound", "some"),
+    ("commit", "decision", {"k": "two"}),
+)
+
+
+@pytest.mark.parametrize(("kind", "name", "value"), ODD)
+def test_a_log_of_another_writer_keeps_no_other_run_from_being_shown(
+    shelf: Any, bench: Any, healthy: Check, kind: str, name: str, value: Any
+) -> None:
+    """What is not of the kind that it should be is said in a sentence, on the pages that would show it."""
+    records = [{**one, name: value} if one["kind"] == kind else one for one in shelf.trained.records]
+    shelf.write("odd", records)
+    shelf.finished("digits-a")
+    found = {row["run"]: row for row in bench.show("runs").dataframe[0].value.to_dict("records")}
+    assert found["digits-a"]["updates"] == 20
+    assert "odd" in found
+    said = []
+    for page in ("delays", "protection", "decisions"):
+        app = bench.show(page, run="odd")
+        healthy(app)
+        said += [one.value.replace("\\", "") for one in app.error]
+    assert said
+    assert all("says what this psplatform does not understand" in one for one in said)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    list({"started": "yesterday", "policy": ["a"], "scheduler": 7, "workers": "many", "term": "x", "job": [1]}.items()),
+)
+def test_a_description_of_another_writer_is_shown_as_it_is(
+    shelf: Any, bench: Any, healthy: Check, name: str, value: Any
+) -> None:
+    shelf.write("odd", **{name: value})
+    for page in ("runs", "overview", "failures", "start", "what_if"):
+        healthy(bench.show(page))
