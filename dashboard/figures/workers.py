@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
@@ -24,9 +24,9 @@ def slowest(rows: Sequence[ComputeTimes], count: int = MOST_WORKERS) -> list[Com
     return sorted(worst, key=lambda one: one.slot)
 
 
-def lanes(rows: Lanes) -> go.Figure:
-    """Return one lane for each worker, coloured by what it did."""
-    slots = rows.slots[:MOST_WORKERS]
+def lanes(rows: Lanes, shown: Collection[int] | None = None) -> go.Figure:
+    """Return one lane for each worker, coloured by what it did; of many only those that are `shown`."""
+    slots = [slot for slot in rows.slots if shown is None or slot in shown][:MOST_WORKERS]
     height = 110 + _LANE_PIXELS * min(max(len(slots), 4), 26)
     traces = _parts(rows, slots) if rows.bars is None else _bars(rows, slots)
     figure = picture(traces, x="time since the run began [s]", y="worker (slot)", height=height)
@@ -56,14 +56,15 @@ def _bars(rows: Lanes, slots: Sequence[int]) -> list[go.Bar]:
 
 
 def _parts(rows: Lanes, slots: Sequence[int]) -> list[go.Heatmap | go.Scatter]:
-    parts = rows.parts if rows.parts is not None else np.zeros((0, PARTS))
+    places = [rows.slots.index(slot) for slot in slots]
+    parts = rows.parts[places] if rows.parts is not None else np.zeros((0, PARTS))
     width = (rows.end_s - rows.start_s) / PARTS
     steps = [(place / len(STATES), STATE_COLOURS[state]) for place, state in enumerate(STATES)]
     scale = [(at, tint) for place, (at, tint) in enumerate(steps) for at in (at, (place + 1) / len(STATES))]
     heat = go.Heatmap(
         x=rows.start_s + (np.arange(PARTS) + 0.5) * width,
         y=[str(slot) for slot in slots],
-        z=parts[: len(slots)].astype(np.float32),
+        z=parts.astype(np.float32),
         zmin=-0.5,
         zmax=len(STATES) - 0.5,
         colorscale=scale,

@@ -27,7 +27,8 @@ def _body(view: View) -> None:
     if chosen is not None:
         lanes = reading.lanes(*chosen)
     tip = " · ".join(f"{state}: {meaning(state)}" for state in ("wait", "pull", "compute", "push"))
-    draw(workers.lanes(lanes), "lanes", "What each worker did", tip)
+    slowest = {one.slot for one in workers.slowest(times)}
+    draw(workers.lanes(lanes, slowest), "lanes", "What each worker did", tip)
     left, right = st.columns(2)
     with left:
         draw(workers.compute_times(times), "compute times", "Compute times")

@@ -75,11 +75,10 @@ def settings_for(
     ConfigurationError
         If a job file is not there, or two have the same name.
     """
-    from psplatform.client.listing import is_folder_of_stores  # noqa: PLC0415  brings Zarr
     from psplatform.replication.places import place_of  # noqa: PLC0415
 
     where = place_of(place or "runs")
-    is_store = place is not None and ("://" in where or Path(where).exists()) and not is_folder_of_stores(Path(where))
+    is_store = place is not None and _is_store(where)
     folder = where.rstrip("/").rpartition("/")[0] or "." if is_store else where
     return Settings(
         folder=_absolute(folder),
@@ -111,6 +110,17 @@ def announce(settings: Settings) -> None:
             "Take --address 127.0.0.1 and an SSH tunnel instead."
         )
         click.secho(text, fg="red", bold=True, err=True)
+
+
+def _is_store(place: str) -> bool:
+    """Whether a place holds a run, and not a folder of runs; one that does not exist yet is a folder."""
+    from psplatform.client.listing import is_folder_of_stores  # noqa: PLC0415  brings Zarr
+    from psplatform.replication.objects import file_system_of  # noqa: PLC0415
+
+    if "://" not in place:
+        return Path(place).exists() and not is_folder_of_stores(Path(place))
+    files, root = file_system_of(place)
+    return bool(files.exists(f"{root.rstrip('/')}/zarr.json"))
 
 
 def _absolute(place: str) -> str:
