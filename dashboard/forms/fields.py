@@ -13,6 +13,7 @@ from psplatform.dashboard.pages.words import plain
 from psplatform.errors import ConfigurationError
 
 _AS_DECLARED: Final = "default"
+_PLAIN: Final = bool | int | float | str | tuple | list | None
 
 
 @dataclass(slots=True)
@@ -77,7 +78,8 @@ def _field(one: Parameter, key: str, filled: Filled, before: Any) -> None:
         st.caption(f":red[{plain(error.args[0])}]")
         return
     if value != before:
-        filled.values[one.name] = text.strip() if one.read is not None else value
+        # What is no plain value has its text in a job file.
+        filled.values[one.name] = value if one.read is None and isinstance(value, _PLAIN) else text.strip()
 
 
 def _path(one: Parameter, key: str, filled: Filled, before: Any, *, label: str, tip: str) -> None:

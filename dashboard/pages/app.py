@@ -61,8 +61,12 @@ def main() -> None:
             st.Page(programs.page, title="Programs", icon=":material/terminal:", url_path="programs"),
         ],
     }
-    st.session_state["pages"] = {one.url_path: one for group in pages.values() for one in group}
-    st.navigation(pages, expanded=True).run()
+    page = st.navigation(pages, expanded=True)
+    wanted = st.session_state.pop("wanted page", None)
+    if wanted is not None:
+        by_path = {one.url_path: one for group in pages.values() for one in group}
+        st.switch_page(by_path[wanted], query_params={"run": st.session_state.get("run") or []})
+    page.run()
 
 
 if __name__ == "__main__":

@@ -108,6 +108,15 @@ def named(found: Sequence[Listed]) -> dict[str, Listed]:
     return names
 
 
+def turn_to(path: str) -> None:
+    """Show another page instead of this one.
+
+    The script is run anew first: a part of a page that refreshes itself while its page is left breaks the next one.
+    """
+    st.session_state["wanted page"] = path
+    st.rerun()
+
+
 def run_page(title: str, body: Callable[[View], None], *, overlays: bool = False, axis: bool = True) -> None:
     """Show a page about the chosen runs, refreshed while one of them goes on.
 

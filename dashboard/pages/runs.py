@@ -18,6 +18,7 @@ from psplatform.dashboard.pages.frame import (
     listed_runs,
     named,
     nothing_here,
+    turn_to,
     warn_if_public,
 )
 from psplatform.dashboard.pages.words import duration, plain
@@ -110,7 +111,7 @@ def _open(picked: list[str]) -> None:
     label = "Open" if len(picked) < 2 else f"Open {len(picked)} over each other"
     if st.button(label, key="open", type="primary", disabled=not picked, help="Tick rows of the table first."):
         st.session_state["run"] = picked
-        st.switch_page(st.session_state["pages"]["overview"], query_params={"run": picked})
+        turn_to("overview")
 
 
 def _only_on_scheduler(names: dict[str, Listed]) -> None:

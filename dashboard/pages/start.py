@@ -15,7 +15,7 @@ from psplatform.dashboard import programs
 from psplatform.dashboard.figures import expected as expected_figures
 from psplatform.dashboard.forms import jobs
 from psplatform.dashboard.forms.fields import Filled, fill
-from psplatform.dashboard.pages.frame import draw, guarded, library, listed_runs, warn_if_public
+from psplatform.dashboard.pages.frame import draw, guarded, library, listed_runs, turn_to, warn_if_public
 from psplatform.dashboard.pages.words import decimals, number, plain
 from psplatform.dashboard.settings import current
 from psplatform.dashboard.simulations import Expected, Simulation, simulate
@@ -249,7 +249,7 @@ def _opening(store: str) -> None:
             st.session_state["run"] = [found.run]
             st.session_state.pop("starting", None)
             library().forget_list()
-            st.switch_page(st.session_state["pages"]["overview"], query_params={"run": [found.run]})
+            turn_to("overview")
     elif program is not None:
         st.info("Starting: processes are started and a first gradient is tried, which takes some seconds.")
     else:

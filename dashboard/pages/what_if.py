@@ -17,6 +17,7 @@ from psplatform.dashboard.pages.frame import (
     listed_runs,
     named,
     nothing_here,
+    turn_to,
     warn_if_public,
 )
 from psplatform.dashboard.pages.start import show_expected, start_job
@@ -154,4 +155,4 @@ def _start_winner(found: list[Expected]) -> None:
         with guarded():
             job = {**st.session_state["what if job"], "policy": best.name}
             start_job(job)
-            st.switch_page(st.session_state["pages"]["programs"])
+            turn_to("programs")
