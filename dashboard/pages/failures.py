@@ -9,7 +9,7 @@ import streamlit as st
 from psplatform.dashboard.figures import failures
 from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.pages.actions import chaos_buttons, recover_form
-from psplatform.dashboard.pages.frame import Shown, View, draw, guarded, library, run_page
+from psplatform.dashboard.pages.frame import Shown, View, draw, guarded, library, run_page, steady
 from psplatform.dashboard.pages.words import duration, moment, plain, size
 from psplatform.dashboard.read_models.failures import FailureRows
 from psplatform.errors import PsplatformError
@@ -31,7 +31,7 @@ def _body(view: View) -> None:
     columns[2].metric("Unprotected", unprotected, help=meaning("unprotected seconds"), border=True)
     terms = f"{summary['term']}"
     columns[3].metric("Term", terms, help=meaning("term"), border=True)
-    with guarded():
+    with steady(), guarded():
         chaos_buttons(run)
     draw(failures.timeline(rows.failovers), "timeline", "From the last sign of life to protected again")
     _failovers(rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from psplatform.dashboard.settings import Settings, current
 from psplatform.errors import PsplatformError
 
 _FIRST_ANSWER_S: Final = 3.0
+_LOOK_EVERY_S: Final = 2.0
 _BUDGET_S: Final = 0.6
 """Of reading a log between two signs of progress."""
 
@@ -133,9 +135,13 @@ def run_page(title: str, body: Callable[[View], None], *, overlays: bool = False
     warn_if_public()
     with guarded():
         names = named(listed_runs())
+        if not names:
+            st.info(nothing_here())
+            st.fragment(_await_run, run_every=_LOOK_EVERY_S)()
+            return
         chosen = _choose(names, overlays=overlays)
         if not chosen:
-            st.info("Choose a run on the left." if names else nothing_here())
+            st.info("Choose a run on the left.")
             return
         along, smooth, rate = _look(axis=axis)
         shown = tuple(Shown(name, names[name], library().reading(names[name].store)) for name in chosen)
@@ -155,6 +161,13 @@ def nothing_here() -> str:
     """Return what to do where there is no run yet."""
     settings = current()
     return plain(f"There is no run in {settings.folder} yet. Start one on the page Start, or with psplatform train.")
+
+
+def _await_run() -> None:
+    """Show the page anew as soon as there is a run."""
+    with guarded():
+        if listed_runs():
+            st.rerun()
 
 
 def _choose(names: dict[str, Listed], *, overlays: bool) -> list[str]:
@@ -210,12 +223,13 @@ def _refreshed(body: Callable[[View], None], view: View, states: Sequence[State]
         now = {one.store: one.state for one in listed_runs()}
         if [now.get(one.listed.store) for one in view.runs] != list(states):
             st.rerun()  # what goes on has ended, or the other way round: the whole page says so
-        for one in view.runs:
-            if one.listed.state is State.FOREIGN:
-                st.error(plain(one.listed.reason))
-                return
-            with understood(one.listed.store):
-                read_on(one)
+        with steady():
+            for one in view.runs:
+                if one.listed.state is State.FOREIGN:
+                    st.error(plain(one.listed.reason))
+                    return
+                with understood(one.listed.store):
+                    read_on(one)
         with understood(view.run.listed.store):
             body(view)
 
@@ -259,6 +273,11 @@ def warn_if_public() -> None:
     found = cluster()
     if found is not None and found.news.trouble and not settings.passing:
         st.warning(f"{plain(found.news.trouble)} What is stored is shown; the scheduler is asked again and again.")
+
+
+def steady() -> AbstractContextManager[object]:
+    """Return a place for what comes and goes: what is below it, figures with their zoom, stays where it is."""
+    return st.container()
 
 
 def draw(figure: go.Figure, key: str, title: str, tip: str | None = None) -> None:

@@ -7,7 +7,7 @@ import streamlit as st
 from psplatform.dashboard.figures import convergence
 from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.pages.actions import stop_button
-from psplatform.dashboard.pages.frame import View, draw, run_page
+from psplatform.dashboard.pages.frame import View, draw, run_page, steady
 from psplatform.dashboard.pages.now import strip
 from psplatform.telemetry.words import closing_rows
 
@@ -18,8 +18,9 @@ def page() -> None:
 
 
 def _body(view: View) -> None:
-    strip(view.run)
-    stop_button(view.run)
+    with steady():
+        strip(view.run)
+        stop_button(view.run)
     rows = {one.name: one.reading.read(lambda models: models.convergence.rows) for one in view.runs}
     left, right = st.columns(2)
     with left:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from psplatform.dashboard.figures import workers
 from psplatform.dashboard.glossary import meaning
-from psplatform.dashboard.pages.frame import View, draw, run_page
+from psplatform.dashboard.pages.frame import View, draw, run_page, steady
 from psplatform.dashboard.pages.words import UNKNOWN
 from psplatform.dashboard.read_models.lanes import KEPT_S
 from psplatform.dashboard.read_models.reading import Models
@@ -23,7 +23,8 @@ def page() -> None:
 def _body(view: View) -> None:
     reading = view.run.reading
     lanes, times, seconds = reading.read(lambda one: (one.lanes.rows, one.workers.rows, one.clock.newest_s))
-    chosen = _stretch(seconds)
+    with steady():
+        chosen = _stretch(seconds)
     if chosen is not None:
         lanes = reading.lanes(*chosen)
     tip = " · ".join(f"{state}: {meaning(state)}" for state in ("wait", "pull", "compute", "push"))
