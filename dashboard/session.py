@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -238,7 +238,7 @@ class Session:
                 raise ClusterError(f"the page {self._name} was not refreshed within {limit_s:g} s; is its run live?")
 
     def look(self) -> Page:
-        """Return the page as far as it came; it changes while the visit goes on.
+        """Return the page as far as it came.
 
         Raises
         ------
@@ -247,7 +247,7 @@ class Session:
         """
         with self._changed:
             self._require_well()
-            return self._page
+            return replace(self._page, shown=dict(self._page.shown))
 
     def _failure(self) -> str:
         if self._page.trouble:

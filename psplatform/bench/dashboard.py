@@ -170,8 +170,7 @@ def _visiting(server: Served, page: str, run: str) -> Session:
 
 
 def _refreshes(server: Served, session: Session, memory: Memory, seconds: float) -> Row:
-    page = session.look()
-    refreshes, received = page.refreshes, page.received_bytes
+    before = session.look()
     began, computed = time.monotonic(), server.cpu_seconds()
     memory.watch(seconds)
     cpu_s, took_s = server.cpu_seconds() - computed, time.monotonic() - began
@@ -180,9 +179,11 @@ def _refreshes(server: Served, session: Session, memory: Memory, seconds: float)
         "share": cpu_s / took_s,
         "cpu_seconds": cpu_s,
         "seconds": took_s,
-        "refreshes": page.refreshes - refreshes,
-        "received_bytes": page.received_bytes - received,
+        "refreshes": page.refreshes - before.refreshes,
+        "received_bytes": page.received_bytes - before.received_bytes,
         "figures": page.figures,
+        # Of the run, as the page tells it; not every page does.
+        "updates": int(page.metrics.get("Version", 0)) - int(before.metrics.get("Version", 0)) or None,
     }
 
 

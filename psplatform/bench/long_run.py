@@ -200,8 +200,9 @@ def _again_and_again(source: str, length: _Length) -> Iterator[Record]:
 
 
 def _shifted(record: Record, before: _Length) -> Record:
-    numbered = ("version", "position", "label")
-    versions: Record = {name: record[name] + before.versions for name in numbered if name in record}
+    versions: Record = {
+        name: record[name] + before.versions for name in ("version", "position", "label") if name in record
+    }
     moved: Record = {**record, **versions, "at": record["at"] + before.seconds}
     if "sequence" in record:
         moved["sequence"] = record["sequence"] + before.iterations[record["slot"]]
