@@ -65,7 +65,15 @@ def serve(settings: Settings) -> None:
     _load_pages()
     options = _options(settings)
     bootstrap.load_config_options(flag_options=options)
+    _ask_no_other_site()
     bootstrap.run(str(_SCRIPT), False, [], options)
+
+
+def _ask_no_other_site() -> None:
+    """Let Streamlit not ask a site on the Internet for this machine's address when a page of another origin calls."""
+    from streamlit import net_util  # noqa: PLC0415  as above
+
+    net_util._external_ip = ""  # noqa: SLF001  its answer, which it keeps: no origin has an empty name
 
 
 def _give_way() -> None:
@@ -87,6 +95,12 @@ def _options(settings: Settings) -> dict[str, Any]:
         "server_headless": True,
         "server_fileWatcherType": "none",
         "server_runOnSave": False,
+        # Said here, so that no configuration file of Streamlit's makes them weaker.
+        "server_enableCORS": True,
+        "server_enableXsrfProtection": True,
+        "server_corsAllowedOrigins": [],
+        "server_enableAgentApi": False,
+        "server_enableStaticServing": False,
         # A page of another site, whose name was made to lead here, is not answered.
         "server_allowedHosts": hosts,
         "browser_serverAddress": "localhost" if settings.is_local else settings.address,

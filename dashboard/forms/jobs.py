@@ -11,10 +11,13 @@ from typing import Any, Final
 import yaml
 
 from psplatform.core.parameters import declared
+from psplatform.dashboard.records import write_private
 from psplatform.dashboard.settings import Settings, current
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import SGD
+from psplatform.jobs.stragglers import Stragglers
+from psplatform.policies.registry import policy_class, policy_names
 from psplatform.workloads.registry import WORKLOADS, find_workload
 
 _NOT_OF_THE_JOB: Final = ("store", "scheduler", "replication_asked")
@@ -69,9 +72,6 @@ _SHAPES: Final[dict[str, type | tuple[type, ...]]] = {
 
 _LONGEST_NAME: Final = 60
 
-_KEPT: Final = 200
-"""Job files of programs that were started: more than the programs whose records are kept."""
-
 
 def job_of(description: Mapping[str, Any]) -> dict[str, Any]:
     """Return the job that a store describes, without its store.
@@ -93,7 +93,24 @@ def job_of(description: Mapping[str, Any]) -> dict[str, Any]:
         )
     if not job.pop("replication_asked", True):
         job.pop("replication", None)
-    return _checked({name: value for name, value in job.items() if _says(name, value)})
+    found = _checked({name: value for name, value in job.items() if _says(name, value)})
+    _require_no_path(found)
+    return found
+
+
+def _require_no_path(job: Mapping[str, Any]) -> None:
+    """Refuse a stored job that names a file: a store is anybody's text, and its files would be read on this machine."""
+    if isinstance(job.get("stragglers"), str):
+        Stragglers.parse(job["stragglers"])  # which refuses a trace
+    policy = str(job.get("policy", ""))
+    owners: list[tuple[Any, str]] = [(policy_class(policy), "policy_options")] if policy in policy_names() else []
+    if job.get("workload") in WORKLOADS:
+        owners.append((find_workload(str(job["workload"])).options, "options"))
+    for owner, field in owners:
+        for name, value in (job.get(field) or {}).items():
+            if name in declared(owner) and declared(owner)[name].path and value is not None:
+                text = f"the stored job's {name} names a file; write the job into a file and give it with --job"
+                raise ConfigurationError(text, field=name)
 
 
 def _says(name: str, value: Any) -> bool:
@@ -211,20 +228,11 @@ def new_store(job: Mapping[str, Any]) -> str:
 
 
 def write_job(job: Mapping[str, Any]) -> str:
-    """Write the job into a file of this user's records; return its path.
+    """Write the job into a file of this user's own; return its path.
 
     Raises
     ------
     ConfigurationError
         If it cannot be written.
     """
-    folder = current().record_folder / "jobs"
-    path = folder / f"{uuid.uuid4().hex[:12]}.yaml"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.write_text(as_yaml(job))
-        for old in sorted(folder.glob("*.yaml"), key=lambda one: one.stat().st_mtime)[:-_KEPT]:
-            old.unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {path} ({error}); free some space", field="job") from error
-    return str(path)
+    return write_private("jobs", f"{uuid.uuid4().hex[:12]}.yaml", as_yaml(job))

@@ -89,7 +89,8 @@ def recover_arguments(listed: Listed, number: object, options: dict[str, str]) -
     """
     if not isinstance(number, int):
         raise ConfigurationError(f"a checkpoint has a number, not {number!r}; choose one of the list", field="number")
-    arguments = ["recover", listed.store, "--checkpoint", str(number)]
+    # What answers at an address in a store is not believed because somebody pressed a button.
+    arguments = ["recover", listed.store, "--checkpoint", str(number), "--no-ask-store-scheduler"]
     for flag, text in options.items():
         if text.strip():
             if text.strip().startswith("-"):

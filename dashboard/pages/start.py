@@ -15,10 +15,12 @@ from psplatform.dashboard import programs
 from psplatform.dashboard.figures import expected as expected_figures
 from psplatform.dashboard.forms import jobs
 from psplatform.dashboard.forms.fields import Filled, fill
+from psplatform.dashboard.pages.expectations import show_expected
 from psplatform.dashboard.pages.frame import draw, guarded, library, listed_runs, turn_to, warn_if_public
-from psplatform.dashboard.pages.words import decimals, number, plain
+from psplatform.dashboard.pages.words import plain
 from psplatform.dashboard.settings import current
 from psplatform.dashboard.simulations import Expected, Simulation, simulate
+from psplatform.dashboard.starting import require_sensible, start_job
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import OPTIMIZERS
@@ -222,39 +224,10 @@ def _start(job: Mapping[str, Any], *, errors: int) -> None:
     if st.button("Start", type="primary", key="start", disabled=bool(errors), help=plain(f"On {where}.")):
         with guarded():
             st.session_state["starting"] = start_job(job)
+            library().forget_list()
     store = st.session_state.get("starting")
     if store:
         st.fragment(lambda: _opening(store), run_every=1.0)()
-
-
-def start_job(job: Mapping[str, Any]) -> str:
-    """Start a run of the job as a program of its own; return its store.
-
-    Raises
-    ------
-    ConfigurationError
-        If the job makes no sense, or the program cannot be started.
-    """
-    require_sensible(job)
-    store = jobs.new_store(job)
-    scheduler = current().starts_on
-    where = ["--scheduler", scheduler] if scheduler else []
-    programs.start(["train", jobs.write_job(job), "--store", store, *where, "--json"])
-    library().forget_list()
-    return store
-
-
-def require_sensible(job: Mapping[str, Any]) -> None:
-    """Refuse a job whose fields do not fit together, before a program is started for it.
-
-    Raises
-    ------
-    ConfigurationError
-        Naming the field.
-    """
-    defaults = find_workload(str(job["workload"])).defaults if job.get("workload") in WORKLOADS else {}
-    stop = job.get("stop") or {name: defaults[name] for name in ("target_accuracy",) if name in defaults}
-    Job(**{**job, "stop": {**stop, **({} if stop else {"updates": 1000})}})
 
 
 def _opening(store: str) -> None:
@@ -326,23 +299,3 @@ def _expected(previews: list[Simulation]) -> None:
         show_expected(found)
         if not running:
             draw(expected_figures.losses(found), "preview losses", "Loss")
-
-
-def show_expected(found: list[Expected]) -> None:
-    """Show a table of what simulations say to expect, the fastest first."""
-    ordered = sorted(found, key=lambda one: (one.reached is False, one.seconds))
-    rows = [
-        {
-            "": one.name,
-            "virtual seconds": number(one.seconds),
-            "target": {True: "reached", False: "missed", None: "–"}[one.reached],
-            "updates": one.updates,
-            "staleness": f"{one.staleness_mean:.2f} (at most {one.staleness_max})",
-            "dropped": f"{one.dropped:.1%}",
-            "waiting": f"{one.waiting:.0%}",
-            "loss": decimals(one.loss),
-            "accuracy": decimals(one.accuracy),
-        }
-        for one in ordered
-    ]
-    st.dataframe(rows, hide_index=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import streamlit as st
 
 from psplatform.dashboard.figures import expected as expected_figures
 from psplatform.dashboard.forms import jobs
+from psplatform.dashboard.pages.expectations import fastest_first, show_expected
 from psplatform.dashboard.pages.frame import (
     Shown,
     draw,
@@ -21,17 +23,23 @@ from psplatform.dashboard.pages.frame import (
     turn_to,
     warn_if_public,
 )
-from psplatform.dashboard.pages.start import show_expected, start_job
 from psplatform.dashboard.pages.words import plain
-from psplatform.dashboard.settings import current
+from psplatform.dashboard.records import write_private
 from psplatform.dashboard.simulations import Expected, Simulation, simulate
+from psplatform.dashboard.starting import start_job
 from psplatform.errors import ConfigurationError
+from psplatform.jobs.stragglers import Stragglers
 from psplatform.policies.registry import policy_names
 from psplatform.telemetry.reader import LogReader
+from psplatform.telemetry.segments import Record
 from psplatform.telemetry.trace import run_times, to_csv
 
 _EPOCHS: Final = 30
 _MOST: Final = 8
+
+_MOST_RECORDS: Final = 1_000_000
+"""Of a log that is read for run times, from its beginning: some seconds."""
+
 _MEASURED: Final = "as measured in this run"
 _DESCRIBED: Final = "described"
 
@@ -53,14 +61,26 @@ def page() -> None:
         shown = Shown(str(name), listed, library().reading(listed.store))
         policies, conditions = _conditions(shown, job)
         if st.button("Simulate", type="primary", key="simulate", disabled=not policies):
-            before: Simulation | None = st.session_state.get("what if results")
-            if before is not None:
+            for before in st.session_state.get("what if results", ()):
                 before.program.kill()
             st.session_state["what if job"] = own
-            st.session_state["what if results"] = simulate(job, policies=policies, conditions=conditions(job))
-    found: Simulation | None = st.session_state.get("what if results")
-    if found is not None:
-        st.fragment(lambda: _results(found), run_every=1.0 if found.running else None)()
+            st.session_state["what if results"] = _begin(own, job, policies, conditions(job))
+    found: list[Simulation] | None = st.session_state.get("what if results")
+    if found:
+        running = any(one.running for one in found)
+        st.fragment(lambda: _results(found), run_every=1.0 if running else None)()
+
+
+def _begin(
+    own: Mapping[str, Any], job: dict[str, Any], policies: Sequence[str], conditions: Sequence[str]
+) -> list[Simulation]:
+    """Begin to simulate the job under its own policy with its own parameters, and under the others as they are."""
+    others = [name for name in policies if name != own.get("policy")]
+    found = [simulate(job, policies=others, conditions=conditions)] if others else []
+    if own.get("policy") in policies:
+        same = {**job, "policy": own["policy"], "policy_options": own.get("policy_options") or {}}
+        found.append(simulate(same, name=str(own["policy"]), conditions=conditions))
+    return found
 
 
 def _simulated(job: dict[str, Any], description: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +105,8 @@ def _conditions(shown: Shown, job: dict[str, Any]) -> tuple[list[str], Callable[
     def options(chosen: dict[str, Any]) -> list[str]:
         chosen.pop("stragglers", None)
         if stragglers.strip():
-            chosen["stragglers"] = _word(stragglers)
+            Stragglers.parse(stragglers)  # which refuses a trace
+            chosen["stragglers"] = stragglers.strip()
         if way == _MEASURED:
             found = ["--round-trip", f"trace:{_trace_of(shown)}"]
         else:
@@ -114,48 +135,52 @@ def _times_and_network() -> tuple[str, dict[str, str]]:
 
 def _word(text: str) -> str:
     """Return a description of a cluster that reads no file: what the browser says names none."""
-    if "trace" in text or text.strip().startswith("-"):
+    kinds = [clause.partition(":")[0].strip() for clause in text.split(";")]
+    if "trace" in kinds or text.strip().startswith("-"):
         raise ConfigurationError("a trace cannot be named here; choose the times measured in this run", field="compute")
     return text.strip()
 
 
 def _trace_of(shown: Shown) -> str:
-    """Write the run times of a run into this user's records; return the file."""
-    records = (record for found, _ in LogReader(shown.listed.store).iter_from() for record in found)
-    times = run_times(records)
+    """Write the run times of a run's first gradients into a file of this user's own; return the file."""
+    with st.spinner("Reading the run times"):
+        times = run_times(islice(_records(shown.listed.store), _MOST_RECORDS))
     if not times:
         raise ConfigurationError("the run has no run times yet; describe them instead", field="compute")
-    folder = current().record_folder / "traces"
-    path = folder / f"{hashlib.sha256(shown.listed.store.encode()).hexdigest()[:16]}.csv"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.write_text(to_csv(times))
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {path} ({error}); free some space", field="compute") from error
-    return str(path)
+    name = hashlib.sha256(shown.listed.store.encode()).hexdigest()[:16]
+    return write_private("traces", f"{name}.csv", to_csv(times))
 
 
-def _results(simulation: Simulation) -> None:
-    if simulation.running:
-        st.progress(0.5, "Simulating in the background")
-        return
-    found, failed = simulation.found()
-    for name, text in failed.items():
-        st.warning(plain(f"{name}: {text}"))
-    if not found:
-        st.error(plain(simulation.trouble()))
-        return
-    draw(expected_figures.losses(found), "what if losses", "Loss against virtual time")
-    show_expected(found)
-    _start_winner(found)
+def _records(store: str) -> Iterator[Record]:
+    for found, _ in LogReader(store).iter_from():
+        yield from found
+
+
+def _results(simulations: Sequence[Simulation]) -> None:
+    running = sum(one.running for one in simulations)
+    if running:
+        st.progress(1 - running / len(simulations), "Simulating in the background")
+    found: list[Expected] = []
+    for one in simulations:
+        if not one.running:
+            rows, failed = one.found()
+            found += rows
+            for name, text in failed.items():
+                st.warning(plain(f"{name}: {text}"))
+            if not rows and not failed:
+                st.error(plain(one.trouble()))
+    if found:
+        draw(expected_figures.losses(found), "what if losses", "Loss against virtual time")
+        show_expected(found)
+    if found and not running:
+        _start_winner(found)
 
 
 def _start_winner(found: list[Expected]) -> None:
-    best = min(found, key=lambda one: (one.reached is False, one.seconds))
+    best = fastest_first(found)[0]
     if st.button(plain(f"Start it with {best.name}"), key="start winner", type="primary"):
         with guarded():
             own = st.session_state["what if job"]
-            job = {**own, "policy": best.name}
-            job.pop("policy_options", None)
-            start_job(job)
+            kept = own if best.name == own.get("policy") else {**own, "policy_options": {}}
+            start_job({**kept, "policy": best.name})
             turn_to("programs")

@@ -102,7 +102,7 @@ def _end_with_stdin() -> None:
 def announce(settings: Settings) -> None:
     """Say where the page is, and loudly who else reaches it."""
     host = "localhost" if settings.is_local else settings.address
-    click.echo(f"dashboard of {settings.store or settings.folder}: http://{host}:{settings.port} (Ctrl-C ends it)")
+    click.echo(f"dashboard of {settings.store or settings.folder}: http://{host}:{settings.port} (open to every user of this machine; Ctrl-C ends it)")
     if not settings.is_local:
         text = (
             f"WARNING: it listens on {settings.address}: anyone who reaches that address can start, stop"
@@ -119,8 +119,11 @@ def _is_store(place: str) -> bool:
 
     if "://" not in place:
         return Path(place).exists() and not is_folder_of_stores(Path(place))
-    files, root = file_system_of(place)
-    return bool(files.exists(f"{root.rstrip('/')}/zarr.json"))
+    try:
+        files, root = file_system_of(place)
+        return bool(files.exists(f"{root.rstrip('/')}/zarr.json"))
+    except Exception:  # noqa: BLE001  every fsspec driver has exceptions of its own; the page says what is wrong
+        return True
 
 
 def _absolute(place: str) -> str:

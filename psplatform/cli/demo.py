@@ -47,7 +47,7 @@ def demo(*, dashboard: bool, as_json: bool) -> None:
     from psplatform.jobs.job import Job  # noqa: PLC0415
 
     job = Job(**job_fields("digits", _JOB))
-    with Page(wanted=dashboard, allow_chaos=True) as page, ProgressLine() as line:
+    with Page(wanted=dashboard, allow_chaos=True, stays=not as_json) as page, ProgressLine() as line:
         line.say("loading")
         run = train(job, report=line.say)
         page.open(run, embedded=True)
@@ -62,6 +62,5 @@ def demo(*, dashboard: bool, as_json: bool) -> None:
             follow(run, line, as_json=as_json, on_progress=kill_once)
         finally:
             run.close()
-        page.stay(as_json=as_json)
     if not (as_json or dashboard):
         click.echo("To see it in the browser: psplatform dashboard, or psplatform demo --dashboard from the start.")

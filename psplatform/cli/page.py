@@ -6,6 +6,9 @@ import contextlib
 import socket
 import subprocess
 import sys
+import threading
+import time
+import urllib.request
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
@@ -13,11 +16,13 @@ from urllib.parse import quote
 import click
 
 from psplatform.dashboard.settings import LOCALHOST, PORT
+from psplatform.errors import ConfigurationError, PsplatformError
 
 if TYPE_CHECKING:
     from psplatform.client.run import Run
 
 _ENDS_S = 10.0
+_STARTS_S = 60
 
 
 class Page:
@@ -29,10 +34,13 @@ class Page:
         Whether there is to be one; else nothing here does anything.
     allow_chaos
         Whether it offers to kill and pause processes of the run.
+    stays
+        Whether it is served until Ctrl-C once the run is over or has failed; a script goes on at once.
     """
 
-    def __init__(self, *, wanted: bool, allow_chaos: bool = False) -> None:
+    def __init__(self, *, wanted: bool, allow_chaos: bool = False, stays: bool = True) -> None:
         self._wanted = wanted
+        self._stays = stays
         self._allow_chaos = allow_chaos
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -52,15 +60,8 @@ class Page:
         self._process = subprocess.Popen(  # noqa: S603  our own command
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
         )
-        click.echo(f"dashboard: http://localhost:{port}/overview?run={quote(run.run)}", err=True)
-
-    def stay(self, *, as_json: bool) -> None:
-        """Serve the page until Ctrl-C, unless a script waits for the end."""
-        if self._process is None or as_json:
-            return
-        click.echo("The page stays open; press Ctrl-C to close it.", err=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            self._process.wait()
+        url = f"http://localhost:{port}"
+        threading.Thread(target=_announce, args=(url, run.run), daemon=True).start()
 
     def __enter__(self) -> Self:
         return self
@@ -68,13 +69,43 @@ class Page:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._process is not None and self._process.poll() is None:
+        if self._process is None:
+            return
+        if self._stays and (error is None or isinstance(error, PsplatformError)):
+            if error is not None:
+                click.echo(f"Error: {error}", err=True)
+            click.echo("The page stays open; press Ctrl-C to close it.", err=True)
+            with contextlib.suppress(KeyboardInterrupt):
+                self._process.wait()
+        if self._process.poll() is None:
             self._process.terminate()
             try:
                 self._process.wait(_ENDS_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+
+
+def require_visible(store: str | None) -> None:
+    """Refuse a store that no other process can see.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is in this program's memory.
+    """
+    if store is not None and store.startswith("memory:"):
+        text = "a page cannot see a store in the memory of this program; choose a folder or a URL, or no --dashboard"
+        raise ConfigurationError(text, field="store")
+
+
+def _announce(url: str, run: str) -> None:
+    """Say where the page is once it answers."""
+    for _ in range(_STARTS_S * 4):
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/_stcore/health", timeout=1):  # noqa: S310  ours
+            break
+        time.sleep(0.25)
+    click.echo(f"dashboard: {url}/overview?run={quote(run)}", err=True)
 
 
 def free_port() -> int:

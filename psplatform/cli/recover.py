@@ -24,8 +24,21 @@ _TARGETS = ("target_loss", "target_accuracy")
 @click.option("--scheduler", metavar="ADDRESS", help="Scheduler to run on; a cluster on this machine if not given.")
 @click.option("--checkpoint", type=int, metavar="N", help="Number of the checkpoint. [the newest]")
 @with_flags(_CHANGEABLE, "as before")
+@click.option(
+    "--ask-store-scheduler/--no-ask-store-scheduler",
+    default=True,
+    help="Ask the scheduler that STORE names if the run goes on there; Dask believes what answers. [ask]",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
-def recover(store: str, *, scheduler: str | None, checkpoint: int | None, as_json: bool, **given: Any) -> None:
+def recover(
+    store: str,
+    *,
+    scheduler: str | None,
+    checkpoint: int | None,
+    ask_store_scheduler: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
     """Go on with the run in STORE from its newest checkpoint, in the same store.
 
     Workers and shards may be others than before, and what no option speaks of stays as it was.  A model of your own is
@@ -41,7 +54,14 @@ def recover(store: str, *, scheduler: str | None, checkpoint: int | None, as_jso
     with ProgressLine() as line:
         client = connect(scheduler) if scheduler else None
         try:
-            run = recover_from(store, client, checkpoint=checkpoint, report=line.say, **changes)
+            run = recover_from(
+                store,
+                client,
+                checkpoint=checkpoint,
+                ask_store_scheduler=ask_store_scheduler,
+                report=line.say,
+                **changes,
+            )
             with contextlib.closing(run):
                 follow(run, line, as_json=as_json)
         finally:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from psplatform.cli.options import JOB_FIELDS, JOB_FLAGS, STOP_FIELDS, with_flags
-from psplatform.cli.page import Page
+from psplatform.cli.page import Page, require_visible
 from psplatform.cli.progress import ProgressLine
 from psplatform.cli.protection import PROTECTION, protection_fields
 from psplatform.errors import ConfigurationError
@@ -39,7 +39,9 @@ def run_job(fields: Mapping[str, Any], scheduler: str | None, *, as_json: bool, 
     from psplatform.jobs.job import Job  # noqa: PLC0415
 
     job = Job(**_checked_policy(fields))
-    with Page(wanted=dashboard) as page, ProgressLine() as line:
+    if dashboard:
+        require_visible(job.store)
+    with Page(wanted=dashboard, stays=not as_json) as page, ProgressLine() as line:
         line.say("loading")
         from psplatform.client.connecting import connect  # noqa: PLC0415
         from psplatform.client.launch import train  # noqa: PLC0415
@@ -53,7 +55,6 @@ def run_job(fields: Mapping[str, Any], scheduler: str | None, *, as_json: bool, 
         finally:
             if client is not None:
                 client.close()
-        page.stay(as_json=as_json)
 
 
 def job_fields(what: str, given: Mapping[str, Any]) -> dict[str, Any]:

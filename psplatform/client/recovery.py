@@ -9,6 +9,7 @@ from distributed import Client
 
 from psplatform.client.connecting import connect_or_none
 from psplatform.client.launch import Report, start
+from psplatform.client.listing import State, look_at
 from psplatform.client.prepared import prepare
 from psplatform.client.run import Run, actors_of
 from psplatform.core.coordination.checkpoints import NUMBERS_PER_TERM
@@ -30,6 +31,7 @@ def recover(
     client: Client | None = None,
     *,
     checkpoint: int | None = None,
+    ask_store_scheduler: bool = True,
     report: Report = lambda text: None,
     **changes: Any,
 ) -> Run:
@@ -48,6 +50,10 @@ def recover(
         A client of the cluster to run on; without one, a cluster on this machine is made for the run.
     checkpoint
         Number of the checkpoint; the newest one if not given.
+    ask_store_scheduler
+        Whether the scheduler that the store names is asked if the run goes on there.  Dask believes whatever answers
+        at that address, so a store from elsewhere is better not followed: then the run counts as going on while its
+        log grows.
     report
         Called with a few words at each step of starting.
     changes
@@ -64,7 +70,7 @@ def recover(
     """
     store = place_of(store)
     description = describe_run(store)
-    _require_over(store, description, client)
+    _require_over(store, description, client, ask_store_scheduler=ask_store_scheduler)
     found = load_checkpoint(store, checkpoint)
     _require_later_end(description, changes)
     if "job" not in description:
@@ -77,13 +83,20 @@ def recover(
     return start(prepare(job, run=description["run"], resume=resume), client, report)
 
 
-def _require_over(store: str, description: dict[str, Any], client: Client | None) -> None:
+def _require_over(
+    store: str, description: dict[str, Any], client: Client | None, *, ask_store_scheduler: bool
+) -> None:
     if "outcome" in description:
         return
     run, scheduler = description["run"], description.get("scheduler")
+    if not ask_store_scheduler:
+        scheduler, listed = None, look_at(store)
+        if listed.state is State.LIVE:
+            text = f"run {run} seems to go on ({listed.reason}); stop it, or wait until it is quiet"
+            raise ConfigurationError(text, field="store")
     with contextlib.ExitStack() as stack:
         asked = [client] if client is not None else []
-        if client is None or client.scheduler is None or client.scheduler.address != scheduler:
+        if scheduler and (client is None or client.scheduler is None or client.scheduler.address != scheduler):
             other = connect_or_none(scheduler, client.security if client is not None else None)
             asked += [stack.enter_context(contextlib.closing(other))] if other is not None else []
         if any(_goes_on(run, store, one) for one in asked):

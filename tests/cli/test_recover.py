@@ -96,7 +96,9 @@ def recovered(store: str, psplatform: Callable[..., Any], monkeypatch: pytest.Mo
         update_run(store, job=plain, outcome=outcome)
         jobs: list[Job] = []
 
-        def take(store: str, client: Any, *, checkpoint: Any, report: Any, **changes: Any) -> None:
+        def take(
+            store: str, client: Any, *, checkpoint: Any, ask_store_scheduler: bool, report: Any, **changes: Any
+        ) -> None:
             jobs.append(Job.from_plain(plain, **changes))
             raise ConfigurationError("seen enough", field="job")
 

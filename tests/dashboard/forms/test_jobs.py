@@ -211,3 +211,21 @@ def test_records_that_cannot_be_written_are_named(tmp_path: Path) -> None:
     install(Settings(folder=str(tmp_path), records=str(tmp_path / "records")))
     with pytest.raises(ConfigurationError, match="cannot write .*records"):
         write_job({"workload": "digits"})
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"workload": "digits", "stragglers": "trace:/etc/passwd"},
+        {
+            "workload": "digits",
+            "policy": "cutoff",
+            "policy_options": {"predictor": "generative", "model": "/etc/passwd"},
+        },
+        {"workload": "mnist", "options": {"folder": "/etc"}},
+    ],
+)
+def test_a_stored_job_names_no_file_of_this_machine(job: dict[str, Any]) -> None:
+    """A store may come from anywhere, and what its job names would be read here."""
+    with pytest.raises(ConfigurationError):
+        job_of({"job": job})

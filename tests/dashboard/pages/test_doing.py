@@ -181,15 +181,18 @@ def test_what_if_simulates_policies_under_the_conditions(
     app.text_input(key="what if stragglers").input("slow:chance=0.5,factor=9").run()
     press(app, "simulate")
     healthy(app)
-    (command,) = fake.commands
-    assert command[0] == "simulate"
-    assert command[2:4] == ["--policy", "backup,bsp,ssp,dbw"]
+    others, own = fake.commands
+    assert (others[0], own[0]) == ("simulate", "simulate")
+    assert others[2:4] == ["--policy", "bsp,ssp,dbw"]
     compute = "shifted-exponential:shift=0.05,mean=0.1"
-    assert command[4:] == ["--compute", compute, "--network", "nic:gbps=10,latency=0.0001", "--json", "--curves"]
-    (job,) = fake.jobs
-    assert (job["stragglers"], job["workers"], job["stop"]["updates"]) == ("slow:chance=0.5,factor=9", 3, 20)
-    assert "policy_options" not in job
-    assert [row[""] for row in app.dataframe[0].value.to_dict("records")] == ["bsp", "ssp"]
+    described = ["--compute", compute, "--network", "nic:gbps=10,latency=0.0001", "--json", "--curves"]
+    assert (others[4:], own[2:]) == (described, described)
+    for job in fake.jobs:
+        assert (job["stragglers"], job["workers"], job["stop"]["updates"]) == ("slow:chance=0.5,factor=9", 3, 20)
+    assert "policy_options" not in fake.jobs[0]
+    kept = shelf.trained.job
+    assert (fake.jobs[1]["policy"], fake.jobs[1]["policy_options"]) == (kept["policy"], kept["policy_options"])
+    assert [row[""] for row in app.dataframe[0].value.to_dict("records")][:2] == ["bsp", "backup"]
     assert "it <b>diverged</b>" in unescaped(app.warning)
 
 
@@ -207,8 +210,8 @@ def test_the_winner_is_started_with_the_runs_own_job(
     assert "--timing-only" in fake.commands[0]
     press(app, "start winner")
     assert not app.exception
-    assert fake.commands[1][0] == "train"
-    started, own = fake.jobs[1], shelf.trained.job
+    assert [one[0] for one in fake.commands] == ["simulate", "simulate", "train"]
+    started, own = fake.jobs[2], shelf.trained.job
     assert started["policy"] == "bsp"
     assert started["stop"] == own["stop"]
     assert "stragglers" not in started
@@ -257,7 +260,18 @@ def test_recovering_starts_a_program_with_what_was_filled_in(
     next(one for one in app.button if one.label == "Recover").click().run()
     healthy(app)
     assert fake.commands == [
-        ["recover", store, "--checkpoint", "1", "--workers", "5", "--policy", "ssp", "--json"],
+        [
+            "recover",
+            store,
+            "--checkpoint",
+            "1",
+            "--no-ask-store-scheduler",
+            "--workers",
+            "5",
+            "--policy",
+            "ssp",
+            "--json",
+        ],
     ]
 
 
