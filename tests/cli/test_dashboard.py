@@ -166,7 +166,8 @@ def test_on_this_machine_alone_there_is_no_warning(
     result = psplatform("dashboard", str(tmp_path), "--address", address, "--port", str(free_port))
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
-    assert result.stdout == f"dashboard of {tmp_path}: http://localhost:{free_port} (open to every user of this machine; Ctrl-C ends it)\n"
+    who = "open to every user of this machine"
+    assert result.stdout == f"dashboard of {tmp_path}: http://localhost:{free_port} ({who}; Ctrl-C ends it)\n"
     assert [one.folder for one in served] == [str(tmp_path)]
 
 
