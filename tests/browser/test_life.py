@@ -43,7 +43,7 @@ def see_it_survive(page: Any) -> None:
     """Kill a server, and see in figure and table what happened, and the version go on."""
     hurt_at = page.metric("Version")
     page.kill_server()
-    names = "one => one.data.flatMap(trace => trace.y || []).join()"
+    names = "one => (one.data || []).flatMap(trace => trace.y || []).join()"
     page.until(lambda: "server of shard 0" in page.figure("timeline", names), "the figure shows what was lost")
     rows = page.widget("failovers").locator("table")
     page.until(lambda: "server of shard 0" in rows.text_content(), "the table names what was lost")

@@ -36,7 +36,7 @@ def run_of(page: Any) -> str:
 
 
 def axis_of(page: Any) -> str:
-    return str(page.figure("losses", "one => one._fullLayout.xaxis.title.text"))
+    return str(page.figure("losses", "one => one._fullLayout?.xaxis.title.text"))
 
 
 def test_every_window_keeps_its_run_and_its_axis_over_pages_reloads_and_restarts(
