@@ -253,7 +253,9 @@ def warn_if_public() -> None:
         )
     found = cluster()
     if found is not None and found.news.trouble:
-        st.warning(f"{plain(found.news.trouble)} What is stored is shown; the scheduler is asked again and again.")
+        st.warning(
+            f"{plain(found.news.trouble.rstrip('.'))}. What is stored is shown; the scheduler is asked again and again."
+        )
 
 
 def steady() -> AbstractContextManager[object]:

@@ -73,6 +73,7 @@ def photograph(page: Any, album: Path, state: str, query: str = "") -> list[str]
     for path, title in PAGES.items():
         page.visit(f"{path}{query}", title)
         page.page.wait_for_load_state("networkidle")
+        page.until(lambda: not page.page.get_by_test_id("stSkeleton").count(), f"everything on {title!r} has come")
         for width, height in SIZES:
             page.page.set_viewport_size({"width": width, "height": height})
             for scheme in SCHEMES:
