@@ -111,6 +111,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         "client_showErrorDetails": "none",
         "client_showErrorLinks": "false",
         "logger_level": "error",
+        # For both: a theme of its own without a scheme would be a light one, whatever the browser asks for.
         "theme_light_primaryColor": "#0072B2",
         "theme_dark_primaryColor": "#56B4E9",
     }

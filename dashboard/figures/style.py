@@ -64,7 +64,7 @@ def picture(
     figure.update_xaxes(title_text=x, title_standoff=6)
     figure.update_yaxes(title_text=y, title_standoff=6, automargin=True)
     if log_y:
-        figure.update_yaxes(type="log", dtick="D2")
+        figure.update_yaxes(type="log", exponentformat="power", minor={"dtick": "D1"})
     return figure
 
 

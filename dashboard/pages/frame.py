@@ -272,7 +272,10 @@ def warn_if_public() -> None:
         )
     found = cluster()
     if found is not None and found.news.trouble and not settings.passing:
-        st.warning(f"{plain(found.news.trouble)} What is stored is shown; the scheduler is asked again and again.")
+        trouble = plain(found.news.trouble.rstrip("."))
+        st.warning(
+            f"{trouble[:1].upper()}{trouble[1:]}. What is stored is shown; the scheduler is asked again and again."
+        )
 
 
 def steady() -> AbstractContextManager[object]:

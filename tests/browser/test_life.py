@@ -43,10 +43,10 @@ def see_it_survive(page: Any) -> None:
     """Kill a server, and see in figure and table what happened, and the version go on."""
     hurt_at = page.metric("Version")
     page.kill_server()
-    names = "one => one.data.flatMap(trace => trace.y || []).join()"
+    names = "one => (one.data || []).flatMap(trace => trace.y || []).join()"
     page.until(lambda: "server of shard 0" in page.figure("timeline", names), "the figure shows what was lost")
-    rows = page.widget("failovers").locator("table")
-    page.until(lambda: "server of shard 0" in rows.text_content(), "the table names what was lost")
+    rows = page.page.get_by_test_id("stDataFrame").locator("table").filter(has_text="server of shard 0")
+    page.until(lambda: rows.count() == 1, "the table names what was lost")
     page.turn_to("Overview")
     page.until(lambda: page.metric("Version") > hurt_at + 100, "the version grows on after the promotion")
 

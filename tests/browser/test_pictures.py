@@ -40,6 +40,8 @@ _CUT = """all => all.flatMap(metric => [metric, ...metric.querySelectorAll('*')]
         && one.scrollWidth > one.clientWidth + 1)
     .map(one => `${one.innerText}: ${one.scrollWidth} > ${one.clientWidth}`))"""
 
+_BRIGHTNESS = "one => Math.max(...getComputedStyle(one).backgroundColor.match(/[0-9]+/g).slice(0, 3))"
+
 
 @pytest.fixture
 def album(tmp_path: Path) -> Path:
@@ -71,6 +73,7 @@ def photograph(page: Any, album: Path, state: str, query: str = "") -> list[str]
     for path, title in PAGES.items():
         page.visit(f"{path}{query}", title)
         page.page.wait_for_load_state("networkidle")
+        page.until(lambda: not page.page.get_by_test_id("stSkeleton").count(), f"everything on {title!r} has come")
         for width, height in SIZES:
             page.page.set_viewport_size({"width": width, "height": height})
             for scheme in SCHEMES:
@@ -79,6 +82,8 @@ def photograph(page: Any, album: Path, state: str, query: str = "") -> list[str]
                 name = f"{state}-{path or 'runs'}-{width}-{scheme}"
                 page.page.screenshot(path=album / f"{name}.png", animations="disabled")
                 found += [f"{name}: {one}" for one in faults_of(page, path, title)]
+                if (page.page.get_by_test_id("stApp").evaluate(_BRIGHTNESS) < 128) != (scheme == "dark"):
+                    found.append(f"{name}: it is not {scheme}")
     return [*found, *(f"{state}: {one}" for one in complaints_of(page))]
 
 
