@@ -54,7 +54,7 @@ def picture(
     figure = go.Figure(data=list(traces))
     figure.update_layout(
         height=height,
-        margin={"l": 60, "r": 16, "t": 28, "b": 44},
+        margin={"l": 66, "r": 16, "t": 28, "b": 44},
         uirevision="kept",
         showlegend=legend,
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0.0, "itemwidth": 30},
@@ -62,7 +62,7 @@ def picture(
         bargap=0.1,
     )
     figure.update_xaxes(title_text=x, title_standoff=6)
-    figure.update_yaxes(title_text=y, title_standoff=6, automargin=True)
+    figure.update_yaxes(title_text=y, title_standoff=12, automargin=True)
     if log_y:
         figure.update_yaxes(type="log", exponentformat="power", minor={"dtick": "D1"})
     return figure

@@ -79,7 +79,7 @@ def _subject() -> tuple[dict[str, Any], int, str]:
     """Return the fields of what is to be trained, how many of them are wrong, and what it is called here."""
     own = {f"job file {name}": path for name, path in current().jobs}
     stored = {f"job of the run {one.run}": one for one in listed_runs() if one.state is not State.FOREIGN}
-    bundled = {name: f"{name}: {one.help}" for name, one in WORKLOADS.items()}
+    bundled = {name: f"{name}: {one.help.partition(',')[0]}" for name, one in WORKLOADS.items()}
     chosen = st.selectbox(
         "What to train",
         [*bundled, *own, *stored],
@@ -266,7 +266,7 @@ def _preview(job: Mapping[str, Any], *, errors: int) -> None:
     previews: list[Simulation] | None = st.session_state.get("previews")
     if previews:
         every = 1.0 if any(one.running for one in previews) else None
-        st.fragment(lambda: _expected(previews), run_every=every)()
+        st.fragment(lambda: _expected(previews, refreshed=every is not None), run_every=every)()
 
 
 def _bounded(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -284,8 +284,10 @@ def _as_usual(job: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "policy": _USUAL}
 
 
-def _expected(previews: list[Simulation]) -> None:
+def _expected(previews: list[Simulation], *, refreshed: bool) -> None:
     running = [one for one in previews if one.running]
+    if refreshed and not running:
+        st.rerun()  # nothing is to come: the page need not be refreshed any more
     if running:
         st.progress(1 - len(running) / len(previews), "Simulating in the background")
     found: list[Expected] = []

@@ -68,7 +68,7 @@ def page() -> None:
     found: list[Simulation] | None = st.session_state.get("what if results")
     if found:
         running = any(one.running for one in found)
-        st.fragment(lambda: _results(found), run_every=1.0 if running else None)()
+        st.fragment(lambda: _results(found, refreshed=running), run_every=1.0 if running else None)()
 
 
 def _begin(
@@ -156,8 +156,10 @@ def _records(store: str) -> Iterator[Record]:
         yield from found
 
 
-def _results(simulations: Sequence[Simulation]) -> None:
+def _results(simulations: Sequence[Simulation], *, refreshed: bool) -> None:
     running = sum(one.running for one in simulations)
+    if refreshed and not running:
+        st.rerun()  # nothing is to come: the page need not be refreshed any more
     if running:
         st.progress(1 - running / len(simulations), "Simulating in the background")
     found: list[Expected] = []
