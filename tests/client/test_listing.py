@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -215,6 +216,56 @@ def test_what_cannot_be_read_is_foreign_with_the_reason(folder: str) -> None:
         assert sentence in found.reason
     listed = {one.run for one in list_runs(folder)}
     assert listed == {"damaged", "newer", "other", "nameless", "bare"}, "a folder that holds no part of a run is none"
+
+
+@pytest.mark.parametrize(
+    ("field", "sentence"),
+    [
+        ({"job": [1]}, "its job is no table"),
+        ({"job": "x"}, "its job is no table"),
+        ({"job": {"stop": 5}}, "the stop of its job is no table"),
+        ({"job": {"stop": {"updates": "x"}}}, "'updates' in the stop of its job is no number"),
+        ({"job": {"stop": {"seconds": math.nan}}}, "'seconds' in the stop of its job is no number"),
+        ({"started": math.nan}, "its start is no time"),
+        ({"started": math.inf}, "its start is no time"),
+        ({"started": "yesterday"}, "its start is no time"),
+        ({"started": None}, "its start is no time"),
+        ({"term": "x"}, "its term is no whole number"),
+    ],
+)
+def test_a_description_that_is_not_of_its_kind_is_foreign(folder: str, field: dict[str, Any], sentence: str) -> None:
+    store = Path(write(f"{folder}/run.zarr"))
+    write(f"{folder}/other.zarr")
+    plain = json.loads((store / "zarr.json").read_text())["attributes"]["psplatform"]
+    attributes(store, plain | field)
+    found = look_at(str(store))
+    assert (found.run, found.state, found.description) == ("run.zarr", State.FOREIGN, {})
+    assert sentence in found.reason
+    assert len(list_runs(folder)) == 2
+
+
+@pytest.mark.parametrize("job", [None, {}, {"stop": None}, {"stop": {"updates": 9, "seconds": None, "epochs": 0.5}}])
+def test_a_description_may_lack_what_is_not_asked_for(folder: str, job: object) -> None:
+    assert look_at(write(f"{folder}/run.zarr", job=job)).state is State.FAILED
+
+
+def test_a_log_that_is_dated_ahead_of_this_clock_is_no_sign_of_life(place: str) -> None:
+    """A few seconds between two clocks are usual; hours would keep a dead run from being recovered."""
+    store = write(f"{place}/run.zarr")
+    write_log(store)
+    grow_old(store, -5)
+    assert look_at(store).state is State.LIVE
+    grow_old(store, -3600)
+    found = look_at(store)
+    assert found.state is State.FAILED
+    assert "ahead of the clock of this machine and no scheduler" in found.reason
+    assert look_at(store, live={RUN}).state is State.LIVE
+
+
+def test_a_start_that_is_ahead_of_this_clock_is_none(folder: str) -> None:
+    soon, later = (write(f"{folder}/{seconds}.zarr", started=time.time() + seconds) for seconds in (5, 3600))
+    assert look_at(soon).reason == "it is starting"
+    assert look_at(later).state is State.FAILED
 
 
 def test_runs_are_listed_newest_first(place: str) -> None:
