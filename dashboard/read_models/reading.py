@@ -151,6 +151,12 @@ class Reading:
         self._stretches.add(Stretch(self._position, position, clock, self._models.lanes.take_span()))
         self._position = position
 
+    @property
+    def position(self) -> Position:
+        """The newest segment that the models know."""
+        with self._lock:
+            return self._position
+
     def read(self, rows: Callable[[Models], T]) -> T:
         """Return what `rows` takes out of the models, which do not change meanwhile."""
         with self._lock:
