@@ -58,8 +58,17 @@ def size(count: float | None) -> str:
     return f"{count:.3g} TB"
 
 
+def date_of(unix_s: object) -> datetime | None:
+    """Return a time as a date, ``None`` for what is none: a store may say anything."""
+    if not isinstance(unix_s, int | float):
+        return None
+    try:
+        return datetime.fromtimestamp(unix_s, UTC)
+    except (OSError, OverflowError, ValueError):
+        return None
+
+
 def moment(unix_s: float | None) -> str:
     """Return a time of day with its date, in this machine's time zone."""
-    if unix_s is None:
-        return UNKNOWN
-    return datetime.fromtimestamp(unix_s, UTC).astimezone().isoformat(" ", "seconds")[:19]
+    date = date_of(unix_s)
+    return UNKNOWN if date is None else date.astimezone().isoformat(" ", "seconds")[:19]
