@@ -6,9 +6,14 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
+from psplatform.telemetry.words import shortened
+
 UNKNOWN: Final = "–"
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|$:~&])")
+
+_LONGEST: Final = 1000
+"""Characters of a sentence with its remedy, paths included: a text out of a store is sent at each refresh."""
 
 _LINK: Final = re.compile(r"(?i)(https?(?=://)|www(?=\.)|@(?=\w))")
 _JOINER: Final = "\u2060"
@@ -17,7 +22,7 @@ _JOINER: Final = "\u2060"
 
 def plain(text: object) -> str:
     """Return a text out of a store as Markdown shows it word for word: no link, no image, no formula."""
-    parted = _LINK.sub(rf"\1{_JOINER}", " ".join(str(text).split()))
+    parted = _LINK.sub(rf"\1{_JOINER}", " ".join(shortened(text, _LONGEST).split()))
     return _SPECIAL.sub(r"\\\1", parted)
 
 

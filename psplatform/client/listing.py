@@ -17,12 +17,16 @@ from psplatform.replication.places import place_of
 from psplatform.replication.store import describe_run, holds_parts
 from psplatform.telemetry.folder import SegmentFolder
 from psplatform.telemetry.segments import START, Position
+from psplatform.telemetry.words import shortened
 
 FRESH_S: Final = 10.0
 """A run that goes on brings its records out every second or so, unless its iterations take longer."""
 
 STARTING_S: Final = 60.0
 """For processes to load the model and the data, before a run has anything to log."""
+
+_LONGEST_REASON: Final = 1000
+"""Characters of why a store cannot be read: the path of the store may be in it more than once."""
 
 _ENDINGS: Final = {
     "updates": "it made the updates that it was asked for",
@@ -111,7 +115,7 @@ def look_at(store: str, live: Collection[str] = frozenset()) -> Listed:
         state, reason, checkpoint = _judge(store, description, goes_on=run in live)
     except StoreError as error:
         name = store.rstrip("/").rpartition("/")[2]
-        return Listed(name, store, State.FOREIGN, str(error), {})
+        return Listed(name, store, State.FOREIGN, shortened(error, _LONGEST_REASON), {})
     return Listed(run, store, state, reason, description, checkpoint)
 
 
@@ -133,7 +137,7 @@ def _judge(store: str, description: Mapping[str, Any], *, goes_on: bool) -> tupl
     if outcome == "failed":
         return _after(store, _error(description))
     if outcome is not None:
-        return State.FINISHED, _ENDINGS.get(str(outcome), f"it ended: {outcome}"), None
+        return State.FINISHED, _ENDINGS.get(str(outcome), f"it ended: {shortened(outcome)}"), None
     if goes_on:
         return State.LIVE, "its scheduler says that it goes on", None
     newest = _newest_segment(store)
@@ -167,7 +171,7 @@ def _error(description: Mapping[str, Any]) -> str:
     failure = description.get("failure")
     said = failure.get("message") if isinstance(failure, dict) else None
     lines = str(said or description.get("error") or "").splitlines()
-    return lines[0].rstrip(".") if lines else "it failed, and its store does not say why"
+    return shortened(lines[0].rstrip(".")) if lines else "it failed, and its store does not say why"
 
 
 def _flaw(description: Mapping[str, Any]) -> str | None:

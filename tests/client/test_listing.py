@@ -117,6 +117,17 @@ def test_a_run_that_failed_with_a_checkpoint_can_be_recovered(place: str) -> Non
     assert found.reason == "ValueError in the user's code; recover it from checkpoint 2"
 
 
+def test_an_error_of_any_length_is_cut(folder: str) -> None:
+    """What can be done about it stays."""
+    store = write(f"{folder}/run.zarr")
+    update_run(store, outcome="failed", error="x" * 10**6)
+    save_checkpoint(store, 1)
+    found = look_at(store)
+    assert found.reason == f"{'x' * 299}…; recover it from checkpoint 1"
+    update_run(store, outcome="y" * 10**6)
+    assert look_at(store).reason == f"it ended: {'y' * 299}…"
+
+
 def test_a_damaged_checkpoint_is_none_to_recover_from(folder: str) -> None:
     store = write(f"{folder}/run.zarr")
     update_run(store, outcome="failed", error="the disk is full.")
