@@ -9,6 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from psplatform.errors import ConfigurationError
+
 T = TypeVar("T")
 
 _STARTS_S: Final = 30.0
@@ -27,8 +29,20 @@ def begin() -> None:
 
 
 def launch(start: Callable[[], T]) -> T:
-    """Return what `start` returns, called in that thread."""
+    """Return what `start` returns, called in that thread.
+
+    Raises
+    ------
+    ConfigurationError
+        If it takes too long; the program may start yet.
+    """
     begin()
     if _Thread.executor is None:
         return start()
-    return _Thread.executor.submit(start).result(timeout=_STARTS_S)
+    try:
+        return _Thread.executor.submit(start).result(timeout=_STARTS_S)
+    except TimeoutError as error:
+        message = (
+            f"starting the program took longer than {_STARTS_S:g} s; look at the page Programs before trying again"
+        )
+        raise ConfigurationError(message) from error

@@ -16,11 +16,19 @@ from psplatform.dashboard.read_models.reading import Models, Reading
 from psplatform.dashboard.settings import Settings
 from psplatform.errors import PsplatformError, StoreError
 from psplatform.replication.checkpoints import held_checkpoints
+from psplatform.telemetry.folder import SegmentFolder
+from psplatform.telemetry.segments import START, Position
 
 _log: Final = logging.getLogger(__name__)
 
 MOST_READINGS: Final = 12
 """Runs whose models are kept; those that were not looked at for longest are read again when they are."""
+
+MOST_IN_USE: Final = 64
+"""Runs whose models are kept while they are in use, as all that go on are: a table of more reads logs again."""
+
+_IN_USE_S: Final = 60.0
+"""After a look at a run in which it counts as in use."""
 
 _LIST_EVERY_S: Final = 2.0
 _CHECKPOINTS_EVERY_S: Final = 5.0
@@ -74,15 +82,45 @@ def understood(store: str) -> Iterator[None]:
         raise StoreError(f"{message}; look at it with the psplatform that wrote it", store=store) from error
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A brief, and what it was read of: a life of the run and its end, if it had one, and how far the log reached."""
+
+    brief: Brief
+    life: tuple[Any, Any]
+    ended: bool
+    end: Position
+
+    def is_of(self, listed: Listed) -> bool:
+        """Whether reading the run again would tell the same."""
+        if not (self.brief.complete and self.ended and self.life == _life(listed)) or listed.state is State.LIVE:
+            return False
+        # What has an outcome logs nothing any more; a run that only fell silent may yet have gone on.
+        return self.life[1] is not None or self.end == max(SegmentFolder(listed.store).positions(), default=START)
+
+
+def _life(listed: Listed) -> tuple[Any, Any]:
+    # A recovered run ends more than once: what is kept is of one life and one end.
+    return listed.description.get("term", 1), listed.description.get("outcome")
+
+
+def _read(listed: Listed, reading: Reading, budget_s: float) -> _Kept:
+    complete = reading.refresh(budget_s).complete
+    brief, end = reading.read(lambda models: (_brief(listed.description, models, complete=complete), reading.position))
+    return _Kept(brief, _life(listed), listed.state is not State.LIVE, end)
+
+
 class Library:
     """The runs of a folder, or the one of a store; may be used by several threads."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = Lock()
+        self._listing = Lock()
+        self._forgotten = 0
         self._listed: tuple[float, frozenset[str], list[Listed]] | None = None
-        self._readings: OrderedDict[str, Reading] = OrderedDict()
-        self._briefs: dict[str, tuple[Any, Brief]] = {}
+        self._readings: OrderedDict[str, tuple[float, Reading]] = OrderedDict()
+        self._briefs: dict[str, _Kept] = {}
         self._checkpoints: dict[str, tuple[float, list[dict[str, Any]]]] = {}
 
     def runs(self, live: frozenset[str] = frozenset()) -> list[Listed]:
@@ -93,53 +131,81 @@ class Library:
         StoreError
             If the folder cannot be listed.
         """
+        last, fresh = self._last(live)
+        if last is not None and fresh:
+            return last
+        # One session lists for all of them; the others show meanwhile what was there before.
+        if not self._listing.acquire(blocking=last is None):
+            return last or []
+        try:
+            last, fresh = self._last(live)
+            return last if last is not None and fresh else self._list(live)
+        finally:
+            self._listing.release()
+
+    def _last(self, live: frozenset[str]) -> tuple[list[Listed] | None, bool]:
+        """Return the last list for the same live runs, and whether it is of these seconds."""
         with self._lock:
-            if self._listed and self._listed[1] == live and time.monotonic() < self._listed[0] + _LIST_EVERY_S:
-                return self._listed[2]
+            if self._listed is None or self._listed[1] != live:
+                return None, False
+            return self._listed[2], time.monotonic() < self._listed[0] + _LIST_EVERY_S
+
+    def _list(self, live: frozenset[str]) -> list[Listed]:
+        with self._lock:
+            forgotten = self._forgotten
         if self._settings.store is not None:
             found = [look_at(self._settings.store, live)]
         else:
             found = list_runs(self._settings.folder, live)
+        stores = {one.store for one in found}
         with self._lock:
-            self._listed = time.monotonic(), live, found
+            if forgotten == self._forgotten:
+                self._listed = time.monotonic(), live, found
+            for kept in (self._readings, self._briefs, self._checkpoints):
+                for store in kept.keys() - stores:
+                    del kept[store]
         return found
 
     def forget_list(self) -> None:
         """Look anew at the next question which runs there are."""
         with self._lock:
             self._listed = None
+            self._forgotten += 1
 
     def reading(self, store: str) -> Reading:
         """Return the models of the run in a store."""
+        now = time.monotonic()
         with self._lock:
-            if store not in self._readings:
-                self._readings[store] = Reading(store)
-                while len(self._readings) > MOST_READINGS:
-                    self._readings.popitem(last=False)
+            _, found = self._readings.get(store) or (now, Reading(store))
+            self._readings[store] = now, found
             self._readings.move_to_end(store)
-            return self._readings[store]
+            while len(self._readings) > MOST_READINGS:
+                looked_at, _ = next(iter(self._readings.values()))
+                if len(self._readings) <= MOST_IN_USE and now < looked_at + _IN_USE_S:
+                    break
+                self._readings.popitem(last=False)
+            return found
 
     def brief(self, listed: Listed, budget_s: float) -> Brief | None:
         """Return what a table tells about a run, read on for so long at most; ``None`` where it cannot be read."""
         if listed.state is State.FOREIGN:
             return None
-        # A recovered run ends more than once: what is kept is of one life and one end.
-        life = listed.description.get("term", 1), listed.description.get("outcome")
-        kept = self._briefs.get(listed.store)
-        ended = listed.state is not State.LIVE
-        if kept and kept[0] == life and kept[1].complete and ended:
-            return kept[1]
-        if budget_s <= 0:
-            return kept[1] if kept else None
-        reading = self.reading(listed.store)
+        with self._lock:
+            kept = self._briefs.get(listed.store)
+        if budget_s <= 0 and kept:
+            return kept.brief
         try:
             with understood(listed.store):
-                complete = reading.refresh(budget_s).complete
-                brief = reading.read(lambda models: _brief(listed.description, models, complete=complete))
+                if kept and kept.is_of(listed):
+                    return kept.brief
+                if budget_s <= 0:
+                    return None
+                kept = _read(listed, self.reading(listed.store), budget_s)
         except PsplatformError:
             return None
-        self._briefs[listed.store] = life, brief
-        return brief
+        with self._lock:
+            self._briefs[listed.store] = kept
+        return kept.brief
 
     def checkpoints(self, store: str) -> list[dict[str, Any]]:
         """Return the checkpoints that a store holds, as of a few seconds ago.
@@ -149,10 +215,13 @@ class Library:
         StoreError
             If the store cannot be read.
         """
-        kept = self._checkpoints.get(store)
+        with self._lock:
+            kept = self._checkpoints.get(store)
         if kept is None or time.monotonic() > kept[0] + _CHECKPOINTS_EVERY_S:
             found = [one.to_plain() for one in held_checkpoints(store)]
-            self._checkpoints[store] = kept = time.monotonic(), found
+            kept = time.monotonic(), found
+            with self._lock:
+                self._checkpoints[store] = kept
         return kept[1]
 
     def newest_checkpoint(self, store: str) -> dict[str, Any] | None:

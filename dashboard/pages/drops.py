@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import streamlit as st
 
+from psplatform.core.reasons import MEANINGS
 from psplatform.dashboard.figures import drops
 from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.pages.frame import View, draw, run_page
+from psplatform.dashboard.pages.words import plain
+from psplatform.telemetry.words import applied_text, shortened
 
-REASONS = {
-    "stale": "It was computed on an old version, and the policy takes the present one only.",
-    "aborted": "Its worker was told to stop: the model had moved on.",
-    "lost": "Its worker was lost before every shard could reach it.",
-    "stopped": "It was under way when the run ended.",
-    "non-finite": "Its loss or norm was not a finite number.",
-    "delay": "Its staleness would have exceeded the policy's bound on the delay.",
-}
+_DELAY = "Its staleness would have exceeded the policy's bound on the delay."
+_IN_WORDS = {**MEANINGS, "delay": _DELAY}
 
 
 def page() -> None:
@@ -27,20 +24,24 @@ def _body(view: View) -> None:
     summary, rows = view.run.reading.read(lambda models: (models.view.to_summary(), models.drops.rows))
     dropped = summary["dropped"]
     computed = summary["gradients"] * summary["blocks"]
+    of_parts = "" if summary["blocks"] == 1 else " parts"
     columns = st.columns(4)
-    columns[0].metric("Dropped", f"{dropped['total']}", help=meaning("dropped"), border=True)
+    columns[0].metric("Dropped" + of_parts, f"{dropped['total']}", help=meaning("dropped"), border=True)
     share = f"{dropped['total'] / computed:.1%}" if computed else "–"
     columns[1].metric("Share of all computed", share, border=True)
-    columns[2].metric("Applied", f"{summary['applied']}", border=True)
+    columns[2].metric("Applied" + of_parts, f"{summary['applied']}", border=True)
     columns[3].metric("Gradients", f"{summary['gradients']}", border=True)
+    if summary["blocks"] > 1:
+        st.caption(plain(f"Each block is applied or dropped by itself: {applied_text(summary)}"))
     left, right = st.columns(2)
     with left:
         draw(drops.over_time(rows), "drops over time", "Dropped gradients over time")
     with right:
         draw(drops.by_worker(rows), "drops by worker", "Dropped gradients by worker")
     counts = dropped["by_reason"].items()
+    unit = "gradients" if summary["blocks"] == 1 else "parts of gradients"
     reasons = [
-        {"reason": one, "gradients": n, "in words": REASONS.get(one, "Said by the policy.")} for one, n in counts
+        {"reason": shortened(one), unit: n, "in words": _IN_WORDS.get(one, "Said by the policy.")} for one, n in counts
     ]
     if reasons:
         st.dataframe(reasons, hide_index=True, key="drop reasons")

@@ -11,8 +11,9 @@ from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.pages.actions import chaos_buttons, recover_form
 from psplatform.dashboard.pages.frame import Shown, View, draw, guarded, library, run_page, steady
 from psplatform.dashboard.pages.words import duration, moment, plain, size
-from psplatform.dashboard.read_models.failures import FailureRows
+from psplatform.dashboard.read_models.failures import NEWEST, FailureRows
 from psplatform.errors import PsplatformError
+from psplatform.telemetry.protection import FAILOVERS
 
 
 def page() -> None:
@@ -24,9 +25,13 @@ def _body(view: View) -> None:
     run = view.run
     summary, rows = run.reading.read(lambda models: (models.view.to_summary(), models.failures.rows))
     columns = st.columns(4)
-    columns[0].metric("Failovers", f"{len(summary['failovers'])}", border=True)
-    lost = sum(one["updates_lost"] for one in summary["failovers"])
-    columns[1].metric("Updates lost", f"{lost}", help="Visible versions that went back, all failovers.", border=True)
+    newest = summary["failovers"]
+    more = "+" if len(newest) >= FAILOVERS else ""  # the summary has no more of them
+    columns[0].metric("Failovers", f"{len(newest)}{more}", border=True)
+    lost = sum(one["updates_lost"] for one in newest)
+    columns[1].metric(
+        "Updates lost", f"{lost}{more}", help="Visible versions that went back, all failovers.", border=True
+    )
     unprotected = duration(rows.unprotected_s)
     columns[2].metric("Unprotected", unprotected, help=meaning("unprotected seconds"), border=True)
     terms = f"{summary['term']}"
@@ -42,6 +47,8 @@ def _body(view: View) -> None:
     events = [{"at [s]": round(one.at, 2), "kind": one.kind, "text": one.text} for one in reversed(rows.events)]
     if events:
         st.dataframe(events, hide_index=True, key="events", height=min(38 + 35 * len(events), 320))
+        if len(events) >= NEWEST:
+            st.caption(f"The newest {NEWEST}; the log has them all.")
     else:
         st.caption("Nothing happened that a person would want to know.")
 

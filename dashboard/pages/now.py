@@ -13,6 +13,7 @@ from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.pages.frame import Shown, library
 from psplatform.dashboard.pages.words import UNKNOWN, decimals, duration, number, plain
 from psplatform.dashboard.read_models.workers import SLOW
+from psplatform.telemetry.picture import INCIDENTS
 
 _WIDTHS = ((1.0, 1.0, 1.0, 1.0, 1.0), (0.8, 1.9, 1.3, 1.0, 0.7))
 """Of the two rows of figures."""
@@ -24,6 +25,7 @@ def strip(shown: Shown) -> None:
     if "run" not in summary:
         st.info(f"{plain(shown.name)} has logged nothing yet: {plain(shown.listed.reason)}.")
         return
+    incidents = len(summary["incidents"])
     cells = [
         ("State", shown.listed.state.value, "state"),
         ("Version", f"{summary['updates']}", "version"),
@@ -34,7 +36,7 @@ def strip(shown: Shown) -> None:
         ("Workers", workers_now(summary, scores), "workers"),
         ("Divergence", divergence_now(summary), "divergence"),
         ("Checkpoint", _checkpoint_age(shown), "checkpoint"),
-        ("Incidents", f"{len(summary['incidents'])}", "incidents"),
+        ("Incidents", f"{incidents}{'+' if incidents >= INCIDENTS else ''}", "incidents"),
     ]
     columns = [column for widths in _WIDTHS for column in st.columns(widths)]
     for column, (label, value, word) in zip(columns, cells, strict=True):

@@ -9,7 +9,7 @@ import streamlit as st
 
 from psplatform.client.listing import Listed, State
 from psplatform.dashboard.glossary import meaning
-from psplatform.dashboard.library import Brief
+from psplatform.dashboard.library import Brief, understood
 from psplatform.dashboard.pages.frame import (
     MOST_OVERLAID,
     cluster,
@@ -21,8 +21,9 @@ from psplatform.dashboard.pages.frame import (
     turn_to,
     warn_if_public,
 )
-from psplatform.dashboard.pages.words import duration, plain
+from psplatform.dashboard.pages.words import date_of, plain
 from psplatform.dashboard.settings import current
+from psplatform.errors import PsplatformError
 
 _BUDGET_S: Final = 0.8
 """Of reading logs in one refresh: what is left is read at the next one."""
@@ -71,6 +72,7 @@ def _table() -> None:
                 "accuracy": st.column_config.NumberColumn(help=meaning("accuracy"), format="%.4f"),
                 "updates/s": st.column_config.NumberColumn(help=meaning("updates per second"), format="%.3g"),
                 "protection": st.column_config.TextColumn(help=meaning("protection")),
+                "age": st.column_config.DatetimeColumn(help="Since it was started or recovered.", format="distance"),
                 "why": st.column_config.TextColumn(width="large"),
             },
         )
@@ -83,13 +85,15 @@ def _rows(names: dict[str, Listed]) -> list[dict[str, Any]]:
     give_up_at = time.monotonic() + _BUDGET_S
     rows = []
     for name, one in names.items():
-        brief = library().brief(one, give_up_at - time.monotonic())
-        rows.append(_row(name, one, brief))
+        try:
+            with understood(one.store):
+                rows.append(_row(name, one, library().brief(one, give_up_at - time.monotonic())))
+        except PsplatformError as error:  # of one run, which must not keep the others from being shown
+            rows.append({"run": name, "state": one.state.value, "why": str(error)})
     return rows
 
 
 def _row(name: str, one: Listed, brief: Brief | None) -> dict[str, Any]:
-    started = one.description.get("started")
     return {
         "run": name,
         "state": one.state.value,
@@ -102,7 +106,7 @@ def _row(name: str, one: Listed, brief: Brief | None) -> dict[str, Any]:
         "accuracy": brief.accuracy if brief else None,
         "updates/s": brief.updates_per_second if brief else None,
         "protection": brief.protection if brief and one.state is State.LIVE else "",
-        "age": duration(time.time() - started) if isinstance(started, int | float) else None,
+        "age": date_of(one.description.get("started")),
         "why": one.reason,
     }
 

@@ -6,9 +6,14 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
+from psplatform.telemetry.words import shortened
+
 UNKNOWN: Final = "–"
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|$:~&])")
+
+_LONGEST: Final = 1000
+"""Characters of a sentence with its remedy, paths included: a text out of a store is sent at each refresh."""
 
 _LINK: Final = re.compile(r"(?i)(https?(?=://)|www(?=\.)|@(?=\w))")
 _JOINER: Final = "\u2060"
@@ -17,7 +22,7 @@ _JOINER: Final = "\u2060"
 
 def plain(text: object) -> str:
     """Return a text out of a store as Markdown shows it word for word: no link, no image, no formula."""
-    parted = _LINK.sub(rf"\1{_JOINER}", " ".join(str(text).split()))
+    parted = _LINK.sub(rf"\1{_JOINER}", " ".join(shortened(text, _LONGEST).split()))
     return _SPECIAL.sub(r"\\\1", parted)
 
 
@@ -58,8 +63,17 @@ def size(count: float | None) -> str:
     return f"{count:.3g} TB"
 
 
+def date_of(unix_s: object) -> datetime | None:
+    """Return a time as a date, ``None`` for what is none: a store may say anything."""
+    if not isinstance(unix_s, int | float):
+        return None
+    try:
+        return datetime.fromtimestamp(unix_s, UTC)
+    except (OSError, OverflowError, ValueError):
+        return None
+
+
 def moment(unix_s: float | None) -> str:
     """Return a time of day with its date, in this machine's time zone."""
-    if unix_s is None:
-        return UNKNOWN
-    return datetime.fromtimestamp(unix_s, UTC).astimezone().isoformat(" ", "seconds")[:19]
+    date = date_of(unix_s)
+    return UNKNOWN if date is None else date.astimezone().isoformat(" ", "seconds")[:19]

@@ -54,15 +54,16 @@ def _stretch(seconds: float) -> tuple[float, float] | None:
 
 
 def _table(models: Models) -> list[dict[str, Any]]:
-    scores = models.workers.scores()
+    scores, blocks = models.workers.scores(), models.view.blocks
+    unit = "" if blocks == 1 else f" [parts of gradients, {blocks} each]"
     return [
         {
             "worker": slot,
             "status": "slow" if one.status in ("computing", "idle") and scores.get(slot, 1.0) > SLOW else one.status,
             "process": one.process,
             "gradients": one.gradients,
-            "applied": one.applied,
-            "dropped": one.dropped,
+            f"applied{unit}": one.applied,
+            f"dropped{unit}": one.dropped,
             "waiting": f"{one.time.waiting_fraction:.0%}",
             "straggler score": f"{scores[slot]:.2f}" if slot in scores else UNKNOWN,
             "clock": one.clock,

@@ -8,6 +8,7 @@ from typing import Final
 
 from psplatform.dashboard.read_models.batches import Batch
 from psplatform.dashboard.read_models.envelopes import Curve, Envelope
+from psplatform.telemetry.words import shortened
 
 NEWEST: Final = 100
 MOST_FIGURES: Final = 16
@@ -66,8 +67,8 @@ class Decisions:
         self._take_figures(at, version, [record.get("decision") or {} for record in records])
         for place in range(max(0, len(records) - NEWEST), len(records)):
             decided = records[place].get("decision") or {}
-            words = ", ".join(f"{name} = {value:g}" for name, value in decided.items())
-            reason = records[place].get("reason", "")
+            words = shortened(", ".join(f"{name} = {value:g}" for name, value in decided.items()))
+            reason = shortened(records[place].get("reason", ""))
             self._newest.appendleft(Decision(at[place], version[place], counts[place], rate[place], words, reason))
 
     def _take_figures(self, at: list[float], version: list[int], decided: list[dict[str, float]]) -> None:
@@ -85,5 +86,5 @@ class Decisions:
     @property
     def rows(self) -> DecisionRows:
         """What is known so far."""
-        figures = {name: one.curve for name, one in sorted(self._figures.items())}
+        figures = {shortened(name): one.curve for name, one in sorted(self._figures.items())}
         return DecisionRows(self._rate.curve, self._gradients.curve, figures, tuple(self._newest))

@@ -8,6 +8,7 @@ from typing import Final
 
 from psplatform.dashboard.read_models.batches import Batch
 from psplatform.dashboard.read_models.counts import MOST_KEYS, OTHER, Counts, CountsOverTime
+from psplatform.telemetry.words import LONGEST_TEXT, shortened
 
 NEWEST: Final = 100
 
@@ -56,13 +57,14 @@ class Drops:
         """Fold the next records."""
         self._over_time.reach(batch.clock.newest_s)
         at, slots, reasons = batch.times("dropped"), batch.column("dropped", "slot"), batch.column("dropped", "reason")
+        reasons = [shortened(reason) if len(reason) > LONGEST_TEXT else reason for reason in reasons]
         known = [self._known(reason) for reason in reasons]
         for reason in sorted(set(known)):
             self._over_time.add(reason, [time for time, one in zip(at, known, strict=True) if one == reason])
         for slot, reason in zip(slots, known, strict=True):
             self._by_worker.setdefault(slot, Counter())[reason] += 1
         versions, labels = batch.column("dropped", "version"), batch.column("dropped", "label")
-        details = [record.get("detail") or "" for record in batch.of("dropped")]
+        details = [shortened(record.get("detail") or "") for record in batch.of("dropped")[-NEWEST:]]
         columns = [column[-NEWEST:] for column in (at, slots, versions, labels, reasons, details)]
         self._newest.extendleft(Dropped(*figures) for figures in zip(*columns, strict=True))
 

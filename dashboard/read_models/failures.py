@@ -9,6 +9,7 @@ from typing import Final
 from psplatform.dashboard.read_models.batches import Batch
 from psplatform.telemetry.protection import Failover, Protection
 from psplatform.telemetry.segments import Record
+from psplatform.telemetry.words import shortened
 
 NEWEST: Final = 200
 
@@ -135,7 +136,7 @@ class Failures:
         elif kind == "promoted":
             failover = self._protection.promote(record)
             self._open.append(_Open(failover, offset))
-            self._events.append(Event(at, kind, failover.text))
+            self._tell(at, kind, failover.text)
         elif kind == "resumed":
             self._resume(record, at)
         elif kind == "protection":
@@ -178,7 +179,7 @@ class Failures:
 
     def _tell(self, at: float, kind: str, text: str | None) -> None:
         if text:
-            self._events.append(Event(at, kind, text))
+            self._events.append(Event(at, kind, shortened(text)))
 
     @property
     def rows(self) -> FailureRows:
@@ -207,8 +208,8 @@ def _row(one: _Open) -> FailoverRow:
         promoted,
         one.first_commit_at,
         one.protected_at,
-        lost,
-        text,
+        shortened(lost),
+        shortened(text),
     )
 
 

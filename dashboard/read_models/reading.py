@@ -34,6 +34,9 @@ MOST_SELECTED: Final = 200_000
 _BULK: Final = 4096
 """Records that are folded at once where so many are there."""
 
+_NOT_UNDERSTOOD: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What folding raises where a field is not of the kind that it should be."""
+
 
 @dataclass(slots=True)
 class Models:
@@ -116,7 +119,8 @@ class Reading:
         StoreError
             If the log cannot be read; a later refresh continues where this one ended.
         ProtocolError
-            If a record of a known kind lacks a field.  The models are empty from then on, and every refresh says so.
+            If a record of a known kind lacks a field, or has one that is not of its kind.  The models are empty from
+            then on, and every refresh says so.
         """
         give_up_at = time.monotonic() + budget_s
         with self._lock:
@@ -139,13 +143,19 @@ class Reading:
         clock = self._models.clock
         try:
             self._models.take(records)
-        except ProtocolError as error:
+        except (ProtocolError, *_NOT_UNDERSTOOD) as error:
             # Some models have folded these records and some have not: rather show nothing than count twice.
             self._begin()
-            self._refusal = _Refusal(position, str(error))
-            raise
+            self._refusal = _Refusal(position, _sentence(self.store, records, error))
+            raise ProtocolError(self._refusal.text) from error
         self._stretches.add(Stretch(self._position, position, clock, self._models.lanes.take_span()))
         self._position = position
+
+    @property
+    def position(self) -> Position:
+        """The newest segment that the models know."""
+        with self._lock:
+            return self._position
 
     def read(self, rows: Callable[[Models], T]) -> T:
         """Return what `rows` takes out of the models, which do not change meanwhile."""
@@ -180,6 +190,27 @@ class Reading:
                 yield gradients_of(batch)
             if position >= stretch.until:
                 return
+
+
+def _sentence(store: str, records: list[Record], error: Exception) -> str:
+    """Return why records of a store's log cannot be folded."""
+    if isinstance(error, ProtocolError):
+        return f"the log of {store} cannot be shown: {error}"
+    what = f"{type(error).__name__} in a record of {_culprit(records)}"
+    remedy = "look at it with the psplatform that wrote it"
+    return f"the log of {store} says what this psplatform does not understand ({what}); {remedy}"
+
+
+def _culprit(records: list[Record]) -> str:
+    """Return the kind of the first record that cannot be folded by itself."""
+    models = Models()
+    for record in records:
+        try:
+            models.take([record])
+        except (ProtocolError, *_NOT_UNDERSTOOD):
+            kind = record.get("kind") if isinstance(record, dict) else None
+            return f"kind {kind[:40]!r}" if isinstance(kind, str) else "no kind"
+    return "some kind"
 
 
 def _in_bulk(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -16,12 +17,16 @@ from psplatform.replication.places import place_of
 from psplatform.replication.store import describe_run, holds_parts
 from psplatform.telemetry.folder import SegmentFolder
 from psplatform.telemetry.segments import START, Position
+from psplatform.telemetry.words import shortened
 
 FRESH_S: Final = 10.0
 """A run that goes on brings its records out every second or so, unless its iterations take longer."""
 
 STARTING_S: Final = 60.0
 """For processes to load the model and the data, before a run has anything to log."""
+
+_LONGEST_REASON: Final = 1000
+"""Characters of why a store cannot be read: the path of the store may be in it more than once."""
 
 _ENDINGS: Final = {
     "updates": "it made the updates that it was asked for",
@@ -104,10 +109,13 @@ def look_at(store: str, live: Collection[str] = frozenset()) -> Listed:
         run = description.get("run")
         if not isinstance(run, str):
             raise StoreError(f"the zarr.json of {store} does not name its run; restore it from a copy", store=store)
+        if flaw := _flaw(description):
+            message = f"the zarr.json of {store} says what this psplatform does not understand ({flaw})"
+            raise StoreError(f"{message}; look at it with the psplatform that wrote it", store=store)
         state, reason, checkpoint = _judge(store, description, goes_on=run in live)
     except StoreError as error:
         name = store.rstrip("/").rpartition("/")[2]
-        return Listed(name, store, State.FOREIGN, str(error), {})
+        return Listed(name, store, State.FOREIGN, shortened(error, _LONGEST_REASON), {})
     return Listed(run, store, state, reason, description, checkpoint)
 
 
@@ -119,7 +127,8 @@ def is_folder_of_stores(path: Path) -> bool:
 def is_starting(store: str, description: Mapping[str, Any]) -> bool:
     """Whether a run was started, or recovered, so lately that it need not have logged anything since."""
     # One that was recovered describes itself anew and has a log from before.
-    return time.time() - _started(description) < STARTING_S and _newest_segment(store).term < _term(description)
+    lately = -FRESH_S < time.time() - _started(description) < STARTING_S
+    return lately and _newest_segment(store).term < _term(description)
 
 
 def _judge(store: str, description: Mapping[str, Any], *, goes_on: bool) -> tuple[State, str, int | None]:
@@ -128,17 +137,25 @@ def _judge(store: str, description: Mapping[str, Any], *, goes_on: bool) -> tupl
     if outcome == "failed":
         return _after(store, _error(description))
     if outcome is not None:
-        return State.FINISHED, _ENDINGS.get(str(outcome), f"it ended: {outcome}"), None
+        return State.FINISHED, _ENDINGS.get(str(outcome), f"it ended: {shortened(outcome)}"), None
     if goes_on:
         return State.LIVE, "its scheduler says that it goes on", None
     newest = _newest_segment(store)
     silent_s = _age_s(store, f"log/{newest.name}") if newest != START else None
-    if silent_s is not None and silent_s < FRESH_S:
+    if silent_s is not None and -FRESH_S < silent_s < FRESH_S:
         return State.LIVE, f"its log grew {max(silent_s, 0.0):.0f} s ago", None
     if is_starting(store, description):
         return State.LIVE, "it is starting", None
-    what = f"nothing was logged for {silent_s:.0f} s" if silent_s is not None else "it has no log"
-    return _after(store, f"{what} and no scheduler that was asked knows it")
+    return _after(store, f"{_silence(silent_s)} and no scheduler that was asked knows it")
+
+
+def _silence(silent_s: float | None) -> str:
+    """Return how long a run has logged nothing: of a time to come, another clock's, nobody can tell."""
+    if silent_s is None:
+        return "it has no log"
+    if silent_s < 0:
+        return f"its log is dated {-silent_s:.0f} s ahead of the clock of this machine"
+    return f"nothing was logged for {silent_s:.0f} s"
 
 
 def _after(store: str, what: str) -> tuple[State, str, int | None]:
@@ -154,7 +171,27 @@ def _error(description: Mapping[str, Any]) -> str:
     failure = description.get("failure")
     said = failure.get("message") if isinstance(failure, dict) else None
     lines = str(said or description.get("error") or "").splitlines()
-    return lines[0].rstrip(".") if lines else "it failed, and its store does not say why"
+    return shortened(lines[0].rstrip(".")) if lines else "it failed, and its store does not say why"
+
+
+def _flaw(description: Mapping[str, Any]) -> str | None:
+    """Return what in a description is not of its kind, of that which all who list runs compute with."""
+    job = description.get("job")
+    if not isinstance(job, Mapping | None):
+        return "its job is no table"
+    stop = (job or {}).get("stop")
+    if not isinstance(stop, Mapping | None):
+        return "the stop of its job is no table"
+    for name, value in (stop or {}).items():
+        if value is not None and not _is_number(value):
+            return f"{str(name)[:40]!r} in the stop of its job is no number"
+    if not _is_number(description.get("started", 0.0)):
+        return "its start is no time"
+    return None if isinstance(description.get("term", 1), int) else "its term is no whole number"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and abs(value) < math.inf
 
 
 def _newest_segment(store: str) -> Position:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +13,17 @@ STOPPED: Final = "stopped"
 LOST: Final = "lost"
 OVERTAKEN: Final = "overtaken"
 LOST_VERSION: Final = "lost version"
+
+MEANINGS: Final[Mapping[str, str]] = {
+    STALE: "It was computed on an old version, and the policy takes the present one only.",
+    NON_FINITE: "Its loss or norm was not a finite number.",
+    ABORTED: "Its worker was told to stop: the model had moved on.",
+    STOPPED: "It was under way when the run ended.",
+    LOST: "Its worker was lost before every shard could reach it.",
+    OVERTAKEN: "It was held until a later gradient of the same worker was applied.",
+    LOST_VERSION: "It was computed on a version that was lost with a server.",
+}
+"""What each kind means, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,17 @@ from typing import Any, Final
 
 _SHOWN: Final = 5  # failovers and incidents, the newest ones; --json has them all
 
+LONGEST_TEXT: Final = 300
+"""Characters of one text out of a store, such as an error's, where many of them are shown."""
+
 _WITH_ROWS: Final = ("promoted", "beyond bound")
 """Kinds of incidents that the closing summary has rows of their own for."""
+
+
+def shortened(text: object, most: int = LONGEST_TEXT) -> str:
+    """Return a text of any length in at most so many characters."""
+    whole = str(text)
+    return whole if len(whole) <= most else f"{whole[: most - 1]}…"
 
 
 def one_line(summary: Mapping[str, Any]) -> str:
@@ -35,16 +44,13 @@ def closing_rows(summary: Mapping[str, Any], *, trouble: str = "") -> list[tuple
     """Return the rows, heading and text, of what is said of a run at its end, and with it the store's `trouble`."""
     drops = ", ".join(f"{count} {reason}" for reason, count in summary["dropped"]["by_reason"].items())
     staleness = summary["staleness"]
-    applied, gradients, blocks = summary["applied"], summary["gradients"], summary.get("blocks", 1)
-    whole = f"{applied} of {gradients} gradients"
-    parts = f"{applied} of {gradients * blocks} parts of gradients, {blocks} each"
     data, evaluated = summary.get("evaluate_on", "held-out"), _number(summary["evaluation_loss"])
     rows = [
         ("outcome", _outcome(summary)),
         ("accuracy", f"{_number(summary['accuracy'])} on {data} data"),
         ("loss", f"{_number(summary['loss'])} of the last commit, {evaluated} on {data} data"),
         ("time", f"{summary['seconds']:.1f} s, {summary['updates_per_second']:.1f} updates per second"),
-        ("updates", f"{summary['updates']} in {summary['commits']} commits of {whole if blocks == 1 else parts}"),
+        ("updates", f"{summary['updates']} in {summary['commits']} commits of {applied_text(summary)}"),
         ("staleness", f"mean {staleness['mean']:.2f}, at most {staleness['max']} versions"),
         ("dropped", f"{summary['dropped']['total']}" + (f" ({drops})" if drops else "")),
         ("waiting", f"{summary['waiting_fraction']:.0%} of the workers' time"),
@@ -56,6 +62,14 @@ def closing_rows(summary: Mapping[str, Any], *, trouble: str = "") -> list[tuple
     incidents = [one for one in summary["incidents"] if one["kind"] not in _WITH_ROWS]
     rows += [("incident", f"{one['at']:.1f} s: {one['text']}") for one in incidents[-_SHOWN:]]
     return rows + ([("trouble", _trouble_text(summary, trouble))] if trouble else [])
+
+
+def applied_text(summary: Mapping[str, Any]) -> str:
+    """Return how much of what was computed was applied; of a policy that decides block by block, in parts."""
+    applied, gradients, blocks = summary["applied"], summary["gradients"], summary.get("blocks", 1)
+    if blocks == 1:
+        return f"{applied} of {gradients} gradients"
+    return f"{applied} of {gradients * blocks} parts of gradients, {blocks} each"
 
 
 def _outcome(summary: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -116,6 +117,17 @@ def test_a_run_that_failed_with_a_checkpoint_can_be_recovered(place: str) -> Non
     assert found.reason == "ValueError in the user's code; recover it from checkpoint 2"
 
 
+def test_an_error_of_any_length_is_cut(folder: str) -> None:
+    """What can be done about it stays."""
+    store = write(f"{folder}/run.zarr")
+    update_run(store, outcome="failed", error="x" * 10**6)
+    save_checkpoint(store, 1)
+    found = look_at(store)
+    assert found.reason == f"{'x' * 299}…; recover it from checkpoint 1"
+    update_run(store, outcome="y" * 10**6)
+    assert look_at(store).reason == f"it ended: {'y' * 299}…"
+
+
 def test_a_damaged_checkpoint_is_none_to_recover_from(folder: str) -> None:
     store = write(f"{folder}/run.zarr")
     update_run(store, outcome="failed", error="the disk is full.")
@@ -215,6 +227,56 @@ def test_what_cannot_be_read_is_foreign_with_the_reason(folder: str) -> None:
         assert sentence in found.reason
     listed = {one.run for one in list_runs(folder)}
     assert listed == {"damaged", "newer", "other", "nameless", "bare"}, "a folder that holds no part of a run is none"
+
+
+@pytest.mark.parametrize(
+    ("field", "sentence"),
+    [
+        ({"job": [1]}, "its job is no table"),
+        ({"job": "x"}, "its job is no table"),
+        ({"job": {"stop": 5}}, "the stop of its job is no table"),
+        ({"job": {"stop": {"updates": "x"}}}, "'updates' in the stop of its job is no number"),
+        ({"job": {"stop": {"seconds": math.nan}}}, "'seconds' in the stop of its job is no number"),
+        ({"started": math.nan}, "its start is no time"),
+        ({"started": math.inf}, "its start is no time"),
+        ({"started": "yesterday"}, "its start is no time"),
+        ({"started": None}, "its start is no time"),
+        ({"term": "x"}, "its term is no whole number"),
+    ],
+)
+def test_a_description_that_is_not_of_its_kind_is_foreign(folder: str, field: dict[str, Any], sentence: str) -> None:
+    store = Path(write(f"{folder}/run.zarr"))
+    write(f"{folder}/other.zarr")
+    plain = json.loads((store / "zarr.json").read_text())["attributes"]["psplatform"]
+    attributes(store, plain | field)
+    found = look_at(str(store))
+    assert (found.run, found.state, found.description) == ("run.zarr", State.FOREIGN, {})
+    assert sentence in found.reason
+    assert len(list_runs(folder)) == 2
+
+
+@pytest.mark.parametrize("job", [None, {}, {"stop": None}, {"stop": {"updates": 9, "seconds": None, "epochs": 0.5}}])
+def test_a_description_may_lack_what_is_not_asked_for(folder: str, job: object) -> None:
+    assert look_at(write(f"{folder}/run.zarr", job=job)).state is State.FAILED
+
+
+def test_a_log_that_is_dated_ahead_of_this_clock_is_no_sign_of_life(place: str) -> None:
+    """A few seconds between two clocks are usual; hours would keep a dead run from being recovered."""
+    store = write(f"{place}/run.zarr")
+    write_log(store)
+    grow_old(store, -5)
+    assert look_at(store).state is State.LIVE
+    grow_old(store, -3600)
+    found = look_at(store)
+    assert found.state is State.FAILED
+    assert "ahead of the clock of this machine and no scheduler" in found.reason
+    assert look_at(store, live={RUN}).state is State.LIVE
+
+
+def test_a_start_that_is_ahead_of_this_clock_is_none(folder: str) -> None:
+    soon, later = (write(f"{folder}/{seconds}.zarr", started=time.time() + seconds) for seconds in (5, 3600))
+    assert look_at(soon).reason == "it is starting"
+    assert look_at(later).state is State.FAILED
 
 
 def test_runs_are_listed_newest_first(place: str) -> None:

@@ -90,10 +90,11 @@ def test_a_round_of_backup_workers_takes_as_many_gradients_as_decided() -> None:
     assert all(len(one["slots"]) == one["decision"]["k"] for one in commits)
 
 
-def test_a_policy_that_decides_nonsense_ends_the_run() -> None:
-    """A figure that is no number is named, with the policy and the hook."""
+@pytest.mark.parametrize("figures", [{"k": math.nan}, {"k" * 65: 1.0}])
+def test_a_policy_that_decides_nonsense_ends_the_run(figures: dict[str, float]) -> None:
+    """A figure that is no number, or whose name fills the log, is shown, with the policy and the hook."""
     policy = make_policy("bsp")
-    object.__setattr__(policy, "decision", lambda view: {"k": math.nan})
+    object.__setattr__(policy, "decision", lambda view: figures)
     job = ps.Job(workload="mlp", policy=policy, workers=2, stop=ps.Stop(updates=5), evaluate_every=None)
     with pytest.raises(Exception, match="returned .* from decision .* finite numbers by name"):
         ps.simulate(job, ps.Conditions(timing_only=True))

@@ -21,6 +21,9 @@ _SHOWN: Final = 200  # characters
 MOST_FIGURES: Final = 16
 """Figures of one decision: they are part of the log at every commit."""
 
+LONGEST_NAME: Final = 64
+"""Characters of the name of a figure, for the same reason."""
+
 
 class PolicyFailed(Exception):
     """The policy raised or answered nonsense; carries what the run ends with."""
@@ -76,7 +79,7 @@ class Asking:
 
     def decision(self, view: View) -> dict[str, float]:
         """Return the figures that the policy has decided for the commit at hand."""
-        text = f"at most {MOST_FIGURES} finite numbers by name"
+        text = f"at most {MOST_FIGURES} finite numbers by name, each name of at most {LONGEST_NAME} characters"
         figures: Mapping[str, float] = self._ask("decision", _are_figures, text, view)
         return {name: float(value) for name, value in figures.items()}
 
@@ -144,8 +147,12 @@ def _are_figures(answer: Any) -> bool:
     return (
         isinstance(answer, Mapping)
         and len(answer) <= MOST_FIGURES
-        and all(isinstance(name, str) and _is_number(one) and math.isfinite(one) for name, one in answer.items())
+        and all(_is_name(name) and _is_number(one) and math.isfinite(one) for name, one in answer.items())
     )
+
+
+def _is_name(answer: Any) -> bool:
+    return isinstance(answer, str) and len(answer) <= LONGEST_NAME
 
 
 def _is_number(answer: Any) -> bool:

@@ -6,11 +6,14 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
+
+from psplatform.dashboard.pages import runs
 
 Check = Callable[[AppTest], None]
 
@@ -212,3 +215,30 @@ def test_a_description_of_another_writer_is_shown_as_it_is(
     shelf.write("odd", **{name: value})
     for page in ("runs", "overview", "failures", "start", "what_if"):
         healthy(bench.show(page))
+
+
+def test_a_run_that_cannot_be_shown_is_a_row_with_a_sentence(
+    shelf: Any, bench: Any, healthy: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is wrong with it, the other rows are as they are without it."""
+    whole = runs._row
+    for name in ("good", "odd"):
+        shelf.finished(name)
+    monkeypatch.setattr(runs, "_row", lambda name, *rest: {}["gone"] if name == "odd" else whole(name, *rest))
+    app = bench.show("runs")
+    healthy(app)
+    found = {row["run"]: row for row in app.dataframe[0].value.to_dict("records")}
+    assert found["good"]["updates"] == 20
+    assert "does not understand (KeyError)" in found["odd"]["why"]
+
+
+def test_runs_are_sorted_by_age_as_times_are(shelf: Any, bench: Any, healthy: Check) -> None:
+    """In the table, by a click; texts such as 9 min and 10 min would be sorted as texts."""
+    for number, started in enumerate((1.6e9, 1.6e9 + 86400, 1e300)):
+        shelf.finished(f"run {number}", started=started)
+    app = bench.show("runs")
+    healthy(app)
+    table = app.dataframe[0].value.set_index("run")["age"]
+    assert str(table.dtype).startswith("datetime64")
+    assert table["run 1"] - table["run 0"] == timedelta(days=1)
+    assert table.isna().to_dict() == {"run 0": False, "run 1": False, "run 2": True}

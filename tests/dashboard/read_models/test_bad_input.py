@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 
 from psplatform.dashboard.read_models import reading as module
@@ -76,6 +78,55 @@ def test_a_refused_log_shows_nothing_and_says_so_again(new_store: Any, opened: A
             reading.refresh(ALWAYS_S)
         assert _gradients(reading) == (0, 0)
     assert reading.lanes(0.0, 9.0).slots == ()
+
+
+def _odd(kind: str, **changes: Any) -> Any:
+    whole = next(one for one in EXAMPLES if one["kind"] == kind)
+    [(name, value)] = changes.items()
+    return pytest.param(kind, whole | changes, id=f"{kind}, {name} {value!r:.20}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "record"),
+    [
+        *(_odd("note", at=value) for value in (math.inf, math.nan, -1.0, 1e9, 10**400, "soon", None, [1.0])),
+        *(_odd("gradient", slot=value) for value in (-1, 10**9, 10**30, 0.5, "0", None)),
+        *(_odd("commit", slots=value) for value in ([-1], [10**9], ["0"], None, 3)),
+        *(_odd("commit", decision=value) for value in ({"k": "two"}, {"k": "2"}, {"k": None}, {"k": [1]}, 5, "k")),
+        *(_odd("commit", staleness=value) for value in (None, ["0"], 3)),
+        *(_odd("commit", loss=value) for value in ("small", [1.0])),
+        *(_odd("gradient", compute_s=value) for value in (None, "long")),
+        *(_odd("dropped", reason=value) for value in ([], {})),
+        *(_odd("dropped", slot=value) for value in (-1, 10**9, [])),
+        *(_odd("protection", shards=value) for value in (None, 3)),
+        *(_odd("promoted", promoted_seconds=value) for value in (None, "long")),
+    ],
+)
+def test_a_field_that_is_none_is_refused_in_one_sentence(new_store: Any, kind: str, record: Record) -> None:
+    """It names the store and the kind; nothing hangs, no other error comes out, and it is said again."""
+    store = new_store()
+    reading, position = Reading(store), Position(1, 1)
+    records = [GRADIENT, record, GRADIENT]
+    for _ in range(2):
+        with pytest.raises(ProtocolError, match=f"the log of {store} .*kind '{kind}'") as caught:
+            reading._take(records, position)
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 400
+        assert _gradients(reading) == (0, 0)
+
+
+@pytest.mark.parametrize("record", [{"kind": []}, {"kind": 5, "at": 1.0}, [1, 2], 7])
+def test_what_is_no_record_is_refused_in_one_sentence(tmp_path: Path, record: Any) -> None:
+    """Another program may have written the segment."""
+    (tmp_path / "log").mkdir()
+    frames = [msgpack.packb(one) for one in (GRADIENT, record)]
+    _raw(tmp_path, Position(1, 1), encode(Position(1, 1), None, frames))
+    reading = Reading(str(tmp_path))
+    for _ in range(2):
+        with pytest.raises(ProtocolError, match=f"the log of {tmp_path} ") as caught:
+            reading.refresh(ALWAYS_S)
+        assert "\n" not in str(caught.value)
+        assert _gradients(reading) == (0, 0)
 
 
 def test_a_refused_log_is_read_once_a_takeover_has_superseded_it(new_store: Any, opened: Any, write: Any) -> None:

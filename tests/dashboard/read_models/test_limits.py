@@ -179,3 +179,25 @@ def test_losses_that_are_no_numbers_leave_gaps(extend: int) -> None:
     assert np.all(rows.low[1::2] == -1.7e308)
     assert np.all(rows.high[1::2] == 1.7e308)
     assert np.all(np.isfinite(rows.mean[1::2]))
+
+
+def test_texts_of_any_length_are_cut() -> None:
+    """They are sent to every browser at every refresh."""
+    long, failures, drops, decisions = "x" * 10**6, Failures(), Drops(), Decisions()
+    where = {"slot": 0, "version": 1, "label": 0}
+    records = [
+        {"kind": "note", "at": 1.0, "text": long},
+        {"kind": "lost", "at": 1.0, "slot": 0, "incarnation": 1, "process": "p", "reason": long},
+        {"kind": "finished", "at": 1.0, "outcome": "failed", "detail": long},
+        {"kind": "dropped", "at": 1.0, "reason": long, "detail": long, **where},
+        _commit(8, reason=long, decision={long: 1.0}),
+    ]
+    for batch in _batched(records):
+        for model in (failures, drops, decisions):
+            model.take(batch)
+    texts = [one.text for one in failures.rows.events]
+    texts += [text for one in drops.rows.newest for text in (one.reason, one.detail)]
+    texts += [*drops.rows.over_time.by_key, *drops.rows.by_worker[0], *decisions.rows.figures]
+    texts += [text for one in decisions.rows.newest for text in (one.figures, one.reason)]
+    assert [len(one) for one in texts] == [300] * 10
+    assert all(one.endswith("…") for one in texts)
