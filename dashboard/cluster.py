@@ -100,11 +100,12 @@ class Cluster:
             try:
                 self._ask()
                 pause = _ASK_EVERY_S
-            except PsplatformError as error:
-                self._news = ClusterNews(None, str(error), self._news.heard_at)
+            except Exception as error:  # noqa: BLE001  what a foreign scheduler answers ends no thread: pages say it
+                self._news = ClusterNews(None, _sentence(self.address, error), self._news.heard_at)
                 self._forget_client()
                 pause = _RETRY_S
-            self._answered.set()
+            finally:
+                self._answered.set()
             self._closed.wait(pause)
         self._forget_client()
 
@@ -122,6 +123,14 @@ class Cluster:
         if client is not None:
             # Closing waits for a scheduler that is gone; the pages need not.
             threading.Thread(target=_close, args=(client,), daemon=True).start()
+
+
+def _sentence(address: str, error: Exception) -> str:
+    if isinstance(error, PsplatformError):
+        return str(error)
+    what = f"{type(error).__name__}: {error}".replace("\n", " ")
+    text = f"the scheduler {address} runs another version of psplatform or Dask, or lacks psplatform ({what})"
+    return f"{text}; install the same there"
 
 
 def _close(client: Any) -> None:
