@@ -13,7 +13,6 @@ from psplatform.dashboard.pages.frame import Shown, View, draw, run_page
 from psplatform.dashboard.pages.now import divergence_now
 from psplatform.dashboard.pages.words import UNKNOWN, plain, size
 from psplatform.dashboard.read_models.divergence import ShardRow
-from psplatform.errors import PsplatformError
 from psplatform.telemetry.picture import Picture
 
 
@@ -83,11 +82,10 @@ def _roles(run: Shown) -> dict[str, str]:
     found = cluster_of(run.listed)
     if found is None or run.listed.run not in found.live:
         return {}
-    try:
-        return found.with_run(run.listed.run, lambda one: one.roles())
-    except PsplatformError as error:
-        st.caption(plain(error.args[0]))
-        return {}
+    watched = found.watched(run.listed.run)
+    if watched.trouble:
+        st.caption(plain(watched.trouble))
+    return watched.roles
 
 
 def _processes(run: Shown, roles: dict[str, str]) -> None:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from distributed import Client
 
+from psplatform.client import chaos
+from psplatform.client.chaos import Target
 from psplatform.client.cluster_view import look_at_cluster
-from psplatform.dashboard.cluster import Cluster
+from psplatform.client.connecting import ANSWER_S
+from psplatform.dashboard import cluster as cluster_module
+from psplatform.dashboard.cluster import Cluster, Deed
 from psplatform.errors import ClusterError
 
 Until = Callable[..., None]
@@ -72,3 +79,66 @@ def test_an_answer_that_nobody_expected_ends_no_asking(monkeypatch: pytest.Monke
         until(lambda: len(asked) > 1, "it is asked again")
     finally:
         found.close()
+
+
+@pytest.fixture
+def reached(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """Return a scheduler that answers, whose runs can be attached to without a network."""
+
+    def ask(self: Cluster) -> None:
+        self._client = SimpleNamespace(close=lambda timeout: None)
+
+    monkeypatch.setattr(Cluster, "_ask", ask)
+    monkeypatch.setattr("psplatform.client.run.attach", lambda run, client: run)
+    found = Cluster("tcp://127.0.0.1:1")
+    found.await_answer(120)
+    yield found
+    found.close()
+
+
+def test_no_page_waits_for_a_coordinator_that_is_silent(
+    reached: Cluster, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    """What was known stands until it answers; it is asked once at a time, however many pages want to know."""
+    answer, asked = threading.Event(), []
+    targets = [Target("server-0", "server", "tcp://a:1")]
+
+    def ask(run: object) -> list[Target]:
+        asked.append(run)
+        answer.wait(120)
+        if len(asked) > 1:
+            raise ClusterError("the coordinator is gone")
+        return targets
+
+    monkeypatch.setattr(chaos, "targets", ask)
+    assert [reached.watched("digits-a").targets for _ in range(5)] == [None] * 5
+    answer.set()
+    until(lambda: reached.watched("digits-a").roles == {"server-0": "tcp://a:1"}, "its roles are known")
+    assert asked == ["digits-a"]
+    until(lambda: reached.watched("digits-a").trouble == "the coordinator is gone", "it is asked again")
+    assert reached.watched("digits-a").roles == {"server-0": "tcp://a:1"}
+
+
+def test_one_deed_at_a_time_is_done_in_the_background(reached: Cluster, until: Until) -> None:
+    go_on = threading.Event()
+    deed = reached.begin("digits-a", "killing", lambda run: f"killed {run}, {go_on.wait(120)}")
+    assert deed.running
+    assert reached.begin("digits-a", "killing again", lambda run: "killed twice") is deed
+    go_on.set()
+    until(lambda: not deed.running, "it is done")
+    assert reached.deed("digits-a") is deed
+    assert deed.outcome() == "killed digits-a, True"
+
+    def fail(run: object) -> str:
+        raise OSError("no way")
+
+    failed = reached.begin("digits-a", "pausing", fail)
+    until(lambda: not failed.running, "it has failed")
+    with pytest.raises(ClusterError, match=r"pausing failed \(OSError: no way\)"):
+        failed.outcome()
+
+
+def test_a_deed_has_the_time_that_a_kill_can_take() -> None:
+    """Ten seconds for the order and its answer, and fifteen until the process has left."""
+    assert cluster_module._DEED_S > chaos._ORDER_S + ANSWER_S + chaos._GONE_S
+    assert Deed("killing", Future()).running

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ import pytest
 import yaml
 from streamlit.testing.v1 import AppTest
 
-from psplatform.client import programs
+from psplatform.client import chaos, programs
 from psplatform.client.listing import look_at
 from psplatform.client.programs import Program
-from psplatform.dashboard.cluster import ClusterNews
+from psplatform.dashboard.cluster import ClusterNews, Deed, Watched
 from psplatform.dashboard.pages.actions import recover_arguments
 from psplatform.dashboard.pages.what_if import _word
 from psplatform.errors import ConfigurationError
@@ -288,15 +289,15 @@ def test_checkpoints_are_verified(bench: Any, shelf: Any, healthy: Check) -> Non
     healthy(bench.show("failures"))
 
 
+TARGETS = (chaos.Target("server-0", "server", "tcp://a:1"), chaos.Target("worker-0", "worker", "tcp://a:2"))
+
+
 @dataclass
 class FakeRun:
     stopped: list[str] = field(default_factory=list)
 
     def stop(self, reason: str) -> None:
         self.stopped.append(reason)
-
-    def roles(self) -> dict[str, str]:
-        return {"server-0": "tcp://a:1", "worker-0": "tcp://a:2"}
 
 
 @dataclass
@@ -307,6 +308,9 @@ class FakeCluster:
     run: FakeRun = field(default_factory=FakeRun)
 
     news: ClusterNews = field(default_factory=lambda: ClusterNews(None, "", None))
+    deeds: list[Deed] = field(default_factory=list)
+    trouble: str = ""
+    slow: bool = False
 
     def await_answer(self, seconds: float) -> None:
         pass
@@ -314,6 +318,20 @@ class FakeCluster:
     def with_run(self, run: str, act: Callable[[Any], Any]) -> Any:
         assert run in self.live
         return act(self.run)
+
+    def watched(self, run: str) -> Watched:
+        assert run in self.live
+        return Watched(TARGETS, self.trouble)
+
+    def begin(self, run: str, what: str, act: Callable[[Any], str]) -> Deed:
+        outcome: Future[str] = Future()
+        if not self.slow:
+            outcome.set_result(act(self.run))
+        self.deeds.append(Deed(what, outcome))
+        return self.deeds[-1]
+
+    def deed(self, run: str) -> Deed | None:
+        return self.deeds[-1] if self.deeds else None
 
 
 @pytest.fixture
@@ -357,26 +375,52 @@ def test_nothing_is_broken_where_that_is_not_allowed(bench: Any, shelf: Any, sch
 def test_processes_are_killed_and_paused_where_that_is_allowed(
     bench: Any, shelf: Any, scheduler: FakeCluster, monkeypatch: pytest.MonkeyPatch, healthy: Check
 ) -> None:
-    from psplatform.client import chaos
-
     hurt: list[Any] = []
-    known = [chaos.Target("server-0", "server", "tcp://a:1"), chaos.Target("worker-0", "worker", "tcp://a:2")]
-    monkeypatch.setattr(chaos, "targets", lambda run: known)
     monkeypatch.setattr(chaos, "kill", lambda run, role: hurt.append(("kill", role)) or 7)
     monkeypatch.setattr(chaos, "pause", lambda run, role, seconds: hurt.append(("pause", role, seconds)) or 7)
     bench.settings = replace(bench.settings, allow_chaos=True)
     shelf.live("digits-a")
     shelf.finished("over")
     app = bench.show("failures", run="digits-a")
-    app.selectbox(key="target").select("worker-0 (worker)").run()
+    app.selectbox(key="target").select("worker-0").run()
     press(app, "kill")
     healthy(app)
     app.number_input(key="pause seconds").set_value(3)
     press(app, "pause")
     healthy(app)
     assert hurt == [("kill", "worker-0"), ("pause", "worker-0", 3.0)]
+    assert "Paused process 7 of worker-0 for 3 s." in unescaped(app.caption)
     over = bench.show("failures", run="over")
     assert not {one.key for one in over.button} & {"kill", "pause"}
+
+
+def test_nothing_else_is_hurt_while_a_kill_is_under_way(
+    bench: Any, shelf: Any, scheduler: FakeCluster, healthy: Check
+) -> None:
+    """A second kill would hit the server that took over; the figures are drawn meanwhile."""
+    scheduler.slow = True
+    bench.settings = replace(bench.settings, allow_chaos=True)
+    shelf.live("digits-a")
+    app = press(bench.show("failures"), "kill")
+    healthy(app)
+    assert [one.disabled for one in app.button if one.key in ("kill", "pause")] == [True, True]
+    assert "Under way: killing the process of server-0." in unescaped(app.caption)
+    assert app.get("plotly_chart")
+
+
+def test_pages_show_what_is_known_while_the_coordinator_does_not_answer(
+    bench: Any, shelf: Any, scheduler: FakeCluster, monkeypatch: pytest.MonkeyPatch, healthy: Check
+) -> None:
+    """No page waits for it: a fault of its own would stop every figure."""
+    monkeypatch.setattr(scheduler, "with_run", lambda run, act: pytest.fail("a page waits for the coordinator"))
+    scheduler.trouble = "the coordinator is silent"
+    bench.settings = replace(bench.settings, allow_chaos=True)
+    shelf.live("digits-a")
+    for page in ("failures", "protection"):
+        app = bench.show(page)
+        healthy(app)
+        assert "the coordinator is silent" in unescaped(app.caption)
+    assert "tcp://a:1" in app.dataframe[0].value["process"].tolist()
 
 
 def test_a_store_cannot_send_the_dashboard_to_a_scheduler(
