@@ -102,7 +102,7 @@ class Deed:
             If it failed, or was not done in time.
         """
         if not self._outcome.done():
-            raise ClusterError(f"{self.what}: it was not done within {_DEED_S:g} s; look at the run before trying again")
+            raise ClusterError(f"{self.what}: not done within {_DEED_S:g} s; look at the run before trying again")
         try:
             return self._outcome.result()
         except PsplatformError:

@@ -134,9 +134,7 @@ def _kill(found: Cluster, run: str) -> None:
     from psplatform.client import chaos  # noqa: PLC0415  brings Dask
 
     role = st.session_state["target"]
-    found.begin(
-        run, f"killing the process of {role}", lambda one: f"Killed process {chaos.kill(one, role)} of {role}."
-    )
+    found.begin(run, f"killing the process of {role}", lambda one: f"Killed process {chaos.kill(one, role)} of {role}.")
 
 
 def _pause(found: Cluster, run: str) -> None:
