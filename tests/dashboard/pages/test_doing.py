@@ -113,6 +113,22 @@ def test_a_program_that_fails_at_once_says_why(bench: Any, fake: FakePrograms, h
     assert any("no cluster" in one.value for one in app.code)
 
 
+def test_the_program_that_was_clicked_is_interrupted(
+    bench: Any, fake: FakePrograms, monkeypatch: pytest.MonkeyPatch, healthy: Check
+) -> None:
+    """Also where another was started since the page was drawn, and stands at its place."""
+    interrupted: list[str] = []
+    monkeypatch.setattr(Program, "running", property(lambda one: True))
+    monkeypatch.setattr(Program, "interrupt", lambda one: interrupted.append(one.name) or True)
+    folder = bench.settings.records
+    older = fake.start(["train"], folder)
+    app = bench.show("programs")
+    fake.start(["train"], folder)
+    press(app, f"interrupt {older.name}")
+    healthy(app)
+    assert interrupted == [older.name]
+
+
 def test_a_run_that_was_started_can_be_opened(bench: Any, fake: FakePrograms, shelf: Any, healthy: Check) -> None:
     app = press(bench.show("start"), "start")
     name = Path(fake.commands[0][3]).stem
@@ -289,7 +305,11 @@ def test_checkpoints_are_verified(bench: Any, shelf: Any, healthy: Check) -> Non
     healthy(bench.show("failures"))
 
 
-TARGETS = (chaos.Target("server-0", "server", "tcp://a:1"), chaos.Target("worker-0", "worker", "tcp://a:2"))
+TARGETS = (
+    chaos.Target("server-0", "server", "tcp://a:1"),
+    chaos.Target("server-1", "server", "tcp://a:3"),
+    chaos.Target("worker-0", "worker", "tcp://a:2"),
+)
 
 
 @dataclass
@@ -420,7 +440,7 @@ def test_pages_show_what_is_known_while_the_coordinator_does_not_answer(
         app = bench.show(page)
         healthy(app)
         assert "the coordinator is silent" in unescaped(app.caption)
-    assert "tcp://a:1" in app.dataframe[0].value["process"].tolist()
+    assert "tcp://a:3" in app.dataframe[0].value["process"].tolist()
 
 
 def test_a_store_cannot_send_the_dashboard_to_a_scheduler(
