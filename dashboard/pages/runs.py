@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from hashlib import sha256
 from typing import Any, Final
 
 import streamlit as st
@@ -54,7 +56,7 @@ def _table() -> None:
         rows = _rows(names)
         chosen = st.dataframe(
             rows,
-            key="runs table",
+            key=_key_of(names),
             hide_index=True,
             on_select="rerun",
             selection_mode="multi-row",
@@ -77,6 +79,11 @@ def _table() -> None:
         picked = [list(names)[row] for row in chosen["selection"]["rows"]][:MOST_OVERLAID]
         _open(picked)
         _only_on_scheduler(names)
+
+
+def _key_of(names: Iterable[str]) -> str:
+    """Return a key of the table by its rows: a selection holds row numbers, which are of these rows alone."""
+    return f"runs table {sha256('/'.join(names).encode(errors='replace')).hexdigest()[:16]}"
 
 
 def _rows(names: dict[str, Listed]) -> list[dict[str, Any]]:
