@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -102,12 +103,20 @@ class View:
 
 
 def named(found: Sequence[Listed]) -> dict[str, Listed]:
-    """Return runs by a name that no two have."""
-    names: dict[str, Listed] = {}
-    for one in found:
-        name = one.run if one.run not in names else f"{one.run} ({one.store.rstrip('/').rpartition('/')[2]})"
-        names[name if name not in names else one.store] = one
-    return names
+    """Return runs by a name that no two have, and that does not depend on which of them was started last."""
+    ids = Counter(one.run for one in found)
+    names = [one.run if ids[one.run] == 1 else f"{one.run} ({_folder_of(one)})" for one in found]
+    often = Counter(names)
+    return {name if often[name] == 1 else one.store: one for name, one in zip(names, found, strict=True)}
+
+
+def name_of(listed: Listed) -> str:
+    """Return the name under which pages show a run."""
+    return next((name for name, one in named(listed_runs()).items() if one.store == listed.store), listed.run)
+
+
+def _folder_of(listed: Listed) -> str:
+    return listed.store.rstrip("/").rpartition("/")[2]
 
 
 def turn_to(path: str) -> None:
