@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from psplatform.client.listing import Listed, goes_on
 from psplatform.errors import ClusterError, PsplatformError
 
 if TYPE_CHECKING:
@@ -137,10 +138,14 @@ class Cluster:
         self._answered.wait(seconds)
 
     @property
-    def live(self) -> frozenset[str]:
-        """Ids of the runs that go on."""
+    def live(self) -> Mapping[str, str]:
+        """The store of each run that goes on, by the run's id."""
         view = self._news.view
-        return frozenset(view.runs) if view is not None else frozenset()
+        return view.stores if view is not None else {}
+
+    def knows(self, listed: Listed) -> bool:
+        """Whether this very run goes on there: not one in another store, of which this one is a copy."""
+        return goes_on(listed.run, listed.store, self.live)
 
     def with_run(self, run: str, act: Callable[[Run], T]) -> T:
         """Return what `act` does with a run that goes on.

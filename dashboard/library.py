@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final
 
-from psplatform.client.listing import Listed, State, list_runs, look_at
+from psplatform.client.listing import Listed, Live, State, list_runs, look_at
 from psplatform.dashboard.read_models.reading import Models, Reading
 from psplatform.dashboard.settings import Settings
 from psplatform.errors import PsplatformError, StoreError
@@ -80,12 +80,12 @@ class Library:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = Lock()
-        self._listed: tuple[float, frozenset[str], list[Listed]] | None = None
+        self._listed: tuple[float, Live, list[Listed]] | None = None
         self._readings: OrderedDict[str, Reading] = OrderedDict()
         self._briefs: dict[str, tuple[Any, Brief]] = {}
         self._checkpoints: dict[str, tuple[float, list[dict[str, Any]]]] = {}
 
-    def runs(self, live: frozenset[str] = frozenset()) -> list[Listed]:
+    def runs(self, live: Live = frozenset()) -> list[Listed]:
         """Return the runs, the newest first, as of a few seconds ago.
 
         Raises

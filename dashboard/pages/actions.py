@@ -24,7 +24,7 @@ def cluster_of(listed: Listed) -> Cluster | None:
     believes what answers there.
     """
     own = cluster()
-    if own is not None and listed.run in own.live:
+    if own is not None and own.knows(listed):
         return own
     address = listed.description.get("scheduler")
     if listed.state is State.LIVE and address and programs.program_of(listed.store) is not None:
@@ -37,7 +37,7 @@ def stop_button(shown: Shown) -> None:
     if shown.listed.state is not State.LIVE:
         return
     found, program = cluster_of(shown.listed), programs.program_of(shown.listed.store)
-    known = found is not None and shown.listed.run in found.live
+    known = found is not None and found.knows(shown.listed)
     if not known and program is None:
         st.caption("This run was started elsewhere: stop it where it was started, or give its scheduler.")
         return
@@ -107,7 +107,7 @@ def chaos_buttons(shown: Shown) -> None:
         return
     st.markdown("**Break it on purpose**", help="SIGKILL ends a process at once; SIGSTOP pauses it for some seconds.")
     found = cluster_of(shown.listed)
-    if found is None or shown.listed.run not in found.live:
+    if found is None or not found.knows(shown.listed):
         st.caption("The run's scheduler is not known here: give it with --scheduler.")
         return
     run = shown.listed.run

@@ -62,7 +62,7 @@ def cluster() -> Cluster | None:
 def listed_runs() -> list[Listed]:
     """Return the runs that there are, the newest first."""
     found = cluster()
-    return library().runs(found.live if found is not None else frozenset())
+    return library().runs(found.live if found is not None else {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def shard_table(view: Picture, shards: tuple[ShardRow, ...], roles: dict[str, st
 
 def _roles(run: Shown) -> dict[str, str]:
     found = cluster_of(run.listed)
-    if found is None or run.listed.run not in found.live:
+    if found is None or not found.knows(run.listed):
         return {}
     watched = found.watched(run.listed.run)
     if watched.trouble:

@@ -125,7 +125,7 @@ def _only_on_scheduler(names: dict[str, Listed]) -> None:
     found = cluster()
     if found is None:
         return
-    elsewhere = sorted(found.live - {one.run for one in names.values()})
+    elsewhere = sorted(set(found.live) - {one.run for one in names.values()})
     if elsewhere:
         text = ", ".join(elsewhere)
         st.caption(plain(f"On the scheduler, with stores that are not in this folder: {text}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ _ENDINGS: Final = {
     "reached target": "it reached its target",
     "stopped": "it was stopped",
 }
+
+
+Live = Mapping[str, str] | Collection[str]
 
 
 class State(StrEnum):
@@ -69,7 +73,7 @@ class Listed:
     checkpoint: int | None = None
 
 
-def list_runs(folder: str, live: Collection[str] = frozenset()) -> list[Listed]:
+def list_runs(folder: str, live: Live = frozenset()) -> list[Listed]:
     """Return the runs whose stores lie directly in `folder`, the one that was started last first.
 
     Parameters
@@ -77,7 +81,8 @@ def list_runs(folder: str, live: Collection[str] = frozenset()) -> list[Listed]:
     folder
         A local path, or any URL that fsspec knows.  Where there is no such folder, there are no runs.
     live
-        Ids of the runs that a scheduler says go on.
+        The runs that a scheduler says go on: the store of each by its id, or ids alone where stores are not known.
+        With stores, a copy of a store is not taken for the run that goes on in the other.
 
     Raises
     ------
@@ -88,7 +93,7 @@ def list_runs(folder: str, live: Collection[str] = frozenset()) -> list[Listed]:
     return sorted(found, key=lambda one: (-_started(one.description), one.store))
 
 
-def look_at(store: str, live: Collection[str] = frozenset()) -> Listed:
+def look_at(store: str, live: Live = frozenset()) -> Listed:
     """Return the run in `store`, whatever is there; nothing that is found raises.
 
     Its zarr.json is read; the log is only listed, and that and the checkpoints only where they decide.
@@ -96,7 +101,8 @@ def look_at(store: str, live: Collection[str] = frozenset()) -> Listed:
     Parameters
     ----------
     live
-        Ids of the runs that a scheduler says go on.
+        The runs that a scheduler says go on: the store of each by its id, or ids alone where stores are not known.
+        With stores, a copy of a store is not taken for the run that goes on in the other.
     """
     store = place_of(store)
     try:
@@ -104,11 +110,18 @@ def look_at(store: str, live: Collection[str] = frozenset()) -> Listed:
         run = description.get("run")
         if not isinstance(run, str):
             raise StoreError(f"the zarr.json of {store} does not name its run; restore it from a copy", store=store)
-        state, reason, checkpoint = _judge(store, description, goes_on=run in live)
+        state, reason, checkpoint = _judge(store, description, goes_on=goes_on(run, store, live))
     except StoreError as error:
         name = store.rstrip("/").rpartition("/")[2]
         return Listed(name, store, State.FOREIGN, str(error), {})
     return Listed(run, store, state, reason, description, checkpoint)
+
+
+def goes_on(run: str, store: str, live: Live) -> bool:
+    """Whether the run in a store is one of those that a scheduler says go on."""
+    if run not in live:
+        return False
+    return not isinstance(live, Mapping) or _whole(live[run]) == _whole(store)
 
 
 def is_folder_of_stores(path: Path) -> bool:
@@ -169,6 +182,12 @@ def _age_s(store: str, path: str) -> float | None:
     except Exception:  # noqa: BLE001  every fsspec driver has exceptions of its own, and some know no times
         return None
     return time.time() - written
+
+
+def _whole(store: str) -> str:
+    """Return where a store is, without links and dots: a run and a page may name one folder differently."""
+    store = place_of(store)
+    return store.rstrip("/") if "://" in store else os.path.realpath(store)
 
 
 def _term(description: Mapping[str, Any]) -> int:

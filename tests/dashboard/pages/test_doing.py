@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,12 +16,13 @@ import yaml
 from streamlit.testing.v1 import AppTest
 
 from psplatform.client import chaos, programs
-from psplatform.client.listing import look_at
+from psplatform.client.listing import Listed, goes_on, look_at
 from psplatform.client.programs import Program
 from psplatform.dashboard.cluster import ClusterNews, Deed, Watched
 from psplatform.dashboard.pages.actions import recover_arguments
 from psplatform.dashboard.pages.what_if import _word
 from psplatform.errors import ConfigurationError
+from psplatform.replication.store import update_run
 from psplatform.runtime.processes import ProcessId
 
 Check = Callable[[AppTest], None]
@@ -324,7 +326,7 @@ class FakeRun:
 class FakeCluster:
     """A scheduler that knows some runs."""
 
-    live: frozenset[str] = frozenset()
+    live: Mapping[str, str] = field(default_factory=dict)
     run: FakeRun = field(default_factory=FakeRun)
 
     news: ClusterNews = field(default_factory=lambda: ClusterNews(None, "", None))
@@ -334,6 +336,9 @@ class FakeCluster:
 
     def await_answer(self, seconds: float) -> None:
         pass
+
+    def knows(self, listed: Listed) -> bool:
+        return goes_on(listed.run, listed.store, self.live)
 
     def with_run(self, run: str, act: Callable[[Any], Any]) -> Any:
         assert run in self.live
@@ -357,7 +362,8 @@ class FakeCluster:
 @pytest.fixture
 def scheduler(bench: Any, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """A scheduler that knows the run digits-a."""
-    found = FakeCluster(frozenset({"digits-a", "elsewhere"}))
+    stores = {"digits-a": f"{bench.settings.folder}/digits-a.zarr", "elsewhere": "/far/away.zarr"}
+    found = FakeCluster(stores)
     bench.settings = replace(bench.settings, scheduler="tcp://127.0.0.1:1")
     monkeypatch.setattr("psplatform.dashboard.pages.frame.cluster_at", lambda address: found)
     return found
@@ -371,6 +377,25 @@ def test_a_run_that_goes_on_is_stopped(bench: Any, shelf: Any, scheduler: FakeCl
     table = bench.show("runs")
     healthy(table)
     assert "elsewhere" in unescaped(table.caption)
+
+
+def test_a_copy_of_the_store_of_a_run_that_goes_on_is_not_that_run(
+    bench: Any, shelf: Any, scheduler: FakeCluster, healthy: Check
+) -> None:
+    """Nothing that is done with the copy is done to the run; the copy can be recovered."""
+    bench.settings = replace(bench.settings, allow_chaos=True)
+    shelf.live("digits-a")
+    shutil.copytree(shelf.recoverable("copied"), shelf.folder / "backup.zarr")
+    update_run(str(shelf.folder / "backup.zarr"), run="digits-a")
+    app = bench.show("failures", run="digits-a (backup.zarr)")
+    healthy(app)
+    assert "Recover" in [one.label for one in app.button]
+    assert not {one.key for one in app.button} & {"kill", "pause"}
+    overview = bench.show("overview", run="digits-a (backup.zarr)")
+    healthy(overview)
+    assert not [one for one in overview.button if one.key == "stop"]
+    own = bench.show("overview", run="digits-a (digits-a.zarr)")
+    assert [one for one in own.button if one.key == "stop"]
 
 
 def test_a_run_of_somebody_else_cannot_be_stopped(bench: Any, shelf: Any) -> None:
