@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from psplatform.client.listing import Listed, State
@@ -59,3 +60,23 @@ def test_ticked_rows_are_of_the_table_that_they_were_ticked_in(shelf: Any, bench
     library().forget_list()
     app = bench.show("runs")
     assert app.dataframe[0].proto.id != before
+
+
+def test_a_chosen_stretch_stays_while_the_run_goes_on(
+    shelf: Any, bench: Any, healthy: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psplatform.dashboard.pages.workers.KEPT_S", 1.0)
+    going_on = [one for one in shelf.trained.records if one["kind"] not in ("finished", "left")]
+    middle = 2 * len(going_on) // 3
+    store = shelf.live("digits-a", upto=middle)
+    app = bench.show("workers")
+    app.toggle(key="stretch").set_value(True).run()
+    app.slider[0].set_value((0.5, 1.0)).run()
+    before = app.slider[0].max
+    shelf.log(store, going_on[middle:], term=2)
+    app.run()
+    healthy(app)
+    assert (app.slider[0].value, app.slider[0].max) == ((0.5, 1.0), before)
+    app.toggle(key="stretch").set_value(False).run()
+    app.toggle(key="stretch").set_value(True).run()
+    assert app.slider[0].max > before
