@@ -113,10 +113,17 @@ class Deed:
 
 
 class Cluster:
-    """A scheduler that is asked every few seconds, and again and again while it is away."""
+    """A scheduler that is asked every few seconds, and again and again while it is away.
 
-    def __init__(self, address: str) -> None:
+    Parameters
+    ----------
+    needed
+        Whether it is still to be asked: of one that ends with a program, until that has ended.
+    """
+
+    def __init__(self, address: str, needed: Callable[[], bool] = lambda: True) -> None:
         self.address = address
+        self._needed = needed
         self._news = ClusterNews(None, "", None)
         self._client: Any = None
         self._acting = ThreadPoolExecutor(max_workers=_MOST_AT_ONCE, thread_name_prefix="acting")
@@ -126,7 +133,7 @@ class Cluster:
         self._deeds: dict[str, Deed] = {}
         self._closed = threading.Event()
         self._answered = threading.Event()
-        threading.Thread(target=self._keep_asking, name="cluster", daemon=True).start()
+        threading.Thread(target=self._keep_asking, name=f"cluster {address}", daemon=True).start()
 
     @property
     def news(self) -> ClusterNews:
@@ -199,7 +206,10 @@ class Cluster:
         client = self._client
         if client is None:
             raise ClusterError(self._news.trouble or f"the scheduler {self.address} was not reached yet", peer=None)
-        return self._acting.submit(lambda: act(attach(run, client)))
+        try:
+            return self._acting.submit(lambda: act(attach(run, client)))
+        except RuntimeError as error:  # it was closed meanwhile
+            raise ClusterError(f"the scheduler {self.address} is asked no more: its run is over") from error
 
     def _heard(self, run: str, answer: Future[tuple[Target, ...]]) -> None:
         error = answer.exception()
@@ -217,9 +227,18 @@ class Cluster:
     def close(self) -> None:
         """Let go of the scheduler."""
         self._closed.set()
+        self._acting.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is asked no more."""
+        return self._closed.is_set()
 
     def _keep_asking(self) -> None:
         while not self._closed.is_set():
+            if not self._needed():
+                self.close()
+                break
             try:
                 self._ask()
                 pause = _ASK_EVERY_S

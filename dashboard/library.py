@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final
 
-from psplatform.client.listing import Listed, Live, State, list_runs, look_at
+from psplatform.client.listing import Listed, Live, State, list_runs, look_at, newest_first
 from psplatform.dashboard.read_models.reading import Models, Reading
 from psplatform.dashboard.settings import Settings
 from psplatform.errors import PsplatformError, StoreError
@@ -85,8 +86,13 @@ class Library:
         self._briefs: dict[str, tuple[Any, Brief]] = {}
         self._checkpoints: dict[str, tuple[float, list[dict[str, Any]]]] = {}
 
-    def runs(self, live: Live = frozenset()) -> list[Listed]:
+    def runs(self, live: Live = frozenset(), others: Sequence[str] = ()) -> list[Listed]:
         """Return the runs, the newest first, as of a few seconds ago.
+
+        Parameters
+        ----------
+        others
+            Stores elsewhere that are shown too where they can be read.
 
         Raises
         ------
@@ -100,6 +106,7 @@ class Library:
             found = [look_at(self._settings.store, live)]
         else:
             found = list_runs(self._settings.folder, live)
+        found = _with_others(found, others, live)
         with self._lock:
             self._listed = time.monotonic(), live, found
         return found
@@ -162,6 +169,14 @@ class Library:
         except StoreError:
             return None
         return complete[-1] if complete else None
+
+
+def _with_others(found: list[Listed], others: Sequence[str], live: Live) -> list[Listed]:
+    known = {os.path.realpath(one.store) for one in found}
+    missing = {os.path.realpath(one): one for one in others if os.path.realpath(one) not in known}
+    looked_at = [look_at(one, live) for one in missing.values()]
+    readable = [one for one in looked_at if one.state is not State.FOREIGN]
+    return newest_first([*found, *readable]) if readable else found
 
 
 def _brief(description: Mapping[str, Any], models: Models, *, complete: bool) -> Brief:

@@ -27,8 +27,9 @@ def cluster_of(listed: Listed) -> Cluster | None:
     if own is not None and own.knows(listed):
         return own
     address = listed.description.get("scheduler")
-    if listed.state is State.LIVE and address and programs.program_of(listed.store) is not None:
-        return cluster_at(str(address))
+    program = programs.program_of(listed.store) if listed.state is State.LIVE and address else None
+    if program is not None:
+        return cluster_at(str(address), lambda: program.running)
     return own
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -49,7 +49,9 @@ def _where() -> None:
 
 def _table() -> None:
     with guarded():
-        names = named(listed_runs())
+        found = listed_runs()
+        here = named(found)
+        names = here | {name: one for name, one in named([*found, *_elsewhere(found)]).items() if one not in found}
         if not names:
             st.info(nothing_here())
             return
@@ -77,8 +79,7 @@ def _table() -> None:
             },
         )
         picked = [list(names)[row] for row in chosen["selection"]["rows"]][:MOST_OVERLAID]
-        _open(picked)
-        _only_on_scheduler(names)
+        _open([name for name in picked if name in here])
 
 
 def _key_of(names: Iterable[str]) -> str:
@@ -90,7 +91,7 @@ def _rows(names: dict[str, Listed]) -> list[dict[str, Any]]:
     give_up_at = time.monotonic() + _BUDGET_S
     rows = []
     for name, one in names.items():
-        brief = library().brief(one, give_up_at - time.monotonic())
+        brief = library().brief(one, give_up_at - time.monotonic()) if one.description else None
         rows.append(_row(name, one, brief))
     return rows
 
@@ -121,11 +122,14 @@ def _open(picked: list[str]) -> None:
         turn_to("overview")
 
 
-def _only_on_scheduler(names: dict[str, Listed]) -> None:
-    found = cluster()
-    if found is None:
-        return
-    elsewhere = sorted(set(found.live) - {one.run for one in names.values()})
-    if elsewhere:
-        text = ", ".join(elsewhere)
-        st.caption(plain(f"On the scheduler, with stores that are not in this folder: {text}"))
+def _elsewhere(found: Sequence[Listed]) -> list[Listed]:
+    """Return the runs of the scheduler whose stores cannot be read from here."""
+    asked = cluster()
+    if asked is None:
+        return []
+    known = {one.run for one in found if asked.knows(one)}
+    return [
+        Listed(run, store, State.LIVE, f"it goes on on the scheduler; its store {store} cannot be read from here", {})
+        for run, store in asked.live.items()
+        if run not in known
+    ]

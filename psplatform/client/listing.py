@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -89,7 +89,11 @@ def list_runs(folder: str, live: Live = frozenset()) -> list[Listed]:
     StoreError
         If the folder cannot be listed.  A store that cannot be read is in the list, as foreign.
     """
-    found = [look_at(store, live) for store in _stores_in(place_of(folder))]
+    return newest_first([look_at(store, live) for store in _stores_in(place_of(folder))])
+
+
+def newest_first(found: Iterable[Listed]) -> list[Listed]:
+    """Return runs in the order of the table: the one that was started last first."""
     return sorted(found, key=lambda one: (-_started(one.description), one.store))
 
 

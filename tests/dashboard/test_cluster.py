@@ -19,6 +19,7 @@ from psplatform.client.cluster_view import look_at_cluster
 from psplatform.client.connecting import ANSWER_S
 from psplatform.dashboard import cluster as cluster_module
 from psplatform.dashboard.cluster import Cluster, Deed
+from psplatform.dashboard.pages import frame
 from psplatform.errors import ClusterError
 
 Until = Callable[..., None]
@@ -142,3 +143,29 @@ def test_a_deed_has_the_time_that_a_kill_can_take() -> None:
     """Ten seconds for the order and its answer, and fifteen until the process has left."""
     assert cluster_module._DEED_S > chaos._ORDER_S + ANSWER_S + chaos._GONE_S
     assert Deed("killing", Future()).running
+
+
+def test_a_scheduler_of_a_run_is_let_go_when_its_program_has_ended(
+    reached: Cluster, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    """No thread, no executor and no client is left that tries a dead port for ever."""
+    running = [True]
+    monkeypatch.setattr(frame, "_asked", {})
+    found = frame.cluster_at("tcp://127.0.0.1:2", lambda: bool(running))
+    try:
+        found.await_answer(120)
+        assert frame.cluster_at("tcp://127.0.0.1:2") is found
+        running.clear()
+        until(lambda: found.closed and found._client is None, "it is closed")
+        with pytest.raises(ClusterError):
+            found.with_run("digits-a", lambda run: run)
+        until(
+            lambda: not any(one.name.startswith("cluster tcp://127.0.0.1:2") for one in threading.enumerate()),
+            "its thread ends",
+        )
+        other = frame.cluster_at("tcp://127.0.0.1:3")
+        assert "tcp://127.0.0.1:2" not in frame._asked
+        other.close()
+        assert not reached.closed, "one that nothing ends is kept"
+    finally:
+        found.close()

@@ -20,6 +20,7 @@ from psplatform.client.listing import Listed, goes_on, look_at
 from psplatform.client.programs import Program
 from psplatform.dashboard.cluster import ClusterNews, Deed, Watched
 from psplatform.dashboard.pages.actions import recover_arguments
+from psplatform.dashboard.pages.frame import library
 from psplatform.dashboard.pages.what_if import _word
 from psplatform.errors import ConfigurationError
 from psplatform.replication.store import update_run
@@ -376,7 +377,44 @@ def test_a_run_that_goes_on_is_stopped(bench: Any, shelf: Any, scheduler: FakeCl
     assert scheduler.run.stopped == ["stopped on the dashboard"]
     table = bench.show("runs")
     healthy(table)
-    assert "elsewhere" in unescaped(table.caption)
+
+
+def test_runs_of_the_scheduler_are_rows_with_their_figures_where_their_stores_are_here(
+    bench: Any, shelf: Any, scheduler: FakeCluster, healthy: Check, tmp_path: Path
+) -> None:
+    away = replace(shelf, folder=tmp_path / "another folder").live("away")
+    shelf.finished("digits-b")
+    shelf.live("digits-a")
+    scheduler.live = {**scheduler.live, "away": away}
+    table = bench.show("runs")
+    healthy(table)
+    rows = {row["run"]: row for row in table.dataframe[0].value.to_dict("records")}
+    states = {name: row["state"] for name, row in rows.items()}
+    assert states == {"digits-a": "live", "digits-b": "finished", "away": "live", "elsewhere": "live"}
+    assert rows["away"]["updates"] == 20
+    assert "its store /far/away.zarr cannot be read from here" in rows["elsewhere"]["why"]
+    assert "cannot be read" not in rows["away"]["why"]
+    overview = bench.show("overview", run="away")
+    healthy(overview)
+    assert overview.multiselect(key="run").value == ["away"]
+
+
+def test_a_run_that_was_started_beside_the_only_store_can_be_opened(
+    bench: Any, fake: FakePrograms, shelf: Any, healthy: Check
+) -> None:
+    """As `psplatform dashboard STORE` shows it."""
+    bench.settings = replace(bench.settings, store=shelf.finished("digits-a"))
+    shelf.finished("not asked for")
+    app = press(bench.show("start"), "start")
+    name = Path(fake.commands[0][3]).stem
+    shelf.live(name)
+    app.run()
+    healthy(app)
+    library().forget_list()
+    overview = bench.show("overview", run=name)
+    healthy(overview)
+    assert overview.multiselect(key="run").value == [name]
+    assert set(overview.multiselect(key="run").options) == {"digits-a", name}
 
 
 def test_a_copy_of_the_store_of_a_run_that_goes_on_is_not_that_run(
