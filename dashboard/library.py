@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final
 
-from psplatform.client.listing import Listed, State, list_runs, look_at
+from psplatform.client.listing import Listed, Live, State, list_runs, look_at, newest_first
 from psplatform.dashboard.read_models.reading import Models, Reading
 from psplatform.dashboard.settings import Settings
 from psplatform.errors import PsplatformError, StoreError
@@ -118,49 +119,56 @@ class Library:
         self._lock = Lock()
         self._listing = Lock()
         self._forgotten = 0
-        self._listed: tuple[float, frozenset[str], list[Listed]] | None = None
+        self._listed: tuple[float, tuple[Live, tuple[str, ...]], list[Listed]] | None = None
         self._readings: OrderedDict[str, tuple[float, Reading]] = OrderedDict()
         self._briefs: dict[str, _Kept] = {}
         self._checkpoints: dict[str, tuple[float, list[dict[str, Any]]]] = {}
 
-    def runs(self, live: frozenset[str] = frozenset()) -> list[Listed]:
+    def runs(self, live: Live = frozenset(), others: Sequence[str] = ()) -> list[Listed]:
         """Return the runs, the newest first, as of a few seconds ago.
+
+        Parameters
+        ----------
+        others
+            Stores elsewhere that are shown too where they can be read.
 
         Raises
         ------
         StoreError
             If the folder cannot be listed.
         """
-        last, fresh = self._last(live)
+        asked = live, tuple(others)
+        last, fresh = self._last(asked)
         if last is not None and fresh:
             return last
         # One session lists for all of them; the others show meanwhile what was there before.
         if not self._listing.acquire(blocking=last is None):
             return last or []
         try:
-            last, fresh = self._last(live)
-            return last if last is not None and fresh else self._list(live)
+            last, fresh = self._last(asked)
+            return last if last is not None and fresh else self._list(*asked)
         finally:
             self._listing.release()
 
-    def _last(self, live: frozenset[str]) -> tuple[list[Listed] | None, bool]:
-        """Return the last list for the same live runs, and whether it is of these seconds."""
+    def _last(self, asked: tuple[Live, tuple[str, ...]]) -> tuple[list[Listed] | None, bool]:
+        """Return the last list that was asked for in the same way, and whether it is of these seconds."""
         with self._lock:
-            if self._listed is None or self._listed[1] != live:
+            if self._listed is None or self._listed[1] != asked:
                 return None, False
             return self._listed[2], time.monotonic() < self._listed[0] + _LIST_EVERY_S
 
-    def _list(self, live: frozenset[str]) -> list[Listed]:
+    def _list(self, live: Live, others: tuple[str, ...]) -> list[Listed]:
         with self._lock:
             forgotten = self._forgotten
         if self._settings.store is not None:
             found = [look_at(self._settings.store, live)]
         else:
             found = list_runs(self._settings.folder, live)
+        found = _with_others(found, others, live)
         stores = {one.store for one in found}
         with self._lock:
             if forgotten == self._forgotten:
-                self._listed = time.monotonic(), live, found
+                self._listed = time.monotonic(), (live, others), found
             for kept in (self._readings, self._briefs, self._checkpoints):
                 for store in kept.keys() - stores:
                     del kept[store]
@@ -231,6 +239,14 @@ class Library:
         except StoreError:
             return None
         return complete[-1] if complete else None
+
+
+def _with_others(found: list[Listed], others: Sequence[str], live: Live) -> list[Listed]:
+    known = {os.path.realpath(one.store) for one in found}
+    missing = {os.path.realpath(one): one for one in others if os.path.realpath(one) not in known}
+    looked_at = [look_at(one, live) for one in missing.values()]
+    readable = [one for one in looked_at if one.state is not State.FOREIGN]
+    return newest_first([*found, *readable]) if readable else found
 
 
 def _brief(description: Mapping[str, Any], models: Models, *, complete: bool) -> Brief:

@@ -47,3 +47,9 @@ def program_of(store: str) -> Program | None:
         if store in arguments and arguments[0] in ("train", "recover") and one.running:
             return one
     return None
+
+
+def stores() -> list[str]:
+    """Return the stores of the runs that were started from here, whether they were written yet or not."""
+    found = [arguments_of(one) for one in started()]
+    return [one[one.index("--store") + 1] for one in found if one[:1] == ["train"] and "--store" in one[:-1]]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
 from psplatform.client.listing import Listed, State
 from psplatform.dashboard import programs
-from psplatform.dashboard.cluster import Cluster
+from psplatform.dashboard.cluster import Cluster, Deed
 from psplatform.dashboard.pages.frame import Shown, cluster, cluster_at, guarded, library
 from psplatform.dashboard.pages.words import plain
 from psplatform.dashboard.settings import current
@@ -22,11 +24,12 @@ def cluster_of(listed: Listed) -> Cluster | None:
     believes what answers there.
     """
     own = cluster()
-    if own is not None and listed.run in own.live:
+    if own is not None and own.knows(listed):
         return own
     address = listed.description.get("scheduler")
-    if listed.state is State.LIVE and address and programs.program_of(listed.store) is not None:
-        return cluster_at(str(address))
+    program = programs.program_of(listed.store) if listed.state is State.LIVE and address else None
+    if program is not None:
+        return cluster_at(str(address), lambda: program.running)
     return own
 
 
@@ -35,7 +38,7 @@ def stop_button(shown: Shown) -> None:
     if shown.listed.state is not State.LIVE:
         return
     found, program = cluster_of(shown.listed), programs.program_of(shown.listed.store)
-    known = found is not None and shown.listed.run in found.live
+    known = found is not None and found.knows(shown.listed)
     if not known and program is None:
         st.caption("This run was started elsewhere: stop it where it was started, or give its scheduler.")
         return
@@ -106,23 +109,50 @@ def chaos_buttons(shown: Shown) -> None:
         return
     st.markdown("**Break it on purpose**", help="SIGKILL ends a process at once; SIGSTOP pauses it for some seconds.")
     found = cluster_of(shown.listed)
-    if found is None or shown.listed.run not in found.live:
+    if found is None or not found.knows(shown.listed):
         st.caption("The run's scheduler is not known here: give it with --scheduler.")
         return
+    run = shown.listed.run
+    watched, deed = found.watched(run), found.deed(run)
+    kinds = {one.role: one.kind for one in watched.targets or ()}
+    columns = st.columns([3, 1, 1, 2], vertical_alignment="bottom")
+    columns[0].selectbox(
+        "Process of", list(kinds), format_func=lambda role: f"{role} ({kinds.get(role, 'gone')})", key="target"
+    )
+    columns[3].number_input("Seconds of a pause", 1, 600, 10, key="pause seconds")
+    idle = bool(kinds) and not (deed is not None and deed.running)
+    shared: dict[str, Any] = {"width": "stretch", "disabled": not idle, "args": (found, run)}
+    columns[1].button("Kill", key="kill", type="primary", help="SIGKILL", on_click=_kill, **shared)
+    columns[2].button("Pause", key="pause", help="SIGSTOP, and SIGCONT later", on_click=_pause, **shared)
+    if watched.trouble:
+        st.caption(plain(f"The run's coordinator does not say who hosts what: {watched.trouble}"))
+    elif watched.targets is None:
+        st.caption("The run's coordinator is asked who hosts what.")
+    if deed is not None:
+        _say_of(deed)
+
+
+def _kill(found: Cluster, run: str) -> None:
     from psplatform.client import chaos  # noqa: PLC0415  brings Dask
 
-    run = shown.listed.run
-    targets = {f"{one.role} ({one.kind})": one.role for one in found.with_run(run, chaos.targets)}
-    columns = st.columns([3, 1, 1, 2], vertical_alignment="bottom")
-    chosen = columns[0].selectbox("Process of", list(targets), key="target")
-    seconds = columns[3].number_input("Seconds of a pause", 1, 600, 10, key="pause seconds")
-    kill = columns[1].button("Kill", key="kill", type="primary", help="SIGKILL", width="stretch")
-    pause = columns[2].button("Pause", key="pause", help="SIGSTOP, and SIGCONT later", width="stretch")
-    if chosen and (kill or pause):
-        role = targets[chosen]
-        if kill:
-            pid = found.with_run(run, lambda one: chaos.kill(one, role))
-            st.toast(f"Killed process {pid} of {plain(role)}.")
-        else:
-            pid = found.with_run(run, lambda one: chaos.pause(one, role, float(seconds)))
-            st.toast(f"Paused process {pid} of {plain(role)} for {seconds} s.")
+    role = st.session_state["target"]
+    found.begin(run, f"killing the process of {role}", lambda one: f"Killed process {chaos.kill(one, role)} of {role}.")
+
+
+def _pause(found: Cluster, run: str) -> None:
+    from psplatform.client import chaos  # noqa: PLC0415  brings Dask
+
+    role, seconds = st.session_state["target"], st.session_state["pause seconds"]
+    found.begin(
+        run,
+        f"pausing the process of {role}",
+        lambda one: f"Paused process {chaos.pause(one, role, float(seconds))} of {role} for {seconds} s.",
+    )
+
+
+def _say_of(deed: Deed) -> None:
+    if deed.running:
+        st.caption(plain(f"Under way: {deed.what}."))
+        return
+    with guarded():
+        st.caption(plain(deed.outcome()))

@@ -36,10 +36,10 @@ def _body(view: View) -> None:
     columns[2].metric("Unprotected", unprotected, help=meaning("unprotected seconds"), border=True)
     terms = f"{summary['term']}"
     columns[3].metric("Term", terms, help=meaning("term"), border=True)
-    with steady(), guarded():
-        chaos_buttons(run)
     draw(failures.timeline(rows.failovers), "timeline", "From the last sign of life to protected again")
     _failovers(rows)
+    with steady(), guarded():
+        chaos_buttons(run)
     _checkpoints(run)
     with guarded():
         recover_form(run)

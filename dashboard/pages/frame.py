@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
+import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import plotly.graph_objects as go
 import streamlit as st
 
 from psplatform.client.listing import Listed, State
+from psplatform.dashboard import programs
 from psplatform.dashboard.cluster import Cluster
 from psplatform.dashboard.figures.curves import Axis
 from psplatform.dashboard.library import Library, understood
@@ -19,6 +23,7 @@ from psplatform.dashboard.pages.words import plain
 from psplatform.dashboard.read_models.reading import Reading
 from psplatform.dashboard.settings import Settings, current
 from psplatform.errors import PsplatformError
+from psplatform.replication.places import place_of
 
 _FIRST_ANSWER_S: Final = 3.0
 _LOOK_EVERY_S: Final = 2.0
@@ -37,10 +42,18 @@ def _library(settings: Settings) -> Library:
     return Library(settings)
 
 
-@functools.cache
-def cluster_at(address: str) -> Cluster:
-    """Return the scheduler at an address, asked from now on."""
-    return Cluster(address)
+_asked: Final[dict[str, Cluster]] = {}
+_asking: Final = threading.Lock()
+
+
+def cluster_at(address: str, needed: Callable[[], bool] = lambda: True) -> Cluster:
+    """Return the scheduler at an address, asked from now on, until it is needed no more."""
+    with _asking:
+        for one in [one for one, found in _asked.items() if found.closed]:
+            del _asked[one]
+        if address not in _asked:
+            _asked[address] = Cluster(address, needed)
+        return _asked[address]
 
 
 def library() -> Library:
@@ -61,7 +74,12 @@ def cluster() -> Cluster | None:
 def listed_runs() -> list[Listed]:
     """Return the runs that there are, the newest first."""
     found = cluster()
-    return library().runs(found.live if found is not None else frozenset())
+    live = found.live if found is not None else {}
+    return library().runs(live, (*programs.stores(), *(one for one in live.values() if _is_here(one))))
+
+
+def _is_here(store: str) -> bool:
+    return "://" not in store and Path(place_of(store)).is_dir()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +120,20 @@ class View:
 
 
 def named(found: Sequence[Listed]) -> dict[str, Listed]:
-    """Return runs by a name that no two have."""
-    names: dict[str, Listed] = {}
-    for one in found:
-        name = one.run if one.run not in names else f"{one.run} ({one.store.rstrip('/').rpartition('/')[2]})"
-        names[name if name not in names else one.store] = one
-    return names
+    """Return runs by a name that no two have, and that does not depend on which of them was started last."""
+    ids = Counter(one.run for one in found)
+    names = [one.run if ids[one.run] == 1 else f"{one.run} ({_folder_of(one)})" for one in found]
+    often = Counter(names)
+    return {name if often[name] == 1 else one.store: one for name, one in zip(names, found, strict=True)}
+
+
+def name_of(listed: Listed) -> str:
+    """Return the name under which pages show a run."""
+    return next((name for name, one in named(listed_runs()).items() if one.store == listed.store), listed.run)
+
+
+def _folder_of(listed: Listed) -> str:
+    return listed.store.rstrip("/").rpartition("/")[2]
 
 
 def turn_to(path: str) -> None:
@@ -224,14 +250,22 @@ def _refreshed(body: Callable[[View], None], view: View, states: Sequence[State]
         if [now.get(one.listed.store) for one in view.runs] != list(states):
             st.rerun()  # what goes on has ended, or the other way round: the whole page says so
         with steady():
-            for one in view.runs:
-                if one.listed.state is State.FOREIGN:
-                    st.error(plain(one.listed.reason))
-                    return
-                with understood(one.listed.store):
-                    read_on(one)
-        with understood(view.run.listed.store):
-            body(view)
+            readable = tuple(one for one in view.runs if _is_readable(one))
+        if readable:
+            with understood(readable[0].listed.store):
+                body(replace(view, runs=readable))
+
+
+def _is_readable(shown: Shown) -> bool:
+    """Read a run's log on; say what is wrong with it, and return whether there is anything of it to show."""
+    if shown.listed.state is State.FOREIGN:
+        st.error(plain(shown.listed.reason))
+        return False
+    with guarded(), understood(shown.listed.store):
+        read_on(shown)
+        return True
+    # What was read before a damaged segment is known: also of a run that goes on, all but its newest records.
+    return shown.reading.read(lambda models: bool(models.view.run))
 
 
 def read_on(shown: Shown) -> None:

@@ -27,15 +27,17 @@ def _body() -> None:
         found = programs.started()
         if not found:
             st.info("Nothing was started from here yet: see the pages Start and What if.")
-        for number, one in enumerate(found[:_SHOWN]):
-            _program(number, one)
+        for one in found[:_SHOWN]:
+            _program(one)
 
 
-def _program(number: int, one: Program) -> None:
+def _program(one: Program) -> None:
     with st.container(border=True):
         left, right = st.columns([5, 1], vertical_alignment="center")
         left.markdown(f"**{plain(how_it_stands(one))}**, started {plain(moment(one.started))}")
-        if one.running and right.button("Interrupt", key=f"interrupt {number}", help="As Ctrl-C: ends in good order."):
+        if one.running and right.button(
+            "Interrupt", key=f"interrupt {one.name}", help="As Ctrl-C: ends in good order."
+        ):
             one.interrupt()
         st.code(shlex.join(["psplatform", *programs.arguments_of(one)]), language="bash", wrap_lines=True)
         with st.expander("What it prints", expanded=not one.running and one.returncode not in (0, None)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
@@ -13,7 +14,6 @@ from psplatform.dashboard.pages.frame import Shown, View, draw, run_page
 from psplatform.dashboard.pages.now import divergence_now
 from psplatform.dashboard.pages.words import UNKNOWN, plain, size
 from psplatform.dashboard.read_models.divergence import ShardRow
-from psplatform.errors import PsplatformError
 from psplatform.telemetry.picture import Picture
 
 
@@ -41,31 +41,47 @@ def _body(view: View) -> None:
     with right:
         shards = summary.get("shards", 0)
         draw(divergence.by_shard(rows, view.axis, bound, unit, shards), "by shard", "Divergence by shard")
-    roles = _roles(run)
+    roles, hosts = _roles(run), _hosts(run)
     st.markdown("**Shards**", help=f"{meaning('epoch')} {meaning('lag')}")
     st.dataframe(
-        run.reading.read(lambda models: shard_table(models.view, models.divergence.rows.shards, roles)),
+        run.reading.read(lambda models: shard_table(models.view, models.divergence.rows.shards, roles, hosts)),
         hide_index=True,
         key="shards",
     )
     _processes(run, roles)
 
 
-def shard_table(view: Picture, shards: tuple[ShardRow, ...], roles: dict[str, str]) -> list[dict[str, Any]]:
-    """Return one row for each shard: who serves it, who stands by, and how far they are behind."""
+def shard_table(
+    view: Picture, shards: tuple[ShardRow, ...], roles: Mapping[str, str], hosts: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return one row for each shard: who serves it and where, who stands by and where, and how far they are behind.
+
+    Parameters
+    ----------
+    roles
+        The address of the process of each role, as far as the coordinator has told it; else the log's is shown.
+    hosts
+        The host of each address, as far as the scheduler has told it; else it is read out of the address.
+    """
     table = []
     for shard in range(view.shards):
         copies = view.protection.copies.get(shard, {})
         promoted = [one.copy for one in copies.values() if one.status == "promoted"]
         server = promoted[-1] if promoted else f"server-{shard}"
         known = copies.get(server)
-        replicas = [f"{one.copy}: {one.status}" for one in copies.values() if one.status not in ("lost", "promoted")]
+        process = roles.get(server) or (known.process if known else "")
+        replicas = [
+            f"{one.copy}: {one.status}{_at(roles.get(one.copy) or one.process)}"
+            for one in copies.values()
+            if one.status not in ("lost", "promoted")
+        ]
         own = shards[shard] if shard < len(shards) else None
         table.append(
             {
                 "shard": shard,
                 "server": server,
-                "process": roles.get(server) or (known.process if known else "") or UNKNOWN,
+                "host": host_of(process, hosts) or UNKNOWN,
+                "process": process or UNKNOWN,
                 "replicas": ", ".join(replicas) or "none",
                 "version": view.shown.get(shard, view.visible),
                 "lag [updates]": own.lag if own else None,
@@ -79,15 +95,30 @@ def shard_table(view: Picture, shards: tuple[ShardRow, ...], roles: dict[str, st
     return table
 
 
+def host_of(process: str, hosts: Mapping[str, str]) -> str:
+    """Return the host of a process, which is named by its address, as in ``tcp://10.0.0.2:40123 pid 17``."""
+    address = process.partition(" ")[0]
+    return hosts.get(address) or address.partition("://")[2].rpartition(":")[0]
+
+
+def _at(process: str) -> str:
+    return f" at {process}" if process else ""
+
+
+def _hosts(run: Shown) -> dict[str, str]:
+    found = cluster_of(run.listed)
+    view = found.news.view if found is not None else None
+    return {one.address: one.host for one in view.processes} if view is not None else {}
+
+
 def _roles(run: Shown) -> dict[str, str]:
     found = cluster_of(run.listed)
-    if found is None or run.listed.run not in found.live:
+    if found is None or not found.knows(run.listed):
         return {}
-    try:
-        return found.with_run(run.listed.run, lambda one: one.roles())
-    except PsplatformError as error:
-        st.caption(plain(error.args[0]))
-        return {}
+    watched = found.watched(run.listed.run)
+    if watched.trouble:
+        st.caption(plain(watched.trouble))
+    return watched.roles
 
 
 def _processes(run: Shown, roles: dict[str, str]) -> None:

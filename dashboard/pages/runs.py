@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from typing import Any, Final
 
 import streamlit as st
@@ -48,14 +50,16 @@ def _where() -> None:
 
 def _table() -> None:
     with guarded():
-        names = named(listed_runs())
+        found = listed_runs()
+        here = named(found)
+        names = here | {name: one for name, one in named([*found, *_elsewhere(found)]).items() if one not in found}
         if not names:
             st.info(nothing_here())
             return
         rows = _rows(names)
         chosen = st.dataframe(
             rows,
-            key="runs table",
+            key=_key_of(names),
             hide_index=True,
             on_select="rerun",
             selection_mode="multi-row",
@@ -77,8 +81,12 @@ def _table() -> None:
             },
         )
         picked = [list(names)[row] for row in chosen["selection"]["rows"]][:MOST_OVERLAID]
-        _open(picked)
-        _only_on_scheduler(names)
+        _open([name for name in picked if name in here])
+
+
+def _key_of(names: Iterable[str]) -> str:
+    """Return a key of the table by its rows: a selection holds row numbers, which are of these rows alone."""
+    return f"runs table {sha256('/'.join(names).encode(errors='replace')).hexdigest()[:16]}"
 
 
 def _rows(names: dict[str, Listed]) -> list[dict[str, Any]]:
@@ -87,7 +95,8 @@ def _rows(names: dict[str, Listed]) -> list[dict[str, Any]]:
     for name, one in names.items():
         try:
             with understood(one.store):
-                rows.append(_row(name, one, library().brief(one, give_up_at - time.monotonic())))
+                brief = library().brief(one, give_up_at - time.monotonic()) if one.description else None
+                rows.append(_row(name, one, brief))
         except PsplatformError as error:  # of one run, which must not keep the others from being shown
             rows.append({"run": name, "state": one.state.value, "why": str(error)})
     return rows
@@ -118,11 +127,14 @@ def _open(picked: list[str]) -> None:
         turn_to("overview")
 
 
-def _only_on_scheduler(names: dict[str, Listed]) -> None:
-    found = cluster()
-    if found is None:
-        return
-    elsewhere = sorted(found.live - {one.run for one in names.values()})
-    if elsewhere:
-        text = ", ".join(elsewhere)
-        st.caption(plain(f"On the scheduler, with stores that are not in this folder: {text}"))
+def _elsewhere(found: Sequence[Listed]) -> list[Listed]:
+    """Return the runs of the scheduler whose stores cannot be read from here."""
+    asked = cluster()
+    if asked is None:
+        return []
+    known = {one.run for one in found if asked.knows(one)}
+    return [
+        Listed(run, store, State.LIVE, f"it goes on on the scheduler; its store {store} cannot be read from here", {})
+        for run, store in asked.live.items()
+        if run not in known
+    ]

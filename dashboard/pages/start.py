@@ -16,7 +16,16 @@ from psplatform.dashboard.figures import expected as expected_figures
 from psplatform.dashboard.forms import jobs
 from psplatform.dashboard.forms.fields import Filled, fill
 from psplatform.dashboard.pages.expectations import show_expected
-from psplatform.dashboard.pages.frame import draw, guarded, library, listed_runs, turn_to, warn_if_public
+from psplatform.dashboard.pages.frame import (
+    draw,
+    guarded,
+    library,
+    listed_runs,
+    name_of,
+    named,
+    turn_to,
+    warn_if_public,
+)
 from psplatform.dashboard.pages.words import plain
 from psplatform.dashboard.settings import current
 from psplatform.dashboard.simulations import Expected, Simulation, simulate
@@ -78,7 +87,8 @@ def _form() -> tuple[dict[str, Any], int]:
 def _subject() -> tuple[dict[str, Any], int, str]:
     """Return the fields of what is to be trained, how many of them are wrong, and what it is called here."""
     own = {f"job file {name}": path for name, path in current().jobs}
-    stored = {f"job of the run {one.run}": one for one in listed_runs() if one.state is not State.FOREIGN}
+    runs = named(listed_runs()).items()
+    stored = {f"job of the run {name}": one for name, one in runs if one.state is not State.FOREIGN}
     bundled = {name: f"{name}: {one.help.partition(',')[0]}" for name, one in WORKLOADS.items()}
     chosen = st.selectbox(
         "What to train",
@@ -235,9 +245,9 @@ def _opening(store: str) -> None:
     if found.state is not State.FOREIGN:
         st.success(plain(f"{found.run} was started."))
         if st.button("Open it", key="open started"):
-            st.session_state["run"] = [found.run]
-            st.session_state.pop("starting", None)
             library().forget_list()
+            st.session_state["run"] = [name_of(found)]
+            st.session_state.pop("starting", None)
             turn_to("overview")
     elif program is not None:
         st.info("Starting: processes are started and a first gradient is tried, which takes some seconds.")

@@ -24,7 +24,7 @@ def _body(view: View) -> None:
     reading = view.run.reading
     lanes, times, seconds = reading.read(lambda one: (one.lanes.rows, one.workers.rows, one.clock.newest_s))
     with steady():
-        chosen = _stretch(seconds)
+        chosen = _stretch(view.run.listed.store, seconds)
     if chosen is not None:
         lanes = reading.lanes(*chosen)
     tip = " · ".join(f"{state}: {meaning(state)}" for state in ("wait", "pull", "compute", "push"))
@@ -38,17 +38,26 @@ def _body(view: View) -> None:
     st.dataframe(reading.read(_table), hide_index=True, key="workers table")
 
 
-def _stretch(seconds: float) -> tuple[float, float] | None:
+def _stretch(store: str, seconds: float) -> tuple[float, float] | None:
     """Return the stretch that was chosen, ``None`` for the newest minute."""
     if seconds <= KEPT_S:
         return None
     left, right = st.columns([1, 3], vertical_alignment="center")
     any_stretch = left.toggle("Another stretch", key="stretch", help="Instead of the newest minute.")
     if not any_stretch:
+        st.session_state.pop("stretch end", None)
         return None
-    end = float(round(seconds, 1))
+    # Streamlit sets a slider anew whose range changes: the end stays as it was when another stretch was asked for.
+    ends: dict[str, float] = st.session_state.setdefault("stretch end", {})
+    end = ends.setdefault(store, float(round(seconds, 1)))
     begin, until = right.slider(
-        "Seconds of the run", 0.0, end, (max(0.0, end - KEPT_S), end), key="stretch s", label_visibility="collapsed"
+        "Seconds of the run",
+        0.0,
+        end,
+        (max(0.0, end - KEPT_S), end),
+        key=f"stretch of {store}",
+        label_visibility="collapsed",
+        help="Up to where the run was when this was switched on; switch it off and on for what came since.",
     )
     return (begin, until) if until > begin else (begin, begin + 1.0)
 

@@ -31,6 +31,9 @@ MOST_PLACES: Final = 4096
 MOST_SELECTED: Final = 200_000
 """Gradients that are read again for a selected stretch; a longer one is shown up to there."""
 
+MOST_SELECTIONS: Final = 4
+"""Selected stretches whose lanes are kept: those of as many visitors of one run."""
+
 _BULK: Final = 4096
 """Records that are folded at once where so many are there."""
 
@@ -108,6 +111,7 @@ class Reading:
         self._position = START
         self._stretches = Stretches(MOST_PLACES)
         self._segments = 0
+        self._selected: dict[tuple[float, float, tuple[Stretch, ...]], Lanes] = {}
 
     def refresh(self, budget_s: float = 1.0) -> Progress:
         """Read what was logged since, for about so many seconds at most; return how much of the log is read.
@@ -172,7 +176,11 @@ class Reading:
         """
         with self._lock:
             # Segments never change: those of the last look are there even where a takeover has superseded them since.
-            history, stretches = self._history, list(self._stretches.meeting(start_s, end_s))
+            history, stretches = self._history, tuple(self._stretches.meeting(start_s, end_s))
+            asked = (start_s, end_s, stretches)
+            # A page asks at each refresh: what it looks at has changed only where the log has grown inside it.
+            if asked in self._selected:
+                return self._selected[asked]
         found: list[Gradients] = []
         count = 0
         for gradients in (one for stretch in stretches for one in self._gradients(stretch, history)):
@@ -180,7 +188,12 @@ class Reading:
             count += len(found[-1].at)
             if count > MOST_SELECTED:
                 break
-        return lanes_of(joined(found), start_s, end_s)
+        lanes = lanes_of(joined(found), start_s, end_s)
+        with self._lock:
+            self._selected[asked] = lanes
+            while len(self._selected) > MOST_SELECTIONS:
+                del self._selected[next(iter(self._selected))]
+        return lanes
 
     def _gradients(self, stretch: Stretch, history: History) -> Iterator[Gradients]:
         clock = stretch.clock

@@ -48,13 +48,18 @@ class ClusterView:
     ----------
     processes
         In the order of their addresses.
-    runs
-        Ids of the runs that go on.
+    stores
+        The store of each run that goes on, by the run's id.
     """
 
     scheduler: str
     processes: tuple[ProcessView, ...]
-    runs: tuple[str, ...]
+    stores: Mapping[str, str]
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Ids of the runs that go on, in order."""
+        return tuple(sorted(self.stores))
 
 
 def look_at_cluster(client: Client) -> ClusterView:
@@ -74,7 +79,7 @@ async def _look(client: Client) -> ClusterView:
     seen = await client.run_on_scheduler(seen_by)
     # One that came or left in between is left out.
     rows = [_row(address, workers[address], *seen[address]) for address in sorted(workers) if address in seen]
-    return ClusterView(address_of(client), tuple(rows), tuple(await find_runs(client)))
+    return ClusterView(address_of(client), tuple(rows), await find_runs(client))
 
 
 def _row(address: str, worker: Mapping[str, Any], pid: int, silent_s: float) -> ProcessView:

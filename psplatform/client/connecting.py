@@ -58,7 +58,8 @@ def ask(
     Raises
     ------
     ClusterError
-        If the scheduler is gone, or does not answer within `deadline_s`, because it was stopped for example.
+        If the scheduler is gone, does not answer within `deadline_s`, because it was stopped for example, or cannot
+        run what it was sent, because it has another psplatform.
     """
     scheduler = address_of(client)
     try:
@@ -71,6 +72,12 @@ def ask(
     except (OSError, RuntimeError) as error:  # the latter where the client was closed
         text = f"the scheduler at {scheduler} is gone ({error}); start one with `dask scheduler` and connect to it"
         raise ClusterError(text, peer=scheduler) from error
+    except PsplatformError:
+        raise
+    except Exception as error:  # Dask raises here whatever was raised there, an ImportError for example
+        what = f"{type(error).__name__}: {error}".replace("\n", " ")
+        text = f"the scheduler at {scheduler} runs another version of psplatform or Dask, or lacks psplatform ({what})"
+        raise ClusterError(f"{text}; install the same there", peer=scheduler) from error
     return answer
 
 

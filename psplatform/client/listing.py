@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -35,6 +36,9 @@ _ENDINGS: Final = {
     "reached target": "it reached its target",
     "stopped": "it was stopped",
 }
+
+
+Live = Mapping[str, str] | Collection[str]
 
 
 class State(StrEnum):
@@ -74,7 +78,7 @@ class Listed:
     checkpoint: int | None = None
 
 
-def list_runs(folder: str, live: Collection[str] = frozenset()) -> list[Listed]:
+def list_runs(folder: str, live: Live = frozenset()) -> list[Listed]:
     """Return the runs whose stores lie directly in `folder`, the one that was started last first.
 
     Parameters
@@ -82,18 +86,23 @@ def list_runs(folder: str, live: Collection[str] = frozenset()) -> list[Listed]:
     folder
         A local path, or any URL that fsspec knows.  Where there is no such folder, there are no runs.
     live
-        Ids of the runs that a scheduler says go on.
+        The runs that a scheduler says go on: the store of each by its id, or ids alone where stores are not known.
+        With stores, a copy of a store is not taken for the run that goes on in the other.
 
     Raises
     ------
     StoreError
         If the folder cannot be listed.  A store that cannot be read is in the list, as foreign.
     """
-    found = [look_at(store, live) for store in _stores_in(place_of(folder))]
+    return newest_first([look_at(store, live) for store in _stores_in(place_of(folder))])
+
+
+def newest_first(found: Iterable[Listed]) -> list[Listed]:
+    """Return runs in the order of the table: the one that was started last first."""
     return sorted(found, key=lambda one: (-_started(one.description), one.store))
 
 
-def look_at(store: str, live: Collection[str] = frozenset()) -> Listed:
+def look_at(store: str, live: Live = frozenset()) -> Listed:
     """Return the run in `store`, whatever is there; nothing that is found raises.
 
     Its zarr.json is read; the log is only listed, and that and the checkpoints only where they decide.
@@ -101,7 +110,8 @@ def look_at(store: str, live: Collection[str] = frozenset()) -> Listed:
     Parameters
     ----------
     live
-        Ids of the runs that a scheduler says go on.
+        The runs that a scheduler says go on: the store of each by its id, or ids alone where stores are not known.
+        With stores, a copy of a store is not taken for the run that goes on in the other.
     """
     store = place_of(store)
     try:
@@ -112,11 +122,18 @@ def look_at(store: str, live: Collection[str] = frozenset()) -> Listed:
         if flaw := _flaw(description):
             message = f"the zarr.json of {store} says what this psplatform does not understand ({flaw})"
             raise StoreError(f"{message}; look at it with the psplatform that wrote it", store=store)
-        state, reason, checkpoint = _judge(store, description, goes_on=run in live)
+        state, reason, checkpoint = _judge(store, description, goes_on=goes_on(run, store, live))
     except StoreError as error:
         name = store.rstrip("/").rpartition("/")[2]
         return Listed(name, store, State.FOREIGN, shortened(error, _LONGEST_REASON), {})
     return Listed(run, store, state, reason, description, checkpoint)
+
+
+def goes_on(run: str, store: str, live: Live) -> bool:
+    """Whether the run in a store is one of those that a scheduler says go on."""
+    if run not in live:
+        return False
+    return not isinstance(live, Mapping) or _whole(live[run]) == _whole(store)
 
 
 def is_folder_of_stores(path: Path) -> bool:
@@ -206,6 +223,12 @@ def _age_s(store: str, path: str) -> float | None:
     except Exception:  # noqa: BLE001  every fsspec driver has exceptions of its own, and some know no times
         return None
     return time.time() - written
+
+
+def _whole(store: str) -> str:
+    """Return where a store is, without links and dots: a run and a page may name one folder differently."""
+    store = place_of(store)
+    return store.rstrip("/") if "://" in store else os.path.realpath(store)
 
 
 def _term(description: Mapping[str, Any]) -> int:

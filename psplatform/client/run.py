@@ -360,17 +360,17 @@ def attach(store_or_id: str, client: Client | None = None) -> Run:
 
 def runs_on(client: Client) -> list[str]:
     """Return the ids of the runs that go on on the client's cluster; those whose coordinator died are left out."""
-    found: list[str] = client.sync(find_runs, client)
-    return found
+    return sorted(client.sync(find_runs, client))
 
 
-async def find_runs(client: Client) -> list[str]:
-    """Return what `runs_on` does, on the client's own event loop."""
+async def find_runs(client: Client) -> dict[str, str]:
+    """Return the store of each run that `runs_on` finds, in the order of their ids, on the client's own event loop."""
     beginning = dataset_name("")
-    names = [str(name) for name in await client.list_datasets() if str(name).startswith(beginning)]
+    names = sorted(str(name) for name in await client.list_datasets() if str(name).startswith(beginning))
     _, there = await cluster_of(client)
-    hosts = {name: (await client.get_metadata([name], default=None) or {}).get("address") for name in names}
-    return sorted(name.removeprefix(beginning) for name in names if hosts[name] in there)
+    cards = {name: await client.get_metadata([name], default=None) or {} for name in names}
+    going_on = {name: card for name, card in cards.items() if card.get("address") in there}
+    return {name.removeprefix(beginning): str(card.get("store", "")) for name, card in going_on.items()}
 
 
 def actors_of(run: str, client: Client) -> set[str]:

@@ -155,6 +155,15 @@ def test_a_silent_run_that_a_scheduler_knows_is_live(place: str) -> None:
     assert look_at(store, live={"another"}).state is State.FAILED
 
 
+def test_a_copy_of_the_store_of_a_run_that_goes_on_is_not_live(place: str) -> None:
+    """A scheduler says where its runs have their stores; the same folder may be named in another way."""
+    store, copy = (write(f"{place}/{name}.zarr") for name in ("run", "copy"))
+    assert look_at(copy, live={RUN: store}).state is State.FAILED
+    for name in (store, f"{store}/", store if "://" in store else f"file://{store}"):
+        assert look_at(store, live={RUN: name}).state is State.LIVE
+    assert [one.state for one in list_runs(place, {RUN: store})] == [State.FAILED, State.LIVE]
+
+
 def test_a_silent_run_with_a_checkpoint_can_be_recovered(place: str) -> None:
     store = write(f"{place}/run.zarr")
     write_log(store)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,15 @@ import pytest
 import yaml
 from streamlit.testing.v1 import AppTest
 
-from psplatform.client import programs
-from psplatform.client.listing import look_at
+from psplatform.client import chaos, programs
+from psplatform.client.listing import Listed, goes_on, look_at
 from psplatform.client.programs import Program
-from psplatform.dashboard.cluster import ClusterNews
+from psplatform.dashboard.cluster import ClusterNews, Deed, Watched
 from psplatform.dashboard.pages.actions import recover_arguments
+from psplatform.dashboard.pages.frame import library
 from psplatform.dashboard.pages.what_if import _word
 from psplatform.errors import ConfigurationError
+from psplatform.replication.store import update_run
 from psplatform.runtime.processes import ProcessId
 
 Check = Callable[[AppTest], None]
@@ -110,6 +114,22 @@ def test_a_program_that_fails_at_once_says_why(bench: Any, fake: FakePrograms, h
     healthy(app)
     assert "failed with exit code 1" in unescaped(app.markdown)
     assert any("no cluster" in one.value for one in app.code)
+
+
+def test_the_program_that_was_clicked_is_interrupted(
+    bench: Any, fake: FakePrograms, monkeypatch: pytest.MonkeyPatch, healthy: Check
+) -> None:
+    """Also where another was started since the page was drawn, and stands at its place."""
+    interrupted: list[str] = []
+    monkeypatch.setattr(Program, "running", property(lambda one: True))
+    monkeypatch.setattr(Program, "interrupt", lambda one: interrupted.append(one.name) or True)
+    folder = bench.settings.records
+    older = fake.start(["train"], folder)
+    app = bench.show("programs")
+    fake.start(["train"], folder)
+    press(app, f"interrupt {older.name}")
+    healthy(app)
+    assert interrupted == [older.name]
 
 
 def test_a_run_that_was_started_can_be_opened(bench: Any, fake: FakePrograms, shelf: Any, healthy: Check) -> None:
@@ -302,6 +322,13 @@ def test_checkpoints_are_verified(bench: Any, shelf: Any, healthy: Check) -> Non
     healthy(bench.show("failures"))
 
 
+TARGETS = (
+    chaos.Target("server-0", "server", "tcp://a:1"),
+    chaos.Target("server-1", "server", "tcp://a:3"),
+    chaos.Target("worker-0", "worker", "tcp://a:2"),
+)
+
+
 @dataclass
 class FakeRun:
     stopped: list[str] = field(default_factory=list)
@@ -309,31 +336,49 @@ class FakeRun:
     def stop(self, reason: str) -> None:
         self.stopped.append(reason)
 
-    def roles(self) -> dict[str, str]:
-        return {"server-0": "tcp://a:1", "worker-0": "tcp://a:2"}
-
 
 @dataclass
 class FakeCluster:
     """A scheduler that knows some runs."""
 
-    live: frozenset[str] = frozenset()
+    live: Mapping[str, str] = field(default_factory=dict)
     run: FakeRun = field(default_factory=FakeRun)
 
     news: ClusterNews = field(default_factory=lambda: ClusterNews(None, "", None))
+    deeds: list[Deed] = field(default_factory=list)
+    trouble: str = ""
+    slow: bool = False
 
     def await_answer(self, seconds: float) -> None:
         pass
+
+    def knows(self, listed: Listed) -> bool:
+        return goes_on(listed.run, listed.store, self.live)
 
     def with_run(self, run: str, act: Callable[[Any], Any]) -> Any:
         assert run in self.live
         return act(self.run)
 
+    def watched(self, run: str) -> Watched:
+        assert run in self.live
+        return Watched(TARGETS, self.trouble)
+
+    def begin(self, run: str, what: str, act: Callable[[Any], str]) -> Deed:
+        outcome: Future[str] = Future()
+        if not self.slow:
+            outcome.set_result(act(self.run))
+        self.deeds.append(Deed(what, outcome))
+        return self.deeds[-1]
+
+    def deed(self, run: str) -> Deed | None:
+        return self.deeds[-1] if self.deeds else None
+
 
 @pytest.fixture
 def scheduler(bench: Any, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """A scheduler that knows the run digits-a."""
-    found = FakeCluster(frozenset({"digits-a", "elsewhere"}))
+    stores = {"digits-a": f"{bench.settings.folder}/digits-a.zarr", "elsewhere": "/far/away.zarr"}
+    found = FakeCluster(stores)
     bench.settings = replace(bench.settings, scheduler="tcp://127.0.0.1:1")
     monkeypatch.setattr("psplatform.dashboard.pages.frame.cluster_at", lambda address: found)
     return found
@@ -346,7 +391,63 @@ def test_a_run_that_goes_on_is_stopped(bench: Any, shelf: Any, scheduler: FakeCl
     assert scheduler.run.stopped == ["stopped on the dashboard"]
     table = bench.show("runs")
     healthy(table)
-    assert "elsewhere" in unescaped(table.caption)
+
+
+def test_runs_of_the_scheduler_are_rows_with_their_figures_where_their_stores_are_here(
+    bench: Any, shelf: Any, scheduler: FakeCluster, healthy: Check, tmp_path: Path
+) -> None:
+    away = replace(shelf, folder=tmp_path / "another folder").live("away")
+    shelf.finished("digits-b")
+    shelf.live("digits-a")
+    scheduler.live = {**scheduler.live, "away": away}
+    table = bench.show("runs")
+    healthy(table)
+    rows = {row["run"]: row for row in table.dataframe[0].value.to_dict("records")}
+    states = {name: row["state"] for name, row in rows.items()}
+    assert states == {"digits-a": "live", "digits-b": "finished", "away": "live", "elsewhere": "live"}
+    assert rows["away"]["updates"] == 20
+    assert "its store /far/away.zarr cannot be read from here" in rows["elsewhere"]["why"]
+    assert "cannot be read" not in rows["away"]["why"]
+    overview = bench.show("overview", run="away")
+    healthy(overview)
+    assert overview.multiselect(key="run").value == ["away"]
+
+
+def test_a_run_that_was_started_beside_the_only_store_can_be_opened(
+    bench: Any, fake: FakePrograms, shelf: Any, healthy: Check
+) -> None:
+    """As `psplatform dashboard STORE` shows it."""
+    bench.settings = replace(bench.settings, store=shelf.finished("digits-a"))
+    shelf.finished("not asked for")
+    app = press(bench.show("start"), "start")
+    name = Path(fake.commands[0][3]).stem
+    shelf.live(name)
+    app.run()
+    healthy(app)
+    library().forget_list()
+    overview = bench.show("overview", run=name)
+    healthy(overview)
+    assert overview.multiselect(key="run").value == [name]
+    assert set(overview.multiselect(key="run").options) == {"digits-a", name}
+
+
+def test_a_copy_of_the_store_of_a_run_that_goes_on_is_not_that_run(
+    bench: Any, shelf: Any, scheduler: FakeCluster, healthy: Check
+) -> None:
+    """Nothing that is done with the copy is done to the run; the copy can be recovered."""
+    bench.settings = replace(bench.settings, allow_chaos=True)
+    shelf.live("digits-a")
+    shutil.copytree(shelf.recoverable("copied"), shelf.folder / "backup.zarr")
+    update_run(str(shelf.folder / "backup.zarr"), run="digits-a")
+    app = bench.show("failures", run="digits-a (backup.zarr)")
+    healthy(app)
+    assert "Recover" in [one.label for one in app.button]
+    assert not {one.key for one in app.button} & {"kill", "pause"}
+    overview = bench.show("overview", run="digits-a (backup.zarr)")
+    healthy(overview)
+    assert not [one for one in overview.button if one.key == "stop"]
+    own = bench.show("overview", run="digits-a (digits-a.zarr)")
+    assert [one for one in own.button if one.key == "stop"]
 
 
 def test_a_run_of_somebody_else_cannot_be_stopped(bench: Any, shelf: Any) -> None:
@@ -371,26 +472,52 @@ def test_nothing_is_broken_where_that_is_not_allowed(bench: Any, shelf: Any, sch
 def test_processes_are_killed_and_paused_where_that_is_allowed(
     bench: Any, shelf: Any, scheduler: FakeCluster, monkeypatch: pytest.MonkeyPatch, healthy: Check
 ) -> None:
-    from psplatform.client import chaos
-
     hurt: list[Any] = []
-    known = [chaos.Target("server-0", "server", "tcp://a:1"), chaos.Target("worker-0", "worker", "tcp://a:2")]
-    monkeypatch.setattr(chaos, "targets", lambda run: known)
     monkeypatch.setattr(chaos, "kill", lambda run, role: hurt.append(("kill", role)) or 7)
     monkeypatch.setattr(chaos, "pause", lambda run, role, seconds: hurt.append(("pause", role, seconds)) or 7)
     bench.settings = replace(bench.settings, allow_chaos=True)
     shelf.live("digits-a")
     shelf.finished("over")
     app = bench.show("failures", run="digits-a")
-    app.selectbox(key="target").select("worker-0 (worker)").run()
+    app.selectbox(key="target").select("worker-0").run()
     press(app, "kill")
     healthy(app)
     app.number_input(key="pause seconds").set_value(3)
     press(app, "pause")
     healthy(app)
     assert hurt == [("kill", "worker-0"), ("pause", "worker-0", 3.0)]
+    assert "Paused process 7 of worker-0 for 3 s." in unescaped(app.caption)
     over = bench.show("failures", run="over")
     assert not {one.key for one in over.button} & {"kill", "pause"}
+
+
+def test_nothing_else_is_hurt_while_a_kill_is_under_way(
+    bench: Any, shelf: Any, scheduler: FakeCluster, healthy: Check
+) -> None:
+    """A second kill would hit the server that took over; the figures are drawn meanwhile."""
+    scheduler.slow = True
+    bench.settings = replace(bench.settings, allow_chaos=True)
+    shelf.live("digits-a")
+    app = press(bench.show("failures"), "kill")
+    healthy(app)
+    assert [one.disabled for one in app.button if one.key in ("kill", "pause")] == [True, True]
+    assert "Under way: killing the process of server-0." in unescaped(app.caption)
+    assert app.get("plotly_chart")
+
+
+def test_pages_show_what_is_known_while_the_coordinator_does_not_answer(
+    bench: Any, shelf: Any, scheduler: FakeCluster, monkeypatch: pytest.MonkeyPatch, healthy: Check
+) -> None:
+    """No page waits for it: a fault of its own would stop every figure."""
+    monkeypatch.setattr(scheduler, "with_run", lambda run, act: pytest.fail("a page waits for the coordinator"))
+    scheduler.trouble = "the coordinator is silent"
+    bench.settings = replace(bench.settings, allow_chaos=True)
+    shelf.live("digits-a")
+    for page in ("failures", "protection"):
+        app = bench.show(page)
+        healthy(app)
+        assert "the coordinator is silent" in unescaped(app.caption)
+    assert "tcp://a:3" in app.dataframe[0].value["process"].tolist()
 
 
 def test_a_store_cannot_send_the_dashboard_to_a_scheduler(

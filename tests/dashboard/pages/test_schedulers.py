@@ -54,7 +54,7 @@ def test_every_page_says_that_the_scheduler_is_gone_and_shows_what_is_stored(
 
 def test_a_run_of_a_scheduler_that_is_gone_cannot_be_acted_on(asked: Cluster) -> None:
     assert asked.news.view is None
-    assert asked.live == frozenset()
+    assert asked.live == {}
     assert "\n" not in asked.news.trouble
     with pytest.raises(ClusterError):
         asked.with_run("digits-a", lambda run: run)

@@ -242,3 +242,29 @@ def test_runs_are_sorted_by_age_as_times_are(shelf: Any, bench: Any, healthy: Ch
     assert str(table.dtype).startswith("datetime64")
     assert table["run 1"] - table["run 0"] == timedelta(days=1)
     assert table.isna().to_dict() == {"run 0": False, "run 1": False, "run 2": True}
+
+
+@pytest.mark.parametrize("kind", ["newer", "foreign", "torn"])
+def test_a_run_that_cannot_be_shown_hides_no_other(
+    shelf: Any, bench: Any, healthy: Check, spec: Callable[[AppTest, str], dict[str, Any]], kind: str
+) -> None:
+    """Of one whose log is damaged, what was read before stands beside the others."""
+    shelf.finished("well")
+    getattr(shelf, kind)("broken")
+    name = "broken.zarr" if kind in ("newer", "foreign") else "broken"
+    app = bench.show("overview", run="well")
+    app.multiselect(key="run").set_value([name, "well"]).run()
+    healthy(app)
+    assert len(app.error) == 1
+    drawn = {one["name"] for one in spec(app, "losses")["data"]}
+    assert drawn == ({"training", "held-out"} if kind != "torn" else drawn | {"well", "broken"})
+
+
+def test_what_was_read_before_a_damaged_segment_is_shown(
+    shelf: Any, bench: Any, healthy: Check, spec: Callable[[AppTest, str], dict[str, Any]]
+) -> None:
+    shelf.torn("broken")
+    app = bench.show("overview")
+    healthy(app)
+    assert app.error
+    assert spec(app, "losses")["data"]

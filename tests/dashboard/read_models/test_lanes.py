@@ -154,6 +154,27 @@ def test_only_the_segments_of_a_stretch_are_read_again(
     assert begun == [11, 12]
 
 
+def test_a_stretch_is_read_again_only_where_the_log_has_grown_inside_it(
+    new_store: Any, opened: Any, write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page asks for it every second."""
+    store = new_store()
+    log, reading = opened(store), Reading(store)
+    for second in range(5):
+        write(log, [_gradient(float(second), compute=0.5)])
+    reading.refresh(ALWAYS_S)
+    first = reading.lanes(1.0, 2.25)
+    with monkeypatch.context() as patch:
+        patch.setattr(LogReader, "_segment", lambda self, place: pytest.fail("the log was read again"))
+        assert reading.lanes(1.0, 2.25) is first
+    write(log, [_gradient(5.0, slot=7, compute=4.0)])
+    reading.refresh(ALWAYS_S)
+    assert reading.lanes(1.0, 2.25).slots == (0, 7)
+    for end_s in range(2, 20):
+        reading.lanes(0.0, float(end_s))
+    assert len(reading._selected) == module.MOST_SELECTIONS
+
+
 @pytest.mark.parametrize("cut", [997, MOST_KEPT * 2])
 def test_of_too_many_gradients_the_newest_are_at_hand(cut: int) -> None:
     """However they came, and the lanes begin where all of them are known."""
