@@ -20,6 +20,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
+from psplatform.dashboard.charts import NAME as CHART
 from psplatform.errors import ClusterError
 
 _CONNECT_S: Final = 30.0
@@ -77,7 +78,7 @@ class Page:
     @property
     def figures(self) -> int:
         """How many plots are shown."""
-        return len(self._of_type("plotly_chart"))
+        return sum(one.component_name == CHART for one in self._of_type("bidi_component"))
 
     @property
     def metrics(self) -> dict[str, str]:

@@ -51,7 +51,8 @@ def picture(
     traces: Iterable[Any], *, x: str, y: str, height: int = HEIGHT, log_y: bool = False, legend: bool = True
 ) -> go.Figure:
     """Return a figure of `traces` with titled axes, whose zoom and legend stay as they are when it is drawn anew."""
-    figure = go.Figure(data=list(traces))
+    # An empty template: the page fills in its theme where the figure is shown, and refreshes carry no default one.
+    figure = go.Figure(data=list(traces), layout={"template": {}})
     figure.update_layout(
         height=height,
         margin={"l": 66, "r": 16, "t": 28, "b": 44},

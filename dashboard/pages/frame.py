@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import plotly.graph_objects as go
 import streamlit as st
 
 from psplatform.client.listing import Listed, State
 from psplatform.dashboard import programs
+from psplatform.dashboard.charts import chart
 from psplatform.dashboard.cluster import Cluster
 from psplatform.dashboard.figures.curves import Axis
 from psplatform.dashboard.library import Library, understood
@@ -34,7 +35,6 @@ MOST_OVERLAID: Final = 7
 """Runs in one picture: so many colours can be told apart."""
 
 _RATES: Final = {"1 s": 1.0, "5 s": 5.0, "paused": None}
-_PLOT: Final[dict[str, Any]] = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d"]}
 
 
 @functools.cache
@@ -320,4 +320,4 @@ def steady() -> AbstractContextManager[object]:
 def draw(figure: go.Figure, key: str, title: str, tip: str | None = None) -> None:
     """Draw a figure under a heading; it keeps its zoom and legend over refreshes."""
     st.markdown(f"**{title}**", help=tip)
-    st.plotly_chart(figure, key=key, config=_PLOT, alt=title)
+    chart(figure, key, title)

@@ -263,11 +263,8 @@ class Visitor:
         self.until(lambda: self.metric("Failovers") >= 1, "a replica is promoted")
 
     def figure(self, key: str, script: str) -> Any:
-        """Return what a JavaScript function makes of the figure that the program knows by that key.
-
-        While a figure is replaced there are two for a moment, the new one first.
-        """
-        return self.widget(key).locator(".js-plotly-plot").first.evaluate(script)
+        """Return what a JavaScript function makes of the figure that the program knows by that key."""
+        return self.widget(key).locator(".js-plotly-plot").evaluate(script)
 
     @property
     def texts(self) -> str:

@@ -16,6 +16,7 @@ import zarr
 from streamlit.testing.v1 import AppTest
 
 import psplatform as ps
+from psplatform.dashboard.charts import NAME as CHART
 from psplatform.dashboard.settings import Settings, install
 from psplatform.replication.arrays import Contents
 from psplatform.replication.parts import CheckpointWriter
@@ -193,9 +194,9 @@ def spec() -> Callable[[AppTest, str], dict[str, Any]]:
     """Return a figure of a page by the key that it has there."""
 
     def figure(app: AppTest, key: str) -> dict[str, Any]:
-        for one in app.get("plotly_chart"):
-            if one.proto.id.endswith(f"-{key}"):
-                return json.loads(one.proto.spec)
+        for one in app.get("bidi_component"):
+            if one.proto.component_name == CHART and one.proto.id.endswith(f"-{key}"):
+                return json.loads(json.loads(one.proto.json)["figure"])
         pytest.fail(f"there is no figure {key!r}")
 
     return figure

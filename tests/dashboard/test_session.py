@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
+from psplatform.dashboard.charts import NAME as CHART
 from psplatform.dashboard.session import Page
 
 SUCCESS = ForwardMsg.FINISHED_SUCCESSFULLY
@@ -38,7 +39,7 @@ def _plot(place: int, name: str = "plot") -> ForwardMsg:
     message = ForwardMsg(hash=name)
     message.metadata.cacheable = True
     message.metadata.delta_path.extend([0, place])
-    message.delta.new_element.plotly_chart.spec = "{}"
+    message.delta.new_element.bidi_component.component_name = CHART
     return message
 
 

@@ -73,6 +73,13 @@ def test_the_wheel_holds_every_source_file_once(wheels: dict[str, zipfile.Path],
 
 
 @pytest.mark.parametrize("way", ["straight", "via-sdist"])
+def test_the_wheel_holds_what_pages_send_to_browsers(wheels: dict[str, zipfile.Path], way: str) -> None:
+    scripts = {f"psplatform/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "dashboard").rglob("*.js")}
+    assert scripts
+    assert scripts <= set(wheels[way].root.namelist())
+
+
+@pytest.mark.parametrize("way", ["straight", "via-sdist"])
 def test_the_wheel_brings_no_other_top_level_name(wheels: dict[str, zipfile.Path], way: str) -> None:
     """A user's own `policies` or `tests` is never shadowed by ours."""
     tops = {name.split("/")[0] for name in wheels[way].root.namelist()}

@@ -73,8 +73,8 @@ def test_texts_of_stores_are_shown_word_for_word(
             for pattern in RAW:
                 assert not re.search(pattern, text), (page, pattern, text)
         assert not any(getattr(one, "allow_html", False) for one in app.markdown)
-        for chart in app.get("plotly_chart"):
-            for text in texts_in(json.loads(chart.proto.spec)):
+        for chart in app.get("bidi_component"):
+            for text in texts_in(json.loads(json.loads(chart.proto.json)["figure"])):
                 assert not re.search(r"<img|<b>|<i>|%\{evil", text), (page, text)
         for table in app.dataframe:
             assert not re.search('"type": ?"(link|image|list)"', table.proto.columns), page
