@@ -16,10 +16,9 @@ import yaml
 from streamlit.testing.v1 import AppTest
 
 from psplatform.client import chaos, programs
-from psplatform.client.listing import Listed, goes_on, look_at
+from psplatform.client.listing import Listed, goes_on
 from psplatform.client.programs import Program
 from psplatform.dashboard.cluster import ClusterNews, Deed, Watched
-from psplatform.dashboard.pages.actions import recover_arguments
 from psplatform.dashboard.pages.frame import library
 from psplatform.dashboard.pages.what_if import _word
 from psplatform.errors import ConfigurationError
@@ -289,23 +288,6 @@ def test_a_recovery_that_is_refused_is_not_started(bench: Any, fake: FakeProgram
     assert not app.exception
     assert "cannot be '--device=x'" in unescaped(app.error)
     assert fake.commands == []
-
-
-@pytest.mark.parametrize("number", ["../..", "1", None, 1.5])
-def test_a_checkpoint_to_recover_from_is_a_number(shelf: Any, number: Any) -> None:
-    with pytest.raises(ConfigurationError, match="a checkpoint has a number"):
-        recover_arguments(look_at(shelf.recoverable("digits-a")), number, {})
-
-
-def test_checkpoints_are_verified(bench: Any, shelf: Any, healthy: Check) -> None:
-    store = shelf.recoverable("digits-a")
-    app = press(bench.show("failures"), "verify")
-    healthy(app)
-    table = next(one.value for one in app.dataframe if "verified" in one.value.columns)
-    assert table["verified"].tolist() == ["every byte is as it was written", ""]
-    part = next(one for one in Path(store, "checkpoints").rglob("*") if one.is_file() and "00000001" in str(one))
-    part.write_bytes(b"x" + part.read_bytes()[1:])
-    healthy(bench.show("failures"))
 
 
 TARGETS = (
