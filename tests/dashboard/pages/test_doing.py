@@ -486,16 +486,3 @@ def test_pages_show_what_is_known_while_the_coordinator_does_not_answer(
         healthy(app)
         assert "the coordinator is silent" in unescaped(app.caption)
     assert "tcp://a:3" in app.dataframe[0].value["process"].tolist()
-
-
-def test_a_store_cannot_send_the_dashboard_to_a_scheduler(
-    bench: Any, shelf: Any, monkeypatch: pytest.MonkeyPatch, healthy: Check
-) -> None:
-    """Whoever answers there would be believed."""
-    asked: list[str] = []
-    monkeypatch.setattr("psplatform.dashboard.pages.actions.cluster_at", asked.append)
-    records = [one for one in shelf.trained.records if one["kind"] not in ("finished", "left")]
-    shelf.write("digits-a", records, scheduler="tcp://evil.example:8786")
-    for page in ("overview", "protection", "failures"):
-        healthy(bench.show(page))
-    assert asked == []
