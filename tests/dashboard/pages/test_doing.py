@@ -16,10 +16,9 @@ import yaml
 from streamlit.testing.v1 import AppTest
 
 from psplatform.client import chaos, programs
-from psplatform.client.listing import Listed, goes_on, look_at
+from psplatform.client.listing import Listed, goes_on
 from psplatform.client.programs import Program
 from psplatform.dashboard.cluster import ClusterNews, Deed, Watched
-from psplatform.dashboard.pages.actions import recover_arguments
 from psplatform.dashboard.pages.frame import library
 from psplatform.dashboard.pages.what_if import _word
 from psplatform.errors import ConfigurationError
@@ -305,23 +304,6 @@ def test_a_recovery_that_is_refused_is_not_started(bench: Any, fake: FakeProgram
     assert fake.commands == []
 
 
-@pytest.mark.parametrize("number", ["../..", "1", None, 1.5])
-def test_a_checkpoint_to_recover_from_is_a_number(shelf: Any, number: Any) -> None:
-    with pytest.raises(ConfigurationError, match="a checkpoint has a number"):
-        recover_arguments(look_at(shelf.recoverable("digits-a")), number, {})
-
-
-def test_checkpoints_are_verified(bench: Any, shelf: Any, healthy: Check) -> None:
-    store = shelf.recoverable("digits-a")
-    app = press(bench.show("failures"), "verify")
-    healthy(app)
-    table = next(one.value for one in app.dataframe if "verified" in one.value.columns)
-    assert table["verified"].tolist() == ["every byte is as it was written", ""]
-    part = next(one for one in Path(store, "checkpoints").rglob("*") if one.is_file() and "00000001" in str(one))
-    part.write_bytes(b"x" + part.read_bytes()[1:])
-    healthy(bench.show("failures"))
-
-
 TARGETS = (
     chaos.Target("server-0", "server", "tcp://a:1"),
     chaos.Target("server-1", "server", "tcp://a:3"),
@@ -518,16 +500,3 @@ def test_pages_show_what_is_known_while_the_coordinator_does_not_answer(
         healthy(app)
         assert "the coordinator is silent" in unescaped(app.caption)
     assert "tcp://a:3" in app.dataframe[0].value["process"].tolist()
-
-
-def test_a_store_cannot_send_the_dashboard_to_a_scheduler(
-    bench: Any, shelf: Any, monkeypatch: pytest.MonkeyPatch, healthy: Check
-) -> None:
-    """Whoever answers there would be believed."""
-    asked: list[str] = []
-    monkeypatch.setattr("psplatform.dashboard.pages.actions.cluster_at", asked.append)
-    records = [one for one in shelf.trained.records if one["kind"] not in ("finished", "left")]
-    shelf.write("digits-a", records, scheduler="tcp://evil.example:8786")
-    for page in ("overview", "protection", "failures"):
-        healthy(bench.show(page))
-    assert asked == []

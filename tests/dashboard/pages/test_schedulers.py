@@ -58,3 +58,16 @@ def test_a_run_of_a_scheduler_that_is_gone_cannot_be_acted_on(asked: Cluster) ->
     assert "\n" not in asked.news.trouble
     with pytest.raises(ClusterError):
         asked.with_run("digits-a", lambda run: run)
+
+
+def test_a_store_cannot_send_the_dashboard_to_a_scheduler(
+    bench: Any, shelf: Any, monkeypatch: pytest.MonkeyPatch, healthy: Callable[[AppTest], None]
+) -> None:
+    """Whoever answers there would be believed."""
+    asked: list[str] = []
+    monkeypatch.setattr("psplatform.dashboard.pages.actions.cluster_at", asked.append)
+    records = [one for one in shelf.trained.records if one["kind"] not in ("finished", "left")]
+    shelf.write("digits-a", records, scheduler="tcp://evil.example:8786")
+    for page in ("overview", "protection", "failures"):
+        healthy(bench.show(page))
+    assert asked == []
