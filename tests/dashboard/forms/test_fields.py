@@ -216,7 +216,6 @@ def test_stragglers_are_written_in_the_words_of_the_form(bench: Any) -> None:
         {"workload": "digits", "replication": {"mode": "nosuch"}},
         {"workload": "digits", "replication": 3},
         {"workload": "digits", "checkpoints": {"nosuch": 1}},
-        {"workload": "digits", "stop": [1]},
         {"workload": "digits", "policy_options": "much"},
         {"workload": "digits", "policy": ["bsp"]},
         {"workload": ["digits"]},

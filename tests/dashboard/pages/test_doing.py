@@ -201,16 +201,14 @@ def test_what_if_simulates_policies_under_the_conditions(
     press(app, "simulate")
     healthy(app)
     others, own = fake.commands
-    assert (others[0], own[0]) == ("simulate", "simulate")
-    assert others[2:4] == ["--policy", "bsp,ssp,dbw"]
-    compute = "shifted-exponential:shift=0.05,mean=0.1"
-    described = ["--compute", compute, "--network", "nic:gbps=10,latency=0.0001", "--json", "--curves"]
+    assert (others[0], own[0], others[2:4]) == ("simulate", "simulate", ["--policy", "bsp,ssp,dbw"])
+    compute, network = "shifted-exponential:shift=0.05,mean=0.1", "nic:gbps=10,latency=0.0001"
+    described = ["--compute", compute, "--network", network, "--json", "--curves"]
     assert (others[4:], own[2:]) == (described, described)
     for job in fake.jobs:
         assert (job["stragglers"], job["workers"], job["stop"]["updates"]) == ("slow:chance=0.5,factor=9", 3, 20)
     assert "policy_options" not in fake.jobs[0]
-    kept = shelf.trained.job
-    assert (fake.jobs[1]["policy"], fake.jobs[1]["policy_options"]) == (kept["policy"], kept["policy_options"])
+    assert all(fake.jobs[1][name] == shelf.trained.job[name] for name in ("policy", "policy_options"))
     assert [row[""] for row in app.dataframe[0].value.to_dict("records")][:2] == ["bsp", "backup"]
     assert "it <b>diverged</b>" in unescaped(app.warning)
 
@@ -484,7 +482,7 @@ def test_nothing_else_is_hurt_while_a_kill_is_under_way(
     healthy(app)
     assert [one.disabled for one in app.button if one.key in ("kill", "pause")] == [True, True]
     assert "Under way: killing the process of server-0." in unescaped(app.caption)
-    assert app.get("plotly_chart")
+    assert app.get("bidi_component")
 
 
 def test_pages_show_what_is_known_while_the_coordinator_does_not_answer(
