@@ -174,7 +174,9 @@ def run_page(title: str, body: Callable[[View], None], *, overlays: bool = False
         st.caption(plain(", ".join(_in_words(one) for one in shown)))
         view = View(shown, along, smooth)
         states = [one.listed.state for one in shown]
-        every = rate if State.LIVE in states else None
+        # What is being recovered from here is about to be live.
+        changes = State.LIVE in states or any(programs.program_of(one.listed.store) for one in shown)
+        every = rate if changes else None
         st.fragment(functools.partial(_refreshed, body, view, states), run_every=every)()
 
 
