@@ -29,7 +29,7 @@ from psplatform.dashboard.pages.frame import (
 from psplatform.dashboard.pages.words import plain
 from psplatform.dashboard.settings import current
 from psplatform.dashboard.simulations import Expected, Simulation, simulate
-from psplatform.dashboard.starting import require_sensible, start_job
+from psplatform.dashboard.starting import require_sensible, start_job, usual
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import OPTIMIZERS
@@ -174,9 +174,7 @@ def _spec(job: Mapping[str, Any], field: str, first: str) -> dict[str, Any]:
 
 
 def _defaults_of(job: Mapping[str, Any]) -> dict[str, Any]:
-    if job.get("workload") not in WORKLOADS:
-        return {}
-    defaults = find_workload(str(job["workload"])).defaults
+    defaults = usual(job)
     return {name: defaults[name] for name in ("lr", "momentum") if name in defaults}
 
 
@@ -213,9 +211,9 @@ def _merge(job: dict[str, Any], filled: Filled) -> int:
 
 
 def _before(job: Mapping[str, Any]) -> dict[str, Any]:
-    defaults = find_workload(str(job["workload"])).defaults if job.get("workload") in WORKLOADS else {}
-    usual = {"batch_size": int(defaults["batch_size"])} if "batch_size" in defaults else {}
-    return {**usual, **job}
+    defaults = usual(job)
+    size = {"batch_size": int(defaults["batch_size"])} if "batch_size" in defaults else {}
+    return {**size, **job}
 
 
 def _commands(job: Mapping[str, Any], *, errors: int) -> None:
