@@ -63,6 +63,8 @@ def serve(settings: Settings) -> None:
     from streamlit.web import bootstrap  # noqa: PLC0415  takes a second, and nothing is refused after it
 
     _load_pages()
+    gc.collect()
+    gc.freeze()  # what is loaded now stays: it need not be searched for garbage again and again
     options = _options(settings)
     bootstrap.load_config_options(flag_options=options)
     _ask_no_other_site()

@@ -6,12 +6,13 @@ one before ended, so that time never goes back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any, Final
 
 from psplatform.errors import ProtocolError
+from psplatform.telemetry.grouped import Grouped
 from psplatform.telemetry.segments import Record
 
 LONGEST_S: Final = 1e9
@@ -20,7 +21,7 @@ LONGEST_S: Final = 1e9
 MOST_SLOTS: Final = 1_000_000
 """Slots that a run may have: what counts by slot has a row for each up to the largest."""
 
-_WITH_SLOT: Final = ("gradient", "dropped", "start", "aborted", "joined", "left", "lost")
+_WITH_SLOT: Final = frozenset({"gradient", "dropped", "start", "aborted", "joined", "left", "lost"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,105 +40,76 @@ class Clock:
     newest_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Grouped):
     """Consecutive records of one life of a run.
+
+    Parameters
+    ----------
+    before
+        As of the end of the batch before; a ``run`` record, which only comes first, begins another life.
 
     Attributes
     ----------
     clock
-        As of the end of the batch.
-    """
-
-    clock: Clock
-    _by_kind: dict[str, list[Record]] = field(default_factory=dict)
-    _records: list[Record] = field(default_factory=list)
-
-    def of(self, kind: str) -> list[Record]:
-        """Return the records of a kind, in order."""
-        return self._by_kind.get(kind, [])
-
-    def among(self, kinds: Collection[str]) -> list[Record]:
-        """Return the records of several kinds, in order."""
-        if self._by_kind.keys().isdisjoint(kinds):
-            return []
-        return [record for record in self._records if record.get("kind", "") in kinds]
-
-    def column(self, kind: str, name: str) -> list[Any]:
-        """Return a field of every record of a kind.
-
-        Raises
-        ------
-        ProtocolError
-            If a record lacks it.
-        """
-        try:
-            return [record[name] for record in self._by_kind.get(kind, [])]
-        except KeyError:
-            message = f"a log record of kind {kind!r} has no field {name!r}; read the log with the psplatform it is of"
-            raise ProtocolError(message) from None
-
-    def times(self, kind: str) -> list[float]:
-        """Return when the records of a kind were written, in seconds of the run."""
-        offset = self.clock.offset_s
-        return [offset + at for at in self.column(kind, "at")]
-
-
-def batches(records: Iterable[Record], clock: Clock) -> Iterator[Batch]:
-    """Yield records as batches; the first continues at `clock`, and each ``run`` record begins another life.
+        As of the end of this batch.
 
     Raises
     ------
     ProtocolError
-        If the time or the slot of a record is none; other fields are not looked at.
+        If the kind, the time or the slot of a record is none; other fields are not looked at.
     """
-    by_kind: dict[str, list[Record]] = {}
-    taken: list[Record] = []
-    offset, newest = clock.offset_s, clock.newest_s
-    for record in records:
-        kind = record.get("kind", "")
-        if kind == "run":
-            if taken:
-                _check(by_kind)
-                yield Batch(Clock(offset, newest), by_kind, taken)
-                by_kind, taken = {}, []
-            offset = newest
-        newest = max(newest, offset + record.get("at", 0.0))
-        taken.append(record)
-        same = by_kind.get(kind)
-        if same is None:
-            by_kind[kind] = [record]
-        else:
-            same.append(record)
-    if taken:
-        _check(by_kind)
-        yield Batch(Clock(offset, newest), by_kind, taken)
+
+    __slots__ = ("clock",)
+
+    def __init__(self, records: Sequence[Record], before: Clock) -> None:
+        super().__init__(records)
+        _check(self)
+        offset = before.newest_s if "run" in self.kinds else before.offset_s
+        newest = (offset + max(_known(self, kind, "at"), default=0.0) for kind in self.kinds)
+        self.clock = Clock(offset, max(before.newest_s, *newest))
+
+    def times(self, kind: str) -> list[float]:
+        """Return when the records of a kind were written, in seconds of the run."""
+        at, offset = self.column(kind, "at"), self.clock.offset_s
+        return [offset + one for one in at] if offset else at
 
 
-def _check(by_kind: Mapping[Any, list[Record]]) -> None:
+def batches(records: Sequence[Record], clock: Clock) -> Iterator[Batch]:
+    """Yield records as batches; the first continues at `clock`, and each ``run`` record begins another one."""
+    whole = Batch(records, clock)
+    if "run" not in whole.kinds:
+        yield whole
+        return
+    lives = [place for place, record in enumerate(records) if record.get("kind", "") == "run"]
+    for begin, end in pairwise(sorted({0, *lives, len(records)})):
+        batch = Batch(records[begin:end], clock)
+        clock = batch.clock
+        yield batch
+
+
+def _check(grouped: Grouped) -> None:
     """Refuse times and slots that models break on; a field that lacks is noticed by the model that needs it."""
-    for kind, records in by_kind.items():
+    for kind in grouped.kinds:
         if not isinstance(kind, str):
             raise _refused(kind, "kind", kind)
-        at = _known(records, "at")
+        at = _known(grouped, kind, "at")
         # The sum tells where one is NaN, which compares as nothing.
         known = set(map(type, at)) <= {float, int}
         if at and not (known and min(at) >= 0 and max(at) < LONGEST_S and sum(at) >= 0):
             raise _refused(kind, "at", _odd(at, LONGEST_S, float, int))
-    for kind in _WITH_SLOT:
-        if kind in by_kind:
-            _check_slots(kind, "slot", _known(by_kind[kind], "slot"))
-    each = _known(by_kind.get("commit", []), "slots")
+    for kind in _WITH_SLOT & grouped.kinds:
+        _check_slots(kind, "slot", _known(grouped, kind, "slot"))
+    each = _known(grouped, "commit", "slots")
     if not set(map(type, each)) <= {list, tuple}:
         raise _refused("commit", "slots", each)
     _check_slots("commit", "slots", list(chain.from_iterable(each)))
 
 
-def _known(records: list[Record], name: str) -> list[Any]:
+def _known(grouped: Grouped, kind: str, name: str) -> list[Any]:
     try:
-        return [record[name] for record in records]
-    except KeyError:
-        return [record[name] for record in records if name in record]
+        return grouped.column(kind, name)
+    except ProtocolError:
+        return [record[name] for record in grouped.of(kind) if name in record]
 
 
 def _check_slots(kind: str, name: str, slots: list[Any]) -> None:

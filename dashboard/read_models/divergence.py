@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from itertools import compress
+from typing import Any, Final
 
 from psplatform.dashboard.read_models.batches import Batch
 from psplatform.dashboard.read_models.envelopes import Curve, Envelope
+from psplatform.telemetry.segments import Record
 
 MOST_SHARDS: Final = 64
 """Shards that are followed one by one; of more, the first."""
@@ -66,15 +68,10 @@ class Divergence:
         """Fold the next records."""
         if batch.of("run"):
             self._newest = self._before = None
-        columns = zip(batch.times("applied"), batch.column("applied", "version"), batch.of("applied"), strict=True)
-        applied = list(columns)
+        at, version, records = batch.times("applied"), batch.column("applied", "version"), batch.of("applied")
         for curve, name in ((self._distance, "divergence"), (self._lag, "lag")):
-            told = [(at, version, record[name]) for at, version, record in applied if name in record]
-            if told:
-                curve.extend(*zip(*told, strict=True))
-        self._take_shards(
-            [(at, version, record["by_shard"]) for at, version, record in applied if "by_shard" in record]
-        )
+            curve.extend(*_told(at, version, records, name))
+        self._take_shards(list(zip(*_told(at, version, records, "by_shard"), strict=True)))
 
     def _take_shards(self, samples: list[tuple[float, int, list[list[float]]]]) -> None:
         for at, _, shards in samples[-2:]:
@@ -113,3 +110,13 @@ class Divergence:
             ShardRow(shard, one[0], int(one[1]), rate)
             for shard, (one, rate) in enumerate(zip(newest, rates, strict=True))
         )
+
+
+def _told(
+    at: list[float], version: list[int], records: list[Record], name: str
+) -> tuple[list[float], list[int], list[Any]]:
+    """Return the times, versions and values of the records that have a field."""
+    has = [name in record for record in records]
+    if not all(has):
+        at, version, records = list(compress(at, has)), list(compress(version, has)), list(compress(records, has))
+    return at, version, [record[name] for record in records]

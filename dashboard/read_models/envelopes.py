@@ -70,7 +70,7 @@ class Envelope:
             return
         while self._count + len(values) > self._limit * self.stride:
             self._halve()
-        found = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+        found = np.array(values, dtype=np.float64)  # of None it makes NaN
         found[~np.isfinite(found)] = np.nan
         bins = (self._count + np.arange(len(found))) // self.stride
         first = np.flatnonzero(np.diff(bins, prepend=-1))

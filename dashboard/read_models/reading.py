@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Final, TypeVar
@@ -56,14 +56,11 @@ class Models:
     failures: Failures = field(default_factory=Failures)
     clock: Clock = field(default_factory=Clock)
 
-    def take(self, records: Iterable[Record]) -> None:
+    def take(self, records: Sequence[Record]) -> None:
         """Fold the next records."""
-        records = list(records)
-        apply = self.view.apply
-        for record in records:
-            apply(record)
         for batch in batches(records, self.clock):
             self.clock = batch.clock
+            self.view.take(batch)
             self.convergence.take(batch)
             self.staleness.take(batch)
             self.workers.take(batch)

@@ -11,7 +11,8 @@ module           idea
 ``writer``       `EventLog`: buffers records and brings them out as segments of one term
 ``reader``       `LogReader`: reads on from a position; a higher term supersedes what it did not continue
 ``follow``       `LiveRun`: a run's picture that keeps up with its log
-``read_model``   `RunView`: folds records, one by one, into the picture
+``grouped``      consecutive records by kind, and their fields as columns
+``read_model``   `RunView`: folds records, one by one or many at once, into the picture
 ``picture``      all that is known about a run, and its summary
 ``workers``      the part of the picture that belongs to one slot
 ``protection``   the part about copies: how far they lag, which there are, and when one took over

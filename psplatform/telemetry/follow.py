@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from psplatform.telemetry.grouped import Grouped
 from psplatform.telemetry.read_model import RunView
 from psplatform.telemetry.reader import LogReader
 from psplatform.telemetry.segments import START
@@ -34,7 +35,6 @@ class LiveRun:
             self.view, self._position = RunView(), START
         before = self._position
         for records, position in self._reader.iter_from(before, history):
-            for record in records:
-                self.view.apply(record)
+            self.view.take(Grouped(records))
             self._position = position
         return self._position != before

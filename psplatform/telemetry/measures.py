@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from itertools import chain
+from operator import add
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -54,6 +57,16 @@ class Series(Generic[T]):
             self._newest = ()
         self._seen += 1
 
+    def extend(self, count: int, item: Callable[[int], T]) -> None:
+        """Add the next `count` items; only those that are kept are asked for, as ``item(place)`` with places from 0."""
+        place = 0
+        while place < count:
+            skipped = min(-self._seen % self._stride, count - 1 - place)
+            self._seen += skipped
+            place += skipped
+            self.append(item(place))
+            place += 1
+
     @property
     def items(self) -> tuple[T, ...]:
         """The items kept, in order; the newest is always among them."""
@@ -72,11 +85,17 @@ class Tally:
     total: float = 0.0
     max: float = 0.0
 
-    def add(self, value: float) -> None:
-        """Take one more value, not negative."""
-        self.count += 1
-        self.total += value
+    def add(self, value: float, count: int = 1) -> None:
+        """Take a value, not negative, `count` times."""
+        self.count += count
+        self.total += value * count
         self.max = max(self.max, value)
+
+    def extend(self, values: Sequence[float]) -> None:
+        """Take more values, as one after the other."""
+        self.count += len(values)
+        self.total = reduce(add, values, self.total)
+        self.max = max(chain((self.max,), values))
 
     @property
     def mean(self) -> float:
@@ -102,10 +121,10 @@ class Delays:
     histogram: Counter[int] = field(default_factory=Counter)
 
     def add(self, delays: Iterable[int]) -> None:
-        """Take the staleness of the gradients of one commit."""
-        for delay in delays:
-            self.tally.add(delay)
-            self.histogram[delay if delay < EXACT_DELAYS else 1 << delay.bit_length() - 1] += 1
+        """Take the staleness of gradients of one commit or of many."""
+        for delay, count in Counter(delays).items():
+            self.tally.add(delay, count)
+            self.histogram[delay if delay < EXACT_DELAYS else 1 << delay.bit_length() - 1] += count
 
     @property
     def mean(self) -> float:
@@ -130,12 +149,12 @@ class Drops:
     by_reason: Counter[str] = field(default_factory=Counter)
     by_slot: Counter[int] = field(default_factory=Counter)
 
-    def add(self, reason: str, slot: int) -> None:
-        """Count one gradient of `slot`."""
-        self.total += 1
+    def add(self, reason: str, slot: int, count: int = 1) -> None:
+        """Count gradients of `slot`."""
+        self.total += count
         known = reason in self.by_reason or len(self.by_reason) < DROP_REASONS
-        self.by_reason[reason if known else OTHER] += 1
-        self.by_slot[slot] += 1
+        self.by_reason[reason if known else OTHER] += count
+        self.by_slot[slot] += count
 
     def to_plain(self) -> dict[str, Any]:
         """Return the counts, the most frequent reason first."""
@@ -158,6 +177,11 @@ class TimeSpent:
         self.pull_s += pull_s
         self.push_s += push_s
         self.wait_s += wait_s
+
+    def extend(self, *columns: Sequence[float]) -> None:
+        """Take more iterations, as one after the other: a column for each field."""
+        for name, column in zip(self.__dataclass_fields__, columns, strict=True):
+            setattr(self, name, reduce(add, column, getattr(self, name)))
 
     @property
     def waiting_fraction(self) -> float:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from psplatform.telemetry.measures import Point, Series
@@ -181,16 +183,20 @@ class Protection:
         self.to_replica_bytes = 0
         self.copies, self.epochs, self.unprotected = {}, {}, ()
 
-    def show(self, record: Record) -> None:
-        """Fold what an ``applied`` record says of replicas, if anything."""
-        at, version, divergence, lag = record["at"], record["version"], record.get("divergence"), record.get("lag")
-        if divergence is not None:
-            self.divergences.append(Point(at, version, divergence))
-            self.max_divergence = max(divergence, self.max_divergence or 0.0)
-        if lag is not None:
-            self.lags.append(Point(at, version, lag))
-            self.max_lag = max(lag, self.max_lag or 0)
-        self.to_replica_bytes = record.get("to_replica_bytes", self.to_replica_bytes)
+    def show(self, records: Sequence[Record]) -> None:
+        """Fold what ``applied`` records say of replicas, if anything."""
+        apart = [record for record in records if record.get("divergence") is not None]
+        if apart:
+            self.divergences.extend(len(apart), lambda place: _point(apart[place], "divergence"))
+            self.max_divergence = max(chain((self.max_divergence or 0.0,), (one["divergence"] for one in apart)))
+        lagging = [record for record in records if record.get("lag") is not None]
+        if lagging:
+            self.lags.extend(len(lagging), lambda place: _point(lagging[place], "lag"))
+            self.max_lag = max(chain((self.max_lag or 0,), (one["lag"] for one in lagging)))
+        for record in reversed(records):
+            if "to_replica_bytes" in record:
+                self.to_replica_bytes = record["to_replica_bytes"]
+                break
 
     def change(self, record: Record) -> str | None:
         """Fold a ``copy`` record; return what a person should know of it, if anything."""
@@ -261,6 +267,10 @@ class Protection:
             "term": self.term,
             "shard_epochs": dict(sorted(self.epochs.items())),
         }
+
+
+def _point(record: Record, name: str) -> Point:
+    return Point(record["at"], record["version"], record[name])
 
 
 def allowance(replication: dict[str, Any]) -> tuple[float | None, str | None]:
