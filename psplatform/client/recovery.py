@@ -83,9 +83,7 @@ def recover(
     return start(prepare(job, run=description["run"], resume=resume), client, report)
 
 
-def _require_over(
-    store: str, description: dict[str, Any], client: Client | None, *, ask_store_scheduler: bool
-) -> None:
+def _require_over(store: str, description: dict[str, Any], client: Client | None, *, ask_store_scheduler: bool) -> None:
     if "outcome" in description:
         return
     run, scheduler = description["run"], description.get("scheduler")

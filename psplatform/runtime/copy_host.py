@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -86,11 +86,28 @@ class CopyHost(Locatable):
         self._retired = asyncio.Event()
         self._closed = self._retiring = False
         self._background = Background(self._report)
+        self._begun = contextlib.ExitStack()  # what is to be ended on the event loop
+        self._made = contextlib.ExitStack()  # what is to be given back in the thread that computes, which made it
+        self._given_back: Future[None] | None = None
 
     async def open(self, program: Program) -> str:
-        """Build the shard at its initial state; must be called once, before anything else.  Return where that is."""
-        self._program = program
+        """Build the shard at its initial state; must be called once, before anything else.  Return where that is.
+
+        Raises
+        ------
+        PeerLost
+            If this copy was closed or retired before it was open.
+        """
+        try:
+            return await self._open(program)
+        except BaseException:
+            self._close()
+            raise
+
+    async def _open(self, program: Program) -> str:
         self._worker = get_worker()
+        self._require_wanted()
+        self._program = program
         self._connect = connections_of(self._worker)
         self._loop = asyncio.get_running_loop()
         make_account = account_factory(program.replication, program.plan.shards)
@@ -101,8 +118,7 @@ class CopyHost(Locatable):
             from_workers=program.plan.from_workers,
         )
         await self._loop.run_in_executor(self._arithmetic, self._build)
-        if self._retired.is_set():
-            raise PeerLost(f"{self._name} was given up before it was open", peer=self._worker.address)
+        self._require_wanted()
         self._line = Line(
             self._connect,
             self._coordinator,
@@ -113,10 +129,16 @@ class CopyHost(Locatable):
             on_answer=self._feed,
             beat_s=program.server_lease_s / 4,
         )
+        self._begun.callback(self._line.close)
         self._background.keep(self._tick)
+        self._begun.callback(self._disarm)
         await before_the_end(self._worker, f"{self._run}-{self._name}", self._retire)
         self._built.set()
         return process_at(self._worker.address)
+
+    def _require_wanted(self) -> None:
+        if self._closed or self._retired.is_set():
+            raise PeerLost(f"{self._name} was given up before it was open", peer=self._worker.address)
 
     def _build(self) -> None:
         workspace, layout = self._program.open(torch.device("cpu"))
@@ -124,6 +146,7 @@ class CopyHost(Locatable):
         whole = allocate(layout)
         fill(layout, whole, workspace.initial())
         self.content = Content.create(layout, self._index, self._run, self._control.part.epoch)
+        self._made.callback(self.content.remove)
         pieces = shard_vectors(layout, self._index, whole)
         storage = dict(self.content.copies[0]), dict(self.content.copies[1])
         self._shard = Shard(layout, self._index, self._program.optimizer, pieces, storage)
@@ -142,9 +165,11 @@ class CopyHost(Locatable):
         if self._program.cold:
             on_trouble = partial(self._report, method="on_cold_trouble")
             self._carrier = StoreCarrier(self._name, self._shard, self._background, self._program, on_trouble)
+        self._made.callback(self._carrier.close)
         self._follower = Follower(self._exposures, self._shard)
         self._receiver = Receiver(self._shard, self._follower)
         self._archiver = Archiver(self._program.store, layout, self._shard, self._background)
+        self._made.callback(self._archiver.close)
         if self._program.checkpoints.written and not self._beginning.serving:
             self._archiver.prepare()  # replicas write where there are any
         for name in self._beginning.replicas:
@@ -266,8 +291,10 @@ class CopyHost(Locatable):
         self._retired.set()
 
     async def close(self) -> None:
-        """Give up the shard."""
+        """Give up the shard, and the memory that it lies in; of one that is still being opened, when it is."""
         self._close()
+        if self._given_back is not None and self._built.is_set():
+            await asyncio.wrap_future(self._given_back)  # the caller has a deadline
 
     # --- effects ---
 
@@ -480,11 +507,15 @@ class CopyHost(Locatable):
             return
         self._closed = True
         self._retired.set()
-        self._line.close()
+        self._begun.close()
         self._background.close()
-        self._carrier.close()
-        self._archiver.close()
-        self._loop.create_task(not_before_the_end(self._worker, f"{self._run}-{self._name}"))
-        self.content.remove()
+        # After what is under way there: what that makes would be left behind else.
+        self._given_back = self._arithmetic.submit(self._give_back)
         self._arithmetic.shutdown(wait=False)
+
+    def _disarm(self) -> None:
+        self._loop.create_task(not_before_the_end(self._worker, f"{self._run}-{self._name}"))
+
+    def _give_back(self) -> None:
+        self._made.close()
         sweep(self._run)
