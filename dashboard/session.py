@@ -187,6 +187,7 @@ class Session:
         self._error: Exception | None = None
         self._visit: asyncio.Task[None] | None = None
         self._over = False
+        self._refreshes = True
         self._began = time.perf_counter()
         self._opened_s: float | None = None
         self._thread = threading.Thread(target=self._run, name=f"visitor of {page}", daemon=True)
@@ -237,6 +238,10 @@ class Session:
             self._require_well()
             if self._page.refreshes < count:
                 raise ClusterError(f"the page {self._name} was not refreshed within {limit_s:g} s; is its run live?")
+
+    def refresh(self, *, on: bool) -> None:
+        """Ask for refreshes from now on, or for none."""
+        self._refreshes = on
 
     def look(self) -> Page:
         """Return the page as far as it came.
@@ -313,7 +318,8 @@ class Session:
         while True:
             due += interval
             await asyncio.sleep(due - self._loop.time())
-            await self._request(connection, fragment)
+            if self._refreshes:
+                await self._request(connection, fragment)
 
     async def _request(self, connection: WebSocketClientConnection, fragment: str = "") -> None:
         message = BackMsg()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 
 from psplatform.dashboard.figures.curves import Axis, lines, positive
-from psplatform.dashboard.figures.style import colour, dash, label, picture, say
+from psplatform.dashboard.figures.style import FROM_ZERO, colour, dash, label, picture, say
 from psplatform.dashboard.read_models.convergence import ConvergenceRows
 
 _NOTHING = "nothing was committed yet"
@@ -62,6 +62,5 @@ def speed(runs: Mapping[str, ConvergenceRows]) -> go.Figure:
                     hovertemplate="%{y:.4g} per second<br>at %{x:.4g} s<extra></extra>",
                 )
             )
-    figure = picture(traces, x=axis_title("seconds"), y="commits [1/s]", legend=len(runs) > 1)
-    figure.update_yaxes(rangemode="tozero")
+    figure = picture(traces, x=axis_title("seconds"), y="commits [1/s]", legend=len(runs) > 1, y_axis=FROM_ZERO)
     return figure if traces else say(figure, _NOTHING)

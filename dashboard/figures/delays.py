@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from psplatform.dashboard.figures.convergence import axis_title
 from psplatform.dashboard.figures.curves import Axis, lines
-from psplatform.dashboard.figures.style import ALARM, COLOURS, bound_line, picture, say
+from psplatform.dashboard.figures.style import ALARM, COLOURS, FROM_ZERO, bound_line, picture, say
 from psplatform.dashboard.read_models.delays import DelayRows
 
 _FEW = 20
@@ -25,9 +25,9 @@ def histogram(counts: Mapping[int, int], bound: int | None) -> go.Figure:
         name="gradients",
         hovertemplate="staleness %{x}: %{y} gradients<extra></extra>",
     )
-    figure = picture([bars], x="staleness [versions]", y="applied gradients", legend=False)
     last = max([bound or 0, *stale]) + 1
-    figure.update_xaxes(range=[-0.6, last], **({"dtick": 1} if last <= _FEW else {}))
+    ticks = {"range": [-0.6, last], **({"dtick": 1} if last <= _FEW else {})}
+    figure = picture([bars], x="staleness [versions]", y="applied gradients", legend=False, x_axis=ticks)
     if bound is not None:
         figure.add_vline(
             x=bound + 0.5,
@@ -41,8 +41,7 @@ def histogram(counts: Mapping[int, int], bound: int | None) -> go.Figure:
 def over_time(rows: DelayRows, axis: Axis, bound: int | None) -> go.Figure:
     """Return mean and extremes of the staleness over time."""
     traces = lines(rows.staleness, name="mean, with least and largest", axis=axis, colour=COLOURS[0])
-    figure = picture(traces, x=axis_title(axis), y="staleness [versions]")
-    figure.update_yaxes(rangemode="tozero")
+    figure = picture(traces, x=axis_title(axis), y="staleness [versions]", y_axis=FROM_ZERO)
     if bound is not None:
         bound_line(figure, bound, f"bound {bound}")
     return figure if len(rows.staleness) else say(figure, "no gradient was applied yet")

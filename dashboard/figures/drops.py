@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 
 from psplatform.dashboard.figures.convergence import axis_title
-from psplatform.dashboard.figures.style import colour, label, picture, say
+from psplatform.dashboard.figures.style import CATEGORIES, colour, label, picture, say
 from psplatform.dashboard.figures.workers import MOST_WORKERS
 from psplatform.dashboard.read_models.drops import DropRows
 
@@ -28,8 +28,7 @@ def over_time(rows: DropRows) -> go.Figure:
         )
         for number, reason in enumerate(sorted(counts.by_key))
     ]
-    figure = picture(traces, x=axis_title("seconds"), y="dropped gradients [1/s]")
-    figure.update_layout(barmode="stack")
+    figure = picture(traces, x=axis_title("seconds"), y="dropped gradients [1/s]", barmode="stack")
     return figure if traces else say(figure, _NOTHING)
 
 
@@ -48,7 +47,5 @@ def by_worker(rows: DropRows) -> go.Figure:
         )
         for number, reason in enumerate(reasons)
     ]
-    figure = picture(traces, x="worker (slot)", y="dropped gradients")
-    figure.update_layout(barmode="stack")
-    figure.update_xaxes(type="category")
+    figure = picture(traces, x="worker (slot)", y="dropped gradients", x_axis=CATEGORIES, barmode="stack")
     return figure if traces else say(figure, _NOTHING)

@@ -7,7 +7,7 @@ from typing import Final
 
 import plotly.graph_objects as go
 
-from psplatform.dashboard.figures.style import ALARM, COLOURS, GREY, picture, say
+from psplatform.dashboard.figures.style import ALARM, CATEGORIES, COLOURS, GREY, picture, say
 from psplatform.dashboard.read_models.failures import FailoverRow
 
 PHASES: Final = (
@@ -54,8 +54,14 @@ def timeline(rows: Sequence[FailoverRow]) -> go.Figure:
         )
         for place, (phase, tint) in enumerate(PHASES)
     ]
-    figure = picture(traces, x="time since it was last heard [s]", y="", height=130 + 34 * max(2, len(shown)))
-    figure.update_layout(barmode="stack", bargap=0.35)
-    figure.update_yaxes(type="category", autorange="reversed")
-    figure.update_layout(legend={"traceorder": "normal"})
+    figure = picture(
+        traces,
+        x="time since it was last heard [s]",
+        y="",
+        height=130 + 34 * max(2, len(shown)),
+        y_axis={**CATEGORIES, "autorange": "reversed"},
+        barmode="stack",
+        bargap=0.35,
+    )
+    figure.layout.legend.traceorder = "normal"
     return figure if shown else say(figure, "no server and no coordinator was lost")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any, Final
 
@@ -19,6 +19,10 @@ STATE_COLOURS: Final = {"wait": "#9A9A9A", "pull": "#56B4E9", "compute": "#009E7
 DASHES: Final = ("solid", "dash", "dot", "dashdot")
 
 HEIGHT: Final = 300
+
+FROM_ZERO: Final = {"rangemode": "tozero"}
+CATEGORIES: Final = {"type": "category"}
+"""Of an axis."""
 
 _MOST_COLOURS: Final = len(COLOURS)
 
@@ -48,25 +52,45 @@ def faint(hex_colour: str, opacity: float = 0.18) -> str:
 
 
 def picture(
-    traces: Iterable[Any], *, x: str, y: str, height: int = HEIGHT, log_y: bool = False, legend: bool = True
+    traces: Iterable[Any],
+    *,
+    x: str,
+    y: str,
+    height: int = HEIGHT,
+    log_y: bool = False,
+    legend: bool = True,
+    x_axis: Mapping[str, Any] | None = None,
+    y_axis: Mapping[str, Any] | None = None,
+    **layout: Any,
 ) -> go.Figure:
-    """Return a figure of `traces` with titled axes, whose zoom and legend stay as they are when it is drawn anew."""
+    """Return a figure of `traces` with titled axes, whose zoom and legend stay as they are when it is drawn anew.
+
+    Parameters
+    ----------
+    x, y
+        Titles of the axes, with units.
+    x_axis, y_axis, layout
+        What plotly is told besides of the axes and the whole; here, because later updates take it several times as
+        long.
+    """
+    log = {"type": "log", "exponentformat": "power", "minor": {"dtick": "D1"}} if log_y else {}
     # An empty template: the page fills in its theme where the figure is shown, and refreshes carry no default one.
-    figure = go.Figure(data=list(traces), layout={"template": {}})
-    figure.update_layout(
-        height=height,
-        margin={"l": 66, "r": 16, "t": 28, "b": 44},
-        uirevision="kept",
-        showlegend=legend,
-        legend={"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0.0, "itemwidth": 30},
-        hovermode="closest",
-        bargap=0.1,
+    return go.Figure(
+        data=list(traces),
+        layout={
+            "template": {},
+            "height": height,
+            "margin": {"l": 66, "r": 16, "t": 28, "b": 44},
+            "uirevision": "kept",
+            "showlegend": legend,
+            "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0.0, "itemwidth": 30},
+            "hovermode": "closest",
+            "bargap": 0.1,
+            "xaxis": {"title": {"text": x, "standoff": 6}, **(x_axis or {})},
+            "yaxis": {"title": {"text": y, "standoff": 12}, "automargin": True, **log, **(y_axis or {})},
+            **layout,
+        },
     )
-    figure.update_xaxes(title_text=x, title_standoff=6)
-    figure.update_yaxes(title_text=y, title_standoff=12, automargin=True)
-    if log_y:
-        figure.update_yaxes(type="log", exponentformat="power", minor={"dtick": "D1"})
-    return figure
 
 
 def say(figure: go.Figure, text: str) -> go.Figure:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import plotly.graph_objects as go
 
-from psplatform.dashboard.figures.style import ALARM, COLOURS, STATE_COLOURS, picture, say
+from psplatform.dashboard.figures.style import ALARM, CATEGORIES, COLOURS, STATE_COLOURS, picture, say
 from psplatform.dashboard.read_models.lanes import PARTS, STATES, Lanes
 from psplatform.dashboard.read_models.workers import SLOW, ComputeTimes
 
@@ -29,10 +29,16 @@ def lanes(rows: Lanes, shown: Collection[int] | None = None) -> go.Figure:
     slots = [slot for slot in rows.slots if shown is None or slot in shown][:MOST_WORKERS]
     height = 110 + _LANE_PIXELS * min(max(len(slots), 4), 26)
     traces = _parts(rows, slots) if rows.bars is None else _bars(rows, slots)
-    figure = picture(traces, x="time since the run began [s]", y="worker (slot)", height=height)
-    figure.update_layout(barmode="overlay", bargap=0.15)
-    figure.update_xaxes(range=[rows.start_s, rows.end_s])
-    figure.update_yaxes(type="category", categoryorder="array", categoryarray=[str(slot) for slot in reversed(slots)])
+    figure = picture(
+        traces,
+        x="time since the run began [s]",
+        y="worker (slot)",
+        height=height,
+        x_axis={"range": [rows.start_s, rows.end_s]},
+        y_axis={**CATEGORIES, "categoryorder": "array", "categoryarray": [str(slot) for slot in reversed(slots)]},
+        barmode="overlay",
+        bargap=0.15,
+    )
     return figure if slots else say(figure, "no gradient was announced in this stretch")
 
 
@@ -106,8 +112,8 @@ def compute_times(rows: Sequence[ComputeTimes]) -> go.Figure:
         marker={"color": COLOURS[3], "size": 5, "symbol": "line-ew-open"},
         hovertemplate="worker %{x}: longest %{y:.4g} s<extra></extra>",
     )
-    figure = picture([boxes, longest], x="worker (slot)", y="compute time of a gradient [s]", log_y=True)
-    figure.update_xaxes(type="category")
+    title = "compute time of a gradient [s]"
+    figure = picture([boxes, longest], x="worker (slot)", y=title, log_y=True, x_axis=CATEGORIES)
     return figure if shown else say(figure, "no gradient was computed yet")
 
 
@@ -121,7 +127,7 @@ def scores(rows: Sequence[ComputeTimes]) -> go.Figure:
         marker={"color": [ALARM if one > SLOW else COLOURS[2] for one in found]},
         hovertemplate="worker %{x}: %{y:.3g} times the usual<extra></extra>",
     )
-    figure = picture([bars], x="worker (slot)", y="straggler score [× usual time]", legend=False)
-    figure.update_xaxes(type="category")
+    title = "straggler score [× usual time]"
+    figure = picture([bars], x="worker (slot)", y=title, legend=False, x_axis=CATEGORIES)
     figure.add_hline(y=SLOW, line={"color": ALARM, "dash": "dash", "width": 1.5}, annotation_text=f"slow: {SLOW}")
     return figure if shown else say(figure, "no gradient was computed yet")

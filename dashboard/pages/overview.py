@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
 from psplatform.dashboard.figures import convergence
@@ -9,6 +11,7 @@ from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.pages.actions import stop_button
 from psplatform.dashboard.pages.frame import View, draw, run_page, steady
 from psplatform.dashboard.pages.now import strip
+from psplatform.dashboard.pages.words import plain
 from psplatform.telemetry.words import closing_rows
 
 
@@ -31,6 +34,9 @@ def _body(view: View) -> None:
     summary = view.run.reading.read(lambda models: models.view.to_summary())
     if "run" in summary:
         with st.expander("In words"):
-            st.dataframe(
-                [{"": name, " ": text} for name, text in closing_rows(summary)], hide_index=True, key="in words"
-            )
+            # Not a data frame, which takes a third of a refresh.
+            st.markdown("\n".join(["| | |", "|-|-|", *_lines(summary)]))
+
+
+def _lines(summary: dict[str, Any]) -> list[str]:
+    return [f"| **{plain(name)}** | {plain(text)} |" for name, text in closing_rows(summary)]

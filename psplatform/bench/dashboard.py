@@ -10,23 +10,15 @@ import math
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from psplatform.bench.dense import seconds_of, task_of
+from psplatform.bench.beside import measure_training
 from psplatform.bench.long_run import LiveRun, make
-from psplatform.bench.rates import rates_of
 from psplatform.bench.served import Served
-from psplatform.client.embedded import end_cluster, start_cluster
-from psplatform.client.launch import train
-from psplatform.core.plan import Stop
 from psplatform.dashboard.session import Session
 from psplatform.errors import ClusterError
-from psplatform.jobs.job import Job
-from psplatform.jobs.optimizers import SGD
-from psplatform.telemetry.reader import LogReader
 
 Row = dict[str, Any]
 Report = Callable[[Row], None]
@@ -45,10 +37,6 @@ STARTS: Final = 3
 FIGURES: Final = 3
 """Plots of either page; with fewer, it is not what was to be measured."""
 
-POLICY: Final = "ssp"
-TRAINERS: Final = 2
-_PROCESSES: Final = TRAINERS + 2
-_PARAMETERS: Final = 100_000
 _LIMIT_S: Final = 120.0
 _SAMPLE_S: Final = 0.5
 _SETTLE_REFRESHES: Final = 2
@@ -61,8 +49,8 @@ def measure(
     workers: int = 64,
     seconds: float = 60.0,
     minutes: float = 1.0,
-    pairs: int = 5,
-    train_seconds: float = 12.0,
+    pairs: int = 60,
+    train_seconds: float = 3.0,
     gradient_s: float = 0.03,
 ) -> Row:
     """Measure opening, refreshing, memory and the slowdown of training, in this order.
@@ -76,7 +64,7 @@ def measure(
     minutes
         For which the server's memory is watched while a page refreshes.
     pairs, train_seconds
-        Of trainings with and without a dashboard, and how long each goes on.
+        Of turns in which a page of a training is open and is not, and how long each takes.
     gradient_s
         What a gradient of that training computes.
 
@@ -97,13 +85,13 @@ def measure(
         tell({"made": "a long run", "records": records})
         opening = _opening(place, commits, tell)
         refreshing, resident = _refreshing(place, str(source), seconds, minutes, tell)
-        training = _training(place, pairs, train_seconds, gradient_s, tell)
+        training = measure_training(place, pairs, train_seconds, gradient_s, tell)
     found = {
         "open_seconds": median(opening["seconds"]),
         "open_cpu_seconds": median(opening["cpu_seconds"]),
         "refresh_cpu_share": refreshing["overview"]["share"],
         "refresh_cpu_share_workers": refreshing["workers"]["share"],
-        "training_slowdown": median(one["slowdown"] for one in training["pairs"]),
+        "training_slowdown": training["slowdown"],
         "resident_mib": resident["max"],
     }
     return {
@@ -216,76 +204,3 @@ class Memory:
             "growth_per_minute": (last - first) / minutes if minutes else math.nan,
             "minutes": minutes,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Course:
-    """What all trainings have in common."""
-
-    client: Any
-    job: Job
-    place: Path
-
-    def run(self, name: str, *, watched: bool) -> tuple[float, int]:
-        """Train for a while; return updates per second, and how often a page was refreshed meanwhile."""
-        folder = self.place / "training" / name
-        folder.mkdir()
-        store = str(folder / "run.zarr")
-        job = self.job.model_copy(update={"store": store})
-        refreshes = 0
-        if watched:
-            with Served(folder, self.place / "records") as server:
-                run = train(job, self.client)
-                try:
-                    with Session(server.port, "overview", f"run={run.run}") as session:
-                        self._wait(run)
-                        refreshes = session.look().refreshes
-                finally:
-                    run.close()
-        else:
-            run = train(job, self.client)
-            try:
-                self._wait(run)
-            finally:
-                run.close()
-        records = [record for found, _ in LogReader(store).iter_from() for record in found]
-        return rates_of(records).updates_per_second, refreshes
-
-    def _wait(self, run: Any) -> None:
-        run.wait((self.job.stop.seconds or 0.0) + _LIMIT_S)
-
-
-def _training(place: Path, pairs: int, seconds: float, gradient_s: float, tell: Report) -> Row:
-    """Train in pairs, with and without a dashboard; which comes first alternates."""
-    task = task_of(_PARAMETERS, gradient_s, "compute")
-    job = Job(
-        task=task,
-        policy=POLICY,
-        optimizer=SGD(lr=1e-4),
-        workers=TRAINERS,
-        stop=Stop(seconds=seconds),
-        evaluate_every=None,
-        torch_threads=1,
-    )
-    found = []
-    cluster, client = start_cluster(_PROCESSES)
-    try:
-        course = Course(client, job, place)
-        course.run("warm", watched=False)
-        for number in range(pairs):
-            rates, refreshes = dict[bool, float](), 0
-            for watched in (True, False) if number % 2 else (False, True):
-                rates[watched], seen = course.run(f"{number}-{watched}", watched=watched)
-                refreshes += seen
-            slowdown = 1 - rates[True] / rates[False]
-            found.append({"with": rates[True], "without": rates[False], "slowdown": slowdown, "refreshes": refreshes})
-            tell({"pair": number + 1, "slowdown": slowdown})
-    finally:
-        end_cluster(client, cluster)
-    return {
-        "policy": POLICY,
-        "workers": TRAINERS,
-        "seconds": seconds,
-        "gradient_core_seconds": seconds_of(task),
-        "pairs": found,
-    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -74,9 +75,20 @@ class Served:
         """Return its memory that is in use now."""
         return int(self._read("statm").split()[1]) * os.sysconf("SC_PAGE_SIZE") / _MIB
 
+    def pause(self) -> None:
+        """Stop it where it is, with SIGSTOP."""
+        self._require_going()
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on after a pause."""
+        self._require_going()
+        self._process.send_signal(signal.SIGCONT)
+
     def close(self) -> None:
         """End it."""
         if self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)  # one that is stopped would not hear
             self._process.terminate()
             try:
                 self._process.wait(_END_S)

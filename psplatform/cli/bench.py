@@ -144,8 +144,8 @@ def replication(
 @click.option("--workers", type=click.IntRange(min=1), default=64, help="Of that run, which is simulated. [64]")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, help="Of refreshing each page. [60]")
 @click.option("--minutes", type=click.FloatRange(min=0.01), default=1.0, help="Of watching the memory. [1]")
-@click.option("--pairs", type=click.IntRange(min=1), default=5, help="Trainings with and without a dashboard. [5]")
-@click.option("--train-seconds", type=click.FloatRange(min=0.1), default=12.0, help="Of each training. [12]")
+@click.option("--pairs", type=click.IntRange(min=1), default=60, help="Turns with and without an open page. [60]")
+@click.option("--train-seconds", type=click.FloatRange(min=0.1), default=3.0, help="Of each turn. [3]")
 @click.option("--gradient-ms", type=click.FloatRange(min=0.1), default=30.0, help="Of each gradient. [30]")
 @_json_option
 def dashboard(*, gradient_ms: float, as_json: bool, **sizes: Any) -> None:

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from psplatform.bench import dashboard
+from psplatform.bench.beside import Turn, compare
 from psplatform.bench.long_run import LiveRun, make
 from psplatform.bench.served import Served
 from psplatform.dashboard.session import Session
@@ -52,8 +53,8 @@ def _small(report: Callable[[dict[str, Any]], None] | None = None) -> dict[str, 
         workers=WORKERS,
         seconds=2.0,
         minutes=0.02,
-        pairs=1,
-        train_seconds=3.0,
+        pairs=2,
+        train_seconds=1.0,
         gradient_s=0.001,
     )
 
@@ -95,10 +96,24 @@ def test_what_the_figures_rest_on_is_told(found: dict[str, Any]) -> None:
     assert found["resident"]["start"] <= found["resident"]["max"] == found["resident_mib"]
 
 
-def test_a_training_is_compared_with_one_that_nobody_looks_at(found: dict[str, Any]) -> None:
-    (pair,) = found["training"]["pairs"]
-    assert pair["slowdown"] == 1 - pair["with"] / pair["without"] == found["training_slowdown"]
-    assert pair["with"] > 0 < pair["without"]
+def test_a_training_is_compared_with_itself_while_nobody_looks_at_it(found: dict[str, Any]) -> None:
+    told = found["training"]
+    assert len(told["pairs"]) == 2
+    assert all(pair["with"] > 0 < pair["without"] for pair in told["pairs"])
+    assert told["with"] == pytest.approx(sum(pair["with"] for pair in told["pairs"]) / 2)
+    assert told["slowdown"] == found["training_slowdown"] == 1 - told["with"] / told["without"]
+    assert 0 < told["refreshes"] < 12, "none while it is stopped"
+
+
+def test_turns_are_compared_by_the_commits_in_them() -> None:
+    turns = [Turn(False, 10.0, 12.0), Turn(True, 12.5, 14.5), Turn(True, 15.0, 17.0), Turn(False, 17.5, 19.5)]
+    commits = [10.5, 11.0, 11.5, 11.9, 12.1, 13.0, 14.0, 15.0, 16.0, 16.5, 17.0, 18.0, 18.5, 19.0, 19.4, 19.6]
+    found = compare(turns, commits)
+    assert found["pairs"] == [{"without": 2.0, "with": 1.0}, {"without": 2.0, "with": 1.5}]
+    assert (found["without"], found["with"], found["slowdown"]) == (2.0, 1.25, 0.375)
+    assert found["error"] == pytest.approx(0.125)
+    with pytest.raises(ClusterError, match="made no updates"):
+        compare(turns, [])
 
 
 @pytest.mark.parametrize("step", ["opened in", "refreshing"])
