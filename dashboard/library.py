@@ -97,7 +97,7 @@ class _Kept:
         if not (self.brief.complete and self.ended and self.life == _life(listed)) or listed.state is State.LIVE:
             return False
         # What has an outcome logs nothing any more; a run that only fell silent may yet have gone on.
-        return self.life[1] is not None or self.end == max(SegmentFolder(listed.store).positions(), default=START)
+        return self.life[1] is not None or self.end == max(SegmentFolder(listed.store).newest(), default=START)
 
 
 def _life(listed: Listed) -> tuple[Any, Any]:

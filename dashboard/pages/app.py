@@ -19,6 +19,7 @@ from psplatform.dashboard.pages import (
     what_if,
     workers,
 )
+from psplatform.dashboard.settling import settle
 
 _COMPACT = """<style>
 .block-container {padding: 2.2rem 2rem 2rem 2rem; max-width: none;}
@@ -68,6 +69,7 @@ def main() -> None:
         by_path = {one.url_path: one for group in pages.values() for one in group}
         st.switch_page(by_path[wanted], query_params={"run": st.session_state.get("run") or []})
     page.run()
+    settle()
 
 
 if __name__ == "__main__":

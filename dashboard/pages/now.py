@@ -15,8 +15,8 @@ from psplatform.dashboard.pages.words import UNKNOWN, decimals, duration, number
 from psplatform.dashboard.read_models.workers import SLOW
 from psplatform.telemetry.picture import INCIDENTS
 
-_WIDTHS = ((1.0, 1.0, 1.0, 1.0, 1.0), (0.8, 1.9, 1.3, 1.0, 0.7))
-"""Of the two rows of figures."""
+_WIDTHS = (0.85, 1.65, 1.2, 1.0, 0.85)
+"""Of the columns of figures, two in each."""
 
 
 def strip(shown: Shown) -> None:
@@ -38,8 +38,8 @@ def strip(shown: Shown) -> None:
         ("Checkpoint", _checkpoint_age(shown), "checkpoint"),
         ("Incidents", f"{incidents}{'+' if incidents >= INCIDENTS else ''}", "incidents"),
     ]
-    columns = [column for widths in _WIDTHS for column in st.columns(widths)]
-    for column, (label, value, word) in zip(columns, cells, strict=True):
+    columns = st.columns(_WIDTHS)
+    for column, (label, value, word) in zip([*columns, *columns], cells, strict=True):
         column.metric(label, value, help=meaning(word), border=True)
     _say_how_it_ended(shown, summary)
 

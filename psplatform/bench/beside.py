@@ -81,12 +81,7 @@ def measure_training(place: Path, pairs: int, seconds: float, gradient_s: float,
         with Served(folder, place / "records") as server:
             run = train(job, client)
             try:
-                with Session(server.port, "overview", f"run={run.run}") as session:
-                    session.wait_opened(_LIMIT_S)
-                    _await_commits(store)
-                    before, computed = session.look().refreshes, server.cpu_seconds()
-                    turns = _take_turns(server, session, pairs, seconds)
-                    refreshes, cpu_s = session.look().refreshes - before, server.cpu_seconds() - computed
+                turns, told = _watch(server, run.run, store, pairs, seconds)
                 run.stop("it was measured")
                 run.wait(_LIMIT_S)
             finally:
@@ -95,15 +90,19 @@ def measure_training(place: Path, pairs: int, seconds: float, gradient_s: float,
         end_cluster(client, cluster)
     found = compare(turns, _commits(store))
     tell({"slowdown": found["slowdown"], "give or take": found["error"]})
-    return {
-        **found,
-        "policy": POLICY,
-        "workers": TRAINERS,
-        "seconds": seconds,
-        "gradient_core_seconds": seconds_of(task),
-        "refreshes": refreshes,
-        "server_cpu_seconds": cpu_s,
-    }
+    rests_on = {"policy": POLICY, "workers": TRAINERS, "seconds": seconds, "gradient_core_seconds": seconds_of(task)}
+    return {**found, **rests_on, **told}
+
+
+def _watch(server: Served, run: str, store: str, pairs: int, seconds: float) -> tuple[list[Turn], Row]:
+    """Return the turns that were taken, and how often the page was refreshed in them and what its server computed."""
+    with Session(server.port, "overview", f"run={run}") as session:
+        session.wait_opened(_LIMIT_S)
+        _await_commits(store)
+        before, computed = session.look().refreshes, server.cpu_seconds()
+        turns = _take_turns(server, session, pairs, seconds)
+        refreshes, cpu_s = session.look().refreshes - before, server.cpu_seconds() - computed
+    return turns, {"refreshes": refreshes, "server_cpu_seconds": cpu_s}
 
 
 def _take_turns(server: Served, session: Session, pairs: int, seconds: float) -> list[Turn]:

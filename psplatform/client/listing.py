@@ -212,7 +212,7 @@ def _is_number(value: object) -> bool:
 
 
 def _newest_segment(store: str) -> Position:
-    return max(SegmentFolder(store).positions(), default=START)
+    return max(SegmentFolder(store).newest(), default=START)
 
 
 def _age_s(store: str, path: str) -> float | None:

@@ -8,8 +8,9 @@ what its account says of its replicas' divergence, for whoever looks at what a l
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -135,3 +136,26 @@ class Content:
 def private_copy(vectors: Vectors) -> dict[str, Tensor]:
     """Return the same content in memory of its own."""
     return {key: vector.clone(memory_format=torch.contiguous_format) for key, vector in vectors.items()}
+
+
+class Copied:
+    """A copy of the content shown, made once per version for all who are sent it: what is sent must not change."""
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._arrays: tuple[NDArray[Any], ...] = ()
+        self._copying = asyncio.Lock()
+
+    async def newest(
+        self, content: Content, shown: Callable[[], tuple[int, int, int]]
+    ) -> tuple[int, tuple[NDArray[Any], ...]]:
+        """Return the version shown now and its vectors; `shown` tells which copy it is, its version and its epoch."""
+        async with self._copying:
+            while True:
+                copy, version, epoch = shown()
+                if version == self._version:
+                    return version, self._arrays
+                copied = await asyncio.get_running_loop().run_in_executor(None, private_copy, content.copies[copy])
+                if content.holds(copy, version, epoch):
+                    self._version, self._arrays = version, tuple(one.numpy() for one in copied.values())
+                    return version, self._arrays

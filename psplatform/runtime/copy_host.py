@@ -32,7 +32,7 @@ from psplatform.runtime.background import Background
 from psplatform.runtime.beginning import Beginning
 from psplatform.runtime.calls import Peer, PeerLost, call, connections_of
 from psplatform.runtime.cold_storage import StoreCarrier, awaken
-from psplatform.runtime.content import Answer, Content, private_copy
+from psplatform.runtime.content import Answer, Content, Copied
 from psplatform.runtime.exposure import Exposures
 from psplatform.runtime.following import MOST_KEPT, Follower
 from psplatform.runtime.lines import Line
@@ -78,8 +78,7 @@ class CopyHost(Locatable):
         self._arithmetic = ThreadPoolExecutor(1, thread_name_prefix=f"psplatform-{name}")
         self._waiting: dict[tuple[str, int], asyncio.Future[Pulled]] = {}
         self._requests = count()
-        self._copied: tuple[int, tuple[NDArray[Any], ...]] = (-1, ())
-        self._copying = asyncio.Lock()
+        self._copied = Copied()
         self._front = 0
         self._built = asyncio.Event()
         self._moved = asyncio.Event()
@@ -88,15 +87,13 @@ class CopyHost(Locatable):
         self._background = Background(self._report)
         self._begun = contextlib.ExitStack()  # what is to be ended on the event loop
         self._made = contextlib.ExitStack()  # what is to be given back in the thread that computes, which made it
+        self._made.callback(sweep, run)
         self._given_back: Future[None] | None = None
 
     async def open(self, program: Program) -> str:
         """Build the shard at its initial state; must be called once, before anything else.  Return where that is.
 
-        Raises
-        ------
-        PeerLost
-            If this copy was closed or retired before it was open.
+        Raises `PeerLost` if it was closed or retired before it was open.
         """
         try:
             return await self._open(program)
@@ -131,8 +128,9 @@ class CopyHost(Locatable):
         )
         self._begun.callback(self._line.close)
         self._background.keep(self._tick)
-        self._begun.callback(self._disarm)
-        await before_the_end(self._worker, f"{self._run}-{self._name}", self._retire)
+        plugin = f"{self._run}-{self._name}"
+        self._begun.callback(lambda: self._loop.create_task(not_before_the_end(self._worker, plugin)))
+        await before_the_end(self._worker, plugin, self._retire)
         self._built.set()
         return process_at(self._worker.address)
 
@@ -242,10 +240,12 @@ class CopyHost(Locatable):
         pulled = await self._visible(pull)
         if pulled is None:
             return Answer(None)
-        if not pull.member.startswith(EVALUATOR):  # who only looks at the run is not held up
-            await self._be_slow()  # it is the answer that is late, once
-        # Newer versions may have become visible meanwhile; what is named is what is shown now.
-        version, arrays = await self._arrays() if with_content else (self._control.part.version, ())
+        looks_on = pull.member.startswith(EVALUATOR)  # and is not held up
+        if not looks_on and (late_s := self._program.answer_delay_s(self._index, next(self._requests))):
+            await asyncio.sleep(late_s)  # it is the answer that is late, once
+        if not with_content:  # newer versions may have become visible meanwhile; what is named is what is shown now
+            return Answer(encode(replace(pulled, version=self._control.part.version)), self._front, ())
+        version, arrays = await self._copied.newest(self.content, self._shown)
         return Answer(encode(replace(pulled, version=version)), self._front, arrays)
 
     async def _visible(self, pull: Pull) -> Pulled | None:
@@ -461,22 +461,8 @@ class CopyHost(Locatable):
 
     # --- pulls ---
 
-    async def _be_slow(self) -> None:
-        slow = self._program.slow_servers
-        if slow is not None:
-            await asyncio.sleep(slow.delay(self._program.seed, self._index, next(self._requests)))
-
-    async def _arrays(self) -> tuple[int, tuple[NDArray[Any], ...]]:
-        # Sent bytes must not change under the sender, so they are copied, once per version for all who ask.
-        part = self._control.part
-        async with self._copying:
-            while self._copied[0] != part.version:
-                version, copy = part.version, self._front
-                copied = await self._loop.run_in_executor(None, private_copy, self.content.copies[copy])
-                if self.content.holds(copy, version, part.epoch):
-                    self._copied = version, tuple(one.numpy() for one in copied.values())
-                    break
-            return self._copied
+    def _shown(self) -> tuple[int, int, int]:
+        return self._front, self._control.part.version, self._control.part.epoch
 
     # --- the end ---
 
@@ -510,12 +496,5 @@ class CopyHost(Locatable):
         self._begun.close()
         self._background.close()
         # After what is under way there: what that makes would be left behind else.
-        self._given_back = self._arithmetic.submit(self._give_back)
+        self._given_back = self._arithmetic.submit(self._made.close)
         self._arithmetic.shutdown(wait=False)
-
-    def _disarm(self) -> None:
-        self._loop.create_task(not_before_the_end(self._worker, f"{self._run}-{self._name}"))
-
-    def _give_back(self) -> None:
-        self._made.close()
-        sweep(self._run)

@@ -111,6 +111,11 @@ class Program:
         """The longest time by which servers' answers are delayed on purpose."""
         return self.slow_servers.seconds if self.slow_servers is not None else 0.0
 
+    def answer_delay_s(self, shard: int, request: int) -> float:
+        """Return the seconds by which the server of a shard is to answer that request late, on purpose."""
+        slow = self.slow_servers
+        return 0.0 if slow is None else slow.delay(self.seed, shard, request)
+
     @property
     def patience_s(self) -> float:
         """How long whoever works for a coordinator tries to reach it: until another would have taken over, and longer.

@@ -60,9 +60,7 @@ class LogReader:
 
     def history(self) -> History:
         """Return what the log consists of now."""
-        # Segments of a term appear in the order of their numbers: one that is seen vouches for all below it, even
-        # where the listing, which is not atomic, missed them.
-        newest = {position.term: position for position in self._folder.positions()}
+        newest = {position.term: position for position in self._folder.newest()}
         ends: list[Position] = []
         end = newest[max(newest)] if newest else START
         while end != START:

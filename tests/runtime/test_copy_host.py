@@ -130,13 +130,13 @@ def test_what_is_sent_to_many_is_copied_once(server: CopyHost, monkeypatch: pyte
         copies.append(vectors)
         return {"all": torch.zeros(3)}
 
-    monkeypatch.setattr("psplatform.runtime.copy_host.private_copy", copy)
+    monkeypatch.setattr("psplatform.runtime.content.private_copy", copy)
     server.content = SimpleNamespace(copies=({}, {}), holds=lambda copy, version, epoch: True)  # type: ignore[assignment]
     server._control.part.version = 7
 
     async def ask() -> list[Any]:
         server._loop = asyncio.get_running_loop()
-        return await asyncio.gather(*(server._arrays() for _ in range(5)))
+        return await asyncio.gather(*(server._copied.newest(server.content, server._shown) for _ in range(5)))
 
     answers = asyncio.run(ask())
     assert [version for version, _ in answers] == [7] * 5

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from psplatform.errors import InvariantViolation, StoreError
+from psplatform.telemetry.folder import SegmentFolder
 from psplatform.telemetry.follow import LiveRun
 from psplatform.telemetry.reader import History, LogReader
 from psplatform.telemetry.segments import START, Position, Record
@@ -207,8 +208,18 @@ def test_a_segment_missing_from_a_listing_is_read_all_the_same(tmp_path: Path, m
     log = EventLog(str(tmp_path), 1, flush_records=1)
     for number in range(3):
         log.append(_note(number))
-    monkeypatch.setattr("psplatform.telemetry.folder.SegmentFolder.positions", lambda _: [Position(1, 3)])
+    monkeypatch.setattr("psplatform.telemetry.folder.os.listdir", lambda _: [Position(1, 3).name])
     assert _numbers(tmp_path) == [0, 1, 2]
+
+
+def test_the_newest_segment_of_each_term_is_found_among_all_that_there_are(tmp_path: Path) -> None:
+    """Numbers outgrow their eight digits, and other files lie beside them."""
+    (tmp_path / "log").mkdir()
+    names = [Position(*one).name for one in [(1, 7), (2, 1), (2, 99_999_999), (2, 100_000_000), (123_456_789, 3)]]
+    for name in [*names, "notes.txt", f".{Position(2, 100_000_001).name}.77", "00000003-x.msgpack"]:
+        (tmp_path / "log" / name).touch()
+    expected = [Position(1, 7), Position(2, 100_000_000), Position(123_456_789, 3)]
+    assert SegmentFolder(str(tmp_path)).newest() == expected
 
 
 def test_a_deleted_segment_is_an_error_that_names_it(tmp_path: Path) -> None:
