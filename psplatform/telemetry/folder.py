@@ -64,7 +64,11 @@ class SegmentFolder:
                     return os.listdir(self._folder)  # noqa: PTH208  names are all that is wanted, at a tenth of the time
                 self._files.invalidate_cache(self._folder)
                 return [name.rpartition("/")[2] for name in self._files.ls(self._folder, detail=False)]
-            except (FileNotFoundError, NotADirectoryError):
+            except FileNotFoundError:
+                return []
+            except NotADirectoryError:
+                if not self._files.isfile(self._folder):
+                    raise  # what should be the store is a file
                 return []
 
     def read(self, position: Position) -> bytes:
