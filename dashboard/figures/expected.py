@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from psplatform.dashboard.figures.style import colour, dash, label, picture, say
-from psplatform.dashboard.simulations import Expected
+from psplatform.dashboard.read_models.expected import Expected
 
 
 def losses(found: Sequence[Expected]) -> go.Figure:

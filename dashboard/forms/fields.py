@@ -9,7 +9,7 @@ from typing import Any, Final
 import streamlit as st
 
 from psplatform.core.parameters import Parameter
-from psplatform.dashboard.pages.words import plain
+from psplatform.dashboard.words import plain
 from psplatform.errors import ConfigurationError
 
 _AS_DECLARED: Final = "default"

@@ -10,8 +10,8 @@ from psplatform.client.listing import Listed, State
 from psplatform.dashboard import programs
 from psplatform.dashboard.cluster import Cluster, Deed
 from psplatform.dashboard.pages.frame import Shown, cluster, cluster_at, guarded, library
-from psplatform.dashboard.pages.words import plain
 from psplatform.dashboard.settings import current
+from psplatform.dashboard.words import plain
 from psplatform.errors import ConfigurationError
 
 STOPPED = "stopped on the dashboard"

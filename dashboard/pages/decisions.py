@@ -7,7 +7,7 @@ import streamlit as st
 from psplatform.dashboard.figures import decisions
 from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.pages.frame import View, draw, run_page
-from psplatform.dashboard.pages.words import plain
+from psplatform.dashboard.words import UNKNOWN, plain
 
 
 def page() -> None:
@@ -44,4 +44,4 @@ def _body(view: View) -> None:
         }
         for one in rows.newest
     ]
-    st.dataframe(newest, hide_index=True, key="newest decisions", height=320)
+    st.dataframe(newest, hide_index=True, placeholder=UNKNOWN, key="newest decisions", height=320)

@@ -7,7 +7,7 @@ import streamlit as st
 from psplatform.dashboard.figures import delays
 from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.pages.frame import View, draw, run_page
-from psplatform.dashboard.pages.words import plain
+from psplatform.dashboard.words import plain
 
 
 def page() -> None:

@@ -8,7 +8,7 @@ from psplatform.core.reasons import MEANINGS
 from psplatform.dashboard.figures import drops
 from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.pages.frame import View, draw, run_page
-from psplatform.dashboard.pages.words import plain
+from psplatform.dashboard.words import UNKNOWN, plain
 from psplatform.telemetry.words import applied_text, shortened
 
 _DELAY = "Its staleness would have exceeded the policy's bound on the delay."
@@ -44,7 +44,7 @@ def _body(view: View) -> None:
         {"reason": shortened(one), unit: n, "in words": _IN_WORDS.get(one, "Said by the policy.")} for one, n in counts
     ]
     if reasons:
-        st.dataframe(reasons, hide_index=True, key="drop reasons")
+        st.dataframe(reasons, hide_index=True, placeholder=UNKNOWN, key="drop reasons")
     if rows.newest:
         with st.expander(f"The newest {len(rows.newest)}"):
             newest = [
@@ -58,4 +58,4 @@ def _body(view: View) -> None:
                 }
                 for one in rows.newest
             ]
-            st.dataframe(newest, hide_index=True, key="newest drops")
+            st.dataframe(newest, hide_index=True, placeholder=UNKNOWN, key="newest drops")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from psplatform.dashboard.pages.words import UNKNOWN, decimals, number
-from psplatform.dashboard.simulations import Expected
+from psplatform.dashboard.read_models.expected import Expected
+from psplatform.dashboard.words import UNKNOWN, decimals, number
 
 
 def show_expected(found: Sequence[Expected]) -> None:
@@ -26,7 +26,7 @@ def show_expected(found: Sequence[Expected]) -> None:
         }
         for one in fastest_first(found)
     ]
-    st.dataframe(rows, hide_index=True)
+    st.dataframe(rows, hide_index=True, placeholder=UNKNOWN)
 
 
 def fastest_first(found: Sequence[Expected]) -> list[Expected]:

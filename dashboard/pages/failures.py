@@ -10,8 +10,8 @@ from psplatform.dashboard.figures import failures
 from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.pages.actions import chaos_buttons, recover_form
 from psplatform.dashboard.pages.frame import Shown, View, draw, guarded, library, run_page, steady
-from psplatform.dashboard.pages.words import duration, moment, plain, size
 from psplatform.dashboard.read_models.failures import NEWEST, FailureRows
+from psplatform.dashboard.words import UNKNOWN, duration, moment, plain, size
 from psplatform.errors import PsplatformError
 from psplatform.telemetry.protection import FAILOVERS
 
@@ -46,7 +46,7 @@ def _body(view: View) -> None:
     st.markdown("**Incidents**", help=meaning("incidents"))
     events = [{"at [s]": round(one.at, 2), "kind": one.kind, "text": one.text} for one in reversed(rows.events)]
     if events:
-        st.dataframe(events, hide_index=True, key="events", height=min(38 + 35 * len(events), 320))
+        st.dataframe(events, hide_index=True, placeholder=UNKNOWN, key="events", height=min(38 + 35 * len(events), 320))
         if len(events) >= NEWEST:
             st.caption(f"The newest {NEWEST}; the log has them all.")
     else:
@@ -55,7 +55,9 @@ def _body(view: View) -> None:
 
 def _failovers(rows: FailureRows) -> None:
     if rows.failovers:
-        st.dataframe([_row(one) for one in reversed(rows.failovers)], hide_index=True, key="failovers")
+        st.dataframe(
+            [_row(one) for one in reversed(rows.failovers)], hide_index=True, placeholder=UNKNOWN, key="failovers"
+        )
 
 
 def _row(one: Any) -> dict[str, Any]:
@@ -87,7 +89,7 @@ def _checkpoints(run: Shown) -> None:
         }
         for one in reversed(held)
     ]
-    st.dataframe(rows, hide_index=True, key="checkpoints")
+    st.dataframe(rows, hide_index=True, placeholder=UNKNOWN, key="checkpoints")
     left, right = st.columns([1, 4], vertical_alignment="bottom")
     number = left.selectbox("Checkpoint", [one["number"] for one in reversed(held)], key="verify number")
     if right.button("Verify every byte", key="verify") and number is not None:

@@ -20,9 +20,9 @@ from psplatform.dashboard.charts import chart
 from psplatform.dashboard.cluster import Cluster
 from psplatform.dashboard.figures.curves import Axis
 from psplatform.dashboard.library import Library, understood
-from psplatform.dashboard.pages.words import plain
 from psplatform.dashboard.read_models.reading import Reading
 from psplatform.dashboard.settings import Settings, current
+from psplatform.dashboard.words import plain
 from psplatform.errors import PsplatformError
 from psplatform.replication.places import place_of
 

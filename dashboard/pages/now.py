@@ -11,8 +11,8 @@ import streamlit as st
 from psplatform.client.listing import State
 from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.pages.frame import Shown, library
-from psplatform.dashboard.pages.words import UNKNOWN, decimals, duration, number, plain
 from psplatform.dashboard.read_models.workers import SLOW
+from psplatform.dashboard.words import UNKNOWN, decimals, duration, number, plain
 from psplatform.telemetry.picture import INCIDENTS
 
 _WIDTHS = (0.85, 1.65, 1.2, 1.0, 0.85)

@@ -11,7 +11,7 @@ from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.pages.actions import stop_button
 from psplatform.dashboard.pages.frame import View, draw, run_page, steady
 from psplatform.dashboard.pages.now import strip
-from psplatform.dashboard.pages.words import plain
+from psplatform.dashboard.words import plain
 from psplatform.telemetry.words import closing_rows
 
 

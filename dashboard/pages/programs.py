@@ -9,7 +9,7 @@ import streamlit as st
 from psplatform.client.programs import Program
 from psplatform.dashboard import programs
 from psplatform.dashboard.pages.frame import guarded, warn_if_public
-from psplatform.dashboard.pages.words import moment, plain
+from psplatform.dashboard.words import moment, plain
 
 _SHOWN = 12
 

@@ -12,8 +12,8 @@ from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.pages.actions import cluster_of
 from psplatform.dashboard.pages.frame import Shown, View, draw, run_page
 from psplatform.dashboard.pages.now import divergence_now
-from psplatform.dashboard.pages.words import UNKNOWN, plain, size
 from psplatform.dashboard.read_models.divergence import ShardRow
+from psplatform.dashboard.words import UNKNOWN, plain, size
 from psplatform.telemetry.picture import Picture
 
 
@@ -46,6 +46,7 @@ def _body(view: View) -> None:
     st.dataframe(
         run.reading.read(lambda models: shard_table(models.view, models.divergence.rows.shards, roles, hosts)),
         hide_index=True,
+        placeholder=UNKNOWN,
         key="shards",
     )
     _processes(run, roles)
@@ -143,4 +144,4 @@ def _processes(run: Shown, roles: dict[str, str]) -> None:
         }
         for one in found.news.view.processes
     ]
-    st.dataframe(rows, hide_index=True, key="processes")
+    st.dataframe(rows, hide_index=True, placeholder=UNKNOWN, key="processes")

@@ -23,8 +23,8 @@ from psplatform.dashboard.pages.frame import (
     turn_to,
     warn_if_public,
 )
-from psplatform.dashboard.pages.words import date_of, plain
 from psplatform.dashboard.settings import current
+from psplatform.dashboard.words import UNKNOWN, date_of, plain
 from psplatform.errors import PsplatformError
 
 _BUDGET_S: Final = 0.8
@@ -60,7 +60,9 @@ def _table() -> None:
         chosen = st.dataframe(
             rows,
             key=_key_of(names),
+            selection_default={"selection": {"rows": _ticked(list(names))}},
             hide_index=True,
+            placeholder=UNKNOWN,
             on_select="rerun",
             selection_mode="multi-row",
             height=min(38 + 35 * len(rows), 560),
@@ -81,12 +83,22 @@ def _table() -> None:
             },
         )
         picked = [list(names)[row] for row in chosen["selection"]["rows"]][:MOST_OVERLAID]
+        st.session_state["ticked"] = picked
         _open([name for name in picked if name in here])
 
 
 def _key_of(names: Iterable[str]) -> str:
     """Return a key of the table by its rows: a selection holds row numbers, which are of these rows alone."""
     return f"runs table {sha256('/'.join(names).encode(errors='replace')).hexdigest()[:16]}"
+
+
+def _ticked(names: list[str]) -> list[int]:
+    """Return which rows are ticked at first: where another run has come or gone, those that were before."""
+    before: tuple[list[str], list[int]] | None = st.session_state.get("ticked at first")
+    if before is None or before[0] != names:
+        before = names, [row for row, name in enumerate(names) if name in st.session_state.get("ticked", ())]
+        st.session_state["ticked at first"] = before
+    return before[1]
 
 
 def _rows(names: dict[str, Listed]) -> list[dict[str, Any]]:

@@ -26,10 +26,11 @@ from psplatform.dashboard.pages.frame import (
     turn_to,
     warn_if_public,
 )
-from psplatform.dashboard.pages.words import plain
+from psplatform.dashboard.read_models.expected import Expected
 from psplatform.dashboard.settings import current
-from psplatform.dashboard.simulations import Expected, Simulation, simulate
+from psplatform.dashboard.simulations import Simulation, simulate
 from psplatform.dashboard.starting import require_sensible, start_job, usual
+from psplatform.dashboard.words import plain
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import OPTIMIZERS
@@ -280,9 +281,8 @@ def _preview(job: Mapping[str, Any], *, errors: int) -> None:
 def _bounded(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return the job with an end that comes soon, whatever the policy achieves."""
     stop = dict(job.get("stop") or {})
-    if job.get("workload") in WORKLOADS and not stop:
-        defaults = find_workload(str(job["workload"])).defaults
-        stop = {name: defaults[name] for name in ("target_accuracy",) if name in defaults}
+    if not stop:
+        stop = {name: value for name, value in usual(job).items() if name == "target_accuracy"}
     stop["epochs"] = min(_EPOCHS, stop.get("epochs") or _EPOCHS)
     return {**job, "stop": stop, "evaluate_every": job.get("evaluate_every") or 5}
 

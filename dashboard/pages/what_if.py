@@ -23,10 +23,11 @@ from psplatform.dashboard.pages.frame import (
     turn_to,
     warn_if_public,
 )
-from psplatform.dashboard.pages.words import plain
+from psplatform.dashboard.read_models.expected import Expected
 from psplatform.dashboard.records import write_private
-from psplatform.dashboard.simulations import Expected, Simulation, simulate
+from psplatform.dashboard.simulations import Simulation, simulate
 from psplatform.dashboard.starting import start_job
+from psplatform.dashboard.words import plain
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.stragglers import Stragglers
 from psplatform.policies.registry import policy_names

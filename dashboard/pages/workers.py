@@ -9,10 +9,10 @@ import streamlit as st
 from psplatform.dashboard.figures import workers
 from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.pages.frame import View, draw, run_page, steady
-from psplatform.dashboard.pages.words import UNKNOWN
 from psplatform.dashboard.read_models.lanes import KEPT_S
 from psplatform.dashboard.read_models.reading import Models
 from psplatform.dashboard.read_models.workers import SLOW
+from psplatform.dashboard.words import UNKNOWN
 
 
 def page() -> None:
@@ -35,7 +35,7 @@ def _body(view: View) -> None:
         draw(workers.compute_times(times), "compute times", "Compute times")
     with right:
         draw(workers.scores(times), "scores", "Straggler score", meaning("straggler score"))
-    st.dataframe(reading.read(_table), hide_index=True, key="workers table")
+    st.dataframe(reading.read(_table), hide_index=True, placeholder=UNKNOWN, key="workers table")
 
 
 def _stretch(store: str, seconds: float) -> tuple[float, float] | None:

@@ -14,8 +14,9 @@
 ``divergence``   how far replicas lag behind their servers
 ``decisions``    what the policy decided, and why
 ``failures``     what was lost, and how soon it was replaced
+``expected``     what simulations say to expect, from what they print
 ===============  ==================================================================================
 
-Every model takes records in batches, in amortised constant time for each, and stays bounded however long the run; what
-it returns are frozen rows that may be read while it goes on.  Nothing here knows Streamlit or plotly.
+Every model of a log takes records in batches, in amortised constant time for each, and stays bounded however long the
+run; what it returns are frozen rows that may be read while it goes on.  Nothing here knows Streamlit or plotly.
 """

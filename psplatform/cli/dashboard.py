@@ -102,8 +102,11 @@ def _end_with_stdin() -> None:
 def announce(settings: Settings) -> None:
     """Say where the page is, and loudly who else reaches it."""
     host = "localhost" if settings.is_local else settings.address
-    what, who = settings.store or settings.folder, "open to every user of this machine"
-    click.echo(f"dashboard of {what}: http://{host}:{settings.port} ({who}; Ctrl-C ends it)")
+    what, who = (
+        settings.store or settings.folder,
+        "this machine" if settings.is_local else "every machine that reaches it",
+    )
+    click.echo(f"dashboard of {what}: http://{host}:{settings.port} (open to every user of {who}; Ctrl-C ends it)")
     if not settings.is_local:
         text = (
             f"WARNING: it listens on {settings.address}: anyone who reaches that address can start, stop"

@@ -22,10 +22,10 @@ from psplatform.dashboard.read_models.delays import DelayRows
 from psplatform.dashboard.read_models.divergence import DivergenceRows
 from psplatform.dashboard.read_models.drops import DropRows
 from psplatform.dashboard.read_models.envelopes import Curve, Envelope
+from psplatform.dashboard.read_models.expected import Expected
 from psplatform.dashboard.read_models.failures import FailoverRow
 from psplatform.dashboard.read_models.lanes import MOST_BARS, STATES, Gradients, Lanes, lanes_of
 from psplatform.dashboard.read_models.workers import ComputeTimes
-from psplatform.dashboard.simulations import Expected
 
 EVIL = "<img src=x onerror=alert(1)><b>b</b>%{x}$x$"
 SIZES = {"nothing": 0, "one": 1, "some": 50, "not a number": 50, "very many": 20_000}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from psplatform.dashboard.pages.words import plain
+from psplatform.dashboard.words import plain
 from psplatform.replication.store import update_run
 
 EVIL = "<img src=x onerror=alert(1)> [x](http://evil.example) <b>b</b> %{evil} $x$ www.evil.example &lt;i&gt; :red[r]"

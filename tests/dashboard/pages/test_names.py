@@ -62,6 +62,20 @@ def test_ticked_rows_are_of_the_table_that_they_were_ticked_in(shelf: Any, bench
     assert app.dataframe[0].proto.id != before
 
 
+def test_what_is_ticked_stays_so_when_another_run_appears(shelf: Any, bench: Any) -> None:
+    shelf.finished("digits-a")
+    app = bench.show("runs")
+    assert app.button(key="open").disabled
+    app.session_state["ticked"] = ["digits-a"]  # as by hand: this test has no mouse
+    shelf.finished("digits-b")
+    library().forget_list()
+    app.run()
+    rows = app.dataframe[0].value["run"].tolist()
+    assert sorted(rows) == ["digits-a", "digits-b"]
+    assert app.session_state["ticked"] == ["digits-a"]
+    assert not app.button(key="open").disabled
+
+
 def test_a_chosen_stretch_stays_while_the_run_goes_on(
     shelf: Any, bench: Any, healthy: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:

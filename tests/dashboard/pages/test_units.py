@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import psplatform as ps
-from psplatform.dashboard.pages.words import plain
+from psplatform.dashboard.words import plain
 
 Check = Callable[[AppTest], None]
 
