@@ -113,7 +113,7 @@ def test_dashboard_is_measured_at_the_sizes_that_are_asked_for_and_shown_beside_
     monkeypatch.setattr(dashboard, "measure", measure)
     given = ["--commits", "300", "--minutes", "10", "--pairs", "3", "--gradient-ms", "20"]
     assert last_json(psplatform("bench", "dashboard", *given, "--json"))["open_seconds"] == 2.5
-    usual = {"workers": 64, "seconds": 60.0, "train_seconds": 12.0}
+    usual = {"workers": 64, "seconds": 60.0, "train_seconds": 3.0}
     assert asked == [{**usual, "commits": 300, "minutes": 10.0, "pairs": 3, "gradient_s": 0.02}]
     shown = psplatform("bench", "dashboard").stdout.splitlines()
     assert shown[0].split() == ["measure", "value", "target"]
