@@ -56,8 +56,17 @@ def _body(view: View) -> None:
 def _failovers(rows: FailureRows) -> None:
     if rows.failovers:
         st.dataframe(
-            [_row(one) for one in reversed(rows.failovers)], hide_index=True, placeholder=UNKNOWN, key="failovers"
+            [_row(one) for one in reversed(rows.failovers)],
+            hide_index=True,
+            placeholder=UNKNOWN,
+            key="failovers",
+            column_config={f"{name} [s]": _narrow(name) for name, _ in failures.PHASES},
         )
+
+
+def _narrow(phase: str) -> Any:
+    """Return a column headed by how a phase ends, so that what was lost has room on a small screen."""
+    return st.column_config.NumberColumn(f"{phase.rpartition('→ ')[2]} [s]", help=phase, width="small")
 
 
 def _row(one: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from psplatform.dashboard.read_models.workers import SLOW
 from psplatform.dashboard.words import UNKNOWN, decimals, duration, number, plain
 from psplatform.telemetry.picture import INCIDENTS
 
-_WIDTHS = (0.85, 1.65, 1.2, 1.0, 0.85)
+_WIDTHS = (1.1, 1.5, 1.15, 0.95, 0.9)
 """Of the columns of figures, two in each."""
 
 

@@ -32,6 +32,10 @@ _BUDGET_S: Final = 0.8
 
 _EVERY_S: Final = 2.0
 
+_IN_TROUBLE: Final = (State.FOREIGN, State.FAILED, State.RECOVERABLE)
+_MOST_SAID: Final = 5
+"""Runs of which is said below the table what is wrong: on a small screen the table has no room for it."""
+
 
 def page() -> None:
     """Show the page."""
@@ -82,6 +86,8 @@ def _table() -> None:
                 "why": st.column_config.TextColumn(width="large"),
             },
         )
+        for name, one in [(name, one) for name, one in names.items() if one.state in _IN_TROUBLE][:_MOST_SAID]:
+            st.caption(plain(f"{name}: {one.reason}"))
         picked = [list(names)[row] for row in chosen["selection"]["rows"]][:MOST_OVERLAID]
         st.session_state["ticked"] = picked
         _open([name for name in picked if name in here])

@@ -40,6 +40,7 @@ _CUT = """all => all.flatMap(metric => [metric, ...metric.querySelectorAll('*')]
         && one.scrollWidth > one.clientWidth + 1)
     .map(one => `${one.innerText}: ${one.scrollWidth} > ${one.clientWidth}`))"""
 
+_UNDRAWN = ".psplatform-chart:not(:has(.main-svg))"
 _BRIGHTNESS = "one => Math.max(...getComputedStyle(one).backgroundColor.match(/[0-9]+/g).slice(0, 3))"
 
 
@@ -74,6 +75,7 @@ def photograph(page: Any, album: Path, state: str, query: str = "") -> list[str]
         page.visit(f"{path}{query}", title)
         page.page.wait_for_load_state("networkidle")
         page.until(lambda: not page.page.get_by_test_id("stSkeleton").count(), f"everything on {title!r} has come")
+        page.until(lambda: not page.page.locator(_UNDRAWN).count(), f"every figure on {title!r} is drawn")
         for width, height in SIZES:
             page.page.set_viewport_size({"width": width, "height": height})
             for scheme in SCHEMES:
