@@ -5,13 +5,12 @@ from __future__ import annotations
 import gc
 import importlib
 import logging
-import os
 import socket
-import threading
 from pathlib import Path
 from typing import Any, Final
 
 from psplatform.dashboard import launcher
+from psplatform.dashboard.priority import give_way, lead_session
 from psplatform.dashboard.settings import Settings, install
 from psplatform.errors import ConfigurationError
 
@@ -54,9 +53,10 @@ def serve(settings: Settings) -> None:
         If the port cannot be used.
     """
     require_port(settings)
+    lead_session()  # before there are threads
     install(settings)
     launcher.begin()  # before this thread gives way to others: what it starts shall not
-    _give_way()
+    give_way(_NICENESS)
     # A scheduler that is away is told on the page; Dask's client would tell it in the terminal at every try.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     gc.set_threshold(_YOUNG_OBJECTS)
@@ -76,11 +76,6 @@ def _ask_no_other_site() -> None:
     from streamlit import net_util  # noqa: PLC0415  as above
 
     net_util._external_ip = ""  # noqa: SLF001  its answer, which it keeps: no origin has an empty name
-
-
-def _give_way() -> None:
-    """Lower the priority of this thread and of those that it starts."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def _load_pages() -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import streamlit as st
 
 from psplatform.client.listing import Listed, State
+from psplatform.client.programs import Program
 from psplatform.dashboard import programs
 from psplatform.dashboard.cluster import Cluster, Deed
 from psplatform.dashboard.pages.frame import Shown, cluster, cluster_at, guarded, library
 from psplatform.dashboard.settings import current
 from psplatform.dashboard.words import plain
-from psplatform.errors import ConfigurationError
+from psplatform.errors import ConfigurationError, PsplatformError
 
 STOPPED = "stopped on the dashboard"
 
@@ -42,13 +44,17 @@ def stop_button(shown: Shown) -> None:
     if not known and program is None:
         st.caption("This run was started elsewhere: stop it where it was started, or give its scheduler.")
         return
-    if st.button("Stop", key="stop", help="End the run in good order: the last version is evaluated and saved."):
-        with guarded():
-            if known and found is not None:
-                found.with_run(shown.listed.run, lambda run: run.stop(STOPPED))
-            elif program is not None:
-                program.interrupt()
-            st.toast("The run is stopping: the last version is evaluated and saved.")
+    tip = "End the run in good order: the last version is evaluated and saved."
+    st.button("Stop", key="stop", help=tip, on_click=_do, args=("stop", lambda: _stop(shown.listed, found, program)))
+    _say_trouble("stop")
+
+
+def _stop(listed: Listed, found: Cluster | None, program: Program | None) -> str:
+    if found is not None and found.knows(listed):
+        found.with_run(listed.run, lambda run: run.stop(STOPPED))
+    elif program is not None:
+        program.interrupt()
+    return "The run is stopping: the last version is evaluated and saved."
 
 
 def recover_form(shown: Shown) -> None:
@@ -69,17 +75,49 @@ def recover_form(shown: Shown) -> None:
     versions = {one["number"]: f"checkpoint {one['number']}, version {one['version']}" for one in held}
     with st.form("recover", border=True):
         columns = st.columns(5)
-        number = columns[0].selectbox("From", list(reversed(versions)), format_func=lambda one: versions[one])
-        workers = columns[1].text_input("Workers", placeholder=f"as before: {before.get('workers') or 'all'}")
-        shards = columns[2].text_input("Shards", placeholder=f"as before: {before.get('shards')}")
-        policy = columns[3].text_input("Policy", placeholder=f"as before: {before.get('policy')}")
-        updates = columns[4].text_input("Stop at version", placeholder="as before")
-        if st.form_submit_button("Recover", type="primary"):
-            with guarded():
-                options = {"--workers": workers, "--shards": shards, "--policy": policy, "--updates": updates}
-                programs.start(recover_arguments(listed, number, options))
-                library().forget_list()
-                st.toast("The run is being recovered; the page Programs shows how that goes.")
+        columns[0].selectbox(
+            "From", list(reversed(versions)), format_func=lambda one: versions[one], key=_field(listed, "from")
+        )
+        fields = {
+            "--workers": ("Workers", f"as before: {before.get('workers') or 'all'}"),
+            "--shards": ("Shards", f"as before: {before.get('shards')}"),
+            "--policy": ("Policy", f"as before: {before.get('policy')}"),
+            "--updates": ("Stop at version", "as before"),
+        }
+        for column, (flag, (label, usual)) in zip(columns[1:], fields.items(), strict=True):
+            column.text_input(label, placeholder=usual, key=_field(listed, flag))
+        act = ("recover", lambda: _recover(listed, tuple(fields)))
+        st.form_submit_button("Recover", type="primary", on_click=_do, args=act)
+    _say_trouble("recover")
+
+
+def _recover(listed: Listed, flags: Sequence[str]) -> str:
+    options = {flag: str(st.session_state[_field(listed, flag)]) for flag in flags}
+    programs.start(recover_arguments(listed, st.session_state[_field(listed, "from")], options))
+    library().forget_list()
+    return "The run is being recovered; the page Programs shows how that goes."
+
+
+def _field(listed: Listed, name: str) -> str:
+    """Return the key of a field of the form for one run: what was filled in for another is not for this one."""
+    return f"recover {name} {listed.store}"
+
+
+def _do(button: str, act: Callable[[], str]) -> None:
+    """Do what a button is for, and say what was done or why it was not.
+
+    To be called by the button itself: so it is done even if the visitor turns to another page at once.
+    """
+    try:
+        st.toast(act())
+    except PsplatformError as error:
+        st.session_state[f"trouble of {button}"] = str(error.args[0] if error.args else error)
+
+
+def _say_trouble(button: str) -> None:
+    trouble = st.session_state.pop(f"trouble of {button}", "")
+    if trouble:
+        st.error(plain(trouble))
 
 
 def recover_arguments(listed: Listed, number: object, options: dict[str, str]) -> list[str]:

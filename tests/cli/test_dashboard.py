@@ -205,7 +205,7 @@ def test_threads_of_pages_give_way_and_programs_do_not() -> None:
     import sys
 
     program = (
-        "import os; from psplatform.dashboard import launcher, server; launcher.begin(); server._give_way();"
+        "import os; from psplatform.dashboard import launcher, priority; launcher.begin(); priority.give_way(15);"
         "own = lambda: os.getpriority(os.PRIO_PROCESS, __import__('threading').get_native_id());"
         "print(own(), launcher.launch(own))"
     )

@@ -292,6 +292,18 @@ def test_recovering_starts_a_program_with_what_was_filled_in(
     ]
 
 
+def test_a_recovery_is_started_though_another_page_is_turned_to_at_once(
+    bench: Any, fake: FakePrograms, shelf: Any
+) -> None:
+    """The button's own run of the script is given up then, or never begun."""
+    shelf.recoverable("digits-a")
+    app = bench.show("failures")
+    next(one for one in app.button if one.label == "Recover").click()
+    app.args = ("overview",)
+    app.run()
+    assert [one[0] for one in fake.commands] == ["recover"]
+
+
 def test_a_recovery_that_is_refused_is_not_started(bench: Any, fake: FakePrograms, shelf: Any) -> None:
     shelf.recoverable("digits-a")
     app = bench.show("failures")
