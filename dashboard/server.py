@@ -14,8 +14,10 @@ from psplatform.dashboard.priority import give_way, lead_session
 from psplatform.dashboard.settings import Settings, install
 from psplatform.errors import ConfigurationError
 
-_NICENESS: Final = 15
-"""Of the threads that serve pages: training beside them on a busy machine goes first."""
+_NICENESS: Final = 10
+"""Of what serves pages: training beside it on a busy machine goes first, and a visitor is answered all the same.
+
+A niceness of 15 took training no less, but where all cores computed a long run's page took minutes to open."""
 
 _YOUNG_OBJECTS: Final = 20_000
 """Made between two searches for garbage.  A log is read as hundreds of thousands of records, none of them garbage that

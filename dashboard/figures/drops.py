@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import plotly.graph_objects as go
 
+from psplatform.core.reasons import MEANINGS
 from psplatform.dashboard.figures.convergence import axis_title
 from psplatform.dashboard.figures.style import CATEGORIES, colour, label, picture, say
 from psplatform.dashboard.figures.workers import MOST_WORKERS
@@ -23,10 +24,10 @@ def over_time(rows: DropRows) -> go.Figure:
             y=counts.rates(reason),
             width=counts.width_s,
             name=label(reason),
-            marker={"color": colour(number), "line": {"width": 0}},
+            marker={"color": _colour_of(reason, counts.by_key), "line": {"width": 0}},
             hovertemplate=f"{label(reason)}: %{{y:.4g}} per second<br>at %{{x:.4g}} s<extra></extra>",
         )
-        for number, reason in enumerate(sorted(counts.by_key))
+        for reason in sorted(counts.by_key)
     ]
     figure = picture(traces, x=axis_title("seconds"), y="dropped gradients [1/s]", barmode="stack")
     return figure if traces else say(figure, _NOTHING)
@@ -42,10 +43,17 @@ def by_worker(rows: DropRows) -> go.Figure:
             x=[str(slot) for slot in slots],
             y=[rows.by_worker[slot].get(reason, 0) for slot in slots],
             name=label(reason),
-            marker={"color": colour(number)},
+            marker={"color": _colour_of(reason, reasons)},
             hovertemplate=f"worker %{{x}}: %{{y}} {label(reason)}<extra></extra>",
         )
-        for number, reason in enumerate(reasons)
+        for reason in reasons
     ]
     figure = picture(traces, x="worker (slot)", y="dropped gradients", x_axis=CATEGORIES, barmode="stack")
     return figure if traces else say(figure, _NOTHING)
+
+
+def _colour_of(reason: str, shown: Collection[str]) -> str:
+    """Return the colour of a reason: the same in every figure, whichever others are shown beside it."""
+    known = list(MEANINGS)
+    own = sorted(set(shown) - set(known))
+    return colour(known.index(reason) if reason in known else len(known) + own.index(reason))

@@ -18,7 +18,8 @@ def page() -> None:
 def _body(view: View) -> None:
     run, rows = view.run.reading.read(lambda models: (dict(models.view.run), models.decisions.rows))
     if run:
-        chosen = ", ".join(f"{name} = {value}" for name, value in (run.get("policy_parameters") or {}).items())
+        given = (run.get("policy_parameters") or {}).items()
+        chosen = ", ".join(f"{name} = {value}" for name, value in given if value is not None)
         st.markdown(f"**{plain(run.get('policy', ''))}** {plain(chosen)}")
     base = (run.get("optimizer") or {}).get("lr")
     left, right = st.columns(2)

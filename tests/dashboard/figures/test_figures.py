@@ -250,3 +250,14 @@ def test_colours_repeat_with_another_dash() -> None:
 )
 def test_labels_mean_nothing_to_plotly(text: str, shown: str) -> None:
     assert label(text) == shown
+
+
+def test_a_reason_keeps_its_colour_when_another_appears() -> None:
+    def colours(*reasons: str) -> dict[str, str]:
+        by_worker = {0: dict.fromkeys(reasons, 1)}
+        rows = DropRows(over_time=counts("nothing"), by_worker=by_worker, newest=())
+        return {bar.name: bar.marker.color for bar in drops.by_worker(rows).data}
+
+    before, after = colours("stale", "my own"), colours("aborted", "stale", "my own", "lost")
+    assert {name: after[name] for name in before} == before
+    assert len({after[name] for name in ("aborted", "stale", "lost")}) == 3
