@@ -6,10 +6,6 @@ once.  The processes of an embedded cluster are forked from one that has loaded 
 
 from __future__ import annotations
 
-import os
-
-import numpy as np
-
 import psplatform.core.validation
 import psplatform.jobs.schedules
 import psplatform.policies.registry
@@ -19,6 +15,3 @@ import psplatform.runtime.evaluator_host
 import psplatform.runtime.trial
 import psplatform.runtime.worker_host
 import psplatform.workloads.registry  # noqa: F401
-
-# A forked process would draw the same numbers as its siblings, where a spawned one starts with numbers of its own.
-os.register_at_fork(after_in_child=lambda: np.random.seed())  # noqa: NPY002, PLW0108  code of users draws from it

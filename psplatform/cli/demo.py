@@ -50,7 +50,7 @@ def demo(*, dashboard: bool, as_json: bool) -> None:
 
     job = Job(**job_fields("digits", _JOB))
     with Page(wanted=dashboard, allow_chaos=True, stays=not as_json) as page, ProgressLine() as line:
-        line.say("loading")
+        line.say("loading torch and Dask")
         run = train(job, report=line.say)
         page.open(run, embedded=True)
         killed: list[int] = []

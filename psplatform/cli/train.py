@@ -45,7 +45,7 @@ def run_job(fields: Mapping[str, Any], scheduler: str | None, *, as_json: bool, 
     if scheduler is None:
         begin()  # what the processes of the cluster import is imported while this program does
     with Page(wanted=dashboard, stays=not as_json) as page, ProgressLine() as line:
-        line.say("loading")
+        line.say("loading torch and Dask")
         from psplatform.client.connecting import connect  # noqa: PLC0415
         from psplatform.client.launch import train  # noqa: PLC0415
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from multiprocessing import forkserver
 from typing import Final
 
-PRELOADED: Final = ("psplatform.preload",)
+PRELOADED: Final = ("psplatform.client.fork_server",)
 
 HUGE_PAGES: Final[Mapping[str, str]] = {"THP_MEM_ALLOC_ENABLE": "1"}
 """Lets torch take large vectors from huge pages: they are faster to walk through, and their process ends a lot sooner
@@ -31,7 +31,7 @@ BEFORE_START: Final[Mapping[str, str]] = {
     "OPENBLAS_NUM_THREADS": "1",
     **HUGE_PAGES,
 }
-"""Variables that a process must find when it imports, unless the program has them: those of Dask's workers, and ours."""
+"""Variables that a process must find when it imports, unless the program has them."""
 
 
 def begin() -> None:

@@ -369,3 +369,15 @@ def test_more_workers_than_processes_are_refused(start: Start, small: Fields, tm
     with pytest.raises(ConfigurationError, match=r"needs 9 Dask workers .* has 5; start 4 more"):
         start(**{**small, "workers": 9})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_run_does_before_it_trains_is_said(start: Callable[..., ps.Run], small: dict[str, Any]) -> None:
+    whole = small["data"]
+
+    def slow_data() -> Any:
+        time.sleep(2.0)
+        return whole()
+
+    steps: list[str] = []
+    start(**{**small, "data": slow_data}).wait(LIMIT_S, step=steps.append)
+    assert "waiting for workers to load the model and their data: 0 of 2 are ready" in steps
