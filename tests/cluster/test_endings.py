@@ -21,6 +21,7 @@ from psplatform.core.policy import Committed, View
 from psplatform.errors import ClusterError, ConfigurationError, DivergedError, StoreError, UserCodeError
 from psplatform.policies.asp import Asynchronous
 from psplatform.replication.store import create_run, describe_run, update_run
+from psplatform.runtime.steps import LOADING, PLACING, assembling
 
 Start = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]
@@ -380,4 +381,5 @@ def test_what_a_run_does_before_it_trains_is_said(start: Callable[..., ps.Run], 
 
     steps: list[str] = []
     start(**{**small, "data": slow_data}).wait(LIMIT_S, step=steps.append)
-    assert "waiting for workers to load the model and their data: 0 of 2 are ready" in steps
+    known = {PLACING, LOADING, *(assembling(ready, 2) for ready in range(3))}
+    assert set(steps) & known, "the data take two seconds to load, and it is asked four times a second"
