@@ -11,6 +11,7 @@ import click
 from psplatform.cli.page import Page
 from psplatform.cli.progress import ProgressLine
 from psplatform.cli.train import job_fields
+from psplatform.client.forking import begin
 
 _JOB = {
     "policy": "backup",
@@ -41,6 +42,7 @@ def demo(*, dashboard: bool, as_json: bool) -> None:
     if not as_json:
         click.echo("3 workers compute gradients, 2 servers apply the fastest 2 of each round; stragglers are injected.")
         click.echo(f"After {_KILL_AT} updates the process of server 0 and of the coordinator is killed with SIGKILL.")
+    begin()  # what the processes of the cluster import is imported while this program does
     # Loaded here, because it takes seconds.
     from psplatform.cli.follow import follow  # noqa: PLC0415
     from psplatform.client.launch import train  # noqa: PLC0415
@@ -48,7 +50,7 @@ def demo(*, dashboard: bool, as_json: bool) -> None:
 
     job = Job(**job_fields("digits", _JOB))
     with Page(wanted=dashboard, allow_chaos=True, stays=not as_json) as page, ProgressLine() as line:
-        line.say("loading")
+        line.say("loading torch and Dask")
         run = train(job, report=line.say)
         page.open(run, embedded=True)
         killed: list[int] = []

@@ -64,10 +64,10 @@ def _wait(
         on_progress(summary)
 
     try:
-        run.wait(progress=progress)
+        run.wait(progress=progress, step=line.say)
     except KeyboardInterrupt:
         if not stop_on_interrupt:
             return
         line.say("stopping; press Ctrl-C again to leave the run alone")
         run.stop("interrupted at the keyboard")
-        run.wait(timeout_s=60, progress=line.summary)
+        run.wait(timeout_s=60, progress=line.summary, step=line.say)

@@ -28,6 +28,7 @@ class ProgressLine:
         self._live: Live | None = None
         self._began = time.monotonic()
         self._last = 0.0
+        self._said = ""
         self._told: set[tuple[float, str]] = set()
 
     def __enter__(self) -> Self:
@@ -41,8 +42,10 @@ class ProgressLine:
             self._live.__exit__(None, None, None)
 
     def say(self, text: str) -> None:
-        """Show a step of starting."""
-        self._show(f"{text} ...", always=True)
+        """Show a step of starting or ending; where lines stay, once."""
+        if text != self._said or self._live is not None:
+            self._show(f"{text} ...", always=True)
+        self._said = text
 
     def step(self, text: str) -> None:
         """Show one of many steps."""

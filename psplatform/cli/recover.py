@@ -12,6 +12,7 @@ from psplatform.cli.options import COPY_FIELDS, JOB_FLAGS, STOP_FIELDS, with_fla
 from psplatform.cli.progress import ProgressLine
 from psplatform.cli.protection import PROTECTION, protection_fields
 from psplatform.cli.train import pairs, stop_fields
+from psplatform.client.forking import begin
 
 _FIELDS = ("workers", "max_workers", "shards", "policy", "device", "transport", "evaluate_every")
 _OWN = ("policy_options", "checkpoint_every", "keep_checkpoints", *STOP_FIELDS, *COPY_FIELDS)
@@ -44,6 +45,8 @@ def recover(
     Workers and shards may be others than before, and what no option speaks of stays as it was.  A model of your own is
     given in Python, with ps.recover.
     """
+    if scheduler is None:
+        begin()  # what the processes of the cluster import is imported while this program does
     from psplatform.cli.follow import follow  # noqa: PLC0415  brings Dask, which takes a second
     from psplatform.client.connecting import connect  # noqa: PLC0415
     from psplatform.client.recovery import recover as recover_from  # noqa: PLC0415

@@ -13,6 +13,7 @@ from psplatform.cli.options import JOB_FIELDS, JOB_FLAGS, STOP_FIELDS, with_flag
 from psplatform.cli.page import Page, require_visible
 from psplatform.cli.progress import ProgressLine
 from psplatform.cli.protection import PROTECTION, protection_fields
+from psplatform.client.forking import begin
 from psplatform.errors import ConfigurationError
 
 _DERIVED = ("policy", "optimizer", "replication")
@@ -41,8 +42,10 @@ def run_job(fields: Mapping[str, Any], scheduler: str | None, *, as_json: bool, 
     job = Job(**_checked_policy(fields))
     if dashboard:
         require_visible(job.store)
+    if scheduler is None:
+        begin()  # what the processes of the cluster import is imported while this program does
     with Page(wanted=dashboard, stays=not as_json) as page, ProgressLine() as line:
-        line.say("loading")
+        line.say("loading torch and Dask")
         from psplatform.client.connecting import connect  # noqa: PLC0415
         from psplatform.client.launch import train  # noqa: PLC0415
 

@@ -11,6 +11,7 @@
 ``what_if``       `simulate`, and `compare`: one job under several policies on a modelled cluster
 ``connecting``    clients of a scheduler, and questions to one, within seconds or not at all
 ``embedded``      a cluster on this machine, for one run
+``forking``       its processes, forked from one that has imported what they need
 ``prepared``      from a job to the ``program`` that every process of the run receives
 ``preflight``     what must hold before anything is started
 ================  ==================================================================================

@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import threading
-from collections.abc import Iterator
 from typing import Any, Final
 
 import dask
-from distributed import Client, LocalCluster, Nanny, SpecCluster, Status
+from distributed import Client, LocalCluster, Nanny, SpecCluster, Status, utils
 
+from psplatform.client.forking import BEFORE_START, HUGE_PAGES, begin, keyboard_is_ours
 from psplatform.runtime.fleet import REPLACE_AFTER_S
 
-_ENVIRONMENT: Final = {"THP_MEM_ALLOC_ENABLE": "1"}
-"""Torch then takes large vectors from huge pages: faster to walk through, and their process ends a lot sooner when it
-is killed, which is when its peers notice."""
+_METHOD: Final = "distributed.worker.multiprocessing-method"
 
 _CONFIG: Final = {"distributed.admin.tick.interval": "500ms"}
 """How often each of Dask's servers looks whether its event loop answers: several in this program and two in a process
@@ -47,42 +44,72 @@ class PatientCluster(LocalCluster):
         super(SpecCluster, self)._update_worker_status(op, msg)  # type: ignore[no-untyped-call]  # Dask's are not typed
 
 
+class _Clusters:
+    """How many there are, and how Dask started processes before there was one."""
+
+    lock: Final = threading.Lock()
+    count: int = 0
+    method: str = ""
+
+
 def start_cluster(processes: int) -> tuple[LocalCluster, Client]:
-    """Start a cluster of so many Dask workers, each a process with one thread, that listens on localhost only."""
-    with _keyboard_is_ours(), dask.config.set(_CONFIG):
-        cluster = PatientCluster(  # type: ignore[no-untyped-call]  # as above
-            n_workers=processes,
-            threads_per_worker=1,
-            memory_limit=None,
-            # Without Dask's dashboard; its port still has to be a free one, or Dask warns.
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            host="127.0.0.1",
-            # No news to the user: a process that needs long to end is killed, as is wanted here, and one that
-            # reports to the scheduler while the cluster ends says at length that it cannot.
-            silence_logs=logging.CRITICAL,
-            worker_class=PatientNanny,
-            env=_ENVIRONMENT,
-        )
-    return cluster, Client(cluster, set_as_default=False, direct_to_workers=True)
+    """Start a cluster of so many Dask workers, each a process with one thread, that listens on localhost only.
+
+    To be ended with `end_cluster`.
+    """
+    if forks := not _is_environment_other():
+        begin()
+    _begin_forking(forks=forks)
+    try:
+        with keyboard_is_ours(), dask.config.set(_CONFIG):
+            cluster = PatientCluster(  # type: ignore[no-untyped-call]  # as above
+                n_workers=processes,
+                threads_per_worker=1,
+                memory_limit=None,
+                # Without Dask's dashboard; its port still has to be a free one, or Dask warns.
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
+                host="127.0.0.1",
+                # No news to the user: a process that needs long to end is killed, as is wanted here, and one that
+                # reports to the scheduler while the cluster ends says at length that it cannot.
+                silence_logs=logging.CRITICAL,
+                worker_class=PatientNanny,
+                env=dict(HUGE_PAGES),
+            )
+        return cluster, Client(cluster, set_as_default=False, direct_to_workers=True)
+    except BaseException:
+        _end_forking()
+        raise
 
 
 def end_cluster(client: Client, cluster: LocalCluster) -> None:
     """End the cluster and its client, whatever is left of them."""
-    with contextlib.suppress(OSError, TimeoutError):
-        client.close(timeout=5)
-        cluster.close(timeout=30)
-
-
-@contextlib.contextmanager
-def _keyboard_is_ours() -> Iterator[None]:
-    # Ctrl-C reaches every process of the terminal.  The workers must not end by it before this program has stopped the
-    # run in good order; what a process ignores, those it starts ignore too.
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        yield
+        with contextlib.suppress(OSError, TimeoutError):
+            client.close(timeout=5)
+            cluster.close(timeout=30)
     finally:
-        signal.signal(signal.SIGINT, before)
+        _end_forking()
+
+
+def _is_environment_other() -> bool:
+    """Whether Dask was configured to start processes with other variables than the fork server has."""
+    wanted = dask.config.get("distributed.nanny.pre-spawn-environ", default={})
+    return any(BEFORE_START.get(name) != str(value) for name, value in wanted.items())
+
+
+def _begin_forking(*, forks: bool) -> None:
+    """Let Dask fork processes from the server that `begin` starts, until as many clusters have ended as were begun."""
+    utils._forkserver_preload_set = True  # noqa: SLF001  else it sets what its own tests need, when it first forks
+    with _Clusters.lock:
+        if not _Clusters.count:
+            _Clusters.method = dask.config.get(_METHOD)
+            dask.config.set({_METHOD: "forkserver" if forks else _Clusters.method})
+        _Clusters.count += 1
+
+
+def _end_forking() -> None:
+    with _Clusters.lock:
+        _Clusters.count -= 1
+        if not _Clusters.count:
+            dask.config.set({_METHOD: _Clusters.method})

@@ -11,6 +11,7 @@ from typing import Any, Final
 from distributed import Client
 
 from psplatform.client.embedded import end_cluster, start_cluster
+from psplatform.client.forking import begin
 from psplatform.client.preflight import (
     require_same_version,
     require_visible_store,
@@ -80,6 +81,7 @@ def start(prepared: Prepared, client: Client | None, report: Report) -> Run:
             return _launch(prepared, client, report, on_close=lambda: None, embedded=False)
         except OSError as error:
             raise ClusterError(f"lost the scheduler while the run was starting ({error}); start it again") from error
+    begin()
     report("trying a first gradient")
     trial = try_task(prepared.pickled, job.optimizer, prepared.settings)
     report("starting a cluster on this machine")

@@ -90,7 +90,8 @@ class Run:
         """Return how the run stands, as the coordinator knows it or, where that is gone, as the store does.
 
         The ``phase`` is starting, running, ending or over, and unknown for an open run whose cluster is not known;
-        ``summary`` is that of `metrics`; ``failure`` is the error that ended the run, and ``trouble`` the store's.
+        ``step`` says in words what it does while it starts or ends; ``summary`` is that of `metrics`; ``failure`` is
+        the error that ended the run, and ``trouble`` the store's.
         """
         if self._last is not None:
             return self._last
@@ -113,7 +114,12 @@ class Run:
         self._gone = True
         return self._from_store()
 
-    def wait(self, timeout_s: float | None = None, progress: Progress = lambda summary: None) -> dict[str, Any]:
+    def wait(
+        self,
+        timeout_s: float | None = None,
+        progress: Progress = lambda summary: None,
+        step: Callable[[str], None] = lambda text: None,
+    ) -> dict[str, Any]:
         """Wait until the run is over; return its summary.
 
         Parameters
@@ -122,6 +128,8 @@ class Run:
             Longest time to wait; ``None`` for as long as it takes.
         progress
             Called with the summary so far, a few times per second.
+        step
+            Called instead, with what the run does, while it starts and while it ends.
 
         Raises
         ------
@@ -135,7 +143,10 @@ class Run:
             status = self.status(_POLL_S)
             if status["phase"] == "over":
                 break
-            progress(status["summary"])
+            if status["step"]:
+                step(status["step"])
+            else:
+                progress(status["summary"])
             if status["phase"] == "unknown":
                 time.sleep(_POLL_S)  # nothing else has waited
             if deadline is not None and time.monotonic() > deadline:
@@ -328,7 +339,7 @@ class Run:
                 f"`psplatform recover {self.store}` goes on from its newest checkpoint, if it has one"
             )
         phase = "over" if outcome is not None or self._gone else "unknown"
-        return {"phase": phase, "summary": summary, "failure": failure, "trouble": ""}
+        return {"phase": phase, "step": "", "summary": summary, "failure": failure, "trouble": ""}
 
 
 def attach(store_or_id: str, client: Client | None = None) -> Run:

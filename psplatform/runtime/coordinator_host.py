@@ -16,17 +16,7 @@ from distributed import get_worker
 from psplatform.core.coordination import Coordinator
 from psplatform.core.coordination.ending import Phase
 from psplatform.core.effects import Effect
-from psplatform.core.events import (
-    Begin,
-    Claimed,
-    CopyLost,
-    LeadLost,
-    ProcessesChanged,
-    RunBroken,
-    RunFailed,
-    StopRequested,
-    Tick,
-)
+from psplatform.core.events import Begin, Claimed, CopyLost, ProcessesChanged, RunBroken, RunFailed, StopRequested, Tick
 from psplatform.core.grants import Grants
 from psplatform.core.lead import Lead
 from psplatform.core.messages import Lease, Leave, Retiring, Witnessed
@@ -51,6 +41,7 @@ from psplatform.runtime.retirement import PROCESS_ENDS, before_the_end, not_befo
 from psplatform.runtime.sealing import Sealer
 from psplatform.runtime.staff import Staff
 from psplatform.runtime.standing_by import Posting, StandingBy
+from psplatform.runtime.steps import LOADING, PLACING, assembling, in_words
 from psplatform.tasks.foreign import unforeseen
 
 _LEAVING_S: Final = 5.0
@@ -72,6 +63,7 @@ class CoordinatorHost(Locatable):
     def __init__(self, run: str) -> None:
         self.run = run
         self.phase = "starting"
+        self._step = PLACING
         self.failure: PsplatformError | None = None
         self.servers_made = asyncio.Event()
         self.sender = "coordinator"
@@ -140,7 +132,9 @@ class CoordinatorHost(Locatable):
         # Over is for others what is over and written.
         phase = "ending" if self.phase == "over" and not self._over.is_set() else self.phase
         summary = self.journal.view.to_summary()
-        return {"phase": phase, "summary": summary, "failure": self.failure, "trouble": self.journal.trouble}
+        step = in_words(self._lead, self._step or assembling(*self.staff.ready))
+        said = {"summary": summary, "failure": self.failure, "trouble": self.journal.trouble}
+        return {"phase": phase, "step": step, **said}
 
     async def roles(self) -> dict[str, str]:
         """Return the address of every role, by name."""
@@ -184,7 +178,7 @@ class CoordinatorHost(Locatable):
     async def relieve(self) -> None:
         """Take over now: the coordinator's process is about to end in good order."""
         if self._standing_by is not None:
-            self._standing_by.feed(LeadLost("retired"))
+            self._standing_by.relieve()
 
     async def close(self) -> None:
         """End a standby whose run is over."""
@@ -257,7 +251,9 @@ class CoordinatorHost(Locatable):
         await self.copies.create(placement)
         self.staff.begin(placement)
         self.servers_made.set()
+        self._step = LOADING
         await self.copies.open_all()
+        self._step = ""
         # All together, or the first to be ready would train alone for a while, and no run would be like another.
         await self.staff.assembled(_ASSEMBLY_S)
         self._begin()

@@ -112,6 +112,12 @@ class Staff:
         self._start_evaluator(placement.evaluator)
         self._background.keep(self._watch_cluster)
 
+    @property
+    def ready(self) -> tuple[int, int]:
+        """How many of the gradient workers hired at the start are ready, and how many are there."""
+        there = set(self._workers)
+        return len(there - self._missing), len(there)
+
     async def assembled(self, limit_s: float) -> None:
         """Wait until every gradient worker hired at the start is ready or gone, for at most `limit_s`."""
         deadline = self._now() + limit_s

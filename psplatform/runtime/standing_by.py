@@ -181,6 +181,10 @@ class StandingBy:
             self.hired[message["peer"]] = message["part"], message["shard"], peer
             self._get_ready([peer])
 
+    def relieve(self) -> None:
+        """Take over now: the coordinator's process is about to end in good order."""
+        self.feed(LeadLost("retired"))
+
     def feed(self, event: Any) -> list[Any]:
         """Hand an event to the standby, and execute what it does; return what it says to the coordinator."""
         effects = self.standby.handle(event, self.now)

@@ -99,8 +99,16 @@ class FakeRun:
     interrupts: int = 0
     stopped: list[str] = field(default_factory=list)
     closed: bool = False
+    steps: tuple[str, ...] = ()
 
-    def wait(self, timeout_s: float | None = None, progress: Callable[[Any], None] = lambda summary: None) -> Any:
+    def wait(
+        self,
+        timeout_s: float | None = None,
+        progress: Callable[[Any], None] = lambda summary: None,
+        step: Callable[[str], None] = lambda text: None,
+    ) -> Any:
+        for text in self.steps:
+            step(text)
         progress(self.metrics())
         if self.interrupts:
             self.interrupts -= 1
@@ -116,7 +124,13 @@ class FakeRun:
         return view.to_summary()
 
     def status(self) -> dict[str, Any]:
-        return {"phase": "over", "summary": self.metrics(), "failure": self.failure, "trouble": self.trouble}
+        return {
+            "phase": "over",
+            "step": "",
+            "summary": self.metrics(),
+            "failure": self.failure,
+            "trouble": self.trouble,
+        }
 
     def stop(self, reason: str) -> None:
         self.stopped.append(reason)

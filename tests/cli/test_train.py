@@ -174,6 +174,14 @@ def test_the_end_is_told_to_scripts_as_one_json_object(
     assert "starting servers" in result.stderr
 
 
+def test_each_step_of_starting_and_ending_is_told_once(psplatform: Command, launch: Any) -> None:
+    launch.run.steps = ("placing servers", "placing servers", "loading the model", "saving the model")
+    said = psplatform("train", "digits").stderr.splitlines()
+    steps = [line.split("s  ", 1)[1] for line in said if line.endswith(" ...")]
+    assert steps[-3:] == ["placing servers ...", "loading the model ...", "saving the model ..."]
+    assert steps.count("placing servers ...") == 1
+
+
 FULL = "cannot write log/1/0 to the store somewhere (No space left on device); free or mend it"
 
 

@@ -13,6 +13,8 @@ from distributed import Client, LocalCluster
 
 from psplatform.client.embedded import end_cluster, start_cluster
 
+METHOD = "distributed.worker.multiprocessing-method"
+
 
 @pytest.fixture
 def embedded() -> Iterator[tuple[LocalCluster, Client]]:
@@ -34,3 +36,23 @@ def test_a_process_that_is_killed_returns_however_long_that_takes(
     until(lambda: len(scheduler.workers) == 2, "it is back", limit_s=30.0)
     assert lost not in client.run(os.getpid).values()
     assert len(cluster.workers) == 2
+
+
+def test_what_dask_was_told_of_its_processes_holds_here_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such variables must be there before a process imports, and forked ones have imported."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    with dask.config.set({"distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": 2}}):
+        cluster, client = start_cluster(1)
+        (found,) = client.run(lambda: os.environ.get("OMP_NUM_THREADS")).values()
+        end_cluster(client, cluster)
+    assert found == "2"
+
+
+def test_other_clusters_start_their_processes_as_they_did() -> None:
+    with dask.config.set({METHOD: "spawn"}):
+        one, two = start_cluster(1), start_cluster(1)
+        assert dask.config.get(METHOD) == "forkserver"
+        end_cluster(one[1], one[0])
+        assert dask.config.get(METHOD) == "forkserver", "the second one may have to start a process again"
+        end_cluster(two[1], two[0])
+        assert dask.config.get(METHOD) == "spawn"

@@ -21,6 +21,7 @@ from psplatform.core.policy import Committed, View
 from psplatform.errors import ClusterError, ConfigurationError, DivergedError, StoreError, UserCodeError
 from psplatform.policies.asp import Asynchronous
 from psplatform.replication.store import create_run, describe_run, update_run
+from psplatform.runtime.steps import LOADING, PLACING, assembling
 
 Start = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]
@@ -369,3 +370,16 @@ def test_more_workers_than_processes_are_refused(start: Start, small: Fields, tm
     with pytest.raises(ConfigurationError, match=r"needs 9 Dask workers .* has 5; start 4 more"):
         start(**{**small, "workers": 9})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_run_does_before_it_trains_is_said(start: Callable[..., ps.Run], small: dict[str, Any]) -> None:
+    whole = small["data"]
+
+    def slow_data() -> Any:
+        time.sleep(2.0)
+        return whole()
+
+    steps: list[str] = []
+    start(**{**small, "data": slow_data}).wait(LIMIT_S, step=steps.append)
+    known = {PLACING, LOADING, *(assembling(ready, 2) for ready in range(3))}
+    assert set(steps) & known, "the data take two seconds to load, and it is asked four times a second"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import sys
 import tomllib
 import urllib.request
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from distributed import Client
 
 from psplatform.jobs.stragglers import SlowServers, Stragglers
 from psplatform.policies.registry import describe_policies
@@ -25,7 +27,7 @@ EXAMPLE_RUN = "digits-ssp-8959f2"
 NOT_RUN_HERE = {
     "pip install .": "needs the network; the tests run in an environment where that was done",
     "dask scheduler": "the fixture `cluster` runs it",
-    f"dask worker {PLACE} --nworkers 4 --nthreads 1": "the fixture `cluster` runs it",
+    f"dask worker {PLACE} --nworkers 4 --nthreads 1 --preload psplatform.preload": "the fixture `cluster` runs it",
 }
 
 
@@ -112,6 +114,16 @@ def test_every_command_is_tried_by_a_test_or_named_as_not() -> None:
     }
     assert set(commands()) == tried | NOT_RUN_HERE.keys()
     assert [len(blocks(language)) for language in ("python", "toml", "yaml")] == [3, 1, 1]
+
+
+@pytest.mark.cluster
+def test_dask_workers_load_what_a_run_needs_before_there_is_one(cluster: Any) -> None:
+    def loaded(dask_worker: Any) -> bool:
+        names = [one.name for one in dask_worker.preloads]
+        return names == ["psplatform.preload"] and "psplatform.runtime.worker_host" in sys.modules
+
+    with Client(cluster.address, set_as_default=False) as client:
+        assert list(client.run(loaded).values()) == [True] * 4
 
 
 @pytest.mark.cluster

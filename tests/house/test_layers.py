@@ -38,6 +38,8 @@ LAYERS: Mapping[str, frozenset[str]] = {
     # Made of the in-memory driver: what it adds is how long everything takes.
     "simulation": LOWER | {"memory"},
     "runtime": LOWER,
+    # What Dask workers load before a run needs it.
+    "preload": LOWER | {"runtime"},
     # What programs call, in both worlds: for real and simulated.
     "client": LOWER | {"runtime", "simulation"},
     # Pages: what they show is read from stores, what they do is done by the client package.

@@ -1,0 +1,17 @@
+"""What the processes of a run import, loaded before they are needed.
+
+``dask worker --preload psplatform.preload`` loads it while Dask workers start, so that the first run on them begins at
+once.  The processes of an embedded cluster are forked from one that has loaded it.
+"""
+
+from __future__ import annotations
+
+import psplatform.core.validation
+import psplatform.jobs.schedules
+import psplatform.policies.registry
+import psplatform.runtime.coordinator_host
+import psplatform.runtime.copy_host
+import psplatform.runtime.evaluator_host
+import psplatform.runtime.trial
+import psplatform.runtime.worker_host
+import psplatform.workloads.registry  # noqa: F401
