@@ -16,21 +16,33 @@ _CONNECT_S: Final = 5
 ANSWER_S: Final = 5.0
 """For a scheduler to answer; one that is busy takes less than a second."""
 
+_CERTIFICATES: Final = ", ".join(
+    f"DASK_DISTRIBUTED__COMM__TLS__{name}" for name in ("CA_FILE", "CLIENT__CERT", "CLIENT__KEY")
+)
+"""Variables by which Dask learns of a client's certificate; its configuration files do as well."""
+
 _Answer = TypeVar("_Answer")
 
 
 def connect(scheduler: str) -> Client:
     """Return a client of the scheduler at that address, or of that scheduler file.
 
+    Certificates for a scheduler that wants some are those that Dask is configured with.
+
     Raises
     ------
     ConfigurationError
-        If it cannot be reached within ten seconds.
+        If it cannot be reached within ten seconds, or wants a certificate and none is configured.
     """
     try:
         if Path(scheduler).is_file():
             return Client(scheduler_file=scheduler, timeout=_CONNECT_S, set_as_default=False, direct_to_workers=True)
         return Client(scheduler, timeout=_CONNECT_S, set_as_default=False, direct_to_workers=True)
+    except TypeError as error:  # what Dask says of an address that begins with tls:// where no certificate is known
+        raise ConfigurationError(
+            f"the scheduler at {scheduler} wants a certificate and Dask is configured with none; set {_CERTIFICATES}",
+            field="scheduler",
+        ) from error
     except (OSError, ValueError, TimeoutError) as error:
         raise ConfigurationError(
             f"no scheduler answers at {scheduler}; start one with `dask scheduler` and give its address",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from typing import Any
 
-from distributed import Client, Worker
+from distributed import Client, Security, Worker
 
 from psplatform.runtime.calls import Peer
 from psplatform.runtime.hosting import dataset_name
@@ -17,11 +18,20 @@ async def open_client(worker: Worker, run: str) -> Client:
         worker.scheduler.address,
         asynchronous=True,
         set_as_default=False,
-        security=worker.security,
+        security=_as_client(worker.security),
         direct_to_workers=True,
         name=f"psplatform-{run}",
     )
     return client
+
+
+def _as_client(security: Security) -> Security:
+    """Return what a client shows in a process that was given a worker's certificate only, as Dask's flags do."""
+    found: Any = copy.copy(security)  # Dask's attributes are not typed
+    if found.tls_client_cert is None:
+        found.tls_client_cert, found.tls_client_key = found.tls_worker_cert, found.tls_worker_key
+    secured: Security = found
+    return secured
 
 
 async def announce(client: Client, run: str, store: str, coordinator: Peer, *, standby: bool) -> None:
