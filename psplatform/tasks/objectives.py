@@ -94,7 +94,8 @@ def _checked(function: Callable[..., Any], device: torch.device, field: str) -> 
     def scalar(*arguments: Any) -> Tensor:
         value = function(*arguments)
         if not isinstance(value, Tensor):
-            raise _unusable(field, f"returned a {type(value).__name__}; return a scalar tensor")
+            remedy = "return its loss" if hasattr(value, "loss") else "return a scalar tensor"
+            raise _unusable(field, f"returned a {type(value).__name__}; {remedy}")
         if value.dim() != 0:
             raise _unusable(field, f"has shape {tuple(value.shape)}, not (); return its mean over the samples")
         if torch.is_grad_enabled() and not value.requires_grad:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,7 @@ def test_the_step_is_in_the_mode_of_the_model(bind: Any) -> None:
 BAD_STEPS: dict[str, Callable[..., Any]] = {
     r"The step has shape \(4,\)": lambda model, batch: model(batch[0]).sum(1),
     "The step returned a dict": lambda model, batch: {"loss": model(batch[0]).sum()},
+    "The step returned a SimpleNamespace; return its loss": lambda model, batch: SimpleNamespace(loss=1.0),
     "The step does not depend": lambda model, batch: model(batch[0]).sum().detach(),
 }
 
