@@ -76,7 +76,8 @@ class Job(BaseModel):
     Of a `DataLoader` its data set is used, its `collate_fn` unless the job has a `collate`, and its batch size where
     the job names no `batch_size`.  That is the number of samples of one gradient: a round of `bsp` with n workers has n
     times as many.  The batch size of a loader that a callable returns is not known in time, so it is not used.  Order
-    and shuffling follow the job's `sampling`; a sampler of your own and data without an index are refused.
+    and shuffling follow the job's `sampling`, and each worker reads its own samples; a sampler of your own and data
+    without an index are refused.
 
     Raises
     ------

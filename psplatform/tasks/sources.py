@@ -79,6 +79,8 @@ def as_source(data: Data, collate: Collate | None = None) -> Source:
             f"The data is a {type(data).__name__} that does not hold arrays only; let every value be an array with one "
             "entry per sample, or hand in a list of samples"
         )
+    if hasattr(data, "__getitem__"):
+        raise _unusable(f"The data set {type(data).__name__} has no __len__; let that return the number of its samples")
     if hasattr(data, "__iter__"):
         raise ConfigurationError(without_index(data), field="data")
     raise _unusable(

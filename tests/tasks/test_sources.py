@@ -200,7 +200,15 @@ def test_chunked_arrays_are_read_once_and_in_order() -> None:
     np.testing.assert_array_equal(inputs.numpy(), X[[9, 2, 9, 5]])
 
 
+class Endless:
+    """Samples without number."""
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
 UNUSABLE = {
+    "data set Endless has no __len__": Endless(),
     "20 inputs but 19 targets": (X, Y[:-1]),
     "no samples": (X[:0], Y[:0]),
     "no dimension": (X, np.array(3)),
