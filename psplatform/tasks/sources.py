@@ -17,6 +17,7 @@ none of their libraries is imported.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any, Protocol
@@ -98,7 +99,9 @@ class _ColumnSource:
         if len(set(lengths)) > 1:
             raise _unusable(_unequal(columns, lengths))
         self._length = _positive(lengths[0])
-        self._columns, self._collate = columns, collate
+        numbers = itertools.count()
+        self._places = mapped(columns, lambda _: next(numbers), _is_array)  # the structure, which array lies where
+        self._collate = collate
         self.exact = collate is not None
         self._fetches = [_fetch_from(array) for array in arrays]
 
@@ -106,8 +109,8 @@ class _ColumnSource:
         return self._length
 
     def fetch(self, indices: Indices) -> Any:
-        tensors = iter([fetch(indices) for fetch in self._fetches])
-        batch = mapped(self._columns, lambda _: next(tensors), _is_array)
+        tensors = [fetch(indices) for fetch in self._fetches]
+        batch = mapped(self._places, tensors.__getitem__)
         if self._collate is None:
             return batch
         return self._collate([mapped(batch, itemgetter(number)) for number in range(len(indices))])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import operator
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final
 
@@ -27,15 +28,21 @@ def _never(_: Any) -> bool:
 
 def parts_of(value: Any) -> list[Any] | None:
     """Return what a container holds, in its own order, or None for a leaf."""
+    if isinstance(value, tuple | list):
+        return list(value)
+    if isinstance(value, Tensor):
+        return None
     if isinstance(value, Mapping):
         return list(value.values())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [getattr(value, field.name) for field in dataclasses.fields(value)]
-    return list(value) if isinstance(value, tuple | list) else None
+    return None
 
 
 def rebuilt(like: Any, parts: list[Any]) -> Any:
     """Return a container of the same kind as `like`, with the same keys, that holds `parts`."""
+    if type(like) in (tuple, list):
+        return type(like)(parts)
     if isinstance(like, MutableMapping):
         written = copy.copy(like)
         for key, part in zip(like, parts, strict=True):
@@ -71,8 +78,7 @@ def mapped(value: Any, change: Callable[[Any], Any], is_leaf: IsLeaf = _never) -
     if parts is None:
         return change(value)
     changed = [mapped(part, change, is_leaf) for part in parts]
-    same = all(new is old for new, old in zip(changed, parts, strict=True))
-    return value if same else rebuilt(value, changed)
+    return value if all(map(operator.is_, changed, parts)) else rebuilt(value, changed)
 
 
 def placed(batch: Any, device: torch.device, dtype: torch.dtype | None) -> Any:
