@@ -142,18 +142,20 @@ def _default_batch(samples: list[Any]) -> Any:
 
 
 def _are_columns(data: Data) -> bool:
+    if _is_array(data):  # by itself; tables of other libraries have a shape too, but are data sets
+        return any(hasattr(data, name) for name in ("dtype", "oindex", "iloc"))
     if isinstance(data, list):
         return len(data) == 2 and all(map(_is_array, data))
     if type(data) is tuple and not any(_is_array(part) or isinstance(part, Mapping) for part in data):
         return False
-    if dataclasses.is_dataclass(data) and _is_indexed(data) and not _is_array(data):
+    if dataclasses.is_dataclass(data) and _is_indexed(data):
         return False  # a data set that is written as a dataclass
     leaves = leaves_of(data, _is_array)
     return bool(leaves) and all(map(_is_array, leaves))
 
 
 def _is_array(value: Data) -> bool:
-    return hasattr(value, "shape") and any(hasattr(value, name) for name in ("dtype", "oindex", "iloc"))
+    return hasattr(value, "shape")
 
 
 def _is_indexed(data: Data) -> bool:

@@ -200,6 +200,37 @@ def test_chunked_arrays_are_read_once_and_in_order() -> None:
     np.testing.assert_array_equal(inputs.numpy(), X[[9, 2, 9, 5]])
 
 
+class Table:
+    """A data set with a shape and rows that are dicts."""
+
+    shape = (20, 2)
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": X[index], "y": Y[index]}
+
+
+def test_a_table_with_a_shape_is_a_data_set() -> None:
+    batch = as_source(Table()).fetch(np.array([3, 1]))
+    assert batch["y"].tolist() == [3, 1]
+
+
+class Rows:
+    """An array of a library that knows no more than shape and index."""
+
+    shape = X.shape
+
+    def __getitem__(self, indices: Any) -> Any:
+        return X[indices]
+
+
+def test_an_array_needs_only_a_shape_beside_another() -> None:
+    inputs, _ = as_source((Rows(), Y)).fetch(np.array([3, 1, 3]))
+    np.testing.assert_array_equal(inputs.numpy(), X[[3, 1, 3]])
+
+
 class Endless:
     """Samples without number."""
 
