@@ -7,7 +7,7 @@
     │   └── StoreError         mend or change the place where the run persists
     │       └── CheckpointError    go back to an earlier checkpoint
     ├── ClusterError           processes were lost or stayed silent; the store keeps what was reached
-    ├── UserCodeError          the model, loss, data or task raised; carries its traceback
+    ├── UserCodeError          the model, loss, step, data or task raised; carries its traceback
     ├── DivergedError          training produced no finite gradient any more
     └── ProtocolError          a peer sent what the protocol does not allow
 
@@ -96,7 +96,7 @@ class ClusterError(PsplatformError):
 
 
 class UserCodeError(PsplatformError):
-    """The user's model, loss, data or task raised; the run stopped with the user's own traceback.
+    """The user's model, loss, step, data or task raised; the run stopped with the user's own traceback.
 
     Attributes
     ----------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -74,7 +74,7 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
     task, workload = task_of(job)
     parts: dict[str, Any] = {}
     if isinstance(task, SupervisedTask):
-        parts = {"model": task.model, "loss": task.loss, "data": task.data, "test": task.test}
+        parts = {one.name: getattr(task, one.name) for one in fields(task)}
         if job.stop.needs_evaluation and task.test is None:
             text = "a target needs held-out data to be measured on; give the job test=..."
             raise ConfigurationError(text, field="test")

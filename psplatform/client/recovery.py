@@ -57,8 +57,9 @@ def recover(
     report
         Called with a few words at each step of starting.
     changes
-        Fields of the job that shall be different, and those that no store can keep: `model`, `loss`, `data`, `test`,
-        `task`, or a `policy` of your own.  Of `policy_options` those that are not given stay as they were.
+        Fields of the job that shall be different, and those that no store can keep: `model`, `loss` or `step`, `data`,
+        `test`, `collate`, `task`, or a `policy` of your own.  Of `policy_options` those that are not given stay as
+        they were.
 
     Raises
     ------

@@ -57,8 +57,27 @@ def _slowness(kind: type[Stragglers | SlowServers]) -> BeforeValidator:
 class Job(BaseModel):
     """What to train, how, on how much, and when to stop.
 
-    What is trained is given in one of three ways: `model`, `loss` and `data` (and `test`); a `task` of your own
-    (`psplatform.tasks.seam.Task`); or the name of a bundled `workload` with its `options`.
+    What is trained is given in one of three ways: `model`, `data` (and `test`) with a `loss` or a `step`; a `task` of
+    your own (`psplatform.tasks.seam.Task`); or the name of a bundled `workload` with its `options`.
+
+    `data` are samples of any structure: arrays (NumPy, torch, Zarr, dask, pandas) with one entry per sample, as a pair
+    (inputs, targets), a longer tuple, a dict, a named tuple or a dataclass of them; a map-style data set or list, whose
+    samples are such structures; a torch `DataLoader`; or a callable that returns one of these where it is read.
+    `collate` makes a batch of a list of samples, of sequences of different lengths for example; without it torch's
+    `default_collate` does.  Every tensor of a batch is moved to the device.
+
+    * With ``loss(output, targets)`` a batch must be a pair (inputs, targets).  The model is called as
+      ``model(**inputs)`` where the inputs are a dict, else as ``model(inputs)``; integer targets become int64.
+    * With ``step(model, batch)`` it may be anything.  The same step measures held-out data, so there is no accuracy.
+
+    Both return the mean over the batch's samples, as a scalar tensor.  Numbers arrive in the types that the data have,
+    except that float32 and float64 become the type of the model's parameters, unless `collate` chose it.
+
+    Of a `DataLoader` its data set is used, its `collate_fn` unless the job has a `collate`, and its batch size where
+    the job names no `batch_size`.  That is the number of samples of one gradient: a round of `bsp` with n workers has n
+    times as many.  The batch size of a loader that a callable returns is not known in time, so it is not used.  Order
+    and shuffling follow the job's `sampling`, and each worker reads its own samples; a sampler of your own and data
+    without an index are refused.
 
     Raises
     ------
@@ -69,9 +88,11 @@ class Job(BaseModel):
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, frozen=True)
 
     model: Any = Field(None, description="callable that builds the nn.Module, or a module")
-    loss: Any = Field(None, description="callable (output, target) -> scalar mean loss")
-    data: Any = Field(None, description="torch dataset, pair of arrays (numpy, torch, Zarr, dask), or a callable")
+    loss: Any = Field(None, description="callable (output, targets) -> scalar mean loss")
+    step: Any = Field(None, description="callable (model, batch) -> scalar mean loss, instead of loss")
+    data: Any = Field(None, description="data set, arrays in any structure, torch DataLoader, or a callable")
     test: Any = Field(None, description="held-out data, of any of these kinds")
+    collate: Any = Field(None, description="callable (list of samples) -> batch; none: torch's default_collate")
     task: Any = Field(None, description="a Task of your own instead of model, loss and data")
     workload: str | None = Field(None, description="name of a bundled workload instead of the above")
     options: dict[str, Any] = Field(default_factory=dict, description="options of the workload")
@@ -197,7 +218,7 @@ class Job(BaseModel):
 
 
 def _check_one_subject(job: Job) -> None:
-    supervised = [name for name in ("model", "loss", "data") if getattr(job, name) is not None]
+    supervised = [name for name in ("model", "loss", "step", "data", "collate") if getattr(job, name) is not None]
     given = [name for name in ("task", "workload") if getattr(job, name) is not None]
     ways = given + (["model, loss and data"] if supervised else [])
     if len(ways) != 1:
@@ -206,6 +227,24 @@ def _check_one_subject(job: Job) -> None:
             f"say what to train in one way, with model, loss and data, or a task, or a workload; given: {found}",
             field="model",
         )
-    missing = [name for name in ("model", "loss", "data") if getattr(job, name) is None]
-    if supervised and missing:
-        raise ConfigurationError(f"a model needs its loss and data: {missing[0]} is missing", field=missing[0])
+    if supervised:
+        _check_supervised(job)
+
+
+def _check_supervised(job: Job) -> None:
+    if job.loss is not None and job.step is not None:
+        text = "loss and step are both given, but either one says what is minimised; leave one of them out"
+        raise ConfigurationError(text, field="step")
+    objective = "loss" if job.step is None else "step"
+    for name in ("model", objective, "data"):
+        if getattr(job, name) is None:
+            missing = "loss (or step)" if name == "loss" else name
+            text = f"a model needs its loss and data: {missing} is missing"
+            raise ConfigurationError(text, field=name)
+    for name in ("loss", "step", "collate"):
+        value = getattr(job, name)
+        if value is not None and not callable(value):
+            raise ConfigurationError(f"{name} must be a function, not {value!r}", field=name)
+    if job.step is not None and job.stop.target_accuracy is not None:
+        text = "a step returns a loss only, so there is no accuracy to reach; stop by target_loss"
+        raise ConfigurationError(text, field="stop")

@@ -1,7 +1,7 @@
 """A job as plain values, so that a run can be recovered from its store by a program that knows nothing else of it.
 
-What has no plain form (a model, a loss, data, a task, a policy or schedule of one's own) is named in ``callables`` and
-must be given again.
+What has no plain form (a model, a loss or step, data, a task, a policy or schedule of one's own) is named in
+``callables`` and must be given again.
 """
 
 from __future__ import annotations
@@ -52,6 +52,10 @@ def job_fields(plain: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
     """
     fields = dict(plain)
     fields.pop(ASKED, None)
+    if given.get("step") is not None:
+        given = {"loss": None, **given}  # one takes the place of the other
+    elif given.get("loss") is not None:
+        given = {"step": None, **given}
     missing = [name for name in fields.pop(CALLABLES, ()) if name not in given]
     if missing:
         named = ", ".join(missing)
@@ -120,7 +124,7 @@ def _required(plain: dict[str, Any] | None) -> dict[str, Any]:
 
 
 _FORMS: Final[dict[str, Callable[[Any], Any]]] = {
-    **dict.fromkeys(("model", "loss", "data", "test", "task"), _supervised),
+    **dict.fromkeys(("model", "loss", "step", "data", "test", "collate", "task"), _supervised),
     "optimizer": _optimizer,
     "schedule": lambda schedule: _required(schedule_to_plain(schedule)),
     "stop": asdict,

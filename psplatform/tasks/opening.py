@@ -23,5 +23,6 @@ def open_workspace(task: Task | SupervisedTask, seed: int, device: torch.device)
     if isinstance(task, Task):
         return FunctionalWorkspace(task, seed, device)
     raise ConfigurationError(
-        f"The task is a {type(task).__name__}; hand in a model with loss and data, or a subclass of Task.", field="task"
+        f"The task is a {type(task).__name__}; hand in a model with loss (or step) and data, or a subclass of Task.",
+        field="task",
     )

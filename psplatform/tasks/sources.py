@@ -1,90 +1,167 @@
 """Samples by index, whatever holds them.
 
-Accepted are a map-style torch data set, a pair (inputs, targets) of NumPy, torch, Zarr or dask arrays, and a callable
-that returns one of these in the process that reads it.  Zarr and dask arrays are recognised by what they can do, so
-neither library is imported.
+Accepted are
+
+* a map-style data set, torch's or any object with ``__len__`` and ``__getitem__``, a list for example; its samples may
+  have any structure (`psplatform.tasks.structures`);
+* arrays of NumPy, torch, Zarr, dask or pandas with one entry per sample: one array, or a tuple, dict, named tuple or
+  dataclass of arrays, nested at will.  A list holds samples, unless it holds just two arrays, inputs and targets; so
+  does a tuple in which no item is an array or a dict;
+* a torch `DataLoader`, taken by what it wraps (`psplatform.tasks.loaders`);
+* a callable that returns one of these in the process that reads it.
+
+A batch has the structure of a sample, with one more dimension in front.  Arrays are recognised by what they can do, so
+none of their libraries is imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import default_collate
 
 from psplatform.errors import ConfigurationError
+from psplatform.tasks.loaders import Collate, Data, Loaded, unwrapped, without_index
+from psplatform.tasks.structures import collated, leaves_of, mapped
 
 Indices = NDArray[np.int64]
 Fetch = Callable[[Indices], torch.Tensor]
-Data = Any  # objects of libraries that need not be installed; told apart at run time
 
 
 class Source(Protocol):
-    """Samples that are fetched by index."""
+    """Samples that are fetched by index.
+
+    Attributes
+    ----------
+    exact
+        Whether batches are made by a function of the user's, which chose the types of their numbers.
+    """
+
+    exact: bool
 
     def __len__(self) -> int:
         """Count the samples."""
 
-    def fetch(self, indices: Indices) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return inputs and targets of the samples, in the order of `indices`, which may repeat."""
+    def fetch(self, indices: Indices) -> Any:
+        """Return the batch of the samples, in the order of `indices`, which may repeat; numbers keep their types."""
 
 
-def as_source(data: Data) -> Source:
+def as_source(data: Data, collate: Collate | None = None) -> Source:
     """Make `data` readable by index.
+
+    Parameters
+    ----------
+    collate
+        Makes a batch of a list of samples; without it, what a `DataLoader` has of its own does, or torch's
+        `default_collate`.
 
     Raises
     ------
     ConfigurationError
-        If `data` is none of the accepted kinds, is empty, or pairs arrays of different lengths.
+        If `data` is none of the accepted kinds, is empty, or holds arrays of different lengths.
     """
-    match data:
-        case [inputs, targets] if hasattr(inputs, "shape") and hasattr(targets, "shape"):
-            return _ArraySource(inputs, targets)
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        return _DatasetSource(data)
+    data = unwrapped(data)
+    if isinstance(data, Loaded):
+        return as_source(data.dataset, collate or data.collate)
+    if _are_columns(data):
+        return _ColumnSource(data, collate)
+    if _is_indexed(data):
+        return _DatasetSource(data, collate)
     if callable(data):
-        return as_source(data())
+        return as_source(data(), collate)
+    if isinstance(data, Mapping):
+        raise _unusable(
+            f"The data is a {type(data).__name__} that does not hold arrays only; let every value be an array with one "
+            "entry per sample, or hand in a list of samples"
+        )
+    if hasattr(data, "__getitem__"):
+        raise _unusable(f"The data set {type(data).__name__} has no __len__; let that return the number of its samples")
+    if hasattr(data, "__iter__"):
+        raise ConfigurationError(without_index(data), field="data")
     raise _unusable(
-        f"The data is a {type(data).__name__}; hand in a map-style data set, a pair (inputs, targets) of arrays, or a "
-        "callable that returns one of these"
+        f"The data is a {type(data).__name__}; hand in a map-style data set, a pair (inputs, targets) of arrays, a "
+        "dict of arrays, or a callable that returns one of these"
     )
 
 
-class _ArraySource:
-    """Inputs and targets in two arrays of one length."""
+class _ColumnSource:
+    """Arrays of one length, in any structure."""
 
-    def __init__(self, inputs: Data, targets: Data) -> None:
-        lengths = _length(inputs), _length(targets)
-        if lengths[0] != lengths[1]:
-            raise _unusable(f"There are {lengths[0]} inputs but {lengths[1]} targets; hand in one target per input")
+    def __init__(self, columns: Data, collate: Collate | None) -> None:
+        arrays = leaves_of(columns, _is_array)
+        lengths = [_length(array) for array in arrays]
+        if len(set(lengths)) > 1:
+            raise _unusable(_unequal(columns, lengths))
         self._length = _positive(lengths[0])
-        self._inputs, self._targets = _fetch_from(inputs), _fetch_from(targets)
+        numbers = itertools.count()
+        self._places = mapped(columns, lambda _: next(numbers), _is_array)  # the structure, which array lies where
+        self._collate = collate
+        self.exact = collate is not None
+        self._fetches = [_fetch_from(array) for array in arrays]
 
     def __len__(self) -> int:
         return self._length
 
-    def fetch(self, indices: Indices) -> tuple[torch.Tensor, torch.Tensor]:
-        return _as_inputs(self._inputs(indices)), _as_targets(self._targets(indices))
+    def fetch(self, indices: Indices) -> Any:
+        tensors = [fetch(indices) for fetch in self._fetches]
+        batch = mapped(self._places, tensors.__getitem__)
+        if self._collate is None:
+            return batch
+        return self._collate([mapped(batch, itemgetter(number)) for number in range(len(indices))])
 
 
 class _DatasetSource:
-    """A map-style data set whose samples are pairs (input, target)."""
+    """A map-style data set."""
 
-    def __init__(self, dataset: Data) -> None:
-        self._dataset = dataset
+    def __init__(self, dataset: Data, collate: Collate | None) -> None:
+        self._dataset, self._collate = dataset, collate
+        self.exact = collate is not None
         self._length = _positive(len(dataset))
 
     def __len__(self) -> int:
         return self._length
 
-    def fetch(self, indices: Indices) -> tuple[torch.Tensor, torch.Tensor]:
-        match default_collate([self._dataset[index] for index in indices.tolist()]):
-            case [torch.Tensor() as inputs, torch.Tensor() as targets]:
-                return _as_inputs(inputs), _as_targets(targets)
-        raise _unusable("The data set's samples are no pairs (input, target) of numbers; let it return such pairs")
+    def fetch(self, indices: Indices) -> Any:
+        samples = [self._dataset[index] for index in indices.tolist()]
+        return _default_batch(samples) if self._collate is None else self._collate(samples)
+
+
+def _default_batch(samples: list[Any]) -> Any:
+    try:
+        return collated(samples)
+    except (TypeError, RuntimeError, LookupError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        remedy = "give collate=..., a function that makes a batch of a list of samples"
+        raise _unusable(f"The samples do not make a batch ({reason}); {remedy}") from error
+
+
+def _are_columns(data: Data) -> bool:
+    if _is_array(data):  # by itself; tables of other libraries have a shape too, but are data sets
+        return any(hasattr(data, name) for name in ("dtype", "oindex", "iloc"))
+    if isinstance(data, list):
+        return len(data) == 2 and all(map(_is_array, data))
+    if type(data) is tuple and not any(_is_array(part) or isinstance(part, Mapping) for part in data):
+        return False
+    if dataclasses.is_dataclass(data) and _is_indexed(data):
+        return False  # a data set that is written as a dataclass
+    leaves = leaves_of(data, _is_array)
+    return bool(leaves) and all(map(_is_array, leaves))
+
+
+def _is_array(value: Data) -> bool:
+    return hasattr(value, "shape")
+
+
+def _is_indexed(data: Data) -> bool:
+    # A class has the methods of its instances; it is a callable that makes one.
+    indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    return indexed and not isinstance(data, type | Mapping)
 
 
 def _fetch_from(array: Data) -> Fetch:
@@ -92,6 +169,8 @@ def _fetch_from(array: Data) -> Fetch:
         return lambda indices: array[torch.tensor(indices)]  # a copy: indices may be read-only
     if isinstance(array, np.ndarray):
         return lambda indices: torch.from_numpy(array[indices])
+    if hasattr(array, "iloc"):  # pandas, whose plain index is a label
+        return lambda indices: torch.from_numpy(array.iloc[indices].to_numpy(copy=True))
     if hasattr(array, "oindex"):
         return _sorted_once(lambda indices: array.oindex[indices])
     if hasattr(array, "compute"):
@@ -109,15 +188,11 @@ def _sorted_once(read: Callable[[Indices], Any]) -> Fetch:
     return fetch
 
 
-def _as_inputs(inputs: torch.Tensor) -> torch.Tensor:
-    return inputs.float() if inputs.dtype == torch.float64 else inputs
-
-
-def _as_targets(targets: torch.Tensor) -> torch.Tensor:
-    if targets.dtype == torch.float64:
-        return targets.float()
-    is_integer = not (targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool)
-    return targets.long() if is_integer else targets
+def _unequal(columns: Data, lengths: list[int]) -> str:
+    if len(lengths) == 2 and isinstance(columns, tuple | list):
+        return f"There are {lengths[0]} inputs but {lengths[1]} targets; hand in one target per input"
+    counted = ", ".join(map(str, lengths))
+    return f"The arrays of the data have {counted} entries; hand in arrays with one entry per sample"
 
 
 def _length(array: Data) -> int:

@@ -1,4 +1,4 @@
-"""Model + loss + data: the common task, and its workspace."""
+"""Model + loss or step + data: the common task, and its workspace."""
 
 from __future__ import annotations
 
@@ -9,38 +9,46 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from psplatform.errors import ConfigurationError, InvariantViolation
 from psplatform.tasks.cancellation import Cancellation
 from psplatform.tasks.evaluation import Evaluator
-from psplatform.tasks.loss import Loss, checked
+from psplatform.tasks.loaders import Collate, Data
+from psplatform.tasks.objectives import Loss, Step, objective_of
 from psplatform.tasks.randomness import seeded
+from psplatform.tasks.reading import Reader
 from psplatform.tasks.seam import BatchRef, Computed, Evaluation
-from psplatform.tasks.sources import Data, as_source
 from psplatform.tensors.flat import FlatModel, specs_of, tensors_of
 from psplatform.tensors.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
 class SupervisedTask:
-    """A module trained by the gradient of a loss on pairs (input, target).
+    """A module trained by the gradient of a loss on batches of samples.
 
     Attributes
     ----------
     model
         A callable that builds the module, or a module, whose parameters are then where training starts.
     loss
-        Takes the model's output and the targets and returns their mean over the samples, as a scalar tensor.
+        Takes the model's output and the targets and returns their mean over the samples, as a scalar tensor.  Batches
+        are then pairs (inputs, targets); where the inputs are a dict, they are the model's keyword arguments.
     data, test
         What `psplatform.tasks.sources.as_source` accepts; without `test` there are no evaluations.
+    step
+        Takes the model and a batch of any structure and returns the mean loss of its samples, as a scalar tensor;
+        instead of `loss`.
+    collate
+        Makes a batch of a list of samples; without it torch's `default_collate` does.
     """
 
     model: nn.Module | Callable[[], nn.Module]
-    loss: Loss
+    loss: Loss | None
     data: Data
     test: Data = None
+    step: Step | None = None
+    collate: Collate | None = None
 
 
 class SupervisedWorkspace:
@@ -53,8 +61,8 @@ class SupervisedWorkspace:
     def __init__(self, task: SupervisedTask, seed: int, device: torch.device) -> None:
         self._task, self._seed, self._device = task, seed, device
         self._module = _ready_to_train(build_module(task, seed).to(device))
-        self._loss = checked(task.loss, device)
-        self._data = as_source(task.data)
+        self._objective = objective_of(task.loss, task.step, device)
+        self._data = Reader(task.data, task.collate, self._module, device)
         self._evaluator: Evaluator | None = None
         self._flat: FlatModel | None = None
         self._buffers: list[Tensor] = []
@@ -84,30 +92,29 @@ class SupervisedWorkspace:
         Cancelled
             If `cancel` is raised: noticed before each part and whenever a parameter's gradient is ready.
         ConfigurationError
-            If the loss is not a scalar that depends on the parameters.
+            If the loss is not a scalar that depends on the parameters, or wants other batches.
         """
         flat, samples = self._bound(), len(batch.indices)
         self._cancel = cancel
-        total = torch.zeros((), device=self._device)
+        total: Tensor | float = 0.0  # in the precision of the loss
         with seeded(batch.seed, self._device, cancel), self._buffers_kept_unless_finished(flat):
             flat.zero_gradients()
             for part in np.array_split(batch.indices, min(micro_batches, samples)):
                 cancel.check()
-                inputs, targets = self._fetch(part)
-                loss = self._loss(self._module(inputs), targets) * (len(part) / samples)
+                loss = self._objective.loss(self._module, self._data.fetch(part)) * (len(part) / samples)
                 loss.backward()
-                total += loss.detach()
+                total = total + loss.detach()
             flat.collect()
         return Computed(loss=float(total), samples=samples)
 
     def evaluate(self, cancel: Cancellation) -> Evaluation | None:
-        """Return loss and accuracy of the bound values on the held-out data, or None where there is none."""
+        """Return loss, and accuracy where it has a meaning, on the held-out data, or None where there is none."""
         self._bound()
         if self._task.test is None:
             return None
         if self._evaluator is None:  # held-out data are read only by the process that evaluates
-            source = as_source(self._task.test)
-            self._evaluator = Evaluator(self._module, self._loss, source, self._seed, self._device)
+            data = Reader(self._task.test, self._task.collate, self._module, self._device)
+            self._evaluator = Evaluator(self._module, self._objective, data, self._seed, self._device)
         return self._evaluator.evaluate(cancel)
 
     def module(self) -> nn.Module:
@@ -118,10 +125,6 @@ class SupervisedWorkspace:
         if self._flat is None:
             raise InvariantViolation("a workspace computes only after bind()")
         return self._flat
-
-    def _fetch(self, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        inputs, targets = self._data.fetch(indices)
-        return inputs.to(self._device), targets.to(self._device)
 
     @contextmanager
     def _buffers_kept_unless_finished(self, flat: FlatModel) -> Iterator[None]:

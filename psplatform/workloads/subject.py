@@ -7,15 +7,18 @@ from typing import Any
 
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import SGD
+from psplatform.tasks.loaders import batch_size_of, unwrapped
 from psplatform.tasks.seam import Task
 from psplatform.tasks.supervised import SupervisedTask
 from psplatform.workloads.registry import find_workload
 
 
 def with_defaults(job: Job) -> Job:
-    """Return the job with what suits its bundled workload, for what it leaves open."""
+    """Return the job with what suits its bundled workload or its `DataLoader`, for what it leaves open."""
     if job.workload is None:
-        return job
+        size = batch_size_of(job.data)
+        named = size is None or "batch_size" in job.model_fields_set
+        return job if named else job.model_copy(update={"batch_size": size})
     workload = find_workload(job.workload)
     suiting: dict[str, Any] = {
         "optimizer": SGD(lr=workload.defaults["lr"], momentum=workload.defaults["momentum"]),
@@ -31,7 +34,7 @@ def task_of(job: Job) -> tuple[Task | SupervisedTask, str]:
     Raises
     ------
     ConfigurationError
-        If its workload or the workload's options are unknown.
+        If its workload or the workload's options are unknown, or its data cannot be read by index.
     """
     task, name = _named_task(job)
     if job.evaluate_on == "training" and isinstance(task, SupervisedTask):
@@ -45,4 +48,6 @@ def _named_task(job: Job) -> tuple[Task | SupervisedTask, str]:
     if job.task is not None:
         return job.task, type(job.task).__name__.lower()
     name = getattr(job.model, "__name__", type(job.model).__name__).lower()
-    return SupervisedTask(job.model, job.loss, job.data, job.test), "".join(c for c in name if c.isalnum()) or "model"
+    data, test = unwrapped(job.data), unwrapped(job.test)  # here, because a loader may hold what does not travel
+    task = SupervisedTask(job.model, job.loss, data, test, job.step, job.collate)
+    return task, "".join(c for c in name if c.isalnum()) or "model"

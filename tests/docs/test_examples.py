@@ -30,6 +30,13 @@ def test_own_model_reaches_its_target(cluster: Any) -> None:
 
 
 @pytest.mark.cluster
+def test_ragged_text_reaches_its_target(cluster: Any) -> None:
+    printed = cluster.shell.run("python", str(EXAMPLES / "ragged_text.py"), cluster.address)
+    assert float(_found(r"held-out loss ([\d.]+)", printed)) <= 0.1
+    assert float(_found(r"([\d.]+)% of other texts", printed)) > 90
+
+
+@pytest.mark.cluster
 def test_own_policy_applies_gradients_of_every_worker(cluster: Any) -> None:
     printed = cluster.shell.run("python", str(EXAMPLES / "own_policy.py"), cluster.address)
     applied = re.findall(r"worker \d: (\d+) gradients applied", printed)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.array
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import zarr
+from torch import nn
 from torch.utils.data import TensorDataset
 
 from psplatform.errors import ConfigurationError
 from psplatform.tasks.sampling import epoch_batch
 from psplatform.tasks.sources import as_source
+from psplatform.tasks.structures import leaves_of
 
 X = np.arange(60, dtype=np.float64).reshape(20, 3)
 Y = (np.arange(20) % 4).astype(np.int32)
@@ -47,12 +51,13 @@ KINDS: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_yields_the_samples_asked_for(kind: str, tmp_path: Path) -> None:
-    """Order and repetitions are kept; float64 inputs become float32, integer targets int64."""
+    """Order and repetitions are kept, and so are the types of the numbers."""
     source = as_source(KINDS[kind](tmp_path))
     indices = np.array([7, 0, 19, 7, 3])
     inputs, targets = source.fetch(indices)
     assert len(source) == 20
-    assert (inputs.dtype, targets.dtype) == (torch.float32, torch.int64)
+    assert inputs.dtype == torch.float64
+    assert targets.dtype == (torch.int64 if kind == "list of samples" else torch.int32)
     np.testing.assert_array_equal(inputs.numpy(), X[indices])
     np.testing.assert_array_equal(targets.numpy(), Y[indices])
 
@@ -66,17 +71,115 @@ def test_every_kind_takes_the_read_only_batches_of_an_epoch(kind: str, tmp_path:
     assert X[0, 0] == 0, "the data themselves are never written"
 
 
-def test_regression_targets_become_float32() -> None:
-    """Float64 targets would make every loss float64."""
-    _, targets = as_source((X, X[:, 0])).fetch(np.array([1, 2]))
-    assert targets.dtype == torch.float32
-    assert targets.tolist() == [3.0, 6.0]
+@dataclass(frozen=True)
+class Record:
+    """Arrays, or a sample, or a batch."""
+
+    x: Any
+    y: Any
 
 
-def test_bytes_stay_bytes_as_inputs() -> None:
-    """Images may stay uint8 until the model converts them."""
-    inputs, targets = as_source((X.astype(np.uint8), Y.astype(bool))).fetch(np.array([1]))
-    assert (inputs.dtype, targets.dtype) == (torch.uint8, torch.bool)
+class Named(NamedTuple):
+    """The same as a tuple."""
+
+    x: Any
+    y: Any
+
+
+STRUCTURES: dict[str, Any] = {
+    "one array": X,
+    "a triple": (X, Y, X[:, 0]),
+    "a dict": {"x": X, "y": Y},
+    "a dict and targets": ({"x": X, "z": X[:, 1]}, Y),
+    "dicts": ({"x": X}, {"y": Y}),
+    "nested": ((X, {"z": X[:, :2]}), Y),
+    "a named tuple": Named(X, Y),
+    "a dataclass": Record({"x": X}, Y),
+    "pandas": (pd.DataFrame(X, index=range(40, 20, -1)), pd.Series(Y, index=range(40, 20, -1))),
+}
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_arrays_in_any_structure_are_columns(structure: str) -> None:
+    """A batch has the structure of what was handed in, and the types of its numbers."""
+    columns = STRUCTURES[structure]
+    source, indices = as_source(columns), np.array([7, 0, 7])
+    batch = source.fetch(indices)
+    assert len(source) == 20
+    assert type(batch) is type(columns) or structure == "one array"
+    for leaf, column in zip(leaves_of(batch), leaves_of(columns), strict=True):
+        np.testing.assert_array_equal(leaf.numpy(), np.asarray(column)[indices], strict=True)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        lambda i: {"x": X[i], "y": int(Y[i])},
+        lambda i: ({"x": X[i], "z": X[i, 1]}, int(Y[i])),
+        lambda i: (X[i], X[i, 0], int(Y[i])),
+        lambda i: Named(X[i], Y[i]),
+        lambda i: Record(X[i], {"y": Y[i]}),
+        lambda i: {"record": Record(X[i], Y[i]), "z": X[i]},
+    ],
+    ids=["a dict", "a dict and a target", "a triple", "a named tuple", "a dataclass", "a dataclass in a dict"],
+)
+def test_samples_may_have_any_structure(sample: Callable[[int], Any]) -> None:
+    """A batch has the structure of a sample, with one more dimension in front."""
+    batch = as_source([sample(number) for number in range(20)]).fetch(np.array([4, 1]))
+    for leaf, fourth, first in zip(*map(leaves_of, (batch, sample(4), sample(1))), strict=True):
+        np.testing.assert_array_equal(leaf.numpy(), np.stack([fourth, first]))
+
+
+def test_a_data_set_written_as_a_dataclass_is_a_data_set() -> None:
+    """Its fields are its own affair."""
+
+    @dataclass
+    class Squares:
+        numbers: Any
+
+        def __len__(self) -> int:
+            return len(self.numbers)
+
+        def __getitem__(self, index: int) -> Any:
+            return self.numbers[index], self.numbers[index] ** 2
+
+    _, squares = as_source(Squares(X[:, 0])).fetch(np.array([1, 2]))
+    assert squares.tolist() == [9.0, 36.0]
+
+
+def test_a_class_is_a_callable_that_makes_a_data_set() -> None:
+    """It has the methods of its instances, but no samples."""
+
+    class Three:
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, index: int) -> Any:
+            return {"x": float(index)}
+
+    assert as_source(Three).fetch(np.array([2, 0]))["x"].tolist() == [2.0, 0.0]
+
+
+RAGGED = [{"ids": torch.arange(1, 2 + number)} for number in range(4)]
+
+
+def padded(samples: list[Any]) -> Any:
+    return {"ids": nn.utils.rnn.pad_sequence([sample["ids"] for sample in samples], batch_first=True)}
+
+
+def test_ragged_sequences_are_put_together_by_collate() -> None:
+    """It is called with the list of samples, in the order asked for, repetitions included."""
+    source = as_source(RAGGED, padded)
+    assert source.fetch(np.array([2, 0, 2]))["ids"].tolist() == [[1, 2, 3], [1, 0, 0], [1, 2, 3]]
+    with pytest.raises(ConfigurationError, match=r"do not make a batch \(stack .*give collate=") as caught:
+        as_source(RAGGED).fetch(np.array([2, 0]))
+    assert caught.value.field == "data"
+
+
+def test_collate_gets_samples_of_columns_too() -> None:
+    """A sample has the structure of the columns."""
+    source = as_source({"x": X, "y": Y}, lambda samples: [(int(one["y"]), one["x"].tolist()) for one in samples])
+    assert source.fetch(np.array([3, 0])) == [(3, [9.0, 10.0, 11.0]), (0, [0.0, 1.0, 2.0])]
 
 
 def test_chunked_arrays_are_read_once_and_in_order() -> None:
@@ -97,12 +200,54 @@ def test_chunked_arrays_are_read_once_and_in_order() -> None:
     np.testing.assert_array_equal(inputs.numpy(), X[[9, 2, 9, 5]])
 
 
+class Table:
+    """A data set with a shape and rows that are dicts."""
+
+    shape = (20, 2)
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": X[index], "y": Y[index]}
+
+
+def test_a_table_with_a_shape_is_a_data_set() -> None:
+    batch = as_source(Table()).fetch(np.array([3, 1]))
+    assert batch["y"].tolist() == [3, 1]
+
+
+class Rows:
+    """An array of a library that knows no more than shape and index."""
+
+    shape = X.shape
+
+    def __getitem__(self, indices: Any) -> Any:
+        return X[indices]
+
+
+def test_an_array_needs_only_a_shape_beside_another() -> None:
+    inputs, _ = as_source((Rows(), Y)).fetch(np.array([3, 1, 3]))
+    np.testing.assert_array_equal(inputs.numpy(), X[[3, 1, 3]])
+
+
+class Endless:
+    """Samples without number."""
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
 UNUSABLE = {
+    "data set Endless has no __len__": Endless(),
     "20 inputs but 19 targets": (X, Y[:-1]),
     "no samples": (X[:0], Y[:0]),
     "no dimension": (X, np.array(3)),
     "is a int; hand in": 42,
-    "no pairs": [(1.0, 2, 3)],
+    "20, 20, 19 entries": {"x": X, "z": (X, Y[:-1])},
+    "is a dict that does not hold arrays only": {"x": X, "y": Y.tolist()},
+    "is a generator, whose samples have no index": (row for row in X),
+    r"do not make a batch \(default_collate": [object()],
 }
 
 
