@@ -41,6 +41,7 @@ __all__ = [
     "Exclude",
     "Failed",
     "Gathered",
+    "Cut",
     "HandOver",
     "HandedOver",
     "InSync",
@@ -263,6 +264,16 @@ class Retiring:
     """The process of `copy` is about to end in good order, and waits a little until nobody needs the copy any more."""
 
     copy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The state at `position`, after which no commit follows, belongs to checkpoint `number`."""
+
+    term: int
+    epoch: int
+    number: int
+    position: int
 
 
 @dataclass(frozen=True, slots=True)

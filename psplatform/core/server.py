@@ -332,6 +332,14 @@ class Server:
         self._yielding, self._heir = True, ""  # whoever it was said to before may be gone
         return self._go_on()
 
+    def _on_cut(self, message: msg.Cut) -> list[Effect]:
+        if not self._obeys(message):
+            return [self._refusal()]
+        if self.position != message.position or self.newest != message.position:
+            return []  # the coordinator gives it up when it hears what is known here
+        self._cut = message.number
+        return self._go_on()
+
     def _yield_on(self) -> list[Effect]:
         level = self.links.level_with(self.newest)
         if level is None:
@@ -387,7 +395,7 @@ class Server:
     def _refusal(self) -> Send:
         return Send(COORDINATOR, Refused(self.shard, self.epoch, self.term))
 
-    def _obeys(self, message: msg.Include | msg.Exclude | msg.Promote | msg.HandOver) -> bool:
+    def _obeys(self, message: msg.Include | msg.Exclude | msg.Promote | msg.HandOver | msg.Cut) -> bool:
         if message.term < self.term or message.epoch != self.epoch:
             return False
         self.term = message.term
@@ -491,6 +499,7 @@ _HANDLERS: dict[type, Callable[[Server, Any], list[Effect]]] = {
     msg.Include: Server._on_include,
     msg.Exclude: Server._on_exclude,
     msg.HandOver: Server._on_hand_over,
+    msg.Cut: Server._on_cut,
     msg.Promote: Server._on_promote,
     msg.Outdated: Server._on_outdated,
     msg.Transfer: Server._on_transfer,

@@ -57,6 +57,7 @@ class Scene:
     now: float = 0.0
     effects: list[Effect] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
+    all_sent: list[Send] = field(default_factory=list)
     unseen: list[tuple[int, msg.Commit]] = field(default_factory=list)
     orders: list[Evaluate | SaveModel] = field(default_factory=list)
     finish: Finish | None = None
@@ -66,6 +67,7 @@ class Scene:
         self.now = self.now if at is None else at
         self.effects = self.coordinator.handle(event, self.now)
         self.records += [one.record for one in self.effects if isinstance(one, Log)]
+        self.all_sent += [one for one in self.effects if isinstance(one, Send)]
         commits = [one for one in self.effects if isinstance(one, Send) and isinstance(one.message, msg.Commit)]
         self.unseen += [(int(one.to.name.rsplit("-", 1)[1]), one.message) for one in commits]
         answered = {Evaluated: Evaluate, EvaluationFailed: Evaluate, ModelSaved: SaveModel}

@@ -129,6 +129,7 @@ GOLDEN: list[tuple[Any, str]] = [
         "c7293c92c71b0c9a0102030491c7050b93a16d0209cb3fe0000000000000c3c200c291cb3fe0000000000000",
     ),
     (events.CopyAwake(0, "c", "p"), "c7063d9300a163a170"),
+    (messages.Cut(1, 2, 3, 4), "c7053e9401020304"),
 ]
 
 

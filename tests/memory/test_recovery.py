@@ -54,9 +54,13 @@ def restored(parts: Any, layout: Layout, state: dict[str, Any], lanes: int = 1) 
     return Restored
 
 
-def interrupted(trained: Any) -> tuple[Any, dict[str, Any]]:
-    """Return the parts and the coordinator's state of the last checkpoint, the latter as it comes out of a store."""
-    number, seal = max(trained.memory.seals.items())
+def interrupted(trained: Any, version: int | None = None) -> tuple[Any, dict[str, Any]]:
+    """Return the parts and the coordinator's state of a checkpoint, the latter as it comes out of a store.
+
+    Of the last one that was cut while the run went on, if no version is named.
+    """
+    seals = sorted(trained.memory.seals.items())
+    number, seal = next(one for one in seals if one[1].version == version) if version is not None else seals[-2]
     state = msgpack.unpackb(msgpack.packb(seal.state), use_list=False)
     assert isinstance(state, dict)
     return trained.arithmetic.archives[number], state
@@ -71,11 +75,33 @@ def test_a_restored_synchronous_run_equals_the_uninterrupted_one_bit_for_bit(
     given = {"workers": 3, "sampling": sampling, "optimizer": optimizer, "clip_norm": 0.5}
     undisturbed = train(convolutional(), shards=2, stop=Stop(updates=UPDATES), **given).run()
     first = train(convolutional(), shards=2, stop=Stop(updates=6), cuts=Cuts(EVERY), **given).run()
-    parts, state = interrupted(first)
-    assert (state["version"], state["positions"]) == (EVERY, (EVERY, EVERY))
+    assert [one.version for _, one in sorted(first.memory.seals.items())] == [1, EVERY, 6]
+    for version in (1, EVERY, 6):
+        parts, state = interrupted(first, version)
+        assert (state["version"], state["positions"]) == (version, (version, version))
+        kind = restored(parts, first.arithmetic.layout, state)
+        again = train(convolutional(), kind=kind, shards=shards, stop=Stop(updates=UPDATES), resume=state, **given)
+        again.run()
+        assert [one["position"] for one in again.of_kind("commit")] == list(range(version + 1, UPDATES + 1))
+        assert_equal(again.result, undisturbed.result)
+
+
+@pytest.mark.parametrize("sampling", ["replacement", "epoch"])
+@pytest.mark.parametrize("at", [3.2, 4.5, 5.9])
+def test_a_run_that_is_stopped_in_the_middle_of_a_round_goes_on_as_if_it_had_not_been(
+    train: Any, assert_equal: Any, convolutional: Any, *, at: float, sampling: str
+) -> None:
+    """From the checkpoint of its last version: what was being computed has left no trace in it."""
+    given = {"workers": 3, "shards": 2, "sampling": sampling, "compute_s": lambda slot, sequence: 1.0 + 0.25 * slot}
+    undisturbed = train(convolutional(), stop=Stop(updates=UPDATES), **given).run()
+    first = train(convolutional(), stop=Stop(updates=1000), cuts=Cuts(every_updates=1000), **given)
+    first.stop(at)
+    first.run()
+    last = first.of_kind("finished")[0]["version"]
+    parts, state = interrupted(first, last)
     kind = restored(parts, first.arithmetic.layout, state)
-    again = train(convolutional(), kind=kind, shards=shards, stop=Stop(updates=UPDATES), resume=state, **given).run()
-    assert [one["position"] for one in again.of_kind("commit")] == list(range(EVERY + 1, UPDATES + 1))
+    again = train(convolutional(), kind=kind, stop=Stop(updates=UPDATES), resume=state, **given).run()
+    assert [one["version"] for one in again.of_kind("commit")] == list(range(last + 1, UPDATES + 1))
     assert_equal(again.result, undisturbed.result)
 
 
@@ -95,12 +121,11 @@ def test_a_checkpoint_is_one_cut_of_replicas_as_it_is_of_servers(
     )
     protected.memory.kill("replica-1-0", at=2.5)
     protected.run()
-    for one in (alone, protected):
-        assert [record["event"] for record in one.of_kind("checkpoint")] == ["complete"]
-    (parts, _), (others, _) = interrupted(alone), interrupted(protected)
-    assert parts.keys() == others.keys()
-    for shard in parts:
-        assert_equal(parts[shard][0], others[shard][0])
+    for version in (EVERY, 6):
+        (parts, _), (others, _) = interrupted(alone, version), interrupted(protected, version)
+        assert parts.keys() == others.keys()
+        for shard in parts:
+            assert_equal(parts[shard][0], others[shard][0])
 
 
 @pytest.mark.parametrize("policy", policy_names())
@@ -147,7 +172,7 @@ def test_workers_of_another_life_meet_as_soon_as_those_of_the_first(train: Any, 
 
 def test_a_run_that_had_ended_ends_at_once_when_it_is_restored(train: Any, convolutional: Any) -> None:
     first = train(convolutional(), stop=Stop(updates=EVERY), cuts=Cuts(EVERY)).run()
-    parts, state = interrupted(first)
+    parts, state = interrupted(first, EVERY)
     kind = restored(parts, first.arithmetic.layout, state)
     again = train(convolutional(), kind=kind, stop=Stop(updates=EVERY), resume=state).run()
     assert again.finish.outcome == "updates"

@@ -1,7 +1,8 @@
 """Checkpoints: one cut over all shards, chosen here, written by the copies, complete when its manifest is.
 
 A cut is a position in every order of commits: the commit there says so, and every copy that writes does it from
-exactly that state.  At most one is under way.  Its numbers begin with the term, so that a coordinator that was replaced
+exactly that state.  The first commit of a run is one, and the last one: when a run ends in good order, nothing follows
+it, and the servers are told of the cut by a message of its own.  At most one is under way.  Its numbers begin with the term, so that a coordinator that was replaced
 and does not know it cannot write into another's.
 
 What one that was given up left in the store is removed at once: on a full disk, nothing else makes room for the log.
@@ -16,7 +17,7 @@ from typing import Any, Final
 from psplatform.core import messages as msg
 from psplatform.core.coordination.lanes import Lane
 from psplatform.core.coordination.state import State
-from psplatform.core.effects import CancelTimer, Discard, Seal
+from psplatform.core.effects import CancelTimer, Discard, Role, Seal, Send
 from psplatform.core.events import CheckpointFailed, CheckpointSealed
 from psplatform.core.ledger import Entry
 
@@ -54,6 +55,8 @@ class Checkpoints:
         self._last_version = 0
         self._due = False
         self._cut: _Cut | None = None
+        self._complete = 0
+        self._last_state: dict[str, Any] | None = None
 
     @property
     def under_way(self) -> bool:
@@ -61,9 +64,10 @@ class Checkpoints:
         return self._cut is not None
 
     def begin(self) -> None:
-        """Set the clock for the first one."""
-        self._last_version = self._state.version
+        """Cut at a run's first commit, and set the clock for the next one."""
+        self._last_version = self._complete = self._state.version
         self._rest()
+        self._due = self._state.plan.cuts is not None and not self._state.version
 
     def on_timer(self, tag: str) -> None:
         """Cut at the next commit, or give up one that takes too long."""
@@ -82,17 +86,45 @@ class Checkpoints:
         state = self._state
         if self._cut is None and self._is_due():
             self._due = False
-            self._last_version = state.version + 1
-            self._count += 1
-            number = state.term * NUMBERS_PER_TERM + self._count
-            self._cut = _Cut(number, state.now)
-            state.limit(OVERDUE, state.plan.cuts.limit_s if state.plan.cuts is not None else 0.0)
+            if state.version:  # the first one is beside those that are asked for
+                self._last_version = state.version + 1
+            self._begin_cut()
         if self._cut is None or lane.shards[0] in self._cut.positions:
             return 0
         for shard in lane.shards:
             self._cut.positions[shard] = lane.position + 1
             self._cut.versions[shard] = lane.version + 1
         return self._cut.number
+
+    def _begin_cut(self) -> _Cut:
+        self._count += 1
+        self._cut = _Cut(self._state.term * NUMBERS_PER_TERM + self._count, self._state.now)
+        cuts = self._state.plan.cuts
+        self._state.limit(OVERDUE, cuts.limit_s if cuts is not None else 0.0)
+        return self._cut
+
+    def close(self) -> None:
+        """Cut after the last commit of a run that ends, unless that commit is a cut itself, or nothing is known of it.
+
+        What belongs to it is what was known right after that commit: not what was begun since, and given up.
+        """
+        state = self._state
+        last = self._last_state
+        if state.plan.cuts is None or last is None or state.version in (self._complete, self._version_under_way):
+            return
+        if self._cut is not None:
+            self._abandon("the run ended before it was complete")
+        cut = self._begin_cut()
+        cut.positions = dict(enumerate(last["positions"]))
+        cut.versions = dict(enumerate(last["versions"]))
+        cut.version, cut.state = last["version"], last
+        for one in state.shards:
+            order = msg.Cut(state.term, one.epoch, cut.number, cut.positions[one.shard])
+            state.emit(Send(Role.copy(one.server), order))
+
+    @property
+    def _version_under_way(self) -> int:
+        return self._cut.version if self._cut is not None and self._cut.state is not None else -1
 
     def _is_due(self) -> bool:
         cuts = self._state.plan.cuts
@@ -103,12 +135,14 @@ class Checkpoints:
 
     def decided(self, entry: Entry) -> None:
         """Note that a commit is accounted for; with the last of a cut, what the coordinator knows belongs to it."""
-        cut = self._cut
+        if self._state.plan.cuts is None:
+            return
+        cut, self._last_state = self._cut, self._capture()
         if cut is not None and entry.cut == cut.number and len(cut.positions) == self._state.plan.shards:
             # Where blocks have orders of their own, those that were cut first have moved on.
             shards = sorted(cut.positions)
             cut.version = min(cut.versions.values())
-            cut.state = self._capture() | {
+            cut.state = self._last_state | {
                 "version": cut.version,
                 "positions": [cut.positions[shard] for shard in shards],
                 "versions": [cut.versions[shard] for shard in shards],
@@ -142,10 +176,16 @@ class Checkpoints:
         if self._cut is not None:
             self._abandon("its coordinator was lost")
 
+    def give_up(self, reason: str) -> None:
+        """Give up what is under way: the run does not wait for it any longer."""
+        if self._cut is not None:
+            self._abandon(reason)
+
     def on_sealed(self, event: CheckpointSealed) -> None:
         """Note that a checkpoint is complete."""
         if self._cut is not None and event.number == self._cut.number:
             self._log("complete", "", event.size_bytes)
+            self._complete = self._cut.version
             self._rest()
 
     def on_failed(self, event: CheckpointFailed) -> None:

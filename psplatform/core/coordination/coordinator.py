@@ -76,8 +76,8 @@ class Coordinator:
         if resume is not None:
             restore(self.state, dict(resume))
         self._asking = Asking(policy)
-        self.ending = Ending(self.state)
         self.checkpoints = Checkpoints(self.state, partial(capture, self.state))
+        self.ending = Ending(self.state, self.checkpoints)
         self.commits = Commits(self.state, self._asking, self.ending, self.checkpoints)
         self.admission = Admission(self.state, self._asking, self.commits, self.ending)
         self.membership = Membership(self.state, self.admission, self.ending)
@@ -145,6 +145,7 @@ class Coordinator:
         try:
             self._handlers[type(event)](event)
             if not self.takeover.under_way:
+                self.ending.advance()
                 self.releases.settle()
         except PolicyFailed as failed:
             self.ending.on_policy_failed(failed.failure)

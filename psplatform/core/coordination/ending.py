@@ -1,7 +1,8 @@
 """Stop conditions, and the orderly end of a run.
 
 An ending run goes through: *draining* (no new commit; the decided ones become visible) -> *evaluating* the last
-version, unless the run ended because an evaluation reached the target -> *saving* the model -> *over*.  The whole takes
+version, unless the run ended because an evaluation reached the target -> *saving* the model -> *over*.  Where
+checkpoints are written, one of the last version is written meanwhile.  The whole takes
 at most `Plan.finish_limit_s`; what is missing then is named.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 from enum import Enum
 
 from psplatform.core import reasons
+from psplatform.core.coordination.checkpoints import Checkpoints
 from psplatform.core.coordination.state import State
 from psplatform.core.effects import CancelTimer, Evaluate, Finish, Role, SaveModel, Send
 from psplatform.core.events import Evaluated, EvaluationLost, ModelSaved
@@ -31,8 +33,10 @@ class Phase(Enum):
 class Ending:
     """Decides that a run ends, and brings it to its end."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, checkpoints: Checkpoints) -> None:
         self._state = state
+        self._checkpoints = checkpoints
+        self._saved = False
         self.phase = Phase.RUNNING
         self._evaluates = state.plan.evaluates
         self._in_flight = False
@@ -165,6 +169,7 @@ class Ending:
     def advance(self) -> None:
         """Go on to the next phase if what this one waits for has come."""
         if self.phase is Phase.DRAINING and not self._state.open_commits and not self._in_flight:
+            self._checkpoints.close()
             reached = self._outcome == "reached target"
             self.phase = Phase.SAVING if reached else Phase.EVALUATING
             if reached:
@@ -174,17 +179,24 @@ class Ending:
         elif self.phase is Phase.EVALUATING and not self._in_flight:
             self.phase = Phase.SAVING
             self._save()
+        elif self.phase is Phase.SAVING and self._saved and not self._checkpoints.under_way:
+            self._finish()
 
     def _save(self) -> None:
         self._state.emit(SaveModel(self._last.version))
 
     def on_saved(self, event: ModelSaved) -> None:
-        """Finish: nothing is left to do."""
+        """Finish when the last checkpoint is written or given up, too."""
         if self.phase is Phase.SAVING:
-            self._finish()
+            self._saved = True
+            self.advance()
 
     def on_overdue(self) -> None:
         """Finish without what did not come in time, and say what that was."""
+        if self.phase is Phase.SAVING and self._saved:
+            self._checkpoints.give_up(f"not complete {self._state.plan.finish_limit_s:g} s after the run began to end")
+            self._finish()
+            return
         commits = self._state.open_commits
         waited_for = {
             Phase.DRAINING: f"{commits} commits to become visible" if commits else "the evaluation under way",
@@ -200,7 +212,10 @@ class Ending:
         if self._in_flight:
             self._evaluate()
         elif self.phase is Phase.SAVING:
+            self._saved = False
             self._save()
+        if self.phase in (Phase.EVALUATING, Phase.SAVING):
+            self._checkpoints.close()
         if self.begun:
             for member in self._state.roster.members():
                 self._state.emit(Send(Role.member(member.name), Stop(self._state.term, self._detail)))

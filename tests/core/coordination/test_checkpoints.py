@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from psplatform.core import messages as msg
-from psplatform.core.effects import CancelTimer, Discard, Seal, SetTimer
-from psplatform.core.events import CheckpointFailed, CheckpointSealed, CopyLost
+from psplatform.core.effects import CancelTimer, Discard, Finish, Seal, SetTimer
+from psplatform.core.events import CheckpointFailed, CheckpointSealed, CopyLost, StopRequested, TimerFired
 from psplatform.core.plan import Cuts, Protection
 from psplatform.policies.psp import PartiallySynchronous
 
 Open = Callable[..., Any]
-FIRST = 100_001
+FIRST = 100_002
+"""The first that is asked for; the one before is that of a run's first commit."""
 
 
 def cuts_of(scene: Any) -> list[tuple[int, int]]:
@@ -32,10 +33,18 @@ def write(scene: Any, *shards: int, number: int = FIRST, position: int = 2) -> A
     return scene
 
 
+def began(scene: Any) -> Any:
+    """Let a run make its first commit, whose checkpoint becomes complete, and forget that."""
+    scene.join("a").announce("a")
+    write(scene, *range(scene.plan.shards), number=FIRST - 1, position=1).handle(CheckpointSealed(FIRST - 1, 80))
+    scene.records.clear()
+    return scene
+
+
 @pytest.fixture
 def cut(open_scene: Open) -> Any:
-    """Return a run of two shards that has just cut its first checkpoint, at position 2."""
-    return open_scene(shards=2, cuts=Cuts(every_updates=2)).join("a").announce("a").announce("a")
+    """Return a run of two shards that has just cut its second checkpoint, at position 2."""
+    return began(open_scene(shards=2, cuts=Cuts(every_updates=2))).announce("a")
 
 
 def outcomes(scene: Any) -> list[tuple[int, str]]:
@@ -53,7 +62,8 @@ def test_every_so_many_updates_all_shards_are_cut_at_one_position(open_scene: Op
             found[position] = cuts_of(scene)
             number = found[position][0][1]
             write(scene, 0, 1, number=number, position=position).handle(CheckpointSealed(number, 80))
-    assert found == {at: [(0, number), (1, number)] for at, number in ((3, FIRST), (6, FIRST + 1), (9, FIRST + 2))}
+    expected = {1: FIRST - 1, 3: FIRST, 6: FIRST + 1, 9: FIRST + 2}
+    assert found == {at: [(0, number), (1, number)] for at, number in expected.items()}
 
 
 def test_one_is_under_way_at_a_time(cut: Any) -> None:
@@ -66,7 +76,7 @@ def test_one_is_under_way_at_a_time(cut: Any) -> None:
 def test_after_so_many_seconds_the_next_commit_is_the_cut(open_scene: Open) -> None:
     scene = open_scene(cuts=Cuts(every_seconds=5.0))
     assert SetTimer("checkpoint due", 5.0) in scene.effects
-    assert cuts_of(scene.join("a").announce("a")) == []
+    assert cuts_of(began(scene).announce("a")) == []
     scene.fire("checkpoint due", at=5.0)
     assert cuts_of(scene.announce("a")) == [(0, FIRST)]
     write(scene, 0)
@@ -83,18 +93,17 @@ def test_without_word_nothing_is_cut(open_scene: Open) -> None:
 def test_numbers_begin_with_the_term(cut: Any) -> None:
     cut.coordinator.state.term = 3
     write(cut, 0, 1).handle(CheckpointSealed(FIRST, 80))
-    assert cuts_of(cut.announce("a").announce("a"))[0] == (0, 300_002)
+    assert cuts_of(cut.announce("a").announce("a"))[0] == (0, 300_003)
 
 
 def test_where_blocks_are_decided_about_one_by_one_each_is_cut_at_its_own_next_commit(open_scene: Open) -> None:
     scene = open_scene(PartiallySynchronous(push=1), shards=2, cuts=Cuts(every_seconds=1.0)).join("a")
-    scene.fire("checkpoint due", at=1.0)
     scene.announce("a", shards=(1,))
-    assert cuts_of(scene) == [(1, FIRST)]
-    write(scene, 1, position=1)
+    assert cuts_of(scene) == [(1, FIRST - 1)]
+    write(scene, 1, number=FIRST - 1, position=1)
     scene.announce("a", shards=(0,))
-    assert cuts_of(scene) == [(0, FIRST)]
-    write(scene, 0, position=1)
+    assert cuts_of(scene) == [(0, FIRST - 1)]
+    write(scene, 0, number=FIRST - 1, position=1)
     (seal,) = scene.asked(Seal)
     assert seal.state["positions"] == [1, 1]
 
@@ -160,14 +169,13 @@ def test_one_that_takes_too_long_says_who_is_missing(cut: Any) -> None:
 def test_a_lost_copy_takes_an_unwritten_part_with_it(
     open_scene: Open, written: tuple[int, ...], *, given_up: bool
 ) -> None:
-    scene = open_scene(shards=2, protection=Protection(1), cuts=Cuts(every_updates=2))
-    scene.join("a").announce("a").announce("a")
+    scene = began(open_scene(shards=2, protection=Protection(1), cuts=Cuts(every_updates=2))).announce("a")
     write(scene, *written).handle(CopyLost("replica-0-0", "there", "killed"))
     assert outcomes(scene) == ([(FIRST, "abandoned")] if given_up else [])
 
 
 def test_a_cut_at_a_position_that_is_lost_on_a_shard_is_cut_there_all_the_same(open_scene: Open) -> None:
-    scene = open_scene(shards=2, protection=Protection(1), cuts=Cuts(every_updates=2)).join("a").announce("a")
+    scene = began(open_scene(shards=2, protection=Protection(1), cuts=Cuts(every_updates=2)))
     scene.handle(CopyLost("server-1", "there", "killed"))
     scene.handle(msg.Promoted(1, "replica-1-0", 2, 0, 0))
     scene.announce("a")
@@ -206,7 +214,7 @@ def test_what_one_that_is_given_up_left_is_removed_at_once(cut: Any, give_up: Ca
 
 
 def test_a_lost_copy_s_checkpoint_is_removed(open_scene: Open) -> None:
-    scene = open_scene(protection=Protection(1), cuts=Cuts(every_updates=2)).join("a").announce("a").announce("a")
+    scene = began(open_scene(protection=Protection(1), cuts=Cuts(every_updates=2))).announce("a")
     scene.handle(CopyLost("replica-0-0", "there", "killed"))
     assert discarded(scene) == [FIRST]
 
@@ -262,3 +270,73 @@ def test_the_next_is_so_many_updates_after_the_one_that_was_restored(open_scene:
     scene.join("a")
     found = [bool(cuts_of(scene.announce("a", label=7))) for _ in range(3)]
     assert found == [False, False, True]
+
+
+# --- the last one ---
+
+
+def ended(scene: Any) -> Any:
+    """Let the run be stopped, and its commits become visible."""
+    scene.handle(StopRequested("enough"))
+    return scene.show()
+
+
+def test_a_run_that_ends_in_good_order_is_cut_after_its_last_commit(open_scene: Open) -> None:
+    scene = began(open_scene(shards=2, cuts=Cuts(every_updates=100))).announce("a").announce("a")
+    ended(scene)
+    orders = [one.message for one in scene.all_sent if isinstance(one.message, msg.Cut)]
+    assert orders == [msg.Cut(1, 1, FIRST, 3)] * 2
+    (seal,) = write(scene, 0, 1, position=3).asked(Seal)
+    assert (seal.version, seal.state["version"], seal.state["positions"]) == (3, 3, [3, 3])
+
+
+def test_what_was_begun_after_the_last_commit_is_not_in_it(open_scene: Open) -> None:
+    """So that a run goes on as if it had not been stopped."""
+    scene = began(open_scene(cuts=Cuts(every_updates=100))).announce("a")
+    before = dict(scene.coordinator.checkpoints._last_state)
+    sequence = scene.coordinator.state.roster.get("a").sequence
+    ended(scene)
+    (seal,) = write(scene, 0, position=2).asked(Seal)
+    assert seal.state == before
+    assert dict(seal.state["roster"]["sequences"])[0] == sequence - 1, "the one that it computes is given up"
+
+
+def test_the_end_waits_for_the_last_checkpoint(open_scene: Open) -> None:
+    scene = began(open_scene(cuts=Cuts(every_updates=100))).announce("a")
+    ended(scene).end()
+    assert scene.asked(Finish) == []
+    write(scene, 0, position=2).handle(CheckpointSealed(FIRST, 80))
+    assert [one.outcome for one in scene.asked(Finish)] == ["stopped"]
+
+
+@pytest.mark.parametrize(
+    "event", [msg.NotWritten(0, FIRST, "disk full"), CheckpointFailed(FIRST, "disk full"), TimerFired("finish")]
+)
+def test_a_run_ends_as_it_would_where_its_last_checkpoint_cannot_be_written(open_scene: Open, event: Any) -> None:
+    scene = began(open_scene(cuts=Cuts(every_updates=100))).announce("a")
+    ended(scene).end()
+    scene.handle(event)
+    (finish,) = scene.asked(Finish)
+    assert (finish.outcome, finish.failure) == ("stopped", None)
+    assert discarded(scene) == [FIRST]
+
+
+def test_a_last_commit_that_is_a_cut_needs_no_other(cut: Any) -> None:
+    ended(cut).end()
+    assert not [one for one in cut.all_sent if isinstance(one.message, msg.Cut)]
+    write(cut, 0, 1).handle(CheckpointSealed(FIRST, 80))
+    assert len(cut.asked(Finish)) == 1
+
+
+def test_one_that_is_under_way_when_the_run_ends_gives_way_to_the_last(cut: Any) -> None:
+    cut.announce("a")
+    ended(cut)
+    assert outcomes(cut) == [(FIRST, "abandoned")]
+    assert {one.message.number for one in cut.all_sent if isinstance(one.message, msg.Cut)} == {FIRST + 1}
+
+
+def test_a_run_that_has_made_nothing_new_is_not_cut(open_scene: Open) -> None:
+    scene = open_scene(cuts=Cuts(every_updates=100)).join("a")
+    ended(scene).end()
+    assert not [one for one in scene.all_sent if isinstance(one.message, msg.Cut)]
+    assert len(scene.asked(Finish)) == 1
