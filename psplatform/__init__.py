@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from psplatform.core.plan import Stop
     from psplatform.jobs.checkpoints import Checkpoints
     from psplatform.jobs.job import Job
-    from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, Additive, Group, RMSProp
+    from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, AdamW, Additive, Group, RMSProp
     from psplatform.jobs.replication import Bounded, Chain, NoReplication
     from psplatform.jobs.schedules import Constant, Cosine, StepDecay
     from psplatform.jobs.stragglers import SlowServers, Stragglers
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AdaGrad": "psplatform.jobs.optimizers",
     "Adam": "psplatform.jobs.optimizers",
+    "AdamW": "psplatform.jobs.optimizers",
     "Additive": "psplatform.jobs.optimizers",
     "Bounded": "psplatform.jobs.replication",
     "Chain": "psplatform.jobs.replication",
@@ -61,6 +62,7 @@ __all__ = [
     "SGD",
     "AdaGrad",
     "Adam",
+    "AdamW",
     "Additive",
     "Bounded",
     "Chain",

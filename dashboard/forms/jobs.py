@@ -40,7 +40,12 @@ _FLAGS: Final = {
     "policy": "--policy",
 }
 _NESTED: Final[dict[str, dict[str, str]]] = {
-    "optimizer": {"name": "--optimizer", "lr": "--lr", "momentum": "--momentum"},
+    "optimizer": {
+        "name": "--optimizer",
+        "lr": "--lr",
+        "momentum": "--momentum",
+        "weight_decay": "--weight-decay",
+    },
     "replication": {
         "mode": "--replication",
         "max_divergence": "--max-divergence",

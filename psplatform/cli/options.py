@@ -102,6 +102,7 @@ JOB_FLAGS: Final = (
     Flag("--optimizer", _JOB, "NAME", usual="sgd"),
     Flag("--lr", _SGD, "X", usual="", type=float),
     Flag("--momentum", _SGD, "X", usual="", note=" (sgd and rmsprop)", type=float),
+    Flag("--weight-decay", _SGD, "X", usual="", note=" (adamw: by which, times lr, they shrink)", type=float),
     Flag("--schedule", _JOB, "NAME", usual="constant", note=" (parameters in a job file)"),
     Flag("--clip-norm", _JOB, "X"),
     Flag("--batch-size", _JOB, "N", usual=""),

@@ -19,6 +19,7 @@ from psplatform.jobs.plain import ASKED, job_fields, plain_fields
 from psplatform.jobs.replication import Bounded, Replication
 from psplatform.jobs.schedules import AnySchedule, Constant, schedule_from_plain
 from psplatform.jobs.stragglers import SlowServers, Stragglers
+from psplatform.jobs.torch_optimizers import translated
 
 
 def _optimizer(value: Any) -> Any:
@@ -60,6 +61,9 @@ class Job(BaseModel):
     What is trained is given in one of three ways: `model`, `loss` and `data` (and `test`); a `task` of your own
     (`psplatform.tasks.seam.Task`); or the name of a bundled `workload` with its `options`.
 
+    `optimizer` is a `ps.SGD`, `ps.Adam`, `ps.AdamW`, `ps.AdaGrad`, `ps.RMSProp` or `ps.Additive`. A class or an object
+    of `torch.optim` is translated into one of them where that is possible.
+
     Raises
     ------
     ConfigurationError
@@ -77,7 +81,7 @@ class Job(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict, description="options of the workload")
 
     optimizer: Annotated[InstanceOf[Optimizer], BeforeValidator(_optimizer)] = Field(
-        default_factory=SGD, description="optimiser of the servers: sgd, adam, adagrad, rmsprop or additive"
+        default_factory=SGD, description="optimiser of the servers: sgd, adam, adamw, adagrad, rmsprop or additive"
     )
     schedule: Annotated[Any, BeforeValidator(_schedule)] = Field(
         default_factory=Constant,
@@ -141,6 +145,8 @@ class Job(BaseModel):
         try:
             super().__init__(**given)
         except ValidationError as error:
+        if "optimizer" in given:  # of the parameters in its groups, the model knows the names
+            given["optimizer"] = translated(given["optimizer"], given.get("model"))
             raise refused(error, declared(type(self)), "a job has no field") from None
 
     @property

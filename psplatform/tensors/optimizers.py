@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, Additive, Optimizer, RMSProp
+from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, AdamW, Additive, Optimizer, RMSProp
 from psplatform.tensors.step_norm import Added, Measure
 from psplatform.tensors.vectors import tile
 
@@ -86,15 +86,45 @@ class AdamEquations:
         self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int
     ) -> Added | None:
         """`m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g g;  w <- w - lr m' / (sqrt(v') + eps)`, bias corrected."""
-        h, (beta1, beta2) = self.hyper, self.hyper.betas
-        m, v = state["exp_avg"], state["exp_avg_sq"]
+        h = self.hyper
         if h.weight_decay:
             g = torch.add(g, w, alpha=h.weight_decay, out=out)
-        m.lerp_(g, 1 - beta1)
-        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        torch.sqrt(v, out=out).div_((1 - beta2**step) ** 0.5).add_(h.eps)
-        torch.addcdiv(w, m, out, value=-(h.lr * rate / (1 - beta1**step)), out=out)
+        _adam_step(h, w, g, state, out, rate, step)
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class AdamWEquations:
+    """Loshchilov, Hutter, "Decoupled weight decay regularization" (2019), algorithm 2.
+
+    Differences from the paper: the decay is multiplied with the learning rate, as in torch.
+    """
+
+    hyper: AdamW
+
+    def slots(self) -> tuple[str, ...]:
+        """Return the names of the state vectors."""
+        return ("exp_avg", "exp_avg_sq")
+
+    def advance(
+        self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int
+    ) -> Added | None:
+        """`w <- (1 - lr decay) w`, then as Adam without decay."""
+        h = self.hyper
+        if h.weight_decay:
+            w = w.mul(1 - h.lr * rate * h.weight_decay)  # a tile's worth of memory: `out` is needed for the divisor
+        _adam_step(h, w, g, state, out, rate, step)
+        return None
+
+
+def _adam_step(
+    h: Adam | AdamW, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int
+) -> None:
+    (beta1, beta2), m, v = h.betas, state["exp_avg"], state["exp_avg_sq"]
+    m.lerp_(g, 1 - beta1)
+    v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+    torch.sqrt(v, out=out).div_((1 - beta2**step) ** 0.5).add_(h.eps)
+    torch.addcdiv(w, m, out, value=-(h.lr * rate / (1 - beta1**step)), out=out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +207,7 @@ class AdditiveEquations:
 EQUATIONS: Mapping[type[Optimizer], Callable[[Any], Equations]] = {
     SGD: SGDEquations,
     Adam: AdamEquations,
+    AdamW: AdamWEquations,
     AdaGrad: AdaGradEquations,
     RMSProp: RMSPropEquations,
     Additive: AdditiveEquations,
