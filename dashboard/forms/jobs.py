@@ -29,6 +29,7 @@ _FLAGS: Final = {
     "clip_norm": "--clip-norm",
     "batch_size": "--batch-size",
     "sampling": "--sampling",
+    "bad_batches": "--bad-batches",
     "evaluate_every": "--evaluate-every",
     "evaluate_on": "--evaluate-on",
     "stragglers": "--stragglers",

@@ -107,6 +107,7 @@ JOB_FLAGS: Final = (
     Flag("--clip-norm", _JOB, "X"),
     Flag("--batch-size", _JOB, "N", usual=""),
     Flag("--sampling", _JOB, "RULE"),
+    Flag("--bad-batches", _JOB, "WHAT"),
     Flag("--updates", _STOP, "N", type=int),
     Flag("--epochs", _STOP, "X", type=float),
     Flag("--seconds", _STOP, "X", type=float),

@@ -77,6 +77,7 @@ _TYPES: Final[tuple[type, ...]] = (
     events.CheckpointFailed,
     messages.Past,
     events.CopyAwake,
+    messages.Flaw,
 )
 _CODES: Final = {kind: code for code, kind in enumerate(_TYPES)}
 _FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in _TYPES}

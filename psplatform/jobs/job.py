@@ -106,6 +106,9 @@ class Job(BaseModel):
     batch_size: int = Field(32, ge=1, le=LARGEST, description="samples of one gradient")
     micro_batches: int = Field(1, ge=1, le=LARGEST, description="parts a batch is computed in, to save memory")
     sampling: Literal["epoch", "replacement"] = Field("epoch", description="each sample once per epoch, or at random")
+    bad_batches: Literal["skip", "end"] = Field(
+        "skip", description="what follows when no gradient of a batch is finite: skip it, or end the run"
+    )
     seed: int = Field(0, ge=0, le=LARGEST, description="seed of everything random")
     stop: Annotated[InstanceOf[Stop], BeforeValidator(_stop)] = Field(
         default_factory=lambda: Stop(updates=1000), description="when the run ends"
@@ -142,11 +145,11 @@ class Job(BaseModel):
     finish_limit_s: float = Field(120.0, ge=1, description="longest time for the last evaluation and saving")
 
     def __init__(self, **given: Any) -> None:
+        if "optimizer" in given:  # of the parameters in its groups, the model knows the names
+            given["optimizer"] = translated(given["optimizer"], given.get("model"))
         try:
             super().__init__(**given)
         except ValidationError as error:
-        if "optimizer" in given:  # of the parameters in its groups, the model knows the names
-            given["optimizer"] = translated(given["optimizer"], given.get("model"))
             raise refused(error, declared(type(self)), "a job has no field") from None
 
     @property
