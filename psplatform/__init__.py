@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from psplatform.policies.registry import make_policy
     from psplatform.simulation.conditions import Conditions
     from psplatform.tasks.seam import Evaluation, Task, Update
+    from psplatform.tensors.contract import check_optimizer
+    from psplatform.tensors.own_optimizers import CustomOptimizer
 
 _HOMES = {
     "AdaGrad": "psplatform.jobs.optimizers",
@@ -38,6 +40,7 @@ _HOMES = {
     "Conditions": "psplatform.simulation.conditions",
     "Constant": "psplatform.jobs.schedules",
     "Cosine": "psplatform.jobs.schedules",
+    "CustomOptimizer": "psplatform.tensors.own_optimizers",
     "Evaluation": "psplatform.tasks.seam",
     "Group": "psplatform.jobs.optimizers",
     "Job": "psplatform.jobs.job",
@@ -52,6 +55,7 @@ _HOMES = {
     "Task": "psplatform.tasks.seam",
     "Update": "psplatform.tasks.seam",
     "attach": "psplatform.client.run",
+    "check_optimizer": "psplatform.tensors.contract",
     "make_policy": "psplatform.policies.registry",
     "recover": "psplatform.client.recovery",
     "simulate": "psplatform.client.what_if",
@@ -70,6 +74,7 @@ __all__ = [
     "Conditions",
     "Constant",
     "Cosine",
+    "CustomOptimizer",
     "Evaluation",
     "Group",
     "Job",
@@ -84,6 +89,7 @@ __all__ = [
     "Update",
     "__version__",
     "attach",
+    "check_optimizer",
     "make_policy",
     "recover",
     "simulate",

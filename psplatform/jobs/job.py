@@ -61,8 +61,8 @@ class Job(BaseModel):
     What is trained is given in one of three ways: `model`, `loss` and `data` (and `test`); a `task` of your own
     (`psplatform.tasks.seam.Task`); or the name of a bundled `workload` with its `options`.
 
-    `optimizer` is a `ps.SGD`, `ps.Adam`, `ps.AdamW`, `ps.AdaGrad`, `ps.RMSProp` or `ps.Additive`. A class or an object
-    of `torch.optim` is translated into one of them where that is possible.
+    `optimizer` is a `ps.SGD`, `ps.Adam`, `ps.AdamW`, `ps.AdaGrad`, `ps.RMSProp` or `ps.Additive`, or an object of your
+    own class based on `ps.CustomOptimizer`. A class or an object of `torch.optim` is translated where that is possible.
 
     Raises
     ------

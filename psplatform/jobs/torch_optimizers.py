@@ -129,7 +129,7 @@ def _counterpart(kind: type) -> type[Optimizer]:
     counterpart = _KINDS.get(kind.__name__)
     if counterpart is None or not kind.__module__.startswith("torch.optim."):
         known = ", ".join(f"ps.{one.__name__}" for one in _KINDS.values())
-        raise _refusal(kind, "cannot be translated", f"write one of {known}")
+        raise _refusal(kind, "cannot be translated", f"write one of {known}, or base your own on ps.CustomOptimizer")
     return counterpart
 
 

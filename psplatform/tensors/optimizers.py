@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, AdamW, Additive, Optimizer, RMSProp
+from psplatform.tensors.own_optimizers import CustomOptimizer
 from psplatform.tensors.step_norm import Added, Measure
 from psplatform.tensors.vectors import tile
 
@@ -203,6 +204,25 @@ class AdditiveEquations:
         return g, rate
 
 
+@dataclass(frozen=True, slots=True)
+class CustomEquations:
+    """Those of an optimiser of the user's own."""
+
+    hyper: CustomOptimizer
+
+    def slots(self) -> tuple[str, ...]:
+        """Return the names of the state vectors."""
+        return tuple(self.hyper.state_names())
+
+    def advance(
+        self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int
+    ) -> Added | None:
+        """Call `CustomOptimizer.step`."""
+        with torch.no_grad():
+            self.hyper.step(w, g, {name: state[name] for name in self.slots()}, out, rate, step)
+        return None
+
+
 # A specification belongs to the class beside it, which its type cannot tell a checker.
 EQUATIONS: Mapping[type[Optimizer], Callable[[Any], Equations]] = {
     SGD: SGDEquations,
@@ -271,4 +291,8 @@ class Rule:
 
 def make_rule(spec: Optimizer) -> Rule:
     """Return the arithmetic that a specification asks for."""
-    return Rule([EQUATIONS[type(member)](member) for member in spec.members()])
+    return Rule([_equations(member) for member in spec.members()])
+
+
+def _equations(member: Optimizer) -> Equations:
+    return CustomEquations(member) if isinstance(member, CustomOptimizer) else EQUATIONS[type(member)](member)
