@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import psplatform as ps
 from psplatform.core.coordination.snapshot import capture
 from psplatform.core.epochs import MOST_TRIES
-from psplatform.core.plan import Stop
+from psplatform.core.plan import Protection, Stop
 from psplatform.errors import BadBatchError, DivergedError
 from psplatform.jobs.optimizers import SGD
+from psplatform.memory.supervision import Supervision
 from psplatform.memory.training import TensorArithmetic
+from psplatform.replication.accounts import Account
 from psplatform.tasks.batches import batch_of
 from psplatform.tasks.supervised import SupervisedTask
 from psplatform.telemetry.read_model import RunView
@@ -63,7 +67,11 @@ def task(*bad: int) -> SupervisedTask:
 def started(train: Any, given: Any, policy: str = "bsp", **fields: Any) -> Any:
     known = {"workers": 1, "batch_size": BATCH, "sampling": "epoch", "tries": MOST_TRIES, "stop": Stop(epochs=3)}
     pace = {"compute_s": lambda slot, sequence: 1.0 + slot / 4}
-    return train(given, policy, kind=Dealt, **pace, **{**known, **fields}).run()
+    kills = fields.pop("kills", ())
+    run = train(given, policy, kind=Dealt, **pace, **{**known, **fields})
+    for name, at in kills:
+        run.kill(name, at=at)
+    return run.run()
 
 
 def applied_samples(run: Any) -> Counter[tuple[int, int]]:
@@ -209,3 +217,46 @@ def test_a_recovered_run_keeps_the_counts(train: Any) -> None:
     total = resumed.memory.coordinator.state.bad_batches
     assert total == 1 + len(resumed.of_kind("bad batch"))
     assert resumed.memory.coordinator.state.epochs_done >= 3
+
+
+@pytest.mark.parametrize("policy", ["bsp", "asp", "backup"])
+@pytest.mark.parametrize("at", [1.1, 2.6, 4.05, 5.3])
+def test_counts_outlive_the_coordinator_and_a_server(train: Any, policy: str, at: float) -> None:
+    """Nothing is applied twice or left out twice, and only what lay with the bad sample is missing."""
+    run = started(
+        train,
+        task(BAD),
+        policy,
+        workers=2,
+        shards=2,
+        stop=Stop(epochs=4),
+        kills=(("coordinator-1", at), ("server-0", at + 3.1)),
+        latency_s=0.01,
+        protection=Protection(1, bound=0),
+        make_account=partial(Account, 0.0, 0),
+        measures_steps=True,
+        supervision=Supervision(spares=6, notice_s=0.05, standby=True),
+    )
+    assert run.finish.outcome == "epochs"
+    assert len(run.of_kind("promoted")) >= 2
+    places = [(one["epoch"], one["batch"]) for one in run.of_kind("bad batch")]
+    assert len(set(places)) == len(places) >= 2
+    assert {one["tries"] for one in run.of_kind("bad batch")} == {MOST_TRIES}
+    assert run.memory.coordinator.state.bad_batches == len(places)
+    samples = applied_samples(run)
+    assert max(samples.values()) == 1
+    for epoch, _ in places[:2]:
+        missing = {index for index in range(COUNT) if not samples[epoch, index]}
+        assert BAD in missing
+        assert len(missing) == BATCH
+
+
+def test_a_simulation_leaves_out_what_the_run_would() -> None:
+    given = {"model": nn.Linear(3, 2), "loss": nn.functional.cross_entropy, "data": data(BAD), "batch_size": BATCH}
+    job = ps.Job(**given, workers=2, stop=ps.Stop(epochs=6))
+    summary = ps.simulate(job, ps.Conditions(compute="constant:seconds=1")).summary()
+    assert summary["outcome"] == "epochs"
+    assert summary["bad_batches"]["given_up"] >= 4
+    assert summary["bad_batches"]["samples"] == {str(BAD): "the input"}
+    with pytest.raises(BadBatchError):
+        ps.simulate(ps.Job(**given, workers=2, stop=ps.Stop(epochs=6), bad_batches="end"))
