@@ -25,9 +25,13 @@ def find_flaw(workspace: Workspace, batch: BatchRef, loss: float, squared_norm: 
         return None
     try:
         found = workspace.examine(batch)
-    except Exception:  # noqa: BLE001  the user's code, run another way than usual: what it cannot tell is not known
+    except Exception:  # noqa: BLE001  the user's code is run another way than usual: what it cannot tell is not known
         found = None
-    return found or of_batch(batch, ["a gradient" if math.isfinite(loss) else "the loss"])
+    if found is not None and (found.alone or math.isfinite(loss)):
+        return found
+    return of_batch(
+        batch, ["a gradient" if math.isfinite(loss) else "the loss"]
+    )  # whose gradient is not finite, either
 
 
 def of_batch(batch: BatchRef, tensors: Sequence[str]) -> Flaw | None:
@@ -57,7 +61,10 @@ def flaw_of(module: nn.Module, loss: Loss, inputs: Any, targets: Any, batch: Bat
     whole = flawed_names("the gradient", {name: one.grad for name, one in named.items()})
     if len(indices) > _MOST_EXAMINED:
         return of_batch(batch, whole)
-    found = _losses(module, loss, inputs, targets) or _gradients(module, loss, inputs, targets, named)
+    try:
+        found = _losses(module, loss, inputs, targets) or _gradients(module, loss, inputs, targets, named)
+    except Exception:  # noqa: BLE001  the user's code may not take single samples: batch norm does not
+        found = {}
     for what, rows in found.items():
         return _flaw(what, [indices[row] for row in rows])
     return of_batch(batch, whole)

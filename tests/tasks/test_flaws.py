@@ -118,7 +118,7 @@ def test_a_gradient_is_found_in_a_model_that_takes_no_single_samples() -> None:
     inputs[1] = 0.0
     given = lambda: nn.Sequential(Root(), nn.BatchNorm1d(1))  # noqa: E731
     task = SupervisedTask(given, nn.functional.mse_loss, (inputs, targets[:, :1]))
-    assert flaw_in(task) == Flaw("a gradient", (1, 3, 5, 8), 4, alone=False)
+    assert flaw_in(task) == Flaw("the gradient of 0.scale", (1, 3, 5, 8), 4, alone=False)
 
 
 class Additive(Task):
