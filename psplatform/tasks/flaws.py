@@ -15,8 +15,8 @@ from psplatform.tasks.seam import BatchRef, Workspace
 
 Loss = Callable[[Any, Any], Tensor]
 
-_MOST_EXAMINED: Final = 256
-"""Samples of a batch that are looked at one by one: each takes a backward pass."""
+_MOST_EXAMINED: Final = 64
+"""Samples of a batch that are looked at one by one: each may take a backward pass."""
 
 
 def find_flaw(workspace: Workspace, batch: BatchRef, loss: float, squared_norm: float) -> Flaw | None:
@@ -29,9 +29,8 @@ def find_flaw(workspace: Workspace, batch: BatchRef, loss: float, squared_norm: 
         found = None
     if found is not None and (found.alone or math.isfinite(loss)):
         return found
-    return of_batch(
-        batch, ["a gradient" if math.isfinite(loss) else "the loss"]
-    )  # whose gradient is not finite, either
+    # Where the loss is not finite, no gradient is.
+    return of_batch(batch, ["a gradient" if math.isfinite(loss) else "the loss"])
 
 
 def of_batch(batch: BatchRef, tensors: Sequence[str]) -> Flaw | None:
