@@ -19,17 +19,20 @@ if TYPE_CHECKING:
     from psplatform.core.plan import Stop
     from psplatform.jobs.checkpoints import Checkpoints
     from psplatform.jobs.job import Job
-    from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, Additive, Group, RMSProp
+    from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, AdamW, Additive, Group, RMSProp
     from psplatform.jobs.replication import Bounded, Chain, NoReplication
     from psplatform.jobs.schedules import Constant, Cosine, StepDecay
     from psplatform.jobs.stragglers import SlowServers, Stragglers
     from psplatform.policies.registry import make_policy
     from psplatform.simulation.conditions import Conditions
     from psplatform.tasks.seam import Evaluation, Task, Update
+    from psplatform.tensors.contract import check_optimizer
+    from psplatform.tensors.own_optimizers import CustomOptimizer
 
 _HOMES = {
     "AdaGrad": "psplatform.jobs.optimizers",
     "Adam": "psplatform.jobs.optimizers",
+    "AdamW": "psplatform.jobs.optimizers",
     "Additive": "psplatform.jobs.optimizers",
     "Bounded": "psplatform.jobs.replication",
     "Chain": "psplatform.jobs.replication",
@@ -37,6 +40,7 @@ _HOMES = {
     "Conditions": "psplatform.simulation.conditions",
     "Constant": "psplatform.jobs.schedules",
     "Cosine": "psplatform.jobs.schedules",
+    "CustomOptimizer": "psplatform.tensors.own_optimizers",
     "Evaluation": "psplatform.tasks.seam",
     "Group": "psplatform.jobs.optimizers",
     "Job": "psplatform.jobs.job",
@@ -51,6 +55,7 @@ _HOMES = {
     "Task": "psplatform.tasks.seam",
     "Update": "psplatform.tasks.seam",
     "attach": "psplatform.client.run",
+    "check_optimizer": "psplatform.tensors.contract",
     "make_policy": "psplatform.policies.registry",
     "recover": "psplatform.client.recovery",
     "simulate": "psplatform.client.what_if",
@@ -61,6 +66,7 @@ __all__ = [
     "SGD",
     "AdaGrad",
     "Adam",
+    "AdamW",
     "Additive",
     "Bounded",
     "Chain",
@@ -68,6 +74,7 @@ __all__ = [
     "Conditions",
     "Constant",
     "Cosine",
+    "CustomOptimizer",
     "Evaluation",
     "Group",
     "Job",
@@ -82,6 +89,7 @@ __all__ = [
     "Update",
     "__version__",
     "attach",
+    "check_optimizer",
     "make_policy",
     "recover",
     "simulate",

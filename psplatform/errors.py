@@ -9,6 +9,7 @@
     ├── ClusterError           processes were lost or stayed silent; the store keeps what was reached
     ├── UserCodeError          the model, loss, step, data or task raised; carries its traceback
     ├── DivergedError          training produced no finite gradient any more
+    │   └── BadBatchError      because of the data: mend or remove the samples named
     └── ProtocolError          a peer sent what the protocol does not allow
 
     InvariantViolation         our bug: a promise of the platform does not hold
@@ -129,6 +130,25 @@ class DivergedError(PsplatformError):
         self.slot = slot
         self.version = version
         self.loss = loss
+
+
+class BadBatchError(DivergedError):
+    """Gradients were not finite because of samples, which are named.
+
+    Attributes
+    ----------
+    samples
+        Indices in the data set, the first ones.
+    tensor
+        What is not finite, in words; "" where that is not known.
+    """
+
+    def __init__(
+        self, message: str, *, slot: int, version: int, loss: float, samples: tuple[int, ...], tensor: str
+    ) -> None:
+        super().__init__(message, slot=slot, version=version, loss=loss)
+        self.samples = samples
+        self.tensor = tensor
 
 
 class ProtocolError(PsplatformError):

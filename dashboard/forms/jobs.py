@@ -29,6 +29,7 @@ _FLAGS: Final = {
     "clip_norm": "--clip-norm",
     "batch_size": "--batch-size",
     "sampling": "--sampling",
+    "bad_batches": "--bad-batches",
     "evaluate_every": "--evaluate-every",
     "evaluate_on": "--evaluate-on",
     "stragglers": "--stragglers",
@@ -40,7 +41,12 @@ _FLAGS: Final = {
     "policy": "--policy",
 }
 _NESTED: Final[dict[str, dict[str, str]]] = {
-    "optimizer": {"name": "--optimizer", "lr": "--lr", "momentum": "--momentum"},
+    "optimizer": {
+        "name": "--optimizer",
+        "lr": "--lr",
+        "momentum": "--momentum",
+        "weight_decay": "--weight-decay",
+    },
     "replication": {
         "mode": "--replication",
         "max_divergence": "--max-divergence",

@@ -126,7 +126,7 @@ def _optimizer(described: Any, given: Mapping[str, Any], defaults: Mapping[str, 
         spec = {"name": given["optimizer"]}  # the file's settings are those of the optimiser that it names
     if spec == {"name": "sgd"}:
         spec |= {name: defaults[name] for name in ("lr", "momentum") if name in defaults}
-    return spec | {name: given[name] for name in ("lr", "momentum") if given.get(name) is not None}
+    return spec | {name: given[name] for name in ("lr", "momentum", "weight_decay") if given.get(name) is not None}
 
 
 def stop_fields(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final
 
+import cloudpickle
 from distributed import Client
 
 from psplatform.client.embedded import end_cluster, start_cluster
@@ -157,7 +158,7 @@ async def _try_on(client: Client, prepared: Prepared, placement: Placement) -> T
     future = client.submit(call_named, hosted_name(TrialHost), actor=True, key=peer.key, workers=[address], pure=False)
     try:
         await made(future, "trial", address)
-        arguments = prepared.pickled, prepared.job.optimizer, prepared.settings
+        arguments = prepared.pickled, cloudpickle.dumps(prepared.job.optimizer), prepared.settings
         trial: Trial = await call(client.rpc, peer, "run", *arguments, deadline_s=_TRIAL_LIMIT_S)
     finally:
         future.release()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from psplatform.core.member_messages import Flaw
 from psplatform.errors import PsplatformError
 
 
@@ -135,13 +136,14 @@ class SaveFailed:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The gradient of `sequence` lies in the worker's slab."""
+    """The gradient of `sequence` lies in the worker's slab; `flaw` says what is not finite, where it is not."""
 
     sequence: int
     samples: int
     loss: float
     squared_norm: float
     seconds: float
+    flaw: Flaw | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,47 @@ class Ticket:
 
     epoch: int
     number: int
+
+
+MOST_NAMED: Final = 16
+"""Samples that a flaw names: enough to find what is wrong with the data, few enough for a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """What is not finite in a gradient, and in which samples.
+
+    Attributes
+    ----------
+    tensor
+        In words: the input, the target, the loss, or the gradient of a parameter.
+    samples
+        Indices in the data set, the first `MOST_NAMED`: of the samples that show it, or, where none does by itself, of
+        the whole batch.
+    count
+        How many there are.
+    alone
+        Whether each of the samples shows it by itself.
+    of_data
+        Whether the samples themselves are not finite: no model can make anything of them.
+    """
+
+    tensor: str
+    samples: tuple[int, ...]
+    count: int
+    alone: bool = True
+    of_data: bool = False
+
+    @property
+    def named(self) -> str:
+        """The samples in words."""
+        more = ", ..." if self.count > len(self.samples) else ""
+        listed = ", ".join(map(str, self.samples)) + more
+        return f"sample {listed}" if self.count == 1 else f"{self.count} samples ({listed})"
+
+    def __str__(self) -> str:
+        where = f"of {self.named}" if self.alone else f"in a batch of {self.named}"
+        return f"{self.tensor} {where} is not finite"
 
 
 # --- worker and coordinator ---------------------------------------------------------------------------------------
@@ -94,6 +136,8 @@ class Announce:
         The shards that can reach it now, where a policy decides block by block; else empty.
     counter
         The version that its worker was released on, -1 where nobody says: block by block the label does not tell it.
+    flaw
+        What is not finite, where the gradient is not.
     """
 
     member: str
@@ -108,6 +152,7 @@ class Announce:
     wait_s: float
     shards: tuple[int, ...] = ()
     counter: int = -1
+    flaw: Flaw | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,11 @@ class Plan:
         Size of the training data and of a worker's batch.
     deal_epochs
         Whether batches are dealt epoch by epoch (`psplatform.core.epochs`); else drawn with replacement.
+    tries
+        Gradients of a batch that may fail to be finite before it is given up, where batches are dealt; and the fewest
+        in a row from which it is concluded that the model has diverged.
+    ends_at_bad_batch
+        Whether the run ends when a batch is given up, instead of going on without it.
     clip_norm
         Largest Euclidean norm of a commit's mean gradient, or ``None``.  Where a policy decides block by block, a
         commit is a block's: the limit holds for each by itself, the whole gradient may be sqrt(blocks) times longer.
@@ -139,6 +144,8 @@ class Plan:
     schedule: Schedule
     max_workers: int | None = None
     deal_epochs: bool = False
+    tries: int = 1
+    ends_at_bad_batch: bool = False
     clip_norm: float | None = None
     evaluate_every: int | None = None
     evaluates: bool = False

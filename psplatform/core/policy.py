@@ -21,13 +21,14 @@ Policies are found by the entry-point group ``psplatform.policies`` and declare 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Protocol
 
-from psplatform.core.messages import Label
+from psplatform.core.messages import Flaw, Label
 from psplatform.core.parameters import settle
 from psplatform.core.reasons import Reason
 from psplatform.core.traits import Change, Scope, Traits
@@ -132,6 +133,8 @@ class Gradient:
         Time at which the coordinator heard of it.
     counter
         The version its worker was released for (`Policy.wanted`).
+    flaw
+        What is not finite in it, as far as its worker can tell.
     """
 
     member: str
@@ -144,6 +147,12 @@ class Gradient:
     compute_s: float
     arrived_at: float
     counter: int = 0
+    flaw: Flaw | None = None
+
+    @property
+    def finite(self) -> bool:
+        """Whether it can be applied."""
+        return math.isfinite(self.squared_norm) and math.isfinite(self.loss)
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,6 +222,7 @@ class WorkerSession:
             wait_s=self._wait_s,
             shards=shards,
             counter=self.counter,
+            flaw=computed.flaw,
         )
 
     def _on_abort(self, message: msg.Abort) -> list[Effect]:

@@ -77,6 +77,7 @@ _TYPES: Final[tuple[type, ...]] = (
     events.CheckpointFailed,
     messages.Past,
     events.CopyAwake,
+    messages.Flaw,
     messages.Cut,
 )
 _CODES: Final = {kind: code for code, kind in enumerate(_TYPES)}

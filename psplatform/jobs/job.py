@@ -19,6 +19,7 @@ from psplatform.jobs.plain import ASKED, job_fields, plain_fields
 from psplatform.jobs.replication import Bounded, Replication
 from psplatform.jobs.schedules import AnySchedule, Constant, schedule_from_plain
 from psplatform.jobs.stragglers import SlowServers, Stragglers
+from psplatform.jobs.torch_optimizers import translated
 
 
 def _optimizer(value: Any) -> Any:
@@ -79,6 +80,9 @@ class Job(BaseModel):
     and shuffling follow the job's `sampling`, and each worker reads its own samples; a sampler of your own and data
     without an index are refused.
 
+    `optimizer` is a `ps.SGD`, `ps.Adam`, `ps.AdamW`, `ps.AdaGrad`, `ps.RMSProp` or `ps.Additive`, or an object of your
+    own class based on `ps.CustomOptimizer`. A class or an object of `torch.optim` is translated where that is possible.
+
     Raises
     ------
     ConfigurationError
@@ -98,7 +102,7 @@ class Job(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict, description="options of the workload")
 
     optimizer: Annotated[InstanceOf[Optimizer], BeforeValidator(_optimizer)] = Field(
-        default_factory=SGD, description="optimiser of the servers: sgd, adam, adagrad, rmsprop or additive"
+        default_factory=SGD, description="optimiser of the servers: sgd, adam, adamw, adagrad, rmsprop or additive"
     )
     schedule: Annotated[Any, BeforeValidator(_schedule)] = Field(
         default_factory=Constant,
@@ -123,6 +127,9 @@ class Job(BaseModel):
     batch_size: int = Field(32, ge=1, le=LARGEST, description="samples of one gradient")
     micro_batches: int = Field(1, ge=1, le=LARGEST, description="parts a batch is computed in, to save memory")
     sampling: Literal["epoch", "replacement"] = Field("epoch", description="each sample once per epoch, or at random")
+    bad_batches: Literal["skip", "end"] = Field(
+        "skip", description="what follows when no gradient of a batch is finite: skip it, or end the run"
+    )
     seed: int = Field(0, ge=0, le=LARGEST, description="seed of everything random")
     stop: Annotated[InstanceOf[Stop], BeforeValidator(_stop)] = Field(
         default_factory=lambda: Stop(updates=1000), description="when the run ends"
@@ -159,6 +166,8 @@ class Job(BaseModel):
     finish_limit_s: float = Field(120.0, ge=1, description="longest time for the last evaluation and saving")
 
     def __init__(self, **given: Any) -> None:
+        if "optimizer" in given:  # of the parameters in its groups, the model knows the names
+            given["optimizer"] = translated(given["optimizer"], given.get("model"))
         try:
             super().__init__(**given)
         except ValidationError as error:

@@ -22,21 +22,31 @@ class Group:
     Parameters
     ----------
     match
-        Pattern on parameter names as in `fnmatch`, such as `"*.bias"` or `"encoder.*"`; case matters.
+        Pattern on parameter names as in `fnmatch`, such as `"*.bias"` or `"encoder.*"`, or several; case matters.
     **options
         Hyper-parameters of the optimiser, such as `weight_decay=0`.
     """
 
-    match: str
+    match: str | tuple[str, ...]
     options: Mapping[str, Any] = field(hash=False)
 
-    def __init__(self, match: str, **options: float | tuple[float, float]) -> None:
-        if not isinstance(match, str) or not match:
-            remedy = "give a pattern such as '*.bias'"
+    def __init__(self, match: str | Sequence[str], **options: float | tuple[float, float]) -> None:
+        several = tuple(match) if isinstance(match, list | tuple) else (match,)
+        if not several or not all(isinstance(one, str) and one for one in several):
+            remedy = "give a pattern such as '*.bias', or a list of them"
             raise ConfigurationError(f"A group's match must be a text, not {match!r}; {remedy}.", field="match")
-        object.__setattr__(self, "match", match)
+        object.__setattr__(self, "match", match if isinstance(match, str) else several)
         tuples = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
         object.__setattr__(self, "options", tuples)
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The patterns, of which one must match."""
+        return (self.match,) if isinstance(self.match, str) else self.match
+
+    def holds(self, name: str) -> bool:
+        """Return whether the parameter of that name belongs to this group, if to none before it."""
+        return any(fnmatchcase(name, pattern) for pattern in self.patterns)
 
 
 def _number(default: float | tuple[float, float], help: str, **limits: Any) -> Any:
@@ -45,6 +55,10 @@ def _number(default: float | tuple[float, float], help: str, **limits: Any) -> A
 
 def _weight_decay() -> Any:
     return _number(0.0, "how much of the parameters is added to their gradient")
+
+
+def _betas() -> Any:
+    return _number((0.9, 0.999), "how much the running means keep", below=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +138,21 @@ class Adam(Optimizer):
     name: ClassVar[str] = "adam"
 
     lr: float = _number(1e-3, "learning rate")
-    betas: tuple[float, float] = _number((0.9, 0.999), "how much the running means keep", below=1.0)
+    betas: tuple[float, float] = _betas()
     eps: float = _number(1e-8, "keeps the divisor above zero")
     weight_decay: float = _weight_decay()
+
+
+@dataclass(frozen=True, slots=True)
+class AdamW(Optimizer):
+    """Adam whose weight decay shrinks the parameters themselves instead of entering the running means."""
+
+    name: ClassVar[str] = "adamw"
+
+    lr: float = _number(1e-3, "learning rate")
+    betas: tuple[float, float] = _betas()
+    eps: float = _number(1e-8, "keeps the divisor above zero")
+    weight_decay: float = _number(1e-2, "share, times the learning rate, by which each step shrinks the parameters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +189,7 @@ class Additive(Optimizer):
     name: ClassVar[str] = "additive"
 
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {kind.name: kind for kind in (SGD, Adam, AdaGrad, RMSProp, Additive)}
+OPTIMIZERS: dict[str, type[Optimizer]] = {kind.name: kind for kind in (SGD, Adam, AdamW, AdaGrad, RMSProp, Additive)}
 
 
 def assign_groups(spec: Optimizer, names: Sequence[str]) -> list[int]:
@@ -175,12 +201,12 @@ def assign_groups(spec: Optimizer, names: Sequence[str]) -> list[int]:
         If a pattern matches no parameter at all.
     """
     for number, group in enumerate(spec.groups):
-        if not any(fnmatchcase(name, group.match) for name in names):
+        unused = [one for one in group.patterns if not any(fnmatchcase(name, one) for name in names)]
+        if unused:
             known = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
-            message = f"No parameter matches the group {group.match!r}; choose from {known or 'none'}."
+            message = f"No parameter matches the group {unused[0]!r}; choose from {known or 'none'}."
             raise ConfigurationError(message, field=f"groups[{number}].match")
-    patterns = [group.match for group in spec.groups]
-    return [next((1 + i for i, match in enumerate(patterns) if fnmatchcase(name, match)), 0) for name in names]
+    return [next((1 + i for i, group in enumerate(spec.groups) if group.holds(name)), 0) for name in names]
 
 
 def _overridden(base: Optimizer, number: int, group: Group) -> Optimizer:

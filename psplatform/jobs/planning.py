@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from psplatform.core.epochs import MOST_TRIES
 from psplatform.core.plan import Cuts, Plan, Protection
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
@@ -40,6 +41,8 @@ def plan_of(job: Job, run: str, *, workers: int, samples: int, evaluates: bool) 
         schedule=job.schedule,
         max_workers=job.max_workers,
         deal_epochs=job.sampling == "epoch",
+        tries=MOST_TRIES,
+        ends_at_bad_batch=job.bad_batches == "end",
         clip_norm=job.clip_norm,
         evaluate_every=job.evaluate_every,
         evaluates=evaluates,

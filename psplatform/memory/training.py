@@ -19,6 +19,7 @@ from psplatform.jobs.optimizers import Optimizer
 from psplatform.memory.evaluator import EVALUATOR
 from psplatform.tasks.batches import batch_of
 from psplatform.tasks.cancellation import Cancellation
+from psplatform.tasks.flaws import find_flaw
 from psplatform.tasks.foreign import describe
 from psplatform.tasks.layouts import layout_of
 from psplatform.tasks.opening import open_workspace
@@ -125,7 +126,9 @@ class TensorArithmetic:
             done = bench.workspace.compute(batch, Cancellation(), self._micro_batches)
         except Exception as error:  # noqa: BLE001  the seam where whatever the user's code raises becomes an event
             return ComputeFailed(effect.sequence, *describe(error))
-        return Computed(effect.sequence, done.samples, done.loss, _squared_norm(self.layout, bench.updates), seconds)
+        squared = _squared_norm(self.layout, bench.updates)
+        flaw = find_flaw(bench.workspace, batch, done.loss, squared)
+        return Computed(effect.sequence, done.samples, done.loss, squared, seconds, flaw)
 
     def expose(self, member: str, slot: int, sequence: int) -> None:
         """Let every shard reach the gradient just computed."""

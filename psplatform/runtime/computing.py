@@ -14,6 +14,7 @@ from psplatform.runtime.content import Vectors
 from psplatform.runtime.program import Program
 from psplatform.tasks.batches import batch_of
 from psplatform.tasks.cancellation import Cancellation, Cancelled
+from psplatform.tasks.flaws import find_flaw
 from psplatform.tasks.foreign import describe
 from psplatform.tasks.seam import Workspace
 from psplatform.tensors.layout import Layout
@@ -95,7 +96,8 @@ class Computing:
         squared = self._squared_norm()
         self._be_slow(effect, time.perf_counter() - started, cancellation)
         seconds = time.perf_counter() - started
-        return Computed(effect.sequence, computed.samples, computed.loss, squared, seconds)
+        flaw = find_flaw(self._workspace, batch, computed.loss, squared)
+        return Computed(effect.sequence, computed.samples, computed.loss, squared, seconds, flaw)
 
     def _bring_near(self) -> None:
         if self._near is not None:

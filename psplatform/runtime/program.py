@@ -41,6 +41,10 @@ SWITCH_INTERVAL_S: Final = 0.0003
 operation, some thousand times a second: with the usual 5 ms, work on the event loop would stop the arithmetic."""
 
 
+_FOREIGN: Final = ("policy", "optimizer")
+"""Fields of a program that may be objects of classes of the user's."""
+
+
 @dataclass(frozen=True)
 class Resume:
     """A checkpoint that a run goes on from.
@@ -100,11 +104,12 @@ class Program:
     description: dict[str, Any]
 
     def __getstate__(self) -> dict[str, Any]:
-        # A policy may be defined in the user's program; cloudpickle sends along what workers cannot import.
-        return {**self.__dict__, "policy": cloudpickle.dumps(self.policy)}
+        # They may be defined in the user's program; cloudpickle sends along what other processes cannot import.
+        foreign = {name: cloudpickle.dumps(getattr(self, name)) for name in _FOREIGN}
+        return {**self.__dict__, **foreign}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, policy=cloudpickle.loads(state["policy"]))
+        self.__dict__.update(state, **{name: cloudpickle.loads(state[name]) for name in _FOREIGN})
 
     @property
     def slow_s(self) -> float:

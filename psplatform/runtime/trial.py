@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import cloudpickle
 import numpy as np
+import torch
 
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.optimizers import Optimizer
@@ -21,6 +23,8 @@ from psplatform.tasks.layouts import require_trainable
 from psplatform.tasks.sampling import gradient_seed
 from psplatform.tasks.seam import BatchRef
 from psplatform.tensors.layout import Layout
+from psplatform.tensors.optimizers import make_rule
+from psplatform.tensors.own_optimizers import CustomOptimizer
 from psplatform.tensors.vectors import allocate, fill
 
 
@@ -36,9 +40,11 @@ class Trial:
 class TrialHost:
     """A Dask actor that tries a task and is let go of."""
 
-    async def run(self, task: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> Trial:
-        """Do `try_task` here."""
-        return await asyncio.to_thread(try_task, task, optimizer, settings)
+    async def run(self, task: bytes, optimizer: bytes, settings: Mapping[str, Any]) -> Trial:
+        """Do `try_task` here; the optimiser is pickled by cloudpickle as well."""
+        with user_code("opening the optimizer"):
+            opened = cloudpickle.loads(optimizer)
+        return await asyncio.to_thread(try_task, task, opened, settings)
 
 
 def try_task(task: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> Trial:
@@ -66,13 +72,28 @@ def try_task(task: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> 
     _require_portable(layout)
     if "checkpoint" in settings:
         _require_checkpoint(layout, optimizer, settings["store"], settings["checkpoint"])
-    values = allocate(layout, device=device)
+    values, updates = allocate(layout, device=device), allocate(layout, device=device)
     with user_code("computing a first gradient"):
         fill(layout, values, workspace.initial())
-        workspace.bind(layout, values, allocate(layout, device=device))
+        workspace.bind(layout, values, updates)
         batch = BatchRef(np.arange(settings["batch_size"], dtype=np.int64), gradient_seed(settings["seed"], 0, 0))
         workspace.compute(batch, Cancellation(), settings["micro_batches"])
+    if isinstance(optimizer, CustomOptimizer):
+        _try_step(optimizer, values, updates)
     return Trial(workspace.samples, layout.parameters, workspace.evaluates)
+
+
+def _try_step(optimizer: CustomOptimizer, values: dict[str, torch.Tensor], updates: dict[str, torch.Tensor]) -> None:
+    # On a server, what it raises could not be told from a failure of the server's.
+    with user_code("computing a first step of the optimizer"):
+        rule = make_rule(optimizer)
+        for key, gradient in updates.items():
+            if not key.startswith("parameter"):
+                continue
+            vector, update = values[key].cpu(), gradient.cpu()
+            for group in range(rule.groups):
+                out, state = torch.empty_like(vector), rule.slots(vector)
+                rule.step(vector, update, state, out, rate=1.0, step=1, group=group)
 
 
 def _require_checkpoint(layout: Layout, optimizer: Optimizer, store: str, number: int) -> None:

@@ -9,8 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from psplatform.core.messages import Flaw
 from psplatform.errors import ConfigurationError, InvariantViolation
 from psplatform.tasks.cancellation import Cancellation, heeding
+from psplatform.tasks.flaws import flawed_names, of_batch
 from psplatform.tasks.randomness import seeded
 from psplatform.tasks.seam import BatchRef, Computed, Evaluation, Task, Update
 from psplatform.tensors.layout import TRAINABLE, Layout, TensorSpec
@@ -69,6 +71,10 @@ class FunctionalWorkspace:
             cancel.check()
             self._write(update, cancel)
         return Computed(loss=float(update.loss), samples=len(batch.indices))
+
+    def examine(self, batch: BatchRef) -> Flaw | None:
+        """Return what is not finite, an update's tensor or the loss; only the task could say in which sample."""
+        return of_batch(batch, flawed_names("the update", self._updates))
 
     def evaluate(self, cancel: Cancellation) -> Evaluation | None:
         """Return what the task says about the bound values."""

@@ -30,6 +30,9 @@ class Objective(Protocol):
     def measure(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """Return the mean loss, and how many predictions are right or None where that has no meaning."""
 
+    def each(self, module: nn.Module, batch: Batch, samples: int, alone: Callable[[int], Batch]) -> list[Tensor]:
+        """Return the loss of each of the batch's samples; `alone` makes a batch of one of them."""
+
 
 class LossObjective:
     """A loss of the model's output and the targets; batches are pairs (inputs, targets).
@@ -52,6 +55,12 @@ class LossObjective:
         outputs = _outputs(module, inputs)
         return self._loss(outputs, targets), _hits(outputs, targets)
 
+    def each(self, module: nn.Module, batch: Batch, samples: int, alone: Callable[[int], Batch]) -> list[Tensor]:
+        """Return the loss of each sample, of the outputs of the whole batch: batch norm takes no single samples."""
+        inputs, targets = _pair(batch)
+        outputs = _outputs(module, inputs)
+        return [self._loss(_row(outputs, row), _row(targets, row)) for row in range(samples)]
+
 
 class StepObjective:
     """A step of the user's that computes the loss of a batch of any structure with the model."""
@@ -66,6 +75,10 @@ class StepObjective:
     def measure(self, module: nn.Module, batch: Batch) -> tuple[Tensor, None]:
         """Return what the step returns; what it predicted is not known."""
         return self._step(module, batch), None
+
+    def each(self, module: nn.Module, batch: Batch, samples: int, alone: Callable[[int], Batch]) -> list[Tensor]:
+        """Return what the step returns for each sample by itself."""
+        return [self._step(module, alone(row)) for row in range(samples)]
 
 
 def objective_of(loss: Loss | None, step: Step | None, device: torch.device) -> Objective:
@@ -122,6 +135,10 @@ def _pair(batch: Batch) -> tuple[Any, Any]:
 
 def _outputs(module: nn.Module, inputs: Any) -> Outputs:
     return module(**inputs) if isinstance(inputs, Mapping) else module(inputs)
+
+
+def _row(values: Any, row: int) -> Any:
+    return mapped(values, lambda leaf: leaf[row : row + 1] if isinstance(leaf, Tensor) else leaf)
 
 
 def _as_long(target: Any) -> Any:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from psplatform.core.messages import Flaw
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -127,6 +129,9 @@ class Workspace(Protocol):
 
     def compute(self, batch: BatchRef, cancel: Cancellation, micro_batches: int = 1) -> Computed:
         """Write the batch's update into the bound `updates`; raise `Cancelled` soon after `cancel` is raised."""
+
+    def examine(self, batch: BatchRef) -> Flaw | None:
+        """Return what is not finite in the update of the batch that was computed last, None where that is not known."""
 
     def evaluate(self, cancel: Cancellation) -> Evaluation | None:
         """Return the quality of the bound `values` on held-out data, or None where the task has none."""

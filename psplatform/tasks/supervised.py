@@ -11,9 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from psplatform.core.messages import Flaw
 from psplatform.errors import ConfigurationError, InvariantViolation
 from psplatform.tasks.cancellation import Cancellation
 from psplatform.tasks.evaluation import Evaluator
+from psplatform.tasks.flaws import flaw_of
 from psplatform.tasks.loaders import Collate, Data
 from psplatform.tasks.objectives import Loss, Step, objective_of
 from psplatform.tasks.randomness import seeded
@@ -107,6 +109,11 @@ class SupervisedWorkspace:
             flat.collect()
         return Computed(loss=float(total), samples=samples)
 
+    def examine(self, batch: BatchRef) -> Flaw | None:
+        """Return what is not finite: the samples themselves, or the loss or a gradient, and of which samples."""
+        with seeded(batch.seed, self._device), self._buffers_kept(self._bound()):
+            return flaw_of(self._module, self._objective, self._data.fetch, batch)
+
     def evaluate(self, cancel: Cancellation) -> Evaluation | None:
         """Return loss, and accuracy where it has a meaning, on the held-out data, or None where there is none."""
         self._bound()
@@ -133,10 +140,21 @@ class SupervisedWorkspace:
         try:
             yield
         except BaseException:
-            flat.collect()  # binds buffers again that the module replaced instead of writing into them
-            for buffer, value in zip(self._buffers, saved, strict=True):
-                buffer.copy_(value)
+            self._put_back(flat, saved)
             raise
+
+    @contextmanager
+    def _buffers_kept(self, flat: FlatModel) -> Iterator[None]:
+        saved = [buffer.clone() for buffer in self._buffers]
+        try:
+            yield
+        finally:
+            self._put_back(flat, saved)
+
+    def _put_back(self, flat: FlatModel, saved: list[Tensor]) -> None:
+        flat.collect()  # binds buffers again that the module replaced instead of writing into them
+        for buffer, value in zip(self._buffers, saved, strict=True):
+            buffer.copy_(value)
 
 
 def build_module(task: SupervisedTask, seed: int) -> nn.Module:

@@ -18,6 +18,39 @@ DROP_REASONS: Final = 64  # reasons come from policies; one that puts figures in
 OTHER: Final = "other"
 
 
+_MOST_NAMED: Final = 256
+"""Samples of bad batches that a picture names; the log has those of every one."""
+
+
+@dataclass(slots=True)
+class BadBatches:
+    """Batches of which no gradient was finite.
+
+    Attributes
+    ----------
+    given_up
+        How many.
+    samples
+        Index in the data set of each sample that was found to blame, the first ones, and what is not finite of it.
+    """
+
+    given_up: int = 0
+    samples: dict[int, str] = field(default_factory=dict)
+
+    def add(self, record: dict[str, Any]) -> str:
+        """Add one; return what happened in words."""
+        self.given_up += 1
+        for sample in record["samples"]:
+            if len(self.samples) < _MOST_NAMED:
+                self.samples.setdefault(sample, record["tensor"])
+        tries = "1 try" if record["tries"] == 1 else f"{record['tries']} tries"
+        return f"a batch of {record['size']} samples is left out after {tries}: {record['text']}"
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"given_up": self.given_up, "samples": {str(one): what for one, what in sorted(self.samples.items())}}
+
+
 class Point(NamedTuple):
     """A value of a series: when (seconds since the run's start), at which version, and what."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from psplatform.telemetry.checkpoints import CheckpointsView
-from psplatform.telemetry.measures import Delays, Drops, Point, Series, Tally, TimeSpent
+from psplatform.telemetry.measures import BadBatches, Delays, Drops, Point, Series, Tally, TimeSpent
 from psplatform.telemetry.protection import Protection, allowance
 from psplatform.telemetry.workers import WorkerView
 
@@ -73,6 +73,8 @@ class Picture:
         Held-out losses and accuracies.
     staleness, dropped, time, workers, incidents
         Delays applied, gradients not applied, where time went, the slots by number, and the newest incidents.
+    bad_batches
+        Batches that were given up, because none of their gradients was finite.
     commit_s, visible_s, abort_s
         Seconds a commit took to gather, to become visible, and an abort to take effect.
     protection
@@ -106,6 +108,7 @@ class Picture:
     time: TimeSpent = field(default_factory=TimeSpent)
     workers: dict[int, WorkerView] = field(default_factory=dict)
     incidents: deque[Incident] = field(default_factory=lambda: deque(maxlen=INCIDENTS))
+    bad_batches: BadBatches = field(default_factory=BadBatches)
     commit_s: Tally = field(default_factory=Tally)
     visible_s: Tally = field(default_factory=Tally)
     abort_s: Tally = field(default_factory=Tally)
@@ -167,6 +170,7 @@ class Picture:
             **self.checkpoints.to_plain(),
             "staleness": self.staleness.to_plain(),
             "dropped": self.dropped.to_plain(),
+            "bad_batches": self.bad_batches.to_plain(),
             "waiting_fraction": self.waiting_fraction,
             "abort_latency_s": self.abort_s.to_plain(),
             "slots": {slot: worker.to_plain() for slot, worker in sorted(self.workers.items())},

@@ -241,6 +241,9 @@ class RunView(Picture):
         self.evaluation_loss = record["loss"]
         self.evaluations.append(Evaluation(record["at"], record["version"], record["loss"], record["accuracy"]))
 
+    def _bad_batch(self, record: Record) -> None:
+        self._incident(record, self.bad_batches.add(record))
+
     def _note(self, record: Record) -> None:
         self._incident(record, record["text"])
 
@@ -302,6 +305,7 @@ _FOLDS: Final[dict[str, Callable[[RunView, Record], None]]] = {
     "cold replica": RunView._note,
     "aborted": RunView._aborted,
     "evaluated": RunView._evaluated,
+    "bad batch": RunView._bad_batch,
     "note": RunView._note,
     "finished": RunView._finished,
 }

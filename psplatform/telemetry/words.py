@@ -53,6 +53,7 @@ def closing_rows(summary: Mapping[str, Any], *, trouble: str = "") -> list[tuple
         ("updates", f"{summary['updates']} in {summary['commits']} commits of {applied_text(summary)}"),
         ("staleness", f"mean {staleness['mean']:.2f}, at most {staleness['max']} versions"),
         ("dropped", f"{summary['dropped']['total']}" + (f" ({drops})" if drops else "")),
+        *_bad_batch_rows(summary),
         ("waiting", f"{summary['waiting_fraction']:.0%} of the workers' time"),
         ("policy", f"{summary['policy']} {summary['policy_parameters'] or ''}".strip()),
         ("run", f"{summary['run']}: {summary['workers']} workers, {summary['shards']} shards"),
@@ -70,6 +71,17 @@ def applied_text(summary: Mapping[str, Any]) -> str:
     if blocks == 1:
         return f"{applied} of {gradients} gradients"
     return f"{applied} of {gradients * blocks} parts of gradients, {blocks} each"
+
+
+def _bad_batch_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    bad = summary.get("bad_batches") or {}
+    if not bad.get("given_up"):
+        return []
+    batches = "1 batch" if bad["given_up"] == 1 else f"{bad['given_up']} batches"
+    named = list(bad["samples"])
+    more = ", ..." if len(named) > _SHOWN else ""
+    samples = f"; see samples {', '.join(named[:_SHOWN])}{more}" if named else ""
+    return [("left out", f"{batches} without a finite gradient{samples}")]
 
 
 def _outcome(summary: Mapping[str, Any]) -> str:

@@ -21,7 +21,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, Additive, Optimizer, RMSProp
+from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, AdamW, Additive, Optimizer, RMSProp
+from psplatform.tensors.own_optimizers import CustomOptimizer
 from psplatform.tensors.step_norm import Added, Measure
 from psplatform.tensors.vectors import tile
 
@@ -86,15 +87,45 @@ class AdamEquations:
         self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int
     ) -> Added | None:
         """`m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g g;  w <- w - lr m' / (sqrt(v') + eps)`, bias corrected."""
-        h, (beta1, beta2) = self.hyper, self.hyper.betas
-        m, v = state["exp_avg"], state["exp_avg_sq"]
+        h = self.hyper
         if h.weight_decay:
             g = torch.add(g, w, alpha=h.weight_decay, out=out)
-        m.lerp_(g, 1 - beta1)
-        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        torch.sqrt(v, out=out).div_((1 - beta2**step) ** 0.5).add_(h.eps)
-        torch.addcdiv(w, m, out, value=-(h.lr * rate / (1 - beta1**step)), out=out)
+        _adam_step(h, w, g, state, out, rate, step)
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class AdamWEquations:
+    """Loshchilov, Hutter, "Decoupled weight decay regularization" (2019), algorithm 2.
+
+    Differences from the paper: the decay is multiplied with the learning rate, as in torch.
+    """
+
+    hyper: AdamW
+
+    def slots(self) -> tuple[str, ...]:
+        """Return the names of the state vectors."""
+        return ("exp_avg", "exp_avg_sq")
+
+    def advance(
+        self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int
+    ) -> Added | None:
+        """`w <- (1 - lr decay) w`, then as Adam without decay."""
+        h = self.hyper
+        if h.weight_decay:
+            w = w.mul(1 - h.lr * rate * h.weight_decay)  # a tile's worth of memory: `out` is needed for the divisor
+        _adam_step(h, w, g, state, out, rate, step)
+        return None
+
+
+def _adam_step(
+    h: Adam | AdamW, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int
+) -> None:
+    (beta1, beta2), m, v = h.betas, state["exp_avg"], state["exp_avg_sq"]
+    m.lerp_(g, 1 - beta1)
+    v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+    torch.sqrt(v, out=out).div_((1 - beta2**step) ** 0.5).add_(h.eps)
+    torch.addcdiv(w, m, out, value=-(h.lr * rate / (1 - beta1**step)), out=out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +204,30 @@ class AdditiveEquations:
         return g, rate
 
 
+@dataclass(frozen=True, slots=True)
+class CustomEquations:
+    """Those of an optimiser of the user's own."""
+
+    hyper: CustomOptimizer
+
+    def slots(self) -> tuple[str, ...]:
+        """Return the names of the state vectors."""
+        return tuple(self.hyper.state_names())
+
+    def advance(
+        self, w: Tensor, g: Tensor, state: Mapping[str, Tensor], out: Tensor, rate: float, step: int
+    ) -> Added | None:
+        """Call `CustomOptimizer.step`."""
+        with torch.no_grad():
+            self.hyper.step(w, g, {name: state[name] for name in self.slots()}, out, rate, step)
+        return None
+
+
 # A specification belongs to the class beside it, which its type cannot tell a checker.
 EQUATIONS: Mapping[type[Optimizer], Callable[[Any], Equations]] = {
     SGD: SGDEquations,
     Adam: AdamEquations,
+    AdamW: AdamWEquations,
     AdaGrad: AdaGradEquations,
     RMSProp: RMSPropEquations,
     Additive: AdditiveEquations,
@@ -240,4 +291,8 @@ class Rule:
 
 def make_rule(spec: Optimizer) -> Rule:
     """Return the arithmetic that a specification asks for."""
-    return Rule([EQUATIONS[type(member)](member) for member in spec.members()])
+    return Rule([_equations(member) for member in spec.members()])
+
+
+def _equations(member: Optimizer) -> Equations:
+    return CustomEquations(member) if isinstance(member, CustomOptimizer) else EQUATIONS[type(member)](member)

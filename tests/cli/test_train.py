@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from psplatform.errors import ConfigurationError, DivergedError, UserCodeError
-from psplatform.jobs.optimizers import SGD, Adam
+from psplatform.jobs.optimizers import SGD, Adam, AdamW
 from psplatform.replication.store import create_run
 
 Command = Callable[..., Any]
@@ -63,6 +63,15 @@ def test_a_workload_comes_with_settings_that_suit_it(psplatform: Command, launch
     assert job.stop.target_accuracy == 0.97
     assert job.stop.epochs == 45
     assert launch.clients == [None]
+
+
+def test_flags_of_the_optimiser_and_of_bad_batches_describe_the_job(psplatform: Command, launch: Any) -> None:
+    flags = "--optimizer adamw --lr 0.01 --weight-decay 0.1 --bad-batches end"
+    result = psplatform("train", "digits", *flags.split())
+    assert result.exit_code == 0, result.output
+    (job,) = launch.jobs
+    assert job.optimizer == AdamW(lr=0.01, weight_decay=0.1)
+    assert job.bad_batches == "end"
 
 
 def test_flags_describe_the_job(psplatform: Command, launch: Any) -> None:

@@ -18,7 +18,7 @@ from torch import nn
 import psplatform as ps
 from psplatform.client.run import runs_on
 from psplatform.core.policy import Committed, View
-from psplatform.errors import ClusterError, ConfigurationError, DivergedError, StoreError, UserCodeError
+from psplatform.errors import BadBatchError, ClusterError, ConfigurationError, DivergedError, StoreError, UserCodeError
 from psplatform.policies.asp import Asynchronous
 from psplatform.replication.store import create_run, describe_run, update_run
 from psplatform.runtime.steps import LOADING, PLACING, assembling
@@ -155,6 +155,38 @@ def test_a_round_without_a_finite_gradient_ends_the_run(start: Start, log: Log, 
     (ending,) = log(run, "finished")
     assert ending["outcome"] == "failed"
     assert describe_run(run.store)["outcome"] == "failed"
+
+
+def with_one_bad_sample() -> Any:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn((48, 2), generator=generator)
+    inputs[13, 1] = float("nan")
+    return inputs, torch.arange(48) % 2
+
+
+@pytest.mark.parametrize("policy", ["bsp", "asp"])
+def test_a_bad_sample_costs_its_batch_and_not_the_run(start: Start, log: Log, small: Fields, policy: str) -> None:
+    """It is named in the log, in the summary and as an incident."""
+    given = {"data": with_one_bad_sample, "test": None, "sampling": "epoch", "batch_size": 8, "policy": policy}
+    run = start(**{**small, **given, "stop": ps.Stop(epochs=8)})
+    summary = run.wait(LIMIT_S)
+    assert summary["outcome"] == "epochs"
+    records = log(run, "bad batch")
+    assert len(records) >= 6
+    assert {(one["tries"], tuple(one["samples"]), one["tensor"]) for one in records} == {(3, (13,), "the input")}
+    assert summary["bad_batches"] == {"given_up": len(records), "samples": {"13": "the input"}}
+    assert "the input of sample 13 is not finite" in next(
+        one["text"] for one in summary["incidents"] if one["kind"] == "bad batch"
+    )
+    assert all(bool(torch.isfinite(one).all()) for one in run.model().parameters())
+
+
+def test_a_job_may_ask_for_the_end_at_a_bad_batch(start: Start, small: Fields) -> None:
+    given = {"data": with_one_bad_sample, "test": None, "sampling": "epoch", "batch_size": 8, "bad_batches": "end"}
+    run = start(**{**small, **given, "stop": ps.Stop(epochs=8)})
+    with pytest.raises(BadBatchError, match="the input of sample 13 is not finite; mend or remove") as caught:
+        run.wait(LIMIT_S)
+    assert (caught.value.samples, caught.value.tensor) == ((13,), "the input")
 
 
 def grumpy_loss(output: Any, target: Any) -> Any:

@@ -80,3 +80,50 @@ def test_every_batch_is_applied_exactly_once_per_epoch_under_any_interleaving(
 
 def rank(ticket: Ticket) -> tuple[int, int]:
     return ticket.epoch, ticket.number
+
+
+# --- batches whose gradient was not finite ---
+
+
+def test_a_refused_ticket_is_set_aside_until_the_model_has_changed() -> None:
+    deck = Deck(3)
+    deck.deal(0, 1)
+    assert deck.refuse(0, 1, most=3) == (Ticket(0, 0), 1)
+    assert deck.deal(0, 2) == Ticket(0, 1)
+    deck.retry()
+    assert deck.deal(0, 3) == Ticket(0, 0)
+
+
+def test_a_ticket_is_given_up_after_so_many_refusals() -> None:
+    deck = Deck(2)
+    for count in (1, 2):
+        deck.deal(0, count)
+        assert deck.refuse(0, count, most=2) == (Ticket(0, 0), count)
+        deck.retry()
+    assert [deck.deal(0, sequence) for sequence in (3, 4)] == [Ticket(0, 1), Ticket(1, 0)]
+
+
+def test_what_is_applied_or_has_no_ticket_is_not_refused() -> None:
+    deck = Deck(2)
+    assert deck.refuse(0, 1, most=1) is None
+    deck.deal(0, 1)
+    deck.settle(0, 1)
+    assert deck.refuse(0, 1, most=1) is None
+
+
+def test_a_checkpoint_keeps_refusals_and_what_is_set_aside() -> None:
+    deck = Deck(2)
+    deck.deal(0, 1)
+    deck.refuse(0, 1, most=3)
+    later = Deck(2)
+    later.restore(deck.to_plain())
+    assert later.deal(0, 5) == Ticket(0, 0)
+    assert later.refuse(0, 5, most=3) == (Ticket(0, 0), 2)
+
+
+def test_a_checkpoint_of_before_there_were_refusals_is_read() -> None:
+    plain = Deck(2).to_plain()
+    del plain["refusals"]
+    deck = Deck(2)
+    deck.restore(plain)
+    assert deck.deal(0, 1) == Ticket(0, 0)

@@ -47,8 +47,8 @@ GOLDEN: list[tuple[Any, str]] = [
     (messages.Stop(1, "r"), "d6069201a172"),
     (
         messages.Announce("m", 9, LABEL, 4, 0.5, 2.0, 1.0, 0.0, 0.25, math.inf, (), 4),
-        "c747079ca16d09c707009292030492010204 cb3fe0000000000000cb4000000000000000cb3ff0000000000000cb0000000000000000\
-        cb3fd0000000000000cb7ff00000000000009004",
+        "c748079da16d09c707009292030492010204 cb3fe0000000000000cb4000000000000000cb3ff0000000000000cb0000000000000000\
+        cb3fd0000000000000cb7ff00000000000009004c0",
     ),
     (messages.Aborted("m", 9, 0.5), "c70d0893a16d09cb3fe0000000000000"),
     (messages.Failed("m", 9, "k", "t", "b"), "c70a0995a16d09a16ba174a162"),
@@ -129,7 +129,8 @@ GOLDEN: list[tuple[Any, str]] = [
         "c7293c92c71b0c9a0102030491c7050b93a16d0209cb3fe0000000000000c3c200c291cb3fe0000000000000",
     ),
     (events.CopyAwake(0, "c", "p"), "c7063d9300a163a170"),
-    (messages.Cut(1, 2, 3, 4), "c7053e9401020304"),
+    (messages.Flaw("the loss", (3, 5), 9, alone=False), "d83e95a8746865206c6f737392030509c2c2"),
+    (messages.Cut(1, 2, 3, 4), "c7053f9401020304"),
 ]
 
 

@@ -45,6 +45,12 @@ def test_own_policy_applies_gradients_of_every_worker(cluster: Any) -> None:
 
 
 @pytest.mark.cluster
+def test_own_optimizer_reaches_its_target(cluster: Any) -> None:
+    printed = cluster.shell.run("python", str(EXAMPLES / "own_optimizer.py"), cluster.address)
+    assert float(_found(r"lion: accuracy ([\d.]+)", printed)) >= 0.95
+
+
+@pytest.mark.cluster
 def test_additive_task_counts_every_applied_point_once(cluster: Any) -> None:
     printed = cluster.shell.run("python", str(EXAMPLES / "additive_task.py"), cluster.address)
     counted, applied = re.findall(r"(\d+) points counted, (\d+) in the updates applied", printed)[0]

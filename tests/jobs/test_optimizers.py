@@ -15,6 +15,7 @@ from psplatform.jobs.optimizers import (
     SGD,
     AdaGrad,
     Adam,
+    AdamW,
     Additive,
     Group,
     Optimizer,
@@ -26,6 +27,7 @@ SPECS = [
     SGD(),
     SGD(0.1, momentum=0.9, nesterov=True, groups=(Group("*.bias", lr=1, weight_decay=0.0), Group("head.*", lr=0.0))),
     Adam(betas=(0.8, 0.9), groups=(Group("*", betas=(0.5, 0.6)),)),
+    AdamW(weight_decay=0.1),
     AdaGrad(lr_decay=0.1, initial_accumulator_value=0.5),
     RMSProp(centered=True, momentum=0.5),
     Additive(),
@@ -70,6 +72,8 @@ def test_numbers_become_floats() -> None:
         (Adam, {"betas": 0.9}, "betas"),
         (Adam, {"betas": (0.9,)}, "betas"),
         (Adam, {"eps": -1.0}, "eps"),
+        (AdamW, {"weight_decay": -0.1}, "weight_decay"),
+        (AdamW, {"betas": (0.9, 1.0)}, "betas"),
         (AdaGrad, {"lr_decay": -1.0}, "lr_decay"),
         (AdaGrad, {"initial_accumulator_value": -1.0}, "initial_accumulator_value"),
         (RMSProp, {"alpha": 1.0}, "alpha"),
@@ -134,6 +138,16 @@ def test_the_first_pattern_that_matches_decides_and_group_0_has_the_rest() -> No
     spec = SGD(groups=[Group("*.bias"), Group("head.*")])  # type: ignore[arg-type]  # a list is taken, too
     assert assign_groups(spec, ["body.weight", "body.bias", "head.weight", "head.bias"]) == [0, 1, 2, 1]
     assert assign_groups(SGD(), ["a", "b"]) == [0, 0]
+
+
+def test_a_group_may_have_several_patterns_each_of_which_must_match_something() -> None:
+    spec = SGD(groups=(Group(["*.bias", "head.*"], lr=0.1),))
+    assert assign_groups(spec, ["body.weight", "body.bias", "head.weight"]) == [0, 1, 1]
+    assert Optimizer.from_plain(msgpack.unpackb(msgpack.packb(spec.to_plain()))) == spec
+    with pytest.raises(ConfigurationError, match=r"matches the group 'head\.\*'"):
+        assign_groups(spec, ["body.weight", "body.bias"])
+    with pytest.raises(ConfigurationError, match="or a list of them"):
+        Group([])
 
 
 def test_patterns_heed_case() -> None:

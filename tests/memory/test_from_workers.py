@@ -12,7 +12,7 @@ import torch
 
 from psplatform.core.messages import GRADIENTS, Transfer
 from psplatform.core.plan import Protection, Stop
-from psplatform.jobs.optimizers import SGD, Adam, RMSProp
+from psplatform.jobs.optimizers import SGD, Adam, AdamW, RMSProp
 from psplatform.memory.supervision import Supervision
 from psplatform.memory.training import TensorArithmetic
 from psplatform.replication.accounts import Account
@@ -104,8 +104,8 @@ def test_a_replica_is_its_servers_state_whatever_the_policy(followed: Any, polic
 @pytest.mark.parametrize("clip", [None, 0.05], ids=["unclipped", "clipped"])
 @pytest.mark.parametrize(
     "optimizer",
-    [SGD(lr=0.05, momentum=0.9), SGD(lr=0.05, momentum=0.9, nesterov=True), Adam(lr=0.01), RMSProp(lr=0.01)],
-    ids=["momentum", "nesterov", "adam", "rmsprop"],
+    [SGD(lr=0.05, momentum=0.9), SGD(lr=0.05, momentum=0.9, nesterov=True), Adam(lr=0.01), AdamW(), RMSProp(lr=0.01)],
+    ids=["momentum", "nesterov", "adam", "adamw", "rmsprop"],
 )
 def test_a_replica_is_its_servers_state_whatever_the_optimizer(followed: Any, optimizer: Any, clip: Any) -> None:
     trained = followed(optimizer=optimizer, clip_norm=clip).run()

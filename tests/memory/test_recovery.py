@@ -11,7 +11,7 @@ from torch import Tensor
 
 from psplatform.core.coordination.snapshot import place_after
 from psplatform.core.plan import Cuts, Protection, Stop
-from psplatform.jobs.optimizers import SGD, Adam
+from psplatform.jobs.optimizers import SGD, Adam, AdamW
 from psplatform.memory.supervision import Supervision
 from psplatform.memory.training import TensorArithmetic
 from psplatform.policies.registry import policy_names
@@ -67,7 +67,9 @@ def interrupted(trained: Any, version: int | None = None) -> tuple[Any, dict[str
 
 
 @pytest.mark.parametrize("sampling", ["replacement", "epoch"])
-@pytest.mark.parametrize("optimizer", [SGD(lr=0.05, momentum=0.9), Adam(lr=0.01)], ids=["momentum", "adam"])
+@pytest.mark.parametrize(
+    "optimizer", [SGD(lr=0.05, momentum=0.9), Adam(lr=0.01), AdamW()], ids=["momentum", "adam", "adamw"]
+)
 @pytest.mark.parametrize("shards", [2, 1, 3], ids=["as many shards", "fewer", "more"])
 def test_a_restored_synchronous_run_equals_the_uninterrupted_one_bit_for_bit(
     train: Any, assert_equal: Any, convolutional: Any, *, sampling: str, optimizer: Any, shards: int

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, Additive, Group, Optimizer, RMSProp
+from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, AdamW, Additive, Group, Optimizer, RMSProp
 from psplatform.tensors import optimizers
 from psplatform.tensors.optimizers import make_rule
 
@@ -36,6 +36,11 @@ CASES: dict[str, tuple[Optimizer, TorchFactory]] = {
     "adam decay": (
         Adam(lr=0.01, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1),
         partial(torch.optim.Adam, lr=0.01, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1),
+    ),
+    "adamw": (AdamW(), partial(torch.optim.AdamW)),
+    "adamw decay": (
+        AdamW(lr=0.01, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.3),
+        partial(torch.optim.AdamW, lr=0.01, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.3),
     ),
     "adagrad": (AdaGrad(), partial(torch.optim.Adagrad, lr=0.01)),
     "adagrad decay": (
@@ -148,7 +153,9 @@ def test_a_step_writes_only_the_result_and_the_state(spec: Optimizer) -> None:
     assert not torch.equal(out, parameter)
 
 
-@pytest.mark.parametrize("spec", [SGD(lr=0.5, momentum=0.9), Adam(lr=0.5), AdaGrad(lr=0.5), RMSProp(lr=0.5)], ids=repr)
+@pytest.mark.parametrize(
+    "spec", [SGD(lr=0.5, momentum=0.9), Adam(lr=0.5), AdamW(lr=0.5), AdaGrad(lr=0.5), RMSProp(lr=0.5)], ids=repr
+)
 def test_the_rate_multiplies_the_learning_rate(spec: Optimizer) -> None:
     start, updates = torch.randn(33), gradients(33, 5)
     halved = type(spec).from_plain({**spec.to_plain(), "lr": 0.25})

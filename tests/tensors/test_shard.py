@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from psplatform.errors import InvariantViolation, ProtocolError
-from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, Additive, Group, Optimizer, RMSProp, assign_groups
+from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, AdamW, Additive, Group, Optimizer, RMSProp, assign_groups
 from psplatform.tensors import shard as shard_module
 from psplatform.tensors.flat import FlatModel, specs_of, tensors_of, trainable_parameters
 from psplatform.tensors.layout import Layout, TensorSpec
@@ -36,6 +36,7 @@ OPTIMIZERS: list[Optimizer] = [
     SGD(groups=GROUPS),
     SGD(momentum=0.9, nesterov=True, groups=GROUPS),
     Adam(groups=GROUPS),
+    AdamW(groups=GROUPS),
     AdaGrad(groups=GROUPS),
     RMSProp(centered=True, momentum=0.5, groups=GROUPS),
     Additive(groups=(Group("*"),)),

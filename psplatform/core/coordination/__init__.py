@@ -15,9 +15,12 @@
 Rules that hold whatever the policy says:
 
 * A gradient is named (slot, sequence); the second announcement of one is ignored, one from a dismissed process is void.
-* A gradient that is not finite is never applied.  When there were as many since the last commit as workers live, and
-  no worker that is still computing might do better, the run stops; so it does when everybody alive has brought a block
-  nothing finite for its next version, because nobody computes that one again.
+* A gradient that is not finite is never applied, and its batch is given up after `Plan.tries` of them.
+* When since the last commit as many were not finite as workers live, and as many as `Plan.tries`, although their
+  samples were finite, and no worker that still computes might do better, the run stops.  Where there were fewer, or it
+  was their samples, and nobody computes, all are released again, for other batches of the same version; when not a
+  batch of an epoch was finite, the run stops, too.
+* The run stops when everybody alive has brought a block nothing finite for its next version: nobody computes it again.
 * Gradients enter a commit in the order of their slots, so sums do not depend on the order of arrival.
 * A worker is released as soon as a commit is decided; its pull waits until the version is visible.
 * A pooled gradient stays valid when its worker dies: every shard could reach it before it was announced.

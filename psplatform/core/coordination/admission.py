@@ -18,7 +18,7 @@ from psplatform.core.messages import Aborted, Announce, Stop
 from psplatform.core.policy import Fate, Gradient
 from psplatform.core.reasons import Reason
 from psplatform.core.roster import Member
-from psplatform.errors import DivergedError
+from psplatform.errors import BadBatchError, DivergedError
 
 
 class Admission:
@@ -132,6 +132,7 @@ class Admission:
             squared_norm=message.squared_norm,
             compute_s=message.compute_s,
             arrived_at=self._state.now,
+            flaw=message.flaw,
         )
 
     def reconsider(self, lane: Lane) -> None:
@@ -144,16 +145,15 @@ class Admission:
         state = self._state
         unasked = self._void(gradient, lane)
         if unasked is not None:
-            state.drop(lane, gradient, unasked)
+            self._drop(lane, gradient, unasked)
             return
-        finite = math.isfinite(gradient.squared_norm) and math.isfinite(gradient.loss)
         self._commits.non_finite.pop(gradient.slot, None)
         verdict = self._asking.admit(gradient, lane)
         if verdict.fate is Fate.DROP:
-            state.drop(lane, gradient, verdict.reason or Reason("policy", "no reason given"))
+            self._drop(lane, gradient, verdict.reason or Reason("policy", "no reason given"))
         elif verdict.fate is Fate.HOLD:
             lane.held.append(gradient)
-        elif not finite:
+        elif not gradient.finite:
             self._refuse(lane, gradient)
         elif verdict.fate is Fate.POOL:
             lane.pool.add(gradient)
@@ -189,11 +189,25 @@ class Admission:
                 lane.pool.add(one)
         return taken
 
+    def _drop(self, lane: Lane, gradient: Gradient, reason: Reason) -> None:
+        if not self._state.drop(lane, gradient, reason) or self._ending.begun:
+            return
+        if self._state.plan.ends_at_bad_batch:
+            self._ending.fail(
+                _bad_batch(
+                    gradient, "; mend or remove such samples, or let the job leave their batches out: bad_batches=skip"
+                )
+            )
+        else:
+            self._ending.check()  # it may have been the last of the epochs that were asked for
+
     def _refuse(self, lane: Lane, gradient: Gradient) -> None:
-        detail = f"loss {gradient.loss:g}, squared norm {gradient.squared_norm:g}"
-        self._state.drop(lane, gradient, Reason(reasons.NON_FINITE, detail))
+        figures = f"loss {gradient.loss:g}, squared norm {gradient.squared_norm:g}"
+        detail = figures if gradient.flaw is None else f"{figures}: {gradient.flaw}"
+        self._drop(lane, gradient, Reason(reasons.NON_FINITE, detail))
         self._commits.non_finite[gradient.slot] = gradient
         self._commits.refusals += 1
+        self._commits.unexplained += gradient.flaw is None or not gradient.flaw.of_data
         if self._state.roster.get(gradient.member) is not None:
             lane.unfit[gradient.member] = gradient
             self._state.stirred.add(lane.block)  # the round has one less to wait for
@@ -208,8 +222,31 @@ class Admission:
         if self._ending.begun:
             return
         last = self._block_diverged(lanes) if self._state.per_block else self._model_diverged()
-        if last is not None:
-            self._ending.fail(_diverged(last))
+        if last is None:
+            return
+        if self._state.per_block or self._is_beyond_luck():
+            self._ending.fail(self._diverged(last))
+        elif not self._state.busy:
+            self._try_again()
+
+    def _is_beyond_luck(self) -> bool:
+        """Whether too many batches in a row were not finite for it to be theirs."""
+        state, commits = self._state, self._commits
+        least = max(state.live, state.plan.tries)
+        return commits.unexplained >= least or commits.refusals >= max(least, state.plan.batches_per_epoch)
+
+    def _try_again(self) -> None:
+        # Nobody computes, and nothing is pooled that would make a newer version: other batches are tried on this one.
+        for member in self._state.roster.members():
+            member.version = min(member.version, self._state.version - 1)
+            self._state.to_examine.append(member)
+
+    def _diverged(self, last: Gradient) -> DivergedError:
+        if self._commits.unexplained or last.flaw is None:
+            return _diverged(last)
+        return _bad_batch(
+            last, f", nor is any of the last {self._commits.refusals} batches; mend or remove such samples"
+        )
 
     def _block_diverged(self, lanes: Sequence[Lane]) -> Gradient | None:
         # Nobody computes a version of a block twice: one that everybody alive has spoiled never comes.
@@ -228,6 +265,19 @@ class Admission:
             if member.slot not in non_finite and (member.busy or member.slot in awaited):
                 return None
         return next(reversed(non_finite.values()))
+
+
+def _bad_batch(last: Gradient, ending: str) -> BadBatchError:
+    flaw = last.flaw
+    what = f"{flaw}" if flaw is not None else f"a batch has loss {last.loss:g}"
+    return BadBatchError(
+        what + ending,
+        slot=last.slot,
+        version=last.label.version,
+        loss=last.loss,
+        samples=flaw.samples if flaw is not None else (),
+        tensor=flaw.tensor if flaw is not None else "",
+    )
 
 
 def _diverged(last: Gradient) -> DivergedError:

@@ -2,8 +2,8 @@
 
 A cut is a position in every order of commits: the commit there says so, and every copy that writes does it from
 exactly that state.  The first commit of a run is one, and the last one: when a run ends in good order, nothing follows
-it, and the servers are told of the cut by a message of its own.  At most one is under way.  Its numbers begin with the term, so that a coordinator that was replaced
-and does not know it cannot write into another's.
+it, and the servers are told of the cut by a message of its own.  At most one is under way.  Its numbers begin with the
+term, so that a coordinator that was replaced and does not know it cannot write into another's.
 
 What one that was given up left in the store is removed at once: on a full disk, nothing else makes room for the log.
 """

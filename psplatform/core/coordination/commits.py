@@ -23,8 +23,8 @@ class Commits:
     ----------
     non_finite
         By slot, the latest gradient since the last commit where it was not finite; the last to arrive comes last.
-    refusals
-        Gradients refused since the last commit because they were not finite.
+    refusals, unexplained
+        Gradients refused since the last commit because they were not finite, and those of them whose samples are.
     """
 
     def __init__(self, state: State, asking: Asking, ending: Ending, checkpoints: Checkpoints) -> None:
@@ -33,7 +33,7 @@ class Commits:
         self._asking = asking
         self._ending = ending
         self.non_finite: dict[int, Gradient] = {}
-        self.refusals = 0
+        self.refusals = self.unexplained = 0
 
     def decide(self, lane: Lane, gradients: tuple[Gradient, ...], reason: str) -> None:
         """Commit the mean of `gradients`, which come in the order of their slots, as the lane's next version."""
@@ -66,7 +66,7 @@ class Commits:
         self._checkpoints.decided(entry)
         if state.traits.interrupt:
             self.interrupt_busy()
-        self._ending.on_commit()
+        self._ending.check()
 
     def on_gathered(self, message: msg.Gathered) -> None:
         """Tell all shards the clipping factor once the norm of the whole mean gradient is known."""
@@ -215,7 +215,9 @@ class Commits:
         state = self._state
         state.changes.add(Change.COMMIT)
         self.non_finite.clear()
-        self.refusals = 0
+        self.refusals = self.unexplained = 0
+        if state.deck is not None:
+            state.deck.retry()
         for gradient in commit.gradients:
             if not state.fates.apply(gradient.slot, gradient.sequence):
                 continue

@@ -161,7 +161,7 @@ class Coordinator:
         self.copies.begin()
         self.checkpoints.begin()
         if self.state.version:  # recovered, perhaps where it was to end
-            self.ending.on_commit()
+            self.ending.check()
 
     def _on_timer(self, event: TimerFired) -> None:
         plan = self.state.plan

@@ -58,8 +58,8 @@ class Ending:
 
     # --- while the run goes on ---
 
-    def on_commit(self) -> None:
-        """Check the conditions that count commits, and evaluate at the interval."""
+    def check(self) -> None:
+        """Check the conditions that count commits and samples, and evaluate at the interval."""
         state, stop = self._state, self._state.plan.stop
         if stop.updates is not None and state.version >= stop.updates:
             self.begin("updates", f"{state.version} updates")

@@ -21,6 +21,7 @@ def capture(state: State) -> dict[str, Any]:
         "versions": [state.lane_of(shard).version for shard in range(state.plan.shards)],
         "seconds": state.seconds,
         "samples_applied": state.samples_applied,
+        "bad_batches": [state.bad_batches, state.samples_given_up],
         "roster": state.roster.to_plain(),
         "deck": state.deck.to_plain() if state.deck is not None else None,
         "newest": [sorted(lane.newest.items()) for lane in state.lanes],
@@ -53,6 +54,7 @@ def restore(state: State, plain: dict[str, Any]) -> None:
         lane.newest = dict(plain["newest"][lane.block]) if len(plain["newest"]) == len(state.lanes) else {}
     state.seconds_before = plain["seconds"]
     state.samples_applied = plain["samples_applied"]
+    state.bad_batches, state.samples_given_up = plain.get("bad_batches", (0, 0))  # older checkpoints have none
     state.roster.restore(plain["roster"])
     if state.deck is not None and plain["deck"] is not None:
         state.deck.restore(plain["deck"])

@@ -12,7 +12,7 @@ from psplatform.core.effects import Effect, Log, SetTimer
 from psplatform.core.epochs import Deck
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Change, Gradient, Policy, Scope
-from psplatform.core.reasons import Reason
+from psplatform.core.reasons import STOPPED, Reason
 from psplatform.core.roster import Member, Roster
 
 BY_SHARD_EVERY_S: Final = 1.0
@@ -36,6 +36,8 @@ class State:
         Time at which the first worker joined.
     seconds_before
         Seconds that the run had taken before it was recovered from a checkpoint.
+    bad_batches, samples_given_up
+        Batches of which no gradient was finite, and, where batches are dealt, their samples.
     changes, to_examine
         What has changed, and which members must be looked at, since the last time the policy was asked.
     stirred, moved
@@ -56,6 +58,8 @@ class State:
         self.started_at: float | None = None
         self.seconds_before = 0.0
         self.samples_applied = 0
+        self.bad_batches = 0
+        self.samples_given_up = 0
         self.roster = Roster(plan.max_workers)
         self.lanes = self._lanes()
         self.fates = Fates(len(self.lanes))
@@ -124,8 +128,8 @@ class State:
 
     @property
     def epochs_done(self) -> float:
-        """Passes over the data, counted in samples of applied gradients."""
-        return self.samples_applied / self.plan.samples
+        """Passes over the data, counted in samples of applied gradients and of batches that were given up."""
+        return (self.samples_applied + self.samples_given_up) / self.plan.samples
 
     @property
     def seconds(self) -> float:
@@ -150,11 +154,41 @@ class State:
         """Add a record to the event log."""
         self.emit(Log({"kind": kind, "at": self.now, **fields}))
 
-    def drop(self, lane: Lane, gradient: Gradient, reason: Reason) -> None:
-        """Give up a gradient, or a block of it: the log says why, and its batch is dealt again if all of it is lost."""
-        if self.fates.drop(gradient.slot, gradient.sequence):
-            self.give_back(gradient.slot, gradient.sequence)
+    def drop(self, lane: Lane, gradient: Gradient, reason: Reason) -> bool:
+        """Give up a gradient, or a block of it: the log says why, and its batch is dealt again if all of it is lost.
+
+        Return whether the batch is given up as well, because too many of its gradients were not finite.
+        """
         self.log_drop(gradient.slot, gradient.sequence, lane.label_of(gradient), reason, lane)
+        if not self.fates.drop(gradient.slot, gradient.sequence):
+            return False
+        if gradient.finite or reason.kind == STOPPED:
+            self.give_back(gradient.slot, gradient.sequence)
+            return False
+        return self._refuse_batch(gradient)
+
+    def _refuse_batch(self, gradient: Gradient) -> bool:
+        tries, place, flaw = 1, {}, gradient.flaw
+        if self.deck is not None:
+            refused = self.deck.refuse(gradient.slot, gradient.sequence, self.plan.tries)
+            if refused is None or refused[1] < self.plan.tries:
+                return False
+            (ticket, tries), self.samples_given_up = refused, self.samples_given_up + gradient.samples
+            place = {"epoch": ticket.epoch, "batch": ticket.number}
+        self.bad_batches += 1
+        self.log(
+            "bad batch",
+            slot=gradient.slot,
+            sequence=gradient.sequence,
+            tries=tries,
+            size=gradient.samples,
+            tensor=flaw.tensor if flaw is not None else "",
+            samples=list(flaw.samples) if flaw is not None else [],
+            count=flaw.count if flaw is not None else 0,
+            text=str(flaw) if flaw is not None else f"loss {gradient.loss:g}, squared norm {gradient.squared_norm:g}",
+            **place,
+        )
+        return True
 
     def log_drop(self, slot: int, sequence: int, label: int, reason: Reason, lane: Lane | None = None) -> None:
         """Note in the log that a gradient was not applied."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from psplatform.core.effects import Finish
+from psplatform.core.epochs import MOST_TRIES
 from psplatform.core.invariants import check_tally
 from psplatform.core.plan import Cuts, Plan, Protection, Stop
 from psplatform.core.policy import Policy, Scope
@@ -303,6 +304,7 @@ def _plan(trial: Trial, truth: Truth) -> Plan:
         stop=Stop(updates=trial.updates),
         schedule=Constant(),
         deal_epochs=trial.epochs,
+        tries=MOST_TRIES,
         clip_norm=trial.clip,
         absence_limit_s=20.0,
         finish_limit_s=300.0,

@@ -11,6 +11,7 @@ import pytest
 
 from psplatform.core import messages as msg
 from psplatform.core.events import StopRequested
+from psplatform.core.plan import Stop
 from psplatform.core.policy import (
     APPLY,
     Answer,
@@ -24,7 +25,7 @@ from psplatform.core.policy import (
     yes,
 )
 from psplatform.core.reasons import Reason
-from psplatform.errors import DivergedError
+from psplatform.errors import BadBatchError, DivergedError
 from psplatform.policies.asp import Asynchronous
 from psplatform.policies.backup import BackupWorkers
 from psplatform.policies.bsp import BulkSynchronous
@@ -229,3 +230,72 @@ def test_a_worker_that_has_just_joined_may_still_bring_something_finite(open_sce
     assert running(scene)
     scene.announce("c", **NAN)
     assert failure(scene).slot == 2
+
+
+# --- batches that are left out ---
+
+OF_DATA = {**NAN, "flaw": msg.Flaw("the input", (7,), 1, of_data=True)}
+OF_LOSS = {**NAN, "flaw": msg.Flaw("the loss", (7,), 1)}
+
+
+def test_fewer_than_the_tries_in_a_row_are_tried_again_with_other_batches(open_scene: Open) -> None:
+    scene = open_scene(BulkSynchronous(), workers=1, tries=3, deal_epochs=True).join("a")
+    for number in (1, 2):
+        scene.announce("a", **NAN)
+        assert running(scene)
+        assert [one.ticket.number for one in scene.sent(msg.Release)] == [number]
+    assert failure(scene.announce("a", **NAN)).slot == 0
+
+
+def test_a_whole_round_may_be_bad_luck_where_it_has_fewer_than_the_tries(open_scene: Open) -> None:
+    scene = open_scene(BulkSynchronous(), tries=3, deal_epochs=True).join("a", "b")
+    scene.announce("a", **NAN)
+    assert not scene.sent(msg.Release), "the other may still bring something finite"
+    scene.announce("b", **NAN)
+    assert scene.addressed(msg.Release) == ["a", "b"]
+    (commit,) = scene.announce("a").announce("b").sent(msg.Commit)
+    assert [one.slot for one in commit.contributions] == [0, 1]
+
+
+def test_samples_that_are_not_finite_say_nothing_of_the_model(open_scene: Open) -> None:
+    """Only when not a batch of a whole epoch was finite does the run end, and with another advice."""
+    scene = open_scene(BulkSynchronous(), workers=1, tries=3, deal_epochs=True, samples=24).join("a")
+    for _ in range(5):
+        scene.announce("a", **OF_DATA)
+        assert running(scene)
+    found = failure(scene.announce("a", **OF_DATA))
+    assert isinstance(found, BadBatchError)
+    assert (found.samples, found.tensor) == ((7,), "the input")
+    assert "the input of sample 7 is not finite, nor is any of the last 6 batches; mend or remove" in str(found)
+
+
+def test_a_batch_is_left_out_after_its_tries_and_the_log_names_its_samples(open_scene: Open) -> None:
+    scene = open_scene(tries=2, deal_epochs=True).join("a", "b")
+    scene.announce("a", **OF_LOSS).announce("b")
+    assert not scene.logged("bad batch")
+    scene.announce("a").announce("a").announce("b", **OF_LOSS)
+    (record,) = scene.logged("bad batch")
+    assert (record["tries"], record["samples"], record["tensor"]) == (2, [7], "the loss")
+    assert (record["epoch"], record["batch"], record["text"]) == (0, 0, "the loss of sample 7 is not finite")
+    assert running(scene)
+
+
+def test_the_last_batch_of_the_epochs_asked_for_may_be_left_out(open_scene: Open) -> None:
+    scene = open_scene(tries=1, deal_epochs=True, workers=1, samples=8, stop=Stop(epochs=1)).join("a")
+    scene.announce("a").announce("a", **OF_LOSS)
+    assert scene.coordinator.ending._outcome == "epochs"
+    assert scene.coordinator.state.epochs_done == 1
+
+
+def test_a_gradient_that_comes_after_the_last_commit_is_no_bad_batch(open_scene: Open) -> None:
+    scene = open_scene(workers=1, deal_epochs=True).join("a")
+    scene.handle(StopRequested("enough"))
+    scene.announce("a", **NAN)
+    assert not scene.logged("bad batch")
+
+
+def test_a_job_that_wants_it_ends_at_a_bad_batch(open_scene: Open) -> None:
+    scene = open_scene(tries=2, deal_epochs=True, ends_at_bad_batch=True).join("a", "b")
+    scene.announce("a", **OF_LOSS).announce("b").announce("a").announce("a").announce("b", **OF_LOSS)
+    assert isinstance(failure(scene), BadBatchError)
+    assert "bad_batches=skip" in str(failure(scene))
