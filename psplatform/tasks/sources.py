@@ -1,14 +1,14 @@
 """Samples by index, whatever holds them.
 
-Accepted are a map-style torch data set, a pair (inputs, targets) of NumPy, torch, Zarr or dask arrays, and a callable
-that returns one of these in the process that reads it.  Zarr and dask arrays are recognised by what they can do, so
-neither library is imported.
+Accepted are a map-style torch data set, a pair (inputs, targets) of NumPy, torch, Zarr or dask arrays or of pandas
+frames, and a callable that returns one of these in the process that reads it.  They are recognised by what they can do,
+so none of these libraries is imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
 import numpy as np
 import torch
@@ -16,10 +16,15 @@ from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
 from psplatform.errors import ConfigurationError
+from psplatform.tasks.chunks import KeptChunks, lies_on_a_cluster
 
 Indices = NDArray[np.int64]
 Fetch = Callable[[Indices], torch.Tensor]
 Data = Any  # objects of libraries that need not be installed; told apart at run time
+
+_REMEDY: Final = (
+    "hand in a map-style data set, a pair (inputs, targets) of arrays, or a callable that returns one of these"
+)
 
 
 class Source(Protocol):
@@ -43,20 +48,27 @@ def as_source(data: Data) -> Source:
     match data:
         case [inputs, targets] if hasattr(inputs, "shape") and hasattr(targets, "shape"):
             return _ArraySource(inputs, targets)
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+    if isinstance(data, str | bytes | Mapping):
+        raise _unusable(f"The data is a {type(data).__name__}; read it first and {_REMEDY}")
+    if isinstance(data, list | tuple) and 2 <= len(data) <= 4 and not all(map(_is_pair, data)):
+        kinds = " and ".join(type(one).__name__ for one in data)
+        raise _unusable(f"The data is a {type(data).__name__} of {kinds}; {_REMEDY}")
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, type):
         return _DatasetSource(data)
     if callable(data):
         return as_source(data())
-    raise _unusable(
-        f"The data is a {type(data).__name__}; hand in a map-style data set, a pair (inputs, targets) of arrays, or a "
-        "callable that returns one of these"
-    )
+    raise _unusable(f"The data is a {type(data).__name__}; {_REMEDY}")
+
+
+def _is_pair(sample: Any) -> bool:
+    return isinstance(sample, list | tuple) and len(sample) == 2
 
 
 class _ArraySource:
     """Inputs and targets in two arrays of one length."""
 
     def __init__(self, inputs: Data, targets: Data) -> None:
+        inputs, targets = _numbers(inputs, "inputs"), _numbers(targets, "targets")
         lengths = _length(inputs), _length(targets)
         if lengths[0] != lengths[1]:
             raise _unusable(f"There are {lengths[0]} inputs but {lengths[1]} targets; hand in one target per input")
@@ -87,6 +99,29 @@ class _DatasetSource:
         raise _unusable("The data set's samples are no pairs (input, target) of numbers; let it return such pairs")
 
 
+def _numbers(array: Data, name: str) -> Data:
+    """Return an array, that of a frame for example, having seen that torch can hold what is in it."""
+    if hasattr(array, "to_numpy") and not hasattr(array, "compute"):  # a frame is indexed by its labels otherwise
+        array = array.to_numpy()
+    if hasattr(array, "toarray"):
+        raise _unusable(f"The {name} are a sparse {type(array).__name__}; hand in {name}.toarray()")
+    if hasattr(array, "__dask_graph__") and lies_on_a_cluster(array):
+        remedy = "hand in the array as it was before persist(), or write it with to_zarr() and hand that in"
+        raise _unusable(
+            f"The {name} are a dask array that was computed on a cluster, which workers cannot read; {remedy}"
+        )
+    dtype = getattr(array, "dtype", None)
+    if isinstance(dtype, np.dtype):
+        try:
+            torch.from_numpy(np.empty(0, dtype))
+        except (TypeError, ValueError):
+            remedy = "such as numpy.unique(y, return_inverse=True)[1] for texts, or array.astype('float32')"
+            raise _unusable(
+                f"The {name} are an array of dtype {dtype}, which torch cannot hold; make numbers of them, {remedy}"
+            ) from None
+    return array
+
+
 def _fetch_from(array: Data) -> Fetch:
     if isinstance(array, torch.Tensor):
         return lambda indices: array[torch.tensor(indices)]  # a copy: indices may be read-only
@@ -94,6 +129,8 @@ def _fetch_from(array: Data) -> Fetch:
         return lambda indices: torch.from_numpy(array[indices])
     if hasattr(array, "oindex"):
         return _sorted_once(lambda indices: array.oindex[indices])
+    if hasattr(array, "blocks") and hasattr(array, "__dask_graph__"):
+        return _sorted_once(KeptChunks(array).read)
     if hasattr(array, "compute"):
         return _sorted_once(lambda indices: array[indices].compute())
     return _sorted_once(lambda indices: array[indices])
@@ -124,7 +161,8 @@ def _length(array: Data) -> int:
     if len(array.shape) == 0:
         raise _unusable("An array of the data has no dimension; its first dimension must count the samples")
     if not isinstance(array.shape[0], int | np.integer):  # dask does not know the length of every array
-        raise _unusable("The length of a dask array is unknown; call compute_chunk_sizes() on it first")
+        remedy = "call compute_chunk_sizes() on it first, or to_dask_array(lengths=True) on a frame"
+        raise _unusable(f"The length of a dask array is unknown; {remedy}")
     return int(array.shape[0])
 
 

@@ -18,7 +18,7 @@ from psplatform.tasks.evaluation import Evaluator
 from psplatform.tasks.loss import Loss, checked
 from psplatform.tasks.randomness import seeded
 from psplatform.tasks.seam import BatchRef, Computed, Evaluation
-from psplatform.tasks.sources import Data, as_source
+from psplatform.tasks.sources import Data, Source, as_source
 from psplatform.tensors.flat import FlatModel, specs_of, tensors_of
 from psplatform.tensors.layout import Layout
 
@@ -61,6 +61,8 @@ class SupervisedWorkspace:
         self._cancel = Cancellation()
         self.samples = len(self._data)
         self.evaluates = task.test is not None
+        if self.evaluates and not callable(task.test):  # what a callable returns is read where it is needed
+            _held_out(task)
         self.specs = specs_of(self._module)
         for parameter in self._module.parameters():
             if parameter.requires_grad:
@@ -103,10 +105,10 @@ class SupervisedWorkspace:
     def evaluate(self, cancel: Cancellation) -> Evaluation | None:
         """Return loss and accuracy of the bound values on the held-out data, or None where there is none."""
         self._bound()
-        if self._task.test is None:
+        if not self.evaluates:
             return None
         if self._evaluator is None:  # held-out data are read only by the process that evaluates
-            source = as_source(self._task.test)
+            source = _held_out(self._task)
             self._evaluator = Evaluator(self._module, self._loss, source, self._seed, self._device)
         return self._evaluator.evaluate(cancel)
 
@@ -134,6 +136,14 @@ class SupervisedWorkspace:
             for buffer, value in zip(self._buffers, saved, strict=True):
                 buffer.copy_(value)
             raise
+
+
+def _held_out(task: SupervisedTask) -> Source:
+    """Return the held-out data; what is wrong with it is not taken for a flaw of the other."""
+    try:
+        return as_source(task.test)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"Of the held-out data (test): {error}", field="test") from None
 
 
 def build_module(task: SupervisedTask, seed: int) -> nn.Module:
