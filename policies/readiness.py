@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from psplatform.core.coordination.asking import raised_in
+from psplatform.core.coordination.asking import raised_in, words_of
 from psplatform.core.policy import Policy, Traits
 from psplatform.errors import PsplatformError, UserCodeError
 
@@ -43,4 +43,4 @@ def _ask(policy: Policy, hook: str, question: Callable[[], Any]) -> Any:
     except PsplatformError:
         raise
     except Exception as error:
-        raise raised_in(policy, hook, "before anything was started", error) from error
+        raise raised_in(words_of(policy), hook, "before anything was started", error) from error

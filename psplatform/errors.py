@@ -113,7 +113,7 @@ class UserCodeError(PsplatformError):
         self.user_traceback = user_traceback
 
     def __str__(self) -> str:
-        return f"{self.args[0]}\n{self.user_traceback}"
+        return f"{self.args[0]}\n{self.user_traceback}" if self.user_traceback else str(self.args[0])
 
 
 class DivergedError(PsplatformError):

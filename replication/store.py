@@ -224,7 +224,7 @@ def _name_of(path: str, array: zarr.Array[Any]) -> str:
 def _described(store: str, root: zarr.Group) -> dict[str, Any]:
     description = root.attrs.get(_KEY)
     if not isinstance(description, dict):
-        raise _without_run(store, f"{store} is a Zarr group, but holds no run of psplatform")
+        raise _without_run(store, f"{store} is a Zarr group, but holds no run of psplatform; check the path")
     if description.get("format") != _FORMAT:
         found = description.get("format")
         raise StoreError(f"{store} has format {found}; this psplatform reads format {_FORMAT}, update it", store=store)
@@ -232,7 +232,11 @@ def _described(store: str, root: zarr.Group) -> dict[str, Any]:
 
 
 def _try_writing(path: Path) -> None:
+    if "\0" in str(path):
+        raise ValueError("no path holds a null character")
     nearest = next(folder for folder in (path, *path.parents) if folder.exists())
+    if nearest != path and not nearest.is_dir():
+        raise NotADirectoryError(f"{nearest} is no folder")
     if nearest.is_dir():
         Path(tempfile.mkdtemp(prefix=".psplatform-", dir=nearest)).rmdir()
 

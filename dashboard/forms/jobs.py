@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from psplatform.core.parameters import declared
 from psplatform.dashboard.records import write_private
 from psplatform.dashboard.settings import Settings, current
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job
+from psplatform.jobs.job_file import fields_in, text_of
 from psplatform.jobs.optimizers import SGD
 from psplatform.jobs.stragglers import Stragglers
 from psplatform.policies.registry import policy_class, policy_names
@@ -134,13 +133,10 @@ def job_in(path: str) -> dict[str, Any]:
         If it cannot be read.
     """
     try:
-        found = yaml.safe_load(Path(path).read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split())
-        raise ConfigurationError(f"cannot read the job file {path}: {said}", field="job") from error
-    if not isinstance(found, dict):
-        raise ConfigurationError(f"the job file {path} must be a mapping of a job's fields", field="job")
-    return _checked({str(name): value for name, value in found.items()})
+        text = Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read the job file {path}: {error}", field="job") from error
+    return _checked(fields_in(text, path))
 
 
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:
@@ -157,7 +153,7 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
 
 def as_yaml(job: Mapping[str, Any]) -> str:
     """Return a job as the YAML of a job file."""
-    return yaml.safe_dump(dict(job), sort_keys=False, allow_unicode=True)
+    return text_of(job)
 
 
 def as_command(job: Mapping[str, Any], settings: Settings) -> str | None:

@@ -88,16 +88,13 @@ def job_fields(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from_file(path: Path) -> dict[str, Any]:
-    import yaml  # noqa: PLC0415  only job files need it
+    from psplatform.jobs.job_file import fields_in  # noqa: PLC0415  brings PyYAML, which only job files need
 
     try:
-        content = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split())
-        raise ConfigurationError(f"cannot read the job file {path}: {said}", field="job") from error
-    if not isinstance(content, dict):
-        raise ConfigurationError(f"the job file {path} must be a mapping of a job's fields", field="job")
-    fields = {str(name): value for name, value in content.items()}
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read the job file {path}: {error}", field="job") from error
+    fields = fields_in(text, str(path))
     for name in ("policy_options", "options", "stop"):
         _require_mapping(fields.get(name), name)
     for name, words in (("optimizer", str), ("replication", str), ("checkpoints", str | int)):

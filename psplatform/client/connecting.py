@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -48,6 +49,31 @@ def connect(scheduler: str) -> Client:
             f"no scheduler answers at {scheduler}; start one with `dask scheduler` and give its address",
             field="scheduler",
         ) from error
+
+
+def usable(client: object) -> Client:
+    """Return the client that a program hands in, which must be open and wait for its answers.
+
+    It may be used where an event loop runs in the same thread, in a notebook for example.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is no client, is closed, or was made with ``asynchronous=True``.
+    """
+    if not isinstance(client, Client):
+        address = getattr(client, "scheduler_address", client)
+        remedy = f'write Client("{address}")' if isinstance(address, str) else "make one with Client(address)"
+        shown = reprlib.repr(client)
+        raise ConfigurationError(f"client must be a distributed.Client, not {shown}; {remedy}", field="client")
+    if client.asynchronous:
+        text = "client is asynchronous, and psplatform waits for its answers; make it with Client(address), and in a"
+        remedy = "coroutine call psplatform in a thread, as in await asyncio.to_thread(ps.train, job, client)"
+        raise ConfigurationError(f"{text} {remedy}", field="client")
+    if client.status in ("closing", "closed"):
+        text = f"client is closed; make another with Client({address_of(client)!r})"
+        raise ConfigurationError(text, field="client")
+    return client
 
 
 def connect_or_none(scheduler: str | None, security: Any = None) -> Client | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import threading
 from typing import Any, Final
 
@@ -19,6 +20,17 @@ _METHOD: Final = "distributed.worker.multiprocessing-method"
 _CONFIG: Final = {"distributed.admin.tick.interval": "500ms"}
 """How often each of Dask's servers looks whether its event loop answers: several in this program and two in a process
 take a few per cent of a small machine's cores for it otherwise."""
+
+
+_MOST_SERVING: Final = 16
+"""Processes for servers on a machine with fewer cores than that: further shards share them, as a process of its own
+costs each some 200 MB and gains nothing where no core is free for it."""
+
+
+def serving_processes(shards: int, replicas: int) -> int:
+    """Return how many processes a cluster on this machine has for its servers and their replicas."""
+    most = max(_MOST_SERVING, os.cpu_count() or 1)
+    return max(min(shards, most), replicas + 1)
 
 
 class PatientNanny(Nanny):

@@ -11,7 +11,8 @@ from typing import Any, Final
 import cloudpickle
 from distributed import Client
 
-from psplatform.client.embedded import end_cluster, start_cluster
+from psplatform.client.connecting import usable
+from psplatform.client.embedded import end_cluster, serving_processes, start_cluster
 from psplatform.client.forking import begin
 from psplatform.client.preflight import (
     require_same_version,
@@ -71,6 +72,7 @@ def train(job: Job, client: Client | None = None, *, report: Report = lambda tex
     UserCodeError
         If the user's code raises at a first gradient.
     """
+    client = usable(client) if client is not None else None
     return start(prepare(job), client, report)
 
 
@@ -88,8 +90,7 @@ def start(prepared: Prepared, client: Client | None, report: Report) -> Run:
     report("starting a cluster on this machine")
     workers = job.workers or _EMBEDDED_WORKERS
     readiness.check(prepared.policy, workers)
-    copies = max(job.shards, replicas_of(job.replication) + 1)
-    cluster, own = start_cluster(workers + copies)
+    cluster, own = start_cluster(workers + serving_processes(job.shards, replicas_of(job.replication)))
     try:
         return _launch(prepared, own, report, on_close=partial(end_cluster, own, cluster), embedded=True, trial=trial)
     except BaseException:

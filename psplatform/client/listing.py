@@ -138,7 +138,9 @@ def goes_on(run: str, store: str, live: Live) -> bool:
 
 def is_folder_of_stores(path: Path) -> bool:
     """Whether stores of runs may lie in a folder: one that holds parts of a run is a store itself."""
-    return path.is_dir() and not (path / "zarr.json").exists() and not holds_parts(str(path))
+    # Unlike Path, os.path takes what may not be looked at for what is not there.
+    there = os.path.isdir(path) and not os.path.exists(path / "zarr.json")  # noqa: PTH110, PTH112
+    return there and not holds_parts(str(path))
 
 
 def is_starting(store: str, description: Mapping[str, Any]) -> bool:

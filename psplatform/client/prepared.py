@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from psplatform.core.policy import Policy
 from psplatform.errors import ConfigurationError
-from psplatform.jobs.job import Job
+from psplatform.jobs.job import Job, require_job
 from psplatform.jobs.planning import description_of, plan_of
 from psplatform.jobs.replication import Replication
 from psplatform.policies import readiness
@@ -66,6 +66,7 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
     ConfigurationError
         If they do not.
     """
+    require_job(job)
     job = with_defaults(job)
     policy = policy_of(job)
     readiness.load(policy, read_file)

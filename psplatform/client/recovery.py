@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from distributed import Client
 
-from psplatform.client.connecting import connect_or_none
+from psplatform.client.connecting import connect_or_none, usable
 from psplatform.client.launch import Report, start
 from psplatform.client.listing import State, look_at
 from psplatform.client.prepared import prepare
@@ -23,7 +23,8 @@ from psplatform.runtime.hosting import dataset_name
 from psplatform.runtime.program import Resume
 from psplatform.telemetry.reader import LogReader
 
-_ALIVE: Final = ("starting", "running", "ending")
+_ALIVE: Final = ("starting", "running", "ending", "unknown")
+"""Phases of a run that goes on; the last is that of one whose coordinator is there and too busy to answer."""
 
 
 def recover(
@@ -69,6 +70,7 @@ def recover(
         If the run still goes on, is being recovered by another program or has reached its end, or the model is not
         that of the checkpoint.
     """
+    client = usable(client) if client is not None else None
     store = place_of(store)
     description = describe_run(store)
     _require_over(store, description, client, ask_store_scheduler=ask_store_scheduler)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from distributed import Client
 
-from psplatform.client.connecting import connect_or_none
+from psplatform.client.connecting import connect_or_none, usable
 from psplatform.client.listing import is_starting
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError, StoreError, from_plain
 from psplatform.replication.places import place_of
 from psplatform.replication.store import describe_run, load_model
-from psplatform.runtime.calls import Peer, PeerLost, call_the_living
+from psplatform.runtime.calls import ActorGone, Peer, PeerLost, PeerSilent, call_the_living
 from psplatform.runtime.cluster import cluster_of
 from psplatform.runtime.hosting import dataset_name
 from psplatform.telemetry.follow import LiveRun
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _POLL_S: Final = 0.25
 _DEADLINE_S: Final = 10.0
 _TRIES: Final = 3
-"""Failed calls in a row after which the coordinator counts as gone."""
+"""Failed calls in a row after which the coordinator counts as gone, unless its process is still there."""
 
 _TAKEOVER_S: Final = 60.0
 """How long a coordinator that has a standby is looked for: longer than any lease."""
@@ -80,6 +80,7 @@ class Run:
         self._gone = gone
         self._stands_by = False
         self._stop_reason: str | None = None
+        self._stop_heard = True
 
     @property
     def client(self) -> Client | None:
@@ -89,30 +90,47 @@ class Run:
     def status(self, wait_s: float = 0.0) -> dict[str, Any]:
         """Return how the run stands, as the coordinator knows it or, where that is gone, as the store does.
 
-        The ``phase`` is starting, running, ending or over, and unknown for an open run whose cluster is not known;
-        ``step`` says in words what it does while it starts or ends; ``summary`` is that of `metrics`; ``failure`` is
-        the error that ended the run, and ``trouble`` the store's.
+        The ``phase`` is starting, running, ending or over, and unknown for an open run whose cluster is not known, or
+        whose coordinator is too busy to answer although its process is there; ``step`` says in words what it does while
+        it starts or ends; ``summary`` is that of `metrics`; ``failure`` is the error that ended the run, and
+        ``trouble`` what the store or the coordinator lacks.
         """
         if self._last is not None:
             return self._last
         if not self._found():
             return self._from_store()
         tries, give_up_at = 0, time.monotonic() + _TAKEOVER_S
+        lost: PeerLost | None = None
         while tries < _TRIES or (self._stands_by and time.monotonic() < give_up_at):
-            with contextlib.suppress(PeerLost):
+            try:
                 status = self._ask("status", wait_s, deadline_s=_DEADLINE_S + wait_s)
-                if status["phase"] not in ("standing by", "replaced"):
-                    self._last = status if status["phase"] == "over" else None
-                    return dict(status)
+                lost = None
+            except PeerLost as error:
+                lost = error
+            if lost is None and status["phase"] not in ("standing by", "replaced"):
+                return self._told(status)
             if self._seek():
                 self._repeat_stop()
                 continue
-            if self._left_the_cluster() and not self._stands_by:
+            left = self._left_the_cluster()
+            if not self._stands_by and (left or isinstance(lost, PeerSilent)):
                 break
             tries += 1
             time.sleep(_POLL_S)
+        if lost is not None and not isinstance(lost, ActorGone) and not self._left_the_cluster():
+            return self._from_store(
+                f"the coordinator does not answer, but its process is there: it is busy or stopped ({lost})"
+            )
         self._gone = True
         return self._from_store()
+
+    def _told(self, status: dict[str, Any]) -> dict[str, Any]:
+        """Return what the coordinator says, and tell it again to stop where it did not hear that."""
+        if status["phase"] == "over":
+            self._last = status
+        elif not self._stop_heard:
+            self._repeat_stop()
+        return dict(status)
 
     def wait(
         self,
@@ -207,12 +225,13 @@ class Run:
 
     def stop(self, reason: str = "asked to stop") -> None:
         """End the run in good order; `wait` tells when that is done.  A run that is over stays as it is."""
-        self._stop_reason = reason
+        self._stop_reason, self._stop_heard = reason, False
         if self._last is not None or not self._found():
             return
         for _ in range(_TRIES):
             with contextlib.suppress(PeerLost):
                 self._ask("stop", reason, deadline_s=_DEADLINE_S)
+                self._stop_heard = True
                 return
             self.status()  # which finds the coordinator that has taken over, if one has
             if self._gone or self._last is not None:
@@ -299,6 +318,7 @@ class Run:
         if self._stop_reason is not None:
             with contextlib.suppress(PeerLost):
                 self._ask("stop", self._stop_reason, deadline_s=_DEADLINE_S)
+                self._stop_heard = True
 
     def _seek(self) -> bool:
         """Look where the run's coordinator is now; return whether it is elsewhere than before."""
@@ -325,7 +345,7 @@ class Run:
         except (OSError, TimeoutError):
             return False
 
-    def _from_store(self) -> dict[str, Any]:
+    def _from_store(self, trouble: str = "") -> dict[str, Any]:
         self._live.refresh()
         outcome, summary = self._live.view.outcome, self._live.view.to_summary()
         failure: PsplatformError | None = None
@@ -339,7 +359,7 @@ class Run:
                 f"`psplatform recover {self.store}` goes on from its newest checkpoint, if it has one"
             )
         phase = "over" if outcome is not None or self._gone else "unknown"
-        return {"phase": phase, "step": "", "summary": summary, "failure": failure, "trouble": ""}
+        return {"phase": phase, "step": "", "summary": summary, "failure": failure, "trouble": trouble}
 
 
 def attach(store_or_id: str, client: Client | None = None) -> Run:
@@ -358,6 +378,7 @@ def attach(store_or_id: str, client: Client | None = None) -> Run:
         return _attach_by_id(store_or_id, client)
     description = describe_run(store_or_id)
     run, scheduler = description["run"], description.get("scheduler")
+    client = usable(client) if client is not None else None
     own = client is None
     client = None if "outcome" in description else client or connect_or_none(scheduler)
     if client is None:
@@ -371,7 +392,7 @@ def attach(store_or_id: str, client: Client | None = None) -> Run:
 
 def runs_on(client: Client) -> list[str]:
     """Return the ids of the runs that go on on the client's cluster; those whose coordinator died are left out."""
-    return sorted(client.sync(find_runs, client))
+    return sorted(usable(client).sync(find_runs, client))
 
 
 async def find_runs(client: Client) -> dict[str, str]:
@@ -392,7 +413,7 @@ def actors_of(run: str, client: Client) -> set[str]:
 
 
 def _attach_by_id(run: str, client: Client, on_close: Callable[[], None] = lambda: None) -> Run:
-    details = client.get_metadata([dataset_name(run)], default=None)
+    details = usable(client).get_metadata([dataset_name(run)], default=None)
     if run not in runs_on(client) or details is None:
         known = ", ".join(runs_on(client)) or "none"
         raise ConfigurationError(f"no run {run!r} on this cluster (there are: {known})", field="run")

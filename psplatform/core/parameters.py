@@ -290,7 +290,7 @@ def _shown(bound: float) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    text = " ".join(repr(value).split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 

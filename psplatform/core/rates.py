@@ -7,9 +7,23 @@ warm-up) is multiplied on top and knows nothing of them.
 from __future__ import annotations
 
 import math
-from typing import Final, Protocol
+from numbers import Real
+from typing import Any, Final, Protocol
 
 RULES: Final = ("constant", "proportional", "delay-adaptive")
+FACTOR: Final = "a finite number, 0 or more"
+"""What `is_factor` accepts, in words."""
+
+
+def is_factor(answer: Any) -> bool:
+    """Whether a policy or a schedule may answer this as a factor on the learning rate."""
+    if not isinstance(answer, Real) or isinstance(answer, bool):
+        return False
+    try:
+        factor = float(answer)
+    except OverflowError:  # an integer that no float can hold
+        return False
+    return math.isfinite(factor) and factor >= 0
 
 
 def proportional(accepted: int, workers: int) -> float:

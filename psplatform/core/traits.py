@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any, Final
 
 from psplatform.core.pulling import WHOLE, PullRule
 from psplatform.errors import ConfigurationError
@@ -49,7 +51,7 @@ class Traits:
     Raises
     ------
     ConfigurationError
-        If they contradict each other.
+        If one is not of its kind, or they contradict each other.
     """
 
     exact: bool
@@ -60,6 +62,7 @@ class Traits:
     mean_norm: bool = False
 
     def __post_init__(self) -> None:
+        self._require_kinds()
         if self.exact and self.pull.fraction < 1:
             raise _contradiction("a pull of exactly one version takes it from every shard: exact needs pull = 1")
         if self.exact and self.scope is Scope.BLOCK:
@@ -69,6 +72,25 @@ class Traits:
         if self.pull.fraction < 1 and self.scope is Scope.MODEL:
             # Only a pull from every shard proves that all have read the last gradient where it lies.
             raise _contradiction("who goes on before all shards have answered must push copies: pull < 1 needs BLOCK")
+
+    def _require_kinds(self) -> None:
+        for name, (kind, words) in _KINDS.items():
+            given: Any = getattr(self, name)
+            if not isinstance(given, kind) or (
+                kind is AbstractSet and not all(isinstance(one, Change) for one in given)
+            ):
+                raise ConfigurationError(f"the policy's traits have {name}={given!r}; give {words}", field="policy")
+
+
+_SWITCH: Final = (bool, "True or False")
+_KINDS: Final[dict[str, tuple[Any, str]]] = {
+    "exact": _SWITCH,
+    "scope": (Scope, "Scope.MODEL or Scope.BLOCK"),
+    "pull": (PullRule, "a PullRule, such as PullRule(0.5)"),
+    "interrupt": _SWITCH,
+    "wakes": (AbstractSet, "a set of Change, such as frozenset({Change.COMMIT})"),
+    "mean_norm": _SWITCH,
+}
 
 
 def _contradiction(text: str) -> ConfigurationError:

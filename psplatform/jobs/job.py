@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, ValidationError, model_validator
 
@@ -17,29 +18,42 @@ from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.optimizers import SGD, Optimizer
 from psplatform.jobs.plain import ASKED, job_fields, plain_fields
 from psplatform.jobs.replication import Bounded, Replication
-from psplatform.jobs.schedules import AnySchedule, Constant, schedule_from_plain
+from psplatform.jobs.schedules import Constant, schedule_from_plain, usable
 from psplatform.jobs.stragglers import SlowServers, Stragglers
 from psplatform.jobs.torch_optimizers import translated
+
+_CALLABLES: Final = {
+    "model": "an nn.Module or a callable that builds one",
+    "loss": "a callable of output and target",
+    "step": "a callable of model and batch",
+    "collate": "a callable of a list of samples",
+}
 
 
 def _optimizer(value: Any) -> Any:
     if isinstance(value, str | Mapping):
         return Optimizer.from_plain({"name": value} if isinstance(value, str) else value)
+    if isinstance(value, type) and issubclass(value, Optimizer):
+        text = f"optimizer is the class {value.__name__}; hand in one of its objects: {value.__name__}()"
+        raise ConfigurationError(text, field="optimizer")
     return value
 
 
-def _schedule(value: Any) -> AnySchedule:
+def _place(value: Any) -> Any:
+    return value.__fspath__() if hasattr(value, "__fspath__") else value
+
+
+def _schedule(value: Any) -> Any:
     if isinstance(value, str | Mapping):
         return schedule_from_plain({"name": value} if isinstance(value, str) else dict(value))
-    if not callable(getattr(value, "factor", None)):
-        raise ConfigurationError(f"schedule must have a factor(updates, epochs), not {value!r}", field="schedule")
-    return value  # type: ignore[no-any-return]  # anything with a factor will do
+    return usable(value)
 
 
 def _policy(value: Any) -> str | Policy:
     if isinstance(value, str | Policy):
         return value
-    raise ConfigurationError(f"policy must be a name or a Policy, not {value!r}", field="policy")
+    remedy = f"; write {value.__name__}()" if isinstance(value, type) and issubclass(value, Policy) else ""
+    raise ConfigurationError(f"policy must be a name or a Policy, not {value!r}{remedy}", field="policy")
 
 
 def _stop(value: Any) -> Any:
@@ -118,7 +132,9 @@ class Job(BaseModel):
         None, ge=1, le=1_000_000, description="gradient workers to start with; none: all there are"
     )
     max_workers: int | None = Field(None, ge=1, le=1_000_000, description="most gradient workers; none: no limit")
-    shards: int = Field(1, ge=1, le=4096, description="parts the parameters are divided into")
+    shards: int = Field(
+        1, ge=1, le=4096, description="parts the parameters are divided into, at most one for each of them"
+    )
     block_elements: int = Field(65536, ge=1, le=LARGEST, description="elements of a block")
     resources: dict[str, dict[str, float]] = Field(
         default_factory=dict, description='Dask resources a "worker" or a "server" needs'
@@ -139,7 +155,9 @@ class Job(BaseModel):
         50, ge=1, le=LARGEST, description="updates between evaluations; none: the last only"
     )
 
-    store: str | None = Field(None, description="path or URL where the run persists; none: a new one below runs/")
+    store: Annotated[str | None, BeforeValidator(_place)] = Field(
+        None, description="path or URL where the run persists; none: a new one below runs/"
+    )
     replication: Annotated[InstanceOf[Replication], BeforeValidator(Replication.from_plain)] = Field(
         default_factory=Bounded, description="how servers are copied: none, chain or bounded"
     )
@@ -166,12 +184,16 @@ class Job(BaseModel):
     finish_limit_s: float = Field(120.0, ge=1, description="longest time for the last evaluation and saving")
 
     def __init__(self, **given: Any) -> None:
+        known = declared(type(self))
+        for name, value in given.items():
+            if isinstance(value, bool) and name in known and known[name].kind in (int, float):
+                raise known[name].refusal(value)  # pydantic would take it for 0 or 1
         if "optimizer" in given:  # of the parameters in its groups, the model knows the names
             given["optimizer"] = translated(given["optimizer"], given.get("model"))
         try:
             super().__init__(**given)
         except ValidationError as error:
-            raise refused(error, declared(type(self)), "a job has no field") from None
+            raise refused(error, known, "a job has no field") from None
 
     @property
     def replication_asked(self) -> bool:
@@ -226,6 +248,13 @@ class Job(BaseModel):
         return self
 
 
+def require_job(job: object) -> None:
+    """Raise `ConfigurationError` if what a program hands in as its job is none."""
+    if not isinstance(job, Job):
+        text = f"the job must be a ps.Job, not {reprlib.repr(job)}; write ps.Job(...) with its fields"
+        raise ConfigurationError(text, field="job")
+
+
 def _check_one_subject(job: Job) -> None:
     supervised = [name for name in ("model", "loss", "step", "data", "collate") if getattr(job, name) is not None]
     given = [name for name in ("task", "workload") if getattr(job, name) is not None]
@@ -250,10 +279,14 @@ def _check_supervised(job: Job) -> None:
             missing = "loss (or step)" if name == "loss" else name
             text = f"a model needs its loss and data: {missing} is missing"
             raise ConfigurationError(text, field=name)
-    for name in ("loss", "step", "collate"):
+    for name, words in _CALLABLES.items():
         value = getattr(job, name)
         if value is not None and not callable(value):
-            raise ConfigurationError(f"{name} must be a function, not {value!r}", field=name)
+            text = f"{name} must be {words}, not {reprlib.repr(value)}"
+            raise ConfigurationError(f"{text}; hand in the object itself, as in ps.Job({name}=...)", field=name)
+    if isinstance(job.loss, type):
+        name = job.loss.__name__
+        raise ConfigurationError(f"loss is the class {name}; hand in one of its objects: {name}()", field="loss")
     if job.step is not None and job.stop.target_accuracy is not None:
         text = "a step returns a loss only, so there is no accuracy to reach; stop by target_loss"
         raise ConfigurationError(text, field="stop")

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Final
 
 from psplatform.core.parameters import built, parameter, require_known, settle
+from psplatform.core.rates import FACTOR, is_factor
 from psplatform.errors import ConfigurationError
 
 
@@ -107,6 +108,31 @@ def schedule_to_plain(schedule: object) -> dict[str, Any] | None:
             plain = asdict(schedule)
             return {"name": name, **{key: list(v) if isinstance(v, tuple) else v for key, v in plain.items()}}
     return None
+
+
+def usable(schedule: Any) -> Any:
+    """Return a schedule of any class, having asked it for the factor at the beginning.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is none, raises, or answers no factor.
+    """
+    if isinstance(schedule, type) or not callable(getattr(schedule, "factor", None)):
+        text = f"schedule must be an object that has a factor(updates, epochs), not {schedule!r}"
+        remedy = f"; write {schedule.__name__}(...)" if isinstance(schedule, type) else "; see ps.Cosine"
+        raise ConfigurationError(text + remedy, field="schedule")
+    name = type(schedule).__name__
+    try:
+        factor = schedule.factor(0, 0.0)
+    except Exception as error:  # whatever foreign code raises
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        text = f"the schedule {name} raises at the first update ({said}); its factor(0, 0.0) must return {FACTOR}"
+        raise ConfigurationError(text, field="schedule") from error
+    if not is_factor(factor):
+        text = f"the schedule {name} answers {factor!r} for factor(0, 0.0); it must return {FACTOR}"
+        raise ConfigurationError(text, field="schedule")
+    return schedule
 
 
 def _warm(warmup: int, updates: int) -> float:

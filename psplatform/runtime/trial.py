@@ -61,14 +61,15 @@ def try_task(task: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> 
     Raises
     ------
     ConfigurationError
-        If the task cannot be trained: no trainable parameters, a batch larger than the data, a loss that is no scalar;
+        If the task cannot be trained: no trainable parameters, more shards than parameters, a batch larger than the
+        data, a loss that is no scalar;
         or if it is not that of the checkpoint, or the checkpoint is damaged.
     UserCodeError
         If the user's code raises.
     """
     device = choose_device(settings["device"])
     workspace, layout = open_task(task, optimizer, settings, device)
-    require_trainable(layout.parameters, workspace.samples, settings["batch_size"])
+    require_trainable(layout, workspace.samples, settings["batch_size"])
     _require_portable(layout)
     if "checkpoint" in settings:
         _require_checkpoint(layout, optimizer, settings["store"], settings["checkpoint"])

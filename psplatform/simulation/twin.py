@@ -11,7 +11,7 @@ from typing import Any, Final
 from psplatform.core.policy import Policy, Scope
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
-from psplatform.jobs.job import Job
+from psplatform.jobs.job import Job, require_job
 from psplatform.jobs.planning import description_of, plan_of
 from psplatform.jobs.replication import NoReplication
 from psplatform.memory.arithmetic import Arithmetic
@@ -60,6 +60,7 @@ def prepare(job: Job, conditions: Conditions | None = None) -> Prepared:
         If the job, its policy or the conditions make no sense.
     """
     conditions = conditions or Conditions()
+    require_job(job)
     job = with_defaults(job)
     workers = job.workers or WORKERS
     if conditions.timing_only and job.stop.needs_evaluation:
@@ -158,7 +159,7 @@ def _open(job: Job, policy: Policy, *, timing_only: bool) -> _Subject:
             per_block=policy.traits.scope is Scope.BLOCK,
             measures_steps=job.replication_asked and job.replication.bound is not None,
         )
-    require_trainable(tensors.layout.parameters, tensors.samples, job.batch_size)
+    require_trainable(tensors.layout, tensors.samples, job.batch_size)
     if timing_only:
         figures = SyntheticGradients(job.shards, job.batch_size)
         return _Subject(figures, tensors.layout, tensors.samples, evaluates=False, workload=workload)

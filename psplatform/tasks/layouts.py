@@ -18,12 +18,21 @@ def layout_of(workspace: Workspace, optimizer: Optimizer, shards: int, block_ele
     return Layout.of(specs, shards=shards, block_elements=block_elements)
 
 
-def require_trainable(parameters: int, samples: int, batch_size: int) -> None:
-    """Raise `ConfigurationError` where there is nothing to train, or no full batch to train on."""
-    if parameters == 0:
+def require_trainable(layout: Layout, samples: int, batch_size: int) -> None:
+    """Raise `ConfigurationError` where there is nothing to train, a shard without parameters, or no full batch."""
+    if layout.parameters == 0:
         raise ConfigurationError(
             "the model has no trainable parameters; set requires_grad on those to train", field="model"
         )
+    most = layout.most_shards
+    if layout.shards > most:
+        holds, needs, remedy = f"{layout.parameters} parameters", "one", "give fewer shards"
+        if most < layout.parameters:
+            holds, needs, remedy = f"{holds} in {most} blocks", "a block", f"{remedy}, or a smaller block_elements"
+        text = (
+            f"shards must be at most {most}, not {layout.shards}: the model has {holds}, and each shard needs {needs}"
+        )
+        raise ConfigurationError(f"{text} of its own; {remedy}", field="shards")
     if batch_size > samples:
         raise ConfigurationError(
             f"batch_size must be at most the number of samples: {batch_size} > {samples}", field="batch_size"

@@ -20,18 +20,27 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from psplatform.errors import ConfigurationError
+from psplatform.tasks.chunks import KeptChunks, lies_on_a_cluster
 from psplatform.tasks.loaders import Collate, Data, Loaded, unwrapped, without_index
 from psplatform.tasks.structures import collated, leaves_of, mapped
 
 Indices = NDArray[np.int64]
 Fetch = Callable[[Indices], torch.Tensor]
+
+_REMEDY: Final = (
+    "hand in a map-style data set, a pair (inputs, targets) of arrays, a dict of arrays, or a callable that returns "
+    "one of these"
+)
+
+_PAIR: Final = ("inputs", "targets")
+"""What two arrays are called."""
 
 
 class Source(Protocol):
@@ -71,6 +80,11 @@ def as_source(data: Data, collate: Collate | None = None) -> Source:
         return as_source(data.dataset, collate or data.collate)
     if _are_columns(data):
         return _ColumnSource(data, collate)
+    if isinstance(data, str | bytes):
+        raise _unusable(f"The data is a {type(data).__name__}; read it first and {_REMEDY}")
+    if type(data) is tuple and data and (any(map(_is_array, data)) or all(isinstance(one, list) for one in data)):
+        kinds = " and ".join(type(one).__name__ for one in data)
+        raise _unusable(f"The data is a tuple of {kinds}; let every part be an array with one entry per sample")
     if _is_indexed(data):
         return _DatasetSource(data, collate)
     if callable(data):
@@ -84,17 +98,17 @@ def as_source(data: Data, collate: Collate | None = None) -> Source:
         raise _unusable(f"The data set {type(data).__name__} has no __len__; let that return the number of its samples")
     if hasattr(data, "__iter__"):
         raise ConfigurationError(without_index(data), field="data")
-    raise _unusable(
-        f"The data is a {type(data).__name__}; hand in a map-style data set, a pair (inputs, targets) of arrays, a "
-        "dict of arrays, or a callable that returns one of these"
-    )
+    raise _unusable(f"The data is a {type(data).__name__}; {_REMEDY}")
 
 
 class _ColumnSource:
     """Arrays of one length, in any structure."""
 
     def __init__(self, columns: Data, collate: Collate | None) -> None:
+        pair = isinstance(columns, tuple | list) and len(columns) == len(_PAIR)
         arrays = leaves_of(columns, _is_array)
+        names = _PAIR if pair and len(arrays) == len(_PAIR) else ["arrays of the data"] * len(arrays)
+        arrays = [_numbers(array, name) for array, name in zip(arrays, names, strict=True)]
         lengths = [_length(array) for array in arrays]
         if len(set(lengths)) > 1:
             raise _unusable(_unequal(columns, lengths))
@@ -164,15 +178,38 @@ def _is_indexed(data: Data) -> bool:
     return indexed and not isinstance(data, type | Mapping)
 
 
+def _numbers(array: Data, name: str) -> Data:
+    """Return an array, that of a frame for example, having seen that torch can hold what is in it."""
+    if hasattr(array, "to_numpy") and not hasattr(array, "compute"):  # a frame is indexed by its labels otherwise
+        array = array.to_numpy()
+    if hasattr(array, "toarray"):
+        raise _unusable(f"The {name} are a sparse {type(array).__name__}; hand in {name}.toarray()")
+    if hasattr(array, "__dask_graph__") and lies_on_a_cluster(array):
+        remedy = "hand in the array as it was before persist(), or write it with to_zarr() and hand that in"
+        raise _unusable(
+            f"The {name} are a dask array that was computed on a cluster, which workers cannot read; {remedy}"
+        )
+    dtype = getattr(array, "dtype", None)
+    if isinstance(dtype, np.dtype):
+        try:
+            torch.from_numpy(np.empty(0, dtype))
+        except (TypeError, ValueError):
+            remedy = "such as numpy.unique(y, return_inverse=True)[1] for texts, or array.astype('float32')"
+            raise _unusable(
+                f"The {name} are an array of dtype {dtype}, which torch cannot hold; make numbers of them, {remedy}"
+            ) from None
+    return array
+
+
 def _fetch_from(array: Data) -> Fetch:
     if isinstance(array, torch.Tensor):
         return lambda indices: array[torch.tensor(indices)]  # a copy: indices may be read-only
     if isinstance(array, np.ndarray):
         return lambda indices: torch.from_numpy(array[indices])
-    if hasattr(array, "iloc"):  # pandas, whose plain index is a label
-        return lambda indices: torch.from_numpy(array.iloc[indices].to_numpy(copy=True))
     if hasattr(array, "oindex"):
         return _sorted_once(lambda indices: array.oindex[indices])
+    if hasattr(array, "blocks") and hasattr(array, "__dask_graph__"):
+        return _sorted_once(KeptChunks(array).read)
     if hasattr(array, "compute"):
         return _sorted_once(lambda indices: array[indices].compute())
     return _sorted_once(lambda indices: array[indices])
@@ -199,7 +236,8 @@ def _length(array: Data) -> int:
     if len(array.shape) == 0:
         raise _unusable("An array of the data has no dimension; its first dimension must count the samples")
     if not isinstance(array.shape[0], int | np.integer):  # dask does not know the length of every array
-        raise _unusable("The length of a dask array is unknown; call compute_chunk_sizes() on it first")
+        remedy = "call compute_chunk_sizes() on it first, or to_dask_array(lengths=True) on a frame"
+        raise _unusable(f"The length of a dask array is unknown; {remedy}")
     return int(array.shape[0])
 
 

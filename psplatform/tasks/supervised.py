@@ -71,6 +71,8 @@ class SupervisedWorkspace:
         self._cancel = Cancellation()
         self.samples = len(self._data)
         self.evaluates = task.test is not None
+        if self.evaluates and not callable(task.test):  # what a callable returns is read where it is needed
+            _held_out(task, self._module, device)
         self.specs = specs_of(self._module)
         for parameter in self._module.parameters():
             if parameter.requires_grad:
@@ -117,10 +119,10 @@ class SupervisedWorkspace:
     def evaluate(self, cancel: Cancellation) -> Evaluation | None:
         """Return loss, and accuracy where it has a meaning, on the held-out data, or None where there is none."""
         self._bound()
-        if self._task.test is None:
+        if not self.evaluates:
             return None
         if self._evaluator is None:  # held-out data are read only by the process that evaluates
-            data = Reader(self._task.test, self._task.collate, self._module, self._device)
+            data = _held_out(self._task, self._module, self._device)
             self._evaluator = Evaluator(self._module, self._objective, data, self._seed, self._device)
         return self._evaluator.evaluate(cancel)
 
@@ -155,6 +157,14 @@ class SupervisedWorkspace:
         flat.collect()  # binds buffers again that the module replaced instead of writing into them
         for buffer, value in zip(self._buffers, saved, strict=True):
             buffer.copy_(value)
+
+
+def _held_out(task: SupervisedTask, module: nn.Module, device: torch.device) -> Reader:
+    """Return what reads the held-out data; what is wrong with it is not taken for a flaw of the other."""
+    try:
+        return Reader(task.test, task.collate, module, device)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"Of the held-out data (test): {error}", field="test") from None
 
 
 def build_module(task: SupervisedTask, seed: int) -> nn.Module:

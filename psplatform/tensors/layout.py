@@ -179,6 +179,12 @@ class Layout:
         return sum(region.size for region in self.regions if region.kind == "parameter")
 
     @property
+    def most_shards(self) -> int:
+        """The largest number of shards that each hold a parameter: that of the blocks of the largest such region."""
+        regions = [one for one in self.regions if one.kind == "parameter"]
+        return max((-(-one.size // self.block_size(one.key)) for one in regions), default=0)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of one copy of all regions."""
         return sum(region.size * ITEM_BYTES[region.dtype] for region in self.regions)

@@ -34,6 +34,7 @@ BAD_OPTIONS = [
     ("digits --workers 3 --max-workers 2", "max_workers must be at least workers: 2 < 3"),
     ("digits --shards 0", "shards"),
     ("digits --shards 5000", "shards"),
+    ("mlp --shards 4000", "shards must be at most"),
     ("digits --batch-size 0", "batch_size"),
     ("digits --batch-size 100000", "batch_size must be at most the number of samples: 100000 > 1437"),
     ("digits --updates 0", "stop.updates must be an int of at least 1, not 0"),
@@ -152,6 +153,17 @@ BAD_FILES = [
     ("workload: digits\nseed: 1.5", "seed"),
     ("workload: digits\nmodel: x", "say what to train in one way"),
     ("model: x", "a model needs its loss and data"),
+    (
+        "{model: resnet18, loss: mse, data: x}",
+        "model must be an nn.Module or a callable that builds one, not 'resnet18'",
+    ),
+    ("workload: mlp\nshards: 4000", "shards must be at most"),
+    ("workload: digits\nworkers: true", "workers must be an int from 1 to 1000000, not True"),
+    ("workload: digits\nclip_norm: off", "clip_norm must be a float above 0, not False"),
+    ("workload: digits\nstop: {updates: 1.5e0}", "stop.updates must be an int of at least 1, not 1.5"),
+    ("workload: digits\nstore: 2024-13-45", "cannot read the job file job.yaml: month must be in 1..12"),
+    ("workload: digits\nstore: 1e3", "store must be a str, not 1000.0"),
+    ("workload: digits\noptimizer: {lr: -1e-3}", "lr must be a finite number of at least 0, not -0.001"),
 ]
 
 
@@ -177,6 +189,7 @@ def test_a_store_that_holds_a_run_is_refused_before_anything_is_started(refused:
 
 
 BAD_COMMANDS = [
+    ("simulate mlp --shards 4000", "shards must be at most"),
     ("runs nowhere.zarr", "there is no run in nowhere.zarr; check the path"),
     ("runs carrier-pigeon://coop", "carrier-pigeon"),
     ("runs --scheduler nonsense://x", "no scheduler answers at nonsense://x"),

@@ -47,7 +47,7 @@ def test_help_is_the_declarations(psplatform: Command, flag: Flag) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "--shards S Parts the parameters are divided into. [1]",
+        "--shards S Parts the parameters are divided into, at most one for each of them. [1]",
         "--seed N Seed of everything random. [0]",
         "--workers N Gradient workers to start with. [all there are]",
         "--keep-checkpoints K Checkpoints that are kept, the newest ones; 0 where none is written. [3]",
@@ -61,7 +61,7 @@ def test_a_flag_shows_what_holds_without_it(psplatform: Command, line: str) -> N
 
 def test_in_a_recovered_run_what_no_flag_speaks_of_stays(psplatform: Command) -> None:
     said = told(psplatform, "recover")
-    assert "--shards S Parts the parameters are divided into. [as before]" in said
+    assert "--shards S Parts the parameters are divided into, at most one for each of them. [as before]" in said
     assert "[0]" not in said
     assert "--optimizer" not in said
 

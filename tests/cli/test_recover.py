@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,6 +75,17 @@ def test_a_run_that_has_reached_its_end_needs_a_later_one(
 )
 def test_a_bad_option_is_named(refused: Refused, store: str, option: tuple[str, str], words: str) -> None:
     assert words in refused("recover", store, *option)
+
+
+def test_more_shards_than_parameters_are_refused_before_anything_is_started(
+    refused: Refused, store: str, no_cluster: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = SimpleNamespace(number=1, state={"version": 7})
+    monkeypatch.setattr("psplatform.client.recovery.load_checkpoint", lambda *arguments: found)
+    update_run(store, job=Job(workload="mlp").to_plain())
+    before = describe_run(store)
+    assert "shards must be at most" in refused("recover", store, "--shards", "4000")
+    assert describe_run(store) == before
 
 
 def test_a_model_of_ones_own_is_asked_for_with_the_call_that_takes_it(

@@ -103,6 +103,35 @@ def test_scripts_get_the_checkpoints_of_the_store_beside_those_of_the_log(
     ]
 
 
+def test_a_folder_without_runs_is_no_mistake(psplatform: Command, tmp_path: Path, last_json: Json) -> None:
+    """Whether it is empty or holds other things; a place that does not exist is one, and so is a foreign store."""
+    (tmp_path / "others" / "folder").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "others" / "notes.txt").touch()
+    for name in ("empty", "others"):
+        for place in (str(tmp_path / name), (tmp_path / name).as_uri()):
+            result = psplatform("runs", place)
+            assert (result.exit_code, result.output) == (0, "no runs\n")
+            assert last_json(psplatform("runs", place, "--json")) == {"runs": []}
+    zarr.open_group(str(tmp_path / "foreign.zarr"), mode="w")
+    foreign = psplatform("runs", str(tmp_path / "foreign.zarr"))
+    assert foreign.exit_code == 2
+    assert "is a Zarr group, but holds no run of psplatform; check the path" in foreign.output
+
+
+def test_a_folder_that_may_not_be_looked_at_is_refused_in_one_sentence(
+    psplatform: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(path: Any, **options: Any) -> Any:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("os.stat", denied)
+    result = psplatform("runs", str(tmp_path))
+    monkeypatch.undo()
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit), result.exception
+
+
 @pytest.mark.parametrize("command", ["runs", "attach"])
 def test_a_finished_run_is_shown_from_its_store(psplatform: Command, finished: str, command: str) -> None:
     result = psplatform(command, finished)

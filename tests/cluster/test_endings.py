@@ -334,7 +334,7 @@ def test_a_run_whose_coordinator_is_not_known_is_looked_for(
     run = start(**{**small, "stop": ps.Stop(updates=10**9)})
     found = ps.Run(run.run, run.store, client=client)
     until(lambda: found.status()["phase"] == "running", "it is found")
-    assert found.roles() == run.roles()
+    until(lambda: found.roles() == run.roles(), "both are told the same roles, a standby made in between included")
     ps.Run(run.run, run.store, client=client).stop("by another")
     assert found.wait(LIMIT_S)["detail"] == "by another"
 
@@ -346,6 +346,17 @@ def test_a_run_that_its_cluster_does_not_know_is_gone_unless_it_may_be_starting(
     update_run(store, started=time.time() - 3600)
     with pytest.raises(ClusterError, match="the coordinator of run digits-bsp-1a2b3c is gone"):
         ps.attach(store, client).wait(LIMIT_S)
+
+
+def test_more_shards_than_parameters_are_refused_and_leave_nothing(
+    start: Start, small: Fields, client: Client, tmp_path: Path, until: Until
+) -> None:
+    said = "shards must be at most 82, not 300: the model has 82 parameters, and each shard needs one of its own"
+    with pytest.raises(ConfigurationError, match=f"^{said}; give fewer shards$"):
+        start(**{**small, "shards": 300})
+    assert list(tmp_path.iterdir()) == []
+    assert runs_on(client) == []
+    until(lambda: not any(client.has_what().values()), "no actor is left, that of the first gradient included")
 
 
 def test_a_store_that_the_processes_cannot_see_is_refused(start: Start, small: Fields, client: Client) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from psplatform.errors import ConfigurationError
+from psplatform.jobs.job import Job
 from psplatform.jobs.schedules import SCHEDULES, AnySchedule, Constant, Cosine, StepDecay
 from psplatform.jobs.schedules import schedule_from_plain as from_plain
 from psplatform.jobs.schedules import schedule_to_plain as to_plain
@@ -52,3 +53,36 @@ def test_what_makes_no_sense_is_refused_with_a_remedy(plain: dict[str, Any], sen
         from_plain(plain)
     assert sentence in str(caught.value)
     assert caught.value.field == "schedule"
+
+
+class Own:
+    """A schedule whose factor is what a test says."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def factor(self, updates: int, epochs: float) -> Any:
+        return [1.0, 0.5][updates + self._answer] if isinstance(self._answer, int) else self._answer
+
+
+def test_a_schedule_of_ones_own_is_taken() -> None:
+    assert Job(workload="digits", schedule=Own(0.5)).schedule.factor(0, 0.0) == 0.5
+
+
+UNFIT = [
+    (Own(7), r"the schedule Own raises at the first update \(IndexError: list index out of range\); its factor"),
+    (Own("half"), r"the schedule Own answers 'half' for factor\(0, 0\.0\); it must return a finite number, 0 or more"),
+    (Own(float("nan")), "the schedule Own answers nan"),
+    (Own(None), "the schedule Own answers None"),
+    (Cosine, r"must be an object that has a factor\(updates, epochs\), not .*; write Cosine\(\.\.\.\)"),
+    (lambda updates: 1.0, r"must be an object that has a factor\(updates, epochs\), not .*; see ps\.Cosine"),
+    (3, r"must be an object that has a factor\(updates, epochs\), not 3"),
+]
+
+
+@pytest.mark.parametrize(("schedule", "sentence"), UNFIT, ids=lambda one: one[:40] if isinstance(one, str) else "")
+def test_one_that_raises_or_answers_nonsense_is_refused_with_the_job(schedule: Any, sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence) as caught:
+        Job(workload="digits", schedule=schedule)
+    assert caught.value.field == "schedule"
+    assert "\n" not in str(caught.value)

@@ -62,6 +62,25 @@ def test_a_batch_larger_than_the_data_is_refused(attempt: Callable[..., Trial]) 
     assert caught.value.field == "batch_size"
 
 
+def test_more_shards_than_parameters_are_refused_with_both_numbers(attempt: Callable[..., Trial]) -> None:
+    said = "shards must be at most 9, not 10: the model has 9 parameters, and each shard needs one of its own"
+    with pytest.raises(ConfigurationError, match=f"^{said}; give fewer shards$") as caught:
+        attempt(shards=10)
+    assert caught.value.field == "shards"
+    assert attempt(shards=9).parameters == 9
+
+
+def test_more_shards_than_blocks_are_refused_with_both_remedies(attempt: Callable[..., Trial]) -> None:
+    """A shard owns whole blocks: 603 parameters are cut into 302 blocks of two."""
+    large = {"model": lambda: nn.Linear(200, 3), "data": (torch.zeros(8, 200), DATA[1])}
+    said = (
+        "shards must be at most 302, not 303: the model has 603 parameters in 302 blocks, and each shard needs a block"
+    )
+    with pytest.raises(ConfigurationError, match=f"{said} of its own; give fewer shards, or a smaller block_elements"):
+        attempt(shards=303, **large)
+    assert attempt(shards=303, block_elements=1, **large).parameters == 603
+
+
 def test_a_group_that_matches_nothing_is_refused(attempt: Callable[..., Trial]) -> None:
     """The names of the parameters are known only when the model is built."""
     with pytest.raises(ConfigurationError, match="head"):

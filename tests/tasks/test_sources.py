@@ -11,6 +11,7 @@ import dask.array
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import torch
 import zarr
 from torch import nn
@@ -43,6 +44,7 @@ KINDS: dict[str, Callable[[Path], Any]] = {
     "list of samples": lambda _: list(zip(X, Y.tolist(), strict=True)),
     "zarr": lambda folder: (_zarr(X, folder, "x"), _zarr(Y, folder, "y")),
     "dask": lambda _: (_dask(X), _dask(Y)),
+    "pandas": lambda _: (pd.DataFrame(X, index=range(50, 70)), pd.Series(Y, index=range(50, 70))),
     "mixed": lambda folder: (_zarr(X, folder, "x"), Y),
     "callable": lambda _: lambda: (X, Y),
     "callable that returns a data set": lambda _: lambda: TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)),
@@ -248,6 +250,14 @@ UNUSABLE = {
     "is a dict that does not hold arrays only": {"x": X, "y": Y.tolist()},
     "is a generator, whose samples have no index": (row for row in X),
     r"do not make a batch \(default_collate": [object()],
+    "is a str; read it first and hand in": "digits.csv",
+    "inputs are an array of dtype <U1, which torch cannot hold; make numbers of them": (np.full((20, 3), "a"), Y),
+    "targets are an array of dtype <U3, which torch cannot hold; .*unique": (X, np.full(20, "dog")),
+    "targets are an array of dtype object, which torch cannot hold; .*astype": (X, np.array([1, None] * 10)),
+    "inputs are an array of dtype datetime64": (np.zeros((20, 3), "datetime64[s]"), Y),
+    "inputs are an array of dtype >f8": (X.astype(">f8"), Y),
+    "targets are an array of dtype |S3": (lambda: (_dask(X), _dask(np.full(20, b"dog")))),
+    "inputs are a sparse csr_array; hand in inputs.toarray": (scipy.sparse.csr_array(X), Y),
 }
 
 

@@ -81,6 +81,19 @@ def test_every_shard_gets_a_share_as_far_as_elements_reach(size: int, shards: in
     assert sum(piece.start < piece.stop for piece in pieces) == min(size, shards)
 
 
+@given(LAYOUTS)
+def test_as_many_shards_as_there_are_blocks_each_hold_a_parameter_and_one_more_does_not(layout: Layout) -> None:
+    most, one = layout.most_shards, replace(layout, shards=1)
+    keys = [region.key for region in layout.regions if region.kind == "parameter"]
+    assert most == max((len(one.blocks(0, key)) for key in keys), default=0)
+    if most:
+        full = replace(layout, shards=most)
+        assert all(any(full.blocks(shard, key) for key in keys) for shard in range(most))
+    if len(keys) == 1:
+        over = replace(layout, shards=most + 1)
+        assert not all(over.blocks(shard, keys[0]) for shard in range(most + 1))
+
+
 def test_large_regions_are_cut_at_the_block_size_asked_for() -> None:
     layout = Layout.of([TensorSpec("w", (25_000_000,), "float32", "parameter")], shards=3)
     assert layout.block_size("parameter.float32") == 65536

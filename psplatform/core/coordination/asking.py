@@ -1,6 +1,6 @@
-"""Asking the policy: foreign code, which may raise or answer what is no answer.
+"""Asking the policy and the schedule: foreign code, which may raise or answer what is no answer.
 
-Either ends the run with an error that names the policy, the hook and the event at hand.
+Either ends the run with an error that names the policy or the schedule, the hook and the event at hand.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from psplatform.core.limits import LARGEST
 from psplatform.core.policy import Answer, Committed, Fate, Gradient, Policy, Scope, Verdict, View, Worker
+from psplatform.core.rates import FACTOR, Schedule, is_factor
 from psplatform.core.reasons import Reason
-from psplatform.errors import UserCodeError
+from psplatform.errors import PsplatformError, UserCodeError
 
 _SHOWN: Final = 200  # characters
 
@@ -26,7 +27,7 @@ LONGEST_NAME: Final = 64
 
 
 class PolicyFailed(Exception):
-    """The policy raised or answered nonsense; carries what the run ends with."""
+    """The policy or the schedule raised or answered nonsense; carries what the run ends with."""
 
     def __init__(self, failure: UserCodeError) -> None:
         super().__init__(failure)
@@ -73,9 +74,14 @@ class Asking:
         version: int = self._ask("wanted", lambda one: _is_version(one) and one >= least, text, worker, view)
         return version
 
+    def factor(self, schedule: Schedule, updates: int, epochs: float) -> float:
+        """Return the factor of the job's schedule on the learning rate."""
+        words = f"the schedule {type(schedule).__name__}"
+        return float(self._ask_of(schedule, words, "factor", is_factor, FACTOR, updates, epochs))
+
     def step_scale(self, commit: Committed, view: View) -> float:
         """Return the factor on the learning rate."""
-        return float(self._ask("step_scale", _is_scale, "a finite number, 0 or more", commit, view))
+        return float(self._ask("step_scale", is_factor, FACTOR, commit, view))
 
     def decision(self, view: View) -> dict[str, float]:
         """Return the figures that the policy has decided for the commit at hand."""
@@ -89,30 +95,45 @@ class Asking:
             self._ask("on_commit", lambda answer: True, "", commit, view)
 
     def _ask(self, hook: str, accepts: Callable[[Any], bool], wanted: str, *arguments: Any) -> Any:
+        return self._ask_of(self._policy, self._words, hook, accepts, wanted, *arguments)
+
+    def _ask_of(
+        self, owner: Any, words: str, hook: str, accepts: Callable[[Any], bool], wanted: str, *arguments: Any
+    ) -> Any:
         try:
-            answer = getattr(self._policy, hook)(*arguments)
+            answer = getattr(owner, hook)(*arguments)
         except Exception as error:
             self._broken = True
-            raise PolicyFailed(raised_in(self._policy, hook, self._when, error)) from error
+            raise PolicyFailed(raised_in(words, hook, self._when, error)) from error
         if not accepts(answer):
-            raise self._failed(f"returned {_shown(answer)} from {hook}", f"the hook must return {wanted}")
+            raise self._failed(f"returned {_shown(answer)} from {hook}", f"the hook must return {wanted}", words)
         return answer
+
+    @property
+    def _words(self) -> str:
+        return words_of(self._policy)
 
     @property
     def _when(self) -> str:
         return f"while the coordinator was handling {type(self.event).__name__}"
 
-    def _failed(self, did: str, remedy: str) -> PolicyFailed:
+    def _failed(self, did: str, remedy: str, words: str = "") -> PolicyFailed:
         self._broken = True
-        text = f"the policy {type(self._policy).__name__} {did} {self._when}; {remedy}"
+        text = f"{words or self._words} {did} {self._when}; {remedy}"
         return PolicyFailed(UserCodeError(text, kind="nonsense", user_traceback=""))
 
 
-def raised_in(policy: Policy, hook: str, when: str, error: Exception) -> UserCodeError:
-    """Return the error that says what a policy raised in a hook, and when."""
+def words_of(policy: Policy) -> str:
+    """Return what errors call a policy."""
+    return f"the policy {type(policy).__name__}"
+
+
+def raised_in(words: str, hook: str, when: str, error: Exception) -> UserCodeError:
+    """Return the error that says what the foreign code that `words` name raised in a hook, and when."""
     kind = type(error).__name__
-    text = f"the policy {type(policy).__name__} raised {kind} in {hook} {when}: {error}"
-    return UserCodeError(text, kind=kind, user_traceback="".join(traceback.format_exception(error)))
+    # What is refused in a sentence of ours needs no traceback.
+    trace = "" if isinstance(error, PsplatformError) else "".join(traceback.format_exception(error))
+    return UserCodeError(f"{words} raised {kind} in {hook} {when}: {error}", kind=kind, user_traceback=trace)
 
 
 def _shown(answer: Any) -> str:
@@ -137,10 +158,6 @@ def _is_answer(answer: Any) -> bool:
 
 def _is_version(answer: Any) -> bool:
     return isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer <= LARGEST
-
-
-def _is_scale(answer: Any) -> bool:
-    return _is_number(answer) and math.isfinite(answer) and answer >= 0
 
 
 def _are_figures(answer: Any) -> bool:

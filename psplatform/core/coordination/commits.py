@@ -42,7 +42,8 @@ class Commits:
         staleness = tuple([before - lane.label_of(one) for one in gradients])
         commit = Committed(lane.position + 1, before + 1, gradients, staleness)
         # Asked before anything is changed: a policy that fails here leaves no half of a commit behind.
-        rate = state.plan.schedule.factor(before, state.epochs_done) * self._asking.step_scale(commit, lane)
+        scheduled = self._asking.factor(state.plan.schedule, before, state.epochs_done)
+        rate = scheduled * self._asking.step_scale(commit, lane)
         why = reason, self._asking.decision(lane)
         self._enter(lane, Entry(commit, state.now, rate, self._checkpoints.cut(lane), before), why, since)
 

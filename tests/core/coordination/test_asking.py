@@ -92,6 +92,41 @@ def test_a_hook_that_raises_ends_the_run_and_is_named_with_the_event(open_scene:
     assert scene.end().finish.outcome == "failed"
 
 
+@dataclass
+class Rates:
+    """A schedule that does what a test says."""
+
+    does: Callable[[], Any]
+
+    def factor(self, updates: int, epochs: float) -> Any:
+        return self.does()
+
+
+def test_a_schedule_that_raises_ends_the_run_and_is_named_with_the_event(open_scene: Open) -> None:
+    scene = open_scene(schedule=Rates(oops)).join("a").announce("a")
+    wanted = "the schedule Rates raised KeyError in factor while the coordinator was handling Announce: 'oops'"
+    assert isinstance(scene.failure, UserCodeError)
+    assert scene.failure.args[0] == wanted
+    assert "in oops" in scene.failure.user_traceback
+    assert scene.end().finish.outcome == "failed"
+
+
+@pytest.mark.parametrize("answer", ["half", None, float("nan"), -1.0, True])
+def test_a_schedule_that_answers_no_factor_ends_the_run(open_scene: Open, answer: Any) -> None:
+    scene = open_scene(schedule=Rates(lambda: answer)).join("a").announce("a")
+    wanted = f"the schedule Rates returned {answer!r} from factor while the coordinator was handling Announce; "
+    assert str(scene.failure) == f"{wanted}the hook must return a finite number, 0 or more"
+
+
+def test_a_policy_that_pools_and_never_says_when_is_told_without_a_traceback(open_scene: Open) -> None:
+    class Forgetful(Odd):
+        pool_ready = Policy.pool_ready
+
+    scene = open_scene(Forgetful()).join("a").announce("a")
+    assert "Forgetful pools gradients but never says when the pool is ready" in str(scene.failure)
+    assert "\n" not in str(scene.failure)
+
+
 NONSENSE = [
     ("admit", None, "a Verdict"),
     ("pool_ready", True, "an Answer"),

@@ -1,0 +1,128 @@
+"""A coordinator that does not answer is gone only if its process is, or says that it has none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from psplatform.client.recovery import _goes_on
+from psplatform.client.run import Run
+from psplatform.errors import ClusterError
+from psplatform.replication.store import create_run
+from psplatform.runtime.calls import Peer
+from psplatform.runtime.cluster import cluster_of
+
+RUN = "digits-bsp-1a2b3c"
+PEER = Peer("tcp://127.0.0.1:1", f"psplatform-{RUN}-1-coordinator")
+SUMMARY = {"updates": 7}
+
+
+@dataclass
+class Cluster:
+    """What a client says of a cluster whose coordinator answers, or does not.
+
+    ``answers`` are what it says to the next questions: a status, ``None`` for silence, or what is raised; after them
+    it is silent.
+    """
+
+    answers: list[Any] = field(default_factory=list)
+    there: bool = True
+    standby: str = ""
+    asked: list[str] = field(default_factory=list)
+    scheduler: str = "tcp://127.0.0.1:2"
+
+    def sync(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        if function is cluster_of:
+            return [], {PEER.address} if self.there else set()
+        return asyncio.run(function(*arguments, **named))
+
+    def rpc(self, address: str) -> Any:
+        return self
+
+    async def actor_execute(self, *, function: str, **call: Any) -> Any:
+        self.asked.append(function)
+        answer = self.answers.pop(0) if self.answers else None
+        if answer is None:
+            await asyncio.sleep(3600)
+        if isinstance(answer, Exception):
+            raise answer
+        return {"status": "OK", "result": answer}
+
+    def get_metadata(self, keys: list[str], default: Any) -> Any:
+        return {"address": PEER.address, "key": PEER.key, "store": "", "standby": self.standby}
+
+    def has_what(self) -> dict[str, tuple[str, ...]]:
+        return {PEER.address: (PEER.key,)}
+
+    def processing(self) -> dict[str, tuple[str, ...]]:
+        return {}
+
+
+def status(phase: str) -> dict[str, Any]:
+    return {"phase": phase, "summary": SUMMARY, "failure": None, "trouble": ""}
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("_DEADLINE_S", 0.05), ("_POLL_S", 0.01), ("_TAKEOVER_S", 0.1)):
+        monkeypatch.setattr(f"psplatform.client.run.{name}", seconds)
+
+
+@pytest.fixture
+def run_on(tmp_path: Path) -> Callable[[Cluster], Run]:
+    """Make a run whose coordinator is known."""
+    store = str(tmp_path / "run.zarr")
+    create_run(store, {"run": RUN})
+
+    def make(cluster: Any) -> Run:
+        return Run(RUN, store, client=cluster, coordinator=PEER)
+
+    return make
+
+
+@pytest.mark.parametrize("standby", ["", "tcp://127.0.0.1:3"])
+def test_a_silent_coordinator_whose_process_is_there_is_busy(run_on: Callable[[Cluster], Run], standby: str) -> None:
+    """Also where it has a standby, which is as busy and has not taken over."""
+    run = run_on(Cluster(standby=standby))
+    found = run.status()
+    assert (found["phase"], found["failure"]) == ("unknown", None)
+    assert "does not answer, but its process is there: it is busy" in found["trouble"]
+    with pytest.raises(TimeoutError, match="is not over after"):
+        run.wait(timeout_s=0.2)
+
+
+def test_one_that_answers_again_is_waited_for_to_the_end(run_on: Callable[[Cluster], Run]) -> None:
+    cluster = Cluster([status("running"), None, None, status("running"), status("over")])
+    assert run_on(cluster).wait(timeout_s=60) == SUMMARY
+
+
+def test_an_order_to_stop_that_a_busy_coordinator_did_not_hear_is_given_again(run_on: Callable[[Cluster], Run]) -> None:
+    cluster = Cluster([None] * 6 + [status("running"), "stopping", status("over")])
+    run = run_on(cluster)
+    run.stop()
+    assert run.wait(timeout_s=60) == SUMMARY
+    assert cluster.asked == ["stop", "status"] * 3 + ["status", "stop", "status"]
+
+
+GONE = {
+    "its process has left the cluster": Cluster(there=False),
+    "its process has no such actor": Cluster([KeyError(PEER.key)] * 9),
+}
+
+
+@pytest.mark.parametrize("cluster", GONE.values(), ids=GONE)
+def test_one_that_cannot_answer_any_more_is_gone(run_on: Callable[[Cluster], Run], cluster: Cluster) -> None:
+    with pytest.raises(ClusterError, match=f"the coordinator of run {RUN} is gone"):
+        run_on(cluster).wait(timeout_s=60)
+
+
+def test_a_run_whose_coordinator_is_busy_is_not_recovered_beside_it(tmp_path: Path) -> None:
+    store = str(tmp_path / "run.zarr")
+    create_run(store, {"run": RUN})
+    busy: Any = Cluster()
+    assert _goes_on(RUN, store, busy)
