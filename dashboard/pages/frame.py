@@ -13,6 +13,7 @@ from typing import Final
 
 import plotly.graph_objects as go
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from psplatform.client.listing import Listed, State
 from psplatform.dashboard import programs
@@ -317,6 +318,11 @@ def warn_if_public() -> None:
 def steady() -> AbstractContextManager[object]:
     """Return a place for what comes and goes: what is below it, figures with their zoom, stays where it is."""
     return st.container()
+
+
+def metric(place: DeltaGenerator, label: str, value: object, tip: str | None = None) -> None:
+    """Show a value under its label, both word for word: Streamlit takes them for Markdown, and stores say anything."""
+    place.metric(plain(label), plain(value), help=tip, border=True)
 
 
 def draw(figure: go.Figure, key: str, title: str, tip: str | None = None) -> None:
