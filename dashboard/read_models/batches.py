@@ -59,7 +59,7 @@ class Batch(Grouped):
     Raises
     ------
     ProtocolError
-        If the kind, the time, the slot, the term, the bound or a shard of a record is none; no other field is looked at.
+        If the kind, the time, the slot, the term, the bound or a shard of a record is none; others are not looked at.
     """
 
     __slots__ = ("clock",)

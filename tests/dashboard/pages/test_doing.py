@@ -18,7 +18,7 @@ from streamlit.testing.v1 import AppTest
 from psplatform.client import chaos, programs
 from psplatform.client.listing import Listed, goes_on
 from psplatform.client.programs import Program
-from psplatform.dashboard.cluster import ClusterNews, Deed, Watched
+from psplatform.dashboard.cluster import FAULT, ClusterNews, Deed, Watched
 from psplatform.dashboard.pages.frame import library
 from psplatform.dashboard.pages.what_if import _word
 from psplatform.errors import ConfigurationError
@@ -340,6 +340,7 @@ class FakeCluster:
     deeds: list[Deed] = field(default_factory=list)
     trouble: str = ""
     slow: bool = False
+    fault: Exception | None = None
 
     def await_answer(self, seconds: float) -> None:
         pass
@@ -347,17 +348,15 @@ class FakeCluster:
     def knows(self, listed: Listed) -> bool:
         return goes_on(listed.run, listed.store, self.live)
 
-    def with_run(self, run: str, act: Callable[[Any], Any]) -> Any:
-        assert run in self.live
-        return act(self.run)
-
     def watched(self, run: str) -> Watched:
         assert run in self.live
         return Watched(TARGETS, self.trouble)
 
-    def begin(self, run: str, what: str, act: Callable[[Any], str]) -> Deed:
+    def begin(self, run: str, what: str, act: Callable[[Any], str], *, kind: str = FAULT) -> Deed:
         outcome: Future[str] = Future()
-        if not self.slow:
+        if self.fault is not None:
+            outcome.set_exception(self.fault)
+        elif not self.slow:
             outcome.set_result(act(self.run))
         self.deeds.append(Deed(what, outcome))
         return self.deeds[-1]
@@ -381,8 +380,67 @@ def test_a_run_that_goes_on_is_stopped(bench: Any, shelf: Any, scheduler: FakeCl
     app = press(bench.show("overview"), "stop")
     healthy(app)
     assert scheduler.run.stopped == ["stopped on the dashboard"]
+    assert "The run is stopping" in unescaped(app.caption)
     table = bench.show("runs")
     healthy(table)
+
+
+def test_no_page_waits_for_a_run_that_is_to_stop(bench: Any, shelf: Any, scheduler: FakeCluster) -> None:
+    scheduler.slow = True
+    shelf.live("digits-a")
+    app = press(bench.show("overview"), "stop")
+    assert not app.exception
+    assert "Under way: stopping the run." in unescaped(app.caption)
+    assert app.button(key="stop").disabled
+
+
+def test_why_a_run_could_not_be_stopped_is_said_until_the_next_press_and_of_that_run_alone(
+    bench: Any, shelf: Any, scheduler: FakeCluster
+) -> None:
+    scheduler.fault = OSError("no route")
+    shelf.live("digits-a")
+    scheduler.live = {**scheduler.live, "digits-b": shelf.live("digits-b")}
+    app = press(bench.show("overview", run="digits-a"), "stop")
+    for _ in range(3):
+        assert unescaped(app.error) == "stopping the run failed (OSError: no route)"
+        app.run()
+    app.multiselect(key="run").set_value(["digits-b"]).run()
+    assert not app.exception
+    assert not app.error
+    app.multiselect(key="run").set_value(["digits-a"]).run()
+    assert unescaped(app.error)
+    scheduler.fault = None
+    press(app, "stop")
+    assert not app.error
+
+
+def test_a_run_that_nobody_knows_any_more_is_not_said_to_stop(bench: Any, shelf: Any, scheduler: FakeCluster) -> None:
+    shelf.live("digits-a")
+    app = bench.show("overview")
+    scheduler.live = {}
+    library().forget_list()
+    press(app, "stop")
+    assert not app.exception
+    assert not app.get("toast")
+    assert "nothing was stopped" in unescaped(app.error)
+
+
+def test_a_program_that_has_ended_is_not_said_to_stop(
+    bench: Any, shelf: Any, fake: FakePrograms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Program, "running", property(lambda one: True))
+    program = fake.start(["train", "--store", shelf.live("digits-a")], bench.settings.records)
+    monkeypatch.setattr("psplatform.dashboard.programs.program_of", lambda store: program)
+    monkeypatch.setattr("psplatform.dashboard.pages.actions.cluster_of", lambda listed: None)
+    monkeypatch.setattr(Program, "interrupt", lambda one: False)
+    app = press(bench.show("overview"), "stop")
+    assert not app.exception
+    assert not app.get("toast")
+    assert "nothing was stopped" in unescaped(app.error)
+    monkeypatch.setattr(Program, "interrupt", lambda one: True)
+    press(app, "stop")
+    assert not app.error
+    assert "The run is stopping" in unescaped(app.get("toast"))
 
 
 def test_runs_of_the_scheduler_are_rows_with_their_figures_where_their_stores_are_here(
@@ -501,7 +559,7 @@ def test_pages_show_what_is_known_while_the_coordinator_does_not_answer(
     bench: Any, shelf: Any, scheduler: FakeCluster, monkeypatch: pytest.MonkeyPatch, healthy: Check
 ) -> None:
     """No page waits for it: a fault of its own would stop every figure."""
-    monkeypatch.setattr(scheduler, "with_run", lambda run, act: pytest.fail("a page waits for the coordinator"))
+    monkeypatch.setattr(scheduler, "begin", lambda *_: pytest.fail("a page does something unasked"))
     scheduler.trouble = "the coordinator is silent"
     bench.settings = replace(bench.settings, allow_chaos=True)
     shelf.live("digits-a")
