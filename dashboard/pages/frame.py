@@ -181,9 +181,9 @@ def run_page(title: str, body: Callable[[View], None], *, overlays: bool = False
         # What is being recovered from here is about to be live.
         changes = State.LIVE in states or any(programs.program_of(one.listed.store) for one in shown)
         every = rate if changes else None
+        st.fragment(functools.partial(_refreshed, body, view, states), run_every=every)()
         if rate is not None and not changes:
             st.fragment(functools.partial(_await_change, view, states), run_every=_LOOK_AGAIN_S)()
-        st.fragment(functools.partial(_refreshed, body, view, states), run_every=every)()
 
 
 def _in_words(shown: Shown) -> str:
@@ -342,6 +342,6 @@ def metric(place: DeltaGenerator, label: str, value: object, tip: str | None = N
 
 
 def draw(figure: go.Figure, key: str, title: str, tip: str | None = None) -> None:
-    """Draw a figure under a heading; it keeps its zoom and legend over refreshes."""
+    """Draw a figure under a heading; it keeps its zoom and legend over refreshes, while the same runs are chosen."""
     st.markdown(f"**{title}**", help=tip)
-    chart(figure, key, title)
+    chart(figure, key, title, " ".join(st.session_state.get("run") or ()))

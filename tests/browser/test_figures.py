@@ -8,7 +8,7 @@ from typing import Any
 
 REFRESHES = 3
 _RANGES = "one => [one._fullLayout.xaxis.range, one._fullLayout.yaxis.range]"
-_LENGTH = "one => one._fullData[0]._length"
+_LENGTH = "one => one._fullData.find(trace => trace.name === 'training')._length"
 _MARK = "one => { for (const part of [one, one.querySelector('.main-svg')]) part.isTheSame = true; }"
 _MARKED = "one => [one, one.querySelector('.main-svg')].map(part => part.isTheSame ?? false)"
 _HIDDEN = "one => one._fullData.filter(trace => trace.visible === 'legendonly').map(trace => trace.name)"

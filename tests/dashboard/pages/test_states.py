@@ -110,6 +110,7 @@ def test_figures_follow_a_store_that_is_written_at_this_moment(
     app.run()
     healthy(app)
     assert spec(app, "losses")["data"] != before
+    assert [one["uid"] for one in spec(app, "losses")["data"][:3]] == [one["uid"] for one in before[:3]]
     assert int(next(one.value for one in app.metric if one.label == "Version")) > int(version)
 
 
