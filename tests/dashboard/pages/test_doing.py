@@ -22,6 +22,7 @@ from psplatform.dashboard.cluster import FAULT, ClusterNews, Deed, Watched
 from psplatform.dashboard.pages.frame import library
 from psplatform.dashboard.pages.what_if import _word
 from psplatform.errors import ConfigurationError
+from psplatform.jobs.stragglers import read_trace
 from psplatform.replication.store import update_run
 from psplatform.runtime.processes import ProcessId
 
@@ -247,6 +248,18 @@ def test_measured_times_are_those_of_the_run(bench: Any, fake: FakePrograms, she
     path = Path(value.removeprefix("trace:"))
     assert path.is_relative_to(bench.settings.records)
     assert path.read_text().startswith("slot,sequence,seconds")
+
+
+def test_as_many_workers_are_simulated_as_were_measured(bench: Any, fake: FakePrograms, shelf: Any) -> None:
+    """Workers have joined or left since the run began."""
+    shelf.finished("digits-a", workers=5, job={**shelf.trained.job, "workers": 5, "max_workers": 5})
+    app = bench.show("what_if")
+    app.selectbox(key="times").select("as measured in this run").run()
+    press(app, "simulate")
+    assert not app.exception
+    assert {(job["workers"], job["max_workers"]) for job in fake.jobs} == {(3, 3)}
+    trace = Path(fake.commands[0][5].removeprefix("trace:")).read_text()
+    assert len(read_trace(trace, "t")) == 3
 
 
 @pytest.mark.parametrize("key", ["compute", "network", "what if stragglers"])
