@@ -98,10 +98,15 @@ def _checkpoints(run: Shown) -> None:
     ]
     st.dataframe(rows, hide_index=True, placeholder=UNKNOWN, key="checkpoints")
     left, right = st.columns([1, 4], vertical_alignment="bottom")
-    number = left.selectbox("Checkpoint", [one["number"] for one in reversed(held)], key="verify number")
-    if right.button("Verify every byte", key="verify") and number is not None:
-        verified[f"{run.listed.store}/{number}"] = _verified(run.listed.store, number)
-        st.rerun()
+    left.selectbox("Checkpoint", [one["number"] for one in reversed(held)], key="verify number")
+    right.button("Verify every byte", key="verify", on_click=_verify, args=(run.listed.store,))
+
+
+def _verify(store: str) -> None:
+    """Verify the chosen checkpoint; called by the button itself, so also if another page is opened at once."""
+    number = st.session_state.get("verify number")
+    if number is not None:
+        st.session_state.setdefault("verified", {})[f"{store}/{number}"] = _verified(store, number)
 
 
 def _verified(store: str, number: int) -> str:

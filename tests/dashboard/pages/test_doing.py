@@ -69,6 +69,10 @@ def test_the_program_that_was_clicked_is_interrupted(
     press(app, f"interrupt {older.name}")
     healthy(app)
     assert interrupted == [older.name]
+    app.button(key=f"interrupt {older.name}").click()
+    app.args = ("overview",)
+    app.run()
+    assert interrupted == [older.name] * 2, "also where another page is turned to at once"
 
 
 def test_a_run_that_was_started_can_be_opened(bench: Any, fake: Any, shelf: Any, healthy: Check) -> None:
