@@ -27,9 +27,6 @@ SHOWN = (450, 490, COMMITS)
 """Commits that the log has, from one look to the next: the band appears above 512."""
 
 
-pytestmark = pytest.mark.usefixtures("breath")
-
-
 @pytest.fixture(scope="module")
 def parts() -> list[list[dict[str, Any]]]:
     """Return the log of a training of the simulator that goes on, cut where it has so many commits."""
@@ -95,6 +92,7 @@ def zoom(page: Any, key: str) -> list[float]:
     return found
 
 
+@pytest.mark.usefixtures("breath")
 def test_choices_outlive_refreshes_and_not_what_they_were_made_for(
     tmp_path: Path, parts: list[list[dict[str, Any]]], serve: Callable[..., str], visit: Callable[..., Any]
 ) -> None:
@@ -129,3 +127,22 @@ def test_choices_outlive_refreshes_and_not_what_they_were_made_for(
     page.choose("run", "b")
     page.until(lambda: page.figure("losses", "one => one._fullData.length") > 4, "both runs are drawn")
     assert page.figure("losses", _FREE)
+
+
+def test_an_open_page_of_a_silent_run_goes_on_with_the_run(
+    tmp_path: Path, parts: list[list[dict[str, Any]]], serve: Callable[..., str], visit: Callable[..., Any]
+) -> None:
+    """It was recovered from a terminal; each figure is there once."""
+    folder = tmp_path / "runs"
+    log = begin(folder, "a", parts[0])
+    for one in folder.glob("*.zarr/log/*"):
+        os.utime(one, (1.6e9, 1.6e9))
+    page = visit(serve(folder))
+    page.visit("overview?run=a", "Overview")
+    page.until(lambda: page.metrics().get("State") == "failed", "the run is silent, without a checkpoint")
+    zoom(page, "losses")
+    write(log, parts[1])
+    page.until(lambda: page.metrics().get("State") == "live", "the page shows that the run goes on")
+    page.until(lambda: page.metric("Version") > SHOWN[0], "what came since is shown")
+    assert page.widget("losses").locator(".js-plotly-plot").count() == 1
+    assert not page.figure("losses", _FREE), "the figure is still zoomed"
