@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -24,11 +24,11 @@ T = TypeVar("T")
 _ASK_EVERY_S: Final = 2.0
 _RETRY_S: Final = 3.0
 
-_ACT_S: Final = 12.0
-"""For what a page waits for: a run that is to stop."""
-
 _DEED_S: Final = 40.0
 """For what is done in the background: a kill is ordered for 10 s, and the process may take 15 s more to leave."""
+
+FAULT: Final = "fault"
+"""The kind of what is done to hurt a run."""
 
 _WATCH_EVERY_S: Final = 2.0
 _MOST_AT_ONCE: Final = 8
@@ -108,7 +108,7 @@ class Deed:
             return self._outcome.result()
         except PsplatformError:
             raise
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:  # the latter where the connection was given up meanwhile
             raise ClusterError(f"{self.what} failed ({type(error).__name__}: {error})") from error
 
 
@@ -130,9 +130,10 @@ class Cluster:
         self._lock = threading.Lock()
         self._watched: dict[str, Watched] = {}
         self._watching: dict[str, float] = {}
-        self._deeds: dict[str, Deed] = {}
+        self._deeds: dict[tuple[str, str], Deed] = {}
         self._closed = threading.Event()
         self._answered = threading.Event()
+        self._began = time.monotonic()
         threading.Thread(target=self._keep_asking, name=f"cluster {address}", daemon=True).start()
 
     @property
@@ -141,8 +142,8 @@ class Cluster:
         return self._news
 
     def await_answer(self, seconds: float) -> None:
-        """Wait until the scheduler was asked once, for so long at most."""
-        self._answered.wait(seconds)
+        """Wait until the scheduler was asked once, until so long after this object was made at most."""
+        self._answered.wait(max(0.0, self._began + seconds - time.monotonic()))
 
     @property
     def live(self) -> Mapping[str, str]:
@@ -153,20 +154,6 @@ class Cluster:
     def knows(self, listed: Listed) -> bool:
         """Whether this very run goes on there: not one in another store, of which this one is a copy."""
         return goes_on(listed.run, listed.store, self.live)
-
-    def with_run(self, run: str, act: Callable[[Run], T]) -> T:
-        """Return what `act` does with a run that goes on.
-
-        Raises
-        ------
-        PsplatformError
-            If the scheduler is away or silent, or does not know the run.
-        """
-        try:
-            return self._submit(run, act).result(timeout=_ACT_S)
-        except FutureTimeout:
-            text = f"the scheduler {self.address} or the run {run} did not answer within {_ACT_S:g} s; try again"
-            raise ClusterError(text, peer=None) from None
 
     def watched(self, run: str) -> Watched:
         """Return what was last known of a run's roles, at once; it is asked in the background every two seconds."""
@@ -182,10 +169,10 @@ class Cluster:
             return self._watched[run]
         return known
 
-    def begin(self, run: str, what: str, act: Callable[[Run], str]) -> Deed:
-        """Let `act` be done with a run in the background; where something is under way with it, that is returned."""
+    def begin(self, run: str, what: str, act: Callable[[Run], str], *, kind: str = FAULT) -> Deed:
+        """Let `act` be done with a run in the background; where one of its kind is under way, that is returned."""
         with self._lock:
-            before = self._deeds.get(run)
+            before = self._deeds.get((run, kind))
             if before is not None and before.running:
                 return before
             outcome: Future[str] = Future()
@@ -193,12 +180,12 @@ class Cluster:
                 outcome = self._submit(run, act)
             except PsplatformError as error:
                 outcome.set_exception(error)
-            self._deeds[run] = found = Deed(what, outcome)
+            self._deeds[run, kind] = found = Deed(what, outcome)
             return found
 
     def deed(self, run: str) -> Deed | None:
-        """Return what is under way with a run, or was done with it last."""
-        return self._deeds.get(run)
+        """Return the fault that is under way with a run, or was done to it last."""
+        return self._deeds.get((run, FAULT))
 
     def _submit(self, run: str, act: Callable[[Run], T]) -> Future[T]:
         from psplatform.client.run import attach  # noqa: PLC0415  brings Dask, which pages of stores need not

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from psplatform.client import programs
 from psplatform.client.programs import Program
 from psplatform.dashboard.launcher import launch
-from psplatform.dashboard.priority import lower_session
+from psplatform.dashboard.priority import lower_session_soon
 from psplatform.dashboard.settings import current
 
 
@@ -26,7 +26,7 @@ def start(arguments: Sequence[str], *, niceness: int = 0) -> Program:
     if niceness:
         with contextlib.suppress(ProcessLookupError):  # it has ended already
             os.setpriority(os.PRIO_PROCESS, program.process.pid, niceness)
-        lower_session(program.process.pid, niceness)
+        lower_session_soon(program.process.pid, niceness)
     return program
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from psplatform.client.job_files import read_trace, with_horizon
 from psplatform.dashboard import programs
 from psplatform.dashboard.forms import jobs
 from psplatform.dashboard.settings import current
 from psplatform.jobs.job import Job
+from psplatform.jobs.stragglers import Stragglers
 from psplatform.workloads.registry import WORKLOADS, find_workload
 
 
@@ -37,7 +39,13 @@ def require_sensible(job: Mapping[str, Any]) -> None:
         Naming the field.
     """
     stop = job.get("stop") or {name: value for name, value in usual(job).items() if name == "target_accuracy"}
-    Job(**{**job, "stop": stop or {"updates": 1000}})
+    fields = {**job, "stop": stop or {"updates": 1000}}
+    if "schedule" in fields:
+        fields["schedule"] = with_horizon(fields["schedule"], fields["stop"])
+    if isinstance(fields.get("stragglers"), str):
+        # Only a job file may name a trace: fields of the page and jobs of stores that do are refused before.
+        fields["stragglers"] = Stragglers.parse(fields["stragglers"], read=read_trace)
+    Job(**fields)
 
 
 def usual(job: Mapping[str, Any]) -> Mapping[str, float]:

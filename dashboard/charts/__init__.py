@@ -37,7 +37,7 @@ def _library() -> str:
     return f"{base and f'/{base}'}/component/{served.name}/plotly.min.js?{plotly.__version__}"
 
 
-def chart(figure: go.Figure, key: str, name: str) -> None:
+def chart(figure: go.Figure, key: str, name: str, subject: str = "") -> None:
     """Show a figure in the colours of the page, as wide as there is room.
 
     Parameters
@@ -48,6 +48,10 @@ def chart(figure: go.Figure, key: str, name: str) -> None:
         Identity of the figure on its page: the next figure of the same key is drawn into the same element.
     name
         What the figure is called for those who do not see it.
+    subject
+        What it is about: of another subject it begins with neither zoom nor hidden curves.
     """
-    spec = figure.to_json(validate=False)
-    _component()(key=key, data={"figure": spec, "name": name, "library": _library()}, width="stretch")
+    spec = figure.to_json(validate=False, remove_uids=False)
+    _component()(
+        key=key, data={"figure": spec, "name": name, "subject": subject, "library": _library()}, width="stretch"
+    )

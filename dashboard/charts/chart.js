@@ -81,8 +81,11 @@ function themeOf(parent) {
 // Draw what the node has to show.  The figure is read anew each time: plotly.js writes what the user does into the
 // object that it was given, and takes an object with these changes for one in which the program has made them.
 async function draw(node) {
-  const { figure, name, library } = node.shown;
+  const { figure, name, subject, library } = node.shown;
   const { data, layout } = JSON.parse(figure);
+  for (const part of [layout, layout.xaxis, layout.yaxis]) {
+    part.uirevision = `${part.uirevision} of ${subject}`;
+  }
   const height = layout.height ?? 450;
   const full = document.fullscreenElement === node;
   node.setAttribute("aria-label", name);

@@ -53,16 +53,19 @@ def lines(
     group: str | None = None,
     hover: str = "%{y:.5g}",
 ) -> list[Any]:
-    """Return the traces of one curve: its mean, and the band between its extremes where points stand for several."""
+    """Return the traces of one curve: its mean, and the band between its extremes where points stand for several.
+
+    The band is there without a width before: so it is hidden with its curve also where it appears later.
+    """
     x = positions(curve, axis)
     traces: list[Any] = []
-    if band and len(curve) and bool(np.any(curve.high > curve.low)):
+    if band:
+        wide = bool(np.any(curve.high > curve.low))
+        at, high, low = (x, curve.high, curve.low) if wide else (x[:1], [None], [None])
         edges = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
         shared = {**edges, "legendgroup": group or name}
-        traces.append(go.Scatter(x=x, y=curve.high, name=f"{name} highest", **shared))
-        traces.append(
-            go.Scatter(x=x, y=curve.low, name=f"{name} lowest", fill="tonexty", fillcolor=faint(colour), **shared)
-        )
+        traces.append(go.Scatter(x=at, y=high, name=f"{name} highest", **shared))
+        traces.append(go.Scatter(x=at, y=low, name=f"{name} lowest", fill="tonexty", fillcolor=faint(colour), **shared))
     unit = "" if axis == "updates" else " s"
     traces.append(
         go.Scatter(

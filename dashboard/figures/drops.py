@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from typing import Any, Final
+from zlib import crc32
 
 import plotly.graph_objects as go
 
 from psplatform.core.reasons import MEANINGS
 from psplatform.dashboard.figures.convergence import axis_title
-from psplatform.dashboard.figures.style import CATEGORIES, colour, label, picture, say
+from psplatform.dashboard.figures.style import CATEGORIES, GREY, colour, label, picture, say
 from psplatform.dashboard.figures.workers import MOST_WORKERS
 from psplatform.dashboard.read_models.drops import DropRows
+
+_PATTERNS: Final = ("", "/", "\\", "x", "-", "|", "+", ".")
 
 _NOTHING = "nothing was dropped"
 
@@ -24,7 +28,7 @@ def over_time(rows: DropRows) -> go.Figure:
             y=counts.rates(reason),
             width=counts.width_s,
             name=label(reason),
-            marker={"color": _colour_of(reason, counts.by_key), "line": {"width": 0}},
+            marker={**_look_of(reason), "line": {"width": 0}},
             hovertemplate=f"{label(reason)}: %{{y:.4g}} per second<br>at %{{x:.4g}} s<extra></extra>",
         )
         for reason in sorted(counts.by_key)
@@ -43,7 +47,7 @@ def by_worker(rows: DropRows) -> go.Figure:
             x=[str(slot) for slot in slots],
             y=[rows.by_worker[slot].get(reason, 0) for slot in slots],
             name=label(reason),
-            marker={"color": _colour_of(reason, reasons)},
+            marker=_look_of(reason),
             hovertemplate=f"worker %{{x}}: %{{y}} {label(reason)}<extra></extra>",
         )
         for reason in reasons
@@ -52,8 +56,12 @@ def by_worker(rows: DropRows) -> go.Figure:
     return figure if traces else say(figure, _NOTHING)
 
 
-def _colour_of(reason: str, shown: Collection[str]) -> str:
-    """Return the colour of a reason: the same in every figure, whichever others are shown beside it."""
+def _look_of(reason: str) -> dict[str, Any]:
+    """Return how bars of a reason look: the same in every figure, whichever others are shown beside it.
+
+    A reason of a policy's own is grey, with a pattern that follows from its name.
+    """
     known = list(MEANINGS)
-    own = sorted(set(shown) - set(known))
-    return colour(known.index(reason) if reason in known else len(known) + own.index(reason))
+    if reason in known:
+        return {"color": colour(known.index(reason))}
+    return {"color": GREY, "pattern": {"shape": _PATTERNS[crc32(reason.encode(errors="replace")) % len(_PATTERNS)]}}

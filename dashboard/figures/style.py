@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any, Final
+from zlib import crc32
 
 import plotly.graph_objects as go
 
@@ -65,6 +67,9 @@ def picture(
 ) -> go.Figure:
     """Return a figure of `traces` with titled axes, whose zoom and legend stay as they are when it is drawn anew.
 
+    The zoom stays while the title of the x axis does.  What the legend hides is known by the names of the traces, of
+    which some may come and go.
+
     Parameters
     ----------
     x, y
@@ -76,7 +81,7 @@ def picture(
     log = {"type": "log", "exponentformat": "power", "minor": {"dtick": "D1"}} if log_y else {}
     # An empty template: the page fills in its theme where the figure is shown, and refreshes carry no default one.
     return go.Figure(
-        data=list(traces),
+        data=_told_apart(traces),
         layout={
             "template": {},
             "height": height,
@@ -86,11 +91,29 @@ def picture(
             "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0.0, "itemwidth": 30},
             "hovermode": "closest",
             "bargap": 0.1,
-            "xaxis": {"title": {"text": x, "standoff": 6}, **(x_axis or {})},
-            "yaxis": {"title": {"text": y, "standoff": 12}, "automargin": True, **log, **(y_axis or {})},
+            "xaxis": {"title": {"text": x, "standoff": 6}, "uirevision": x, **(x_axis or {})},
+            "yaxis": {
+                "title": {"text": y, "standoff": 12},
+                "uirevision": f"{y} along {x}",
+                "automargin": True,
+                **log,
+                **(y_axis or {}),
+            },
             **layout,
         },
     )
+
+
+def _told_apart(traces: Iterable[Any]) -> list[Any]:
+    """Return the traces, each with an identity that it keeps while others come and go: its kind and its name."""
+    found = list(traces)
+    seen: Counter[str] = Counter()
+    for one in found:
+        # plotly.js makes a class name of it, in which a name out of a store has no place.
+        known = f"t{crc32(f'{one.type} {one.name}'.encode(errors='replace')):08x}"
+        one.uid = f"{known}-{seen[known]}" if seen[known] else known
+        seen[known] += 1
+    return found
 
 
 def say(figure: go.Figure, text: str) -> go.Figure:

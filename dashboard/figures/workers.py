@@ -28,13 +28,15 @@ def lanes(rows: Lanes, shown: Collection[int] | None = None) -> go.Figure:
     """Return one lane for each worker, coloured by what it did; of many only those that are `shown`."""
     slots = [slot for slot in rows.slots if shown is None or slot in shown][:MOST_WORKERS]
     height = 110 + _LANE_PIXELS * min(max(len(slots), 4), 26)
+    ends = [rows.start_s, rows.end_s]
     traces = _parts(rows, slots) if rows.bars is None else _bars(rows, slots)
     figure = picture(
         traces,
         x="time since the run began [s]",
         y="worker (slot)",
         height=height,
-        x_axis={"range": [rows.start_s, rows.end_s]},
+        # No range, which would move with the run and take the visitor's zoom with it.
+        x_axis={"autorangeoptions": {"include": ends, "clipmin": ends[0], "clipmax": ends[1]}},
         y_axis={**CATEGORIES, "categoryorder": "array", "categoryarray": [str(slot) for slot in reversed(slots)]},
         barmode="overlay",
         bargap=0.15,

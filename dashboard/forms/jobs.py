@@ -15,7 +15,7 @@ from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job
 from psplatform.jobs.job_file import fields_in, text_of
 from psplatform.jobs.optimizers import SGD
-from psplatform.jobs.stragglers import Stragglers
+from psplatform.jobs.stragglers import SlowServers, Stragglers
 from psplatform.policies.registry import policy_class, policy_names
 from psplatform.workloads.registry import WORKLOADS, find_workload
 
@@ -132,11 +132,27 @@ def job_in(path: str) -> dict[str, Any]:
     ConfigurationError
         If it cannot be read.
     """
+    return _checked(_read(path))
+
+
+def scheduler_in(path: str) -> str | None:
+    """Return the scheduler that a job file names, if it does.
+
+    Raises
+    ------
+    ConfigurationError
+        If it cannot be read.
+    """
+    named = _read(path).get("scheduler")
+    return str(named) if named else None
+
+
+def _read(path: str) -> dict[str, Any]:
     try:
         text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"cannot read the job file {path}: {error}", field="job") from error
-    return _checked(fields_in(text, path))
+    return fields_in(text, path)
 
 
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:
@@ -149,6 +165,29 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
     if fields.get("workload") is not None:
         find_workload(fields["workload"])
     return {name: value for name, value in fields.items() if name not in _NOT_OF_THE_JOB}
+
+
+def slowness_of(job: Mapping[str, Any]) -> dict[str, str]:
+    """Return the slowness that a job injects by field, in the words that forms and the command line take."""
+    stragglers, servers = job.get("stragglers"), job.get("slow_servers")
+    if isinstance(stragglers, Mapping):
+        stragglers = _in_clauses(Stragglers.from_plain(stragglers))
+    if isinstance(servers, Mapping):
+        found = SlowServers.from_plain(servers)
+        servers = f"shards={'+'.join(map(str, found.shards))},seconds={found.seconds},chance={found.chance}"
+    said = {"stragglers": stragglers, "slow_servers": servers}
+    return {name: str(words) for name, words in said.items() if words}
+
+
+def _in_clauses(found: Stragglers) -> str:
+    clauses = [str(found.distribution)] if found.distribution is not None else []
+    if found.trace is not None:
+        clauses.append(f"a trace of {len(found.trace)} workers")
+    if found.slow_chance:
+        clauses.append(f"slow:chance={found.slow_chance:g},factor={found.slow_factor:g}")
+    if found.factors:
+        clauses.append(f"factors:{','.join(f'{one:g}' for one in found.factors)}")
+    return ";".join(clauses)
 
 
 def as_yaml(job: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import streamlit as st
 
@@ -14,9 +14,14 @@ from psplatform.dashboard.cluster import Cluster, Deed
 from psplatform.dashboard.pages.frame import Shown, cluster, cluster_at, guarded, library
 from psplatform.dashboard.settings import current
 from psplatform.dashboard.words import plain
-from psplatform.errors import ConfigurationError, PsplatformError
+from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
+
+if TYPE_CHECKING:
+    from psplatform.client.run import Run
 
 STOPPED = "stopped on the dashboard"
+
+_STOPPING: Final = "The run is stopping: the last version is evaluated and saved."
 
 
 def cluster_of(listed: Listed) -> Cluster | None:
@@ -41,20 +46,27 @@ def stop_button(shown: Shown) -> None:
         return
     found, program = cluster_of(shown.listed), programs.program_of(shown.listed.store)
     known = found is not None and found.knows(shown.listed)
-    if not known and program is None:
+    if known or program is not None:
+        tip = "End the run in good order: the last version is evaluated and saved."
+        act = ("stop", shown.listed, lambda: _stop(shown.listed, found, program))
+        st.button("Stop", key="stop", help=tip, disabled=_is_under_way("stop", shown.listed), on_click=_do, args=act)
+    else:
         st.caption("This run was started elsewhere: stop it where it was started, or give its scheduler.")
-        return
-    tip = "End the run in good order: the last version is evaluated and saved."
-    st.button("Stop", key="stop", help=tip, on_click=_do, args=("stop", lambda: _stop(shown.listed, found, program)))
-    _say_trouble("stop")
+    _say_outcome("stop", shown.listed)
 
 
-def _stop(listed: Listed, found: Cluster | None, program: Program | None) -> str:
+def _stop(listed: Listed, found: Cluster | None, program: Program | None) -> Deed | str:
     if found is not None and found.knows(listed):
-        found.with_run(listed.run, lambda run: run.stop(STOPPED))
-    elif program is not None:
-        program.interrupt()
-    return "The run is stopping: the last version is evaluated and saved."
+        return found.begin(listed.run, "stopping the run", _stop_in_good_order, kind="stop")
+    if program is not None and program.interrupt():
+        return _STOPPING
+    where = "stop it where it was started" if program is None else "look at the page Programs"
+    raise ClusterError(f"nothing was stopped: neither the scheduler nor a program of this page has the run; {where}")
+
+
+def _stop_in_good_order(run: Run) -> str:
+    run.stop(STOPPED)
+    return _STOPPING
 
 
 def recover_form(shown: Shown) -> None:
@@ -69,6 +81,7 @@ def recover_form(shown: Shown) -> None:
         return
     program = programs.program_of(listed.store)
     if program is not None:
+        st.session_state.pop(_outcome_of("recover", listed), None)
         st.info("It is being recovered: see the page Programs.")
         return
     before = listed.description.get("job") or {}
@@ -86,9 +99,9 @@ def recover_form(shown: Shown) -> None:
         }
         for column, (flag, (label, usual)) in zip(columns[1:], fields.items(), strict=True):
             column.text_input(label, placeholder=usual, key=_field(listed, flag))
-        act = ("recover", lambda: _recover(listed, tuple(fields)))
+        act = ("recover", listed, lambda: _recover(listed, tuple(fields)))
         st.form_submit_button("Recover", type="primary", on_click=_do, args=act)
-    _say_trouble("recover")
+    _say_outcome("recover", listed)
 
 
 def _recover(listed: Listed, flags: Sequence[str]) -> str:
@@ -103,21 +116,41 @@ def _field(listed: Listed, name: str) -> str:
     return f"recover {name} {listed.store}"
 
 
-def _do(button: str, act: Callable[[], str]) -> None:
+def _do(button: str, listed: Listed, act: Callable[[], Deed | str]) -> None:
     """Do what a button is for, and say what was done or why it was not.
 
     To be called by the button itself: so it is done even if the visitor turns to another page at once.
     """
+    key = _outcome_of(button, listed)
+    st.session_state.pop(key, None)
     try:
-        st.toast(act())
+        done = act()
+        if isinstance(done, Deed):
+            st.session_state[key] = done
+        else:
+            st.toast(done)
     except PsplatformError as error:
-        st.session_state[f"trouble of {button}"] = str(error.args[0] if error.args else error)
+        st.session_state[key] = error
 
 
-def _say_trouble(button: str) -> None:
-    trouble = st.session_state.pop(f"trouble of {button}", "")
-    if trouble:
-        st.error(plain(trouble))
+def _outcome_of(button: str, listed: Listed) -> str:
+    """Return the key of what came of the last press for one run: it says nothing of another."""
+    return f"outcome of {button} {listed.store}"
+
+
+def _is_under_way(button: str, listed: Listed) -> bool:
+    deed = st.session_state.get(_outcome_of(button, listed))
+    return isinstance(deed, Deed) and deed.running
+
+
+def _say_outcome(button: str, listed: Listed) -> None:
+    """Say what came of the last press until the next one."""
+    outcome: Deed | PsplatformError | None = st.session_state.get(_outcome_of(button, listed))
+    with guarded():
+        if isinstance(outcome, Deed):
+            _say_of(outcome)
+        elif outcome is not None:
+            raise outcome
 
 
 def recover_arguments(listed: Listed, number: object, options: dict[str, str]) -> list[str]:

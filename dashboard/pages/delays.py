@@ -6,7 +6,7 @@ import streamlit as st
 
 from psplatform.dashboard.figures import delays
 from psplatform.dashboard.glossary import meaning
-from psplatform.dashboard.pages.frame import View, draw, run_page
+from psplatform.dashboard.pages.frame import View, draw, metric, run_page
 from psplatform.dashboard.words import plain
 
 
@@ -19,13 +19,13 @@ def _body(view: View) -> None:
     summary, rows = view.run.reading.read(lambda models: (models.view.to_summary(), models.staleness.rows))
     staleness, bound = summary["staleness"], summary.get("staleness_bound")
     columns = st.columns(4)
-    columns[0].metric("Mean staleness", f"{staleness['mean']:.2f}", help=meaning("staleness"), border=True)
-    columns[1].metric("Largest", f"{staleness['max']}", border=True)
+    metric(columns[0], "Mean staleness", f"{staleness['mean']:.2f}", meaning("staleness"))
+    metric(columns[1], "Largest", f"{staleness['max']}")
     promise = "none" if bound is None else f"{bound}"
     tip = "What the policy promises while workers neither join nor leave."
-    columns[2].metric("Bound", promise, help=tip, border=True)
+    metric(columns[2], "Bound", promise, tip)
     waiting = f"{summary['waiting_fraction']:.0%}"
-    columns[3].metric("Waiting", waiting, help="Share of the workers' time spent waiting for a release.", border=True)
+    metric(columns[3], "Waiting", waiting, "Share of the workers' time spent waiting for a release.")
     counts = {int(stale): count for stale, count in staleness["histogram"].items()}
     left, right = st.columns(2)
     with left:

@@ -7,7 +7,7 @@ import streamlit as st
 from psplatform.core.reasons import MEANINGS
 from psplatform.dashboard.figures import drops
 from psplatform.dashboard.glossary import meaning
-from psplatform.dashboard.pages.frame import View, draw, run_page
+from psplatform.dashboard.pages.frame import View, draw, metric, run_page
 from psplatform.dashboard.words import UNKNOWN, plain
 from psplatform.telemetry.words import applied_text, shortened
 
@@ -26,11 +26,11 @@ def _body(view: View) -> None:
     computed = summary["gradients"] * summary["blocks"]
     of_parts = "" if summary["blocks"] == 1 else " parts"
     columns = st.columns(4)
-    columns[0].metric("Dropped" + of_parts, f"{dropped['total']}", help=meaning("dropped"), border=True)
+    metric(columns[0], "Dropped" + of_parts, f"{dropped['total']}", meaning("dropped"))
     share = f"{dropped['total'] / computed:.1%}" if computed else "–"
-    columns[1].metric("Share of all computed", share, border=True)
-    columns[2].metric("Applied" + of_parts, f"{summary['applied']}", border=True)
-    columns[3].metric("Gradients", f"{summary['gradients']}", border=True)
+    metric(columns[1], "Share of all computed", share)
+    metric(columns[2], "Applied" + of_parts, f"{summary['applied']}")
+    metric(columns[3], "Gradients", f"{summary['gradients']}")
     if summary["blocks"] > 1:
         st.caption(plain(f"Each block is applied or dropped by itself: {applied_text(summary)}"))
     left, right = st.columns(2)

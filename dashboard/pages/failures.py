@@ -9,7 +9,7 @@ import streamlit as st
 from psplatform.dashboard.figures import failures
 from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.pages.actions import chaos_buttons, recover_form
-from psplatform.dashboard.pages.frame import Shown, View, draw, guarded, library, run_page, steady
+from psplatform.dashboard.pages.frame import Shown, View, draw, guarded, library, metric, run_page, steady
 from psplatform.dashboard.read_models.failures import NEWEST, FailureRows
 from psplatform.dashboard.words import UNKNOWN, duration, moment, plain, size
 from psplatform.errors import PsplatformError
@@ -27,15 +27,13 @@ def _body(view: View) -> None:
     columns = st.columns(4)
     newest = summary["failovers"]
     more = "+" if len(newest) >= FAILOVERS else ""  # the summary has no more of them
-    columns[0].metric("Failovers", f"{len(newest)}{more}", border=True)
+    metric(columns[0], "Failovers", f"{len(newest)}{more}")
     lost = sum(one["updates_lost"] for one in newest)
-    columns[1].metric(
-        "Updates lost", f"{lost}{more}", help="Visible versions that went back, all failovers.", border=True
-    )
+    metric(columns[1], "Updates lost", f"{lost}{more}", "Visible versions that went back, all failovers.")
     unprotected = duration(rows.unprotected_s)
-    columns[2].metric("Unprotected", unprotected, help=meaning("unprotected seconds"), border=True)
+    metric(columns[2], "Unprotected", unprotected, meaning("unprotected seconds"))
     terms = f"{summary['term']}"
-    columns[3].metric("Term", terms, help=meaning("term"), border=True)
+    metric(columns[3], "Term", terms, meaning("term"))
     draw(failures.timeline(rows.failovers), "timeline", "From the last sign of life to protected again")
     _failovers(rows)
     with steady(), guarded():
@@ -100,10 +98,15 @@ def _checkpoints(run: Shown) -> None:
     ]
     st.dataframe(rows, hide_index=True, placeholder=UNKNOWN, key="checkpoints")
     left, right = st.columns([1, 4], vertical_alignment="bottom")
-    number = left.selectbox("Checkpoint", [one["number"] for one in reversed(held)], key="verify number")
-    if right.button("Verify every byte", key="verify") and number is not None:
-        verified[f"{run.listed.store}/{number}"] = _verified(run.listed.store, number)
-        st.rerun()
+    left.selectbox("Checkpoint", [one["number"] for one in reversed(held)], key="verify number")
+    right.button("Verify every byte", key="verify", on_click=_verify, args=(run.listed.store,))
+
+
+def _verify(store: str) -> None:
+    """Verify the chosen checkpoint; called by the button itself, so also if another page is opened at once."""
+    number = st.session_state.get("verify number")
+    if number is not None:
+        st.session_state.setdefault("verified", {})[f"{store}/{number}"] = _verified(store, number)
 
 
 def _verified(store: str, number: int) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 
 import plotly.graph_objects as go
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from psplatform.client.listing import Listed, State
 from psplatform.dashboard import programs
@@ -28,6 +29,9 @@ from psplatform.replication.places import place_of
 
 _FIRST_ANSWER_S: Final = 3.0
 _LOOK_EVERY_S: Final = 2.0
+_LOOK_AGAIN_S: Final = 4.0
+"""Whether a run goes on again, from another browser or a terminal."""
+
 _BUDGET_S: Final = 0.6
 """Of reading a log between two signs of progress."""
 
@@ -178,6 +182,8 @@ def run_page(title: str, body: Callable[[View], None], *, overlays: bool = False
         changes = State.LIVE in states or any(programs.program_of(one.listed.store) for one in shown)
         every = rate if changes else None
         st.fragment(functools.partial(_refreshed, body, view, states), run_every=every)()
+        if rate is not None and not changes:
+            st.fragment(functools.partial(_await_change, view, states), run_every=_LOOK_AGAIN_S)()
 
 
 def _in_words(shown: Shown) -> str:
@@ -189,6 +195,18 @@ def nothing_here() -> str:
     """Return what to do where there is no run yet."""
     settings = current()
     return plain(f"There is no run in {settings.folder} yet. Start one on the page Start, or with psplatform train.")
+
+
+def _await_change(view: View, states: Sequence[State]) -> None:
+    """Show the page anew as soon as one of its runs goes on again or has ended; draw nothing until then."""
+    with guarded():
+        if _states(view) != states:
+            st.rerun()
+
+
+def _states(view: View) -> list[State | None]:
+    now = {one.store: one.state for one in listed_runs()}
+    return [now.get(one.listed.store) for one in view.runs]
 
 
 def _await_run() -> None:
@@ -248,8 +266,7 @@ def _choice(title: str, options: list[str], key: str) -> str:
 
 def _refreshed(body: Callable[[View], None], view: View, states: Sequence[State]) -> None:
     with guarded():
-        now = {one.store: one.state for one in listed_runs()}
-        if [now.get(one.listed.store) for one in view.runs] != list(states):
+        if _states(view) != states:
             st.rerun()  # what goes on has ended, or the other way round: the whole page says so
         with steady():
             readable = tuple(one for one in view.runs if _is_readable(one))
@@ -319,7 +336,12 @@ def steady() -> AbstractContextManager[object]:
     return st.container()
 
 
+def metric(place: DeltaGenerator, label: str, value: object, tip: str | None = None) -> None:
+    """Show a value under its label, both word for word: Streamlit takes them for Markdown, and stores say anything."""
+    place.metric(plain(label), plain(value), help=tip, border=True)
+
+
 def draw(figure: go.Figure, key: str, title: str, tip: str | None = None) -> None:
-    """Draw a figure under a heading; it keeps its zoom and legend over refreshes."""
+    """Draw a figure under a heading; it keeps its zoom and legend over refreshes, while the same runs are chosen."""
     st.markdown(f"**{title}**", help=tip)
-    chart(figure, key, title)
+    chart(figure, key, title, " ".join(st.session_state.get("run") or ()))

@@ -10,7 +10,7 @@ import streamlit as st
 
 from psplatform.client.listing import State
 from psplatform.dashboard.glossary import meaning
-from psplatform.dashboard.pages.frame import Shown, library
+from psplatform.dashboard.pages.frame import Shown, library, metric
 from psplatform.dashboard.read_models.workers import SLOW
 from psplatform.dashboard.words import UNKNOWN, decimals, duration, number, plain
 from psplatform.telemetry.picture import INCIDENTS
@@ -40,7 +40,7 @@ def strip(shown: Shown) -> None:
     ]
     columns = st.columns(_WIDTHS)
     for column, (label, value, word) in zip([*columns, *columns], cells, strict=True):
-        column.metric(label, value, help=meaning(word), border=True)
+        metric(column, label, value, meaning(word))
     _say_how_it_ended(shown, summary)
 
 
@@ -89,5 +89,5 @@ def _say_how_it_ended(shown: Shown, summary: Mapping[str, Any]) -> None:
     elif state is State.FAILED:
         st.error(reason)
     if summary["unprotected"]:
-        shards = ", ".join(str(shard) for shard in summary["unprotected"])
+        shards = plain(", ".join(str(shard) for shard in summary["unprotected"]))
         st.warning(f"Unprotected: no replica of shard {shards} is in sync. The loss of its server would end the run.")

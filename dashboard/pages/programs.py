@@ -35,13 +35,16 @@ def _program(one: Program) -> None:
     with st.container(border=True):
         left, right = st.columns([5, 1], vertical_alignment="center")
         left.markdown(f"**{plain(how_it_stands(one))}**, started {plain(moment(one.started))}")
-        if one.running and right.button(
-            "Interrupt", key=f"interrupt {one.name}", help="As Ctrl-C: ends in good order."
-        ):
-            one.interrupt()
+        if one.running:
+            tip = "As Ctrl-C: ends in good order."
+            right.button("Interrupt", key=f"interrupt {one.name}", help=tip, on_click=_interrupt, args=(one,))
         st.code(shlex.join(["psplatform", *programs.arguments_of(one)]), language="bash", wrap_lines=True)
         with st.expander("What it prints", expanded=not one.running and one.returncode not in (0, None)):
             st.code(one.output(30) or "nothing yet", language=None, wrap_lines=True)
+
+
+def _interrupt(one: Program) -> None:
+    one.interrupt()
 
 
 def how_it_stands(one: Program) -> str:

@@ -10,7 +10,7 @@ import streamlit as st
 from psplatform.dashboard.figures import divergence
 from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.pages.actions import cluster_of
-from psplatform.dashboard.pages.frame import Shown, View, draw, run_page
+from psplatform.dashboard.pages.frame import Shown, View, draw, metric, run_page
 from psplatform.dashboard.pages.now import divergence_now
 from psplatform.dashboard.read_models.divergence import ShardRow
 from psplatform.dashboard.words import UNKNOWN, plain, size
@@ -28,11 +28,11 @@ def _body(view: View) -> None:
     found = summary["divergence"]
     columns = st.columns(4)
     mode = (summary.get("replication") or {}).get("mode", UNKNOWN)
-    columns[0].metric("Replication", plain(mode), help=meaning("protection"), border=True)
-    columns[1].metric("Divergence", divergence_now(summary), help=meaning("divergence"), border=True)
-    columns[2].metric("Sent to replicas", size(summary["to_replica_bytes"]), border=True)
+    metric(columns[0], "Replication", mode, meaning("protection"))
+    metric(columns[1], "Divergence", divergence_now(summary), meaning("divergence"))
+    metric(columns[2], "Sent to replicas", size(summary["to_replica_bytes"]))
     bare = ", ".join(str(shard) for shard in summary["unprotected"])
-    columns[3].metric("Unprotected shards", bare or "none", help=meaning("protection"), border=True)
+    metric(columns[3], "Unprotected shards", bare or "none", meaning("protection"))
     left, right = st.columns(2)
     bound, unit = found["bound"], found["unit"]
     with left:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import streamlit as st
 
+from psplatform.client.job_files import with_horizon
 from psplatform.client.listing import State, look_at
 from psplatform.core.parameters import parameters_of, require_known
 from psplatform.core.plan import Stop
@@ -78,7 +79,8 @@ def _form() -> tuple[dict[str, Any], int]:
         errors += _replication(job, subject)
         errors += _checkpoints(job)
     with st.expander("Injected slowness"):
-        errors += _merge(job, fill([declared[name] for name in _SLOWNESS], "job", columns=1))
+        slowness = [declared[name] for name in _SLOWNESS]
+        errors += _merge(job, fill(slowness, "job", columns=1, before=jobs.slowness_of(job)))
         st.caption(
             "Clauses between semicolons, such as `shifted-exponential:shift=0.02,mean=0.05;slow:chance=0.1,factor=4`."
         )
@@ -100,6 +102,7 @@ def _subject() -> tuple[dict[str, Any], int, str]:
         help="Bundled workloads, job files named on the command line, and the jobs that stores describe.",
     )
     if chosen in own:
+        _say_scheduler(jobs.scheduler_in(own[chosen]))
         return jobs.job_in(own[chosen]), 0, chosen
     if chosen in stored:
         return jobs.job_of(stored[chosen].description), 0, chosen
@@ -109,6 +112,15 @@ def _subject() -> tuple[dict[str, Any], int, str]:
     if filled.values:
         job["options"] = filled.values
     return job, len(filled.errors), str(chosen)
+
+
+def _say_scheduler(named: str | None) -> None:
+    """Say where a run starts instead, if its job file names another scheduler."""
+    where = current().starts_on
+    if named and named != where:
+        place = f"on {where}" if where else "on a cluster of this machine"
+        text = f"The job file names the scheduler {named}; from here the run starts {place}."
+        st.caption(plain(f"{text} Start the dashboard with --scheduler {named} to use it."))
 
 
 def _policy(job: dict[str, Any], subject: str) -> int:
@@ -150,6 +162,7 @@ def _optimizer(job: dict[str, Any], subject: str) -> int:
             kept = {**suits, **before} if name == before["name"] else {}
             job["optimizer"] = {**kept, "name": name, **filled.values}
         plan = {"name": "constant", **_spec(job, "schedule", "name")}
+        plan |= with_horizon(job.get("schedule"), job.get("stop") or {}) if plan == {"name": "cosine"} else {}
         schedule, steps = _member("Schedule", "schedule", SCHEDULES, plan, subject)
         if steps.values or schedule != plan["name"]:
             kept = plan if schedule == plan["name"] else {}
@@ -208,6 +221,8 @@ def _checkpoints(job: dict[str, Any]) -> int:
 
 def _merge(job: dict[str, Any], filled: Filled) -> int:
     job.update(filled.values)
+    for name in [name for name, value in filled.values.items() if value is None]:
+        del job[name]
     return len(filled.errors)
 
 

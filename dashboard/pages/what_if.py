@@ -109,7 +109,10 @@ def _conditions(shown: Shown, job: dict[str, Any]) -> tuple[list[str], Callable[
             Stragglers.parse(stragglers)  # which refuses a trace
             chosen["stragglers"] = stragglers.strip()
         if way == _MEASURED:
-            found = ["--round-trip", f"trace:{_trace_of(shown)}"]
+            trace, slots = _trace_of(shown)
+            # A trace is of as many workers as it has slots, which may be others than the run began with.
+            chosen |= {"workers": slots, **({"max_workers": slots} if chosen.get("max_workers") else {})}
+            found = ["--round-trip", f"trace:{trace}"]
         else:
             found = [word for flag, text in described.items() if text.strip() for word in (flag, _word(text))]
         if timing_only:
@@ -142,14 +145,14 @@ def _word(text: str) -> str:
     return text.strip()
 
 
-def _trace_of(shown: Shown) -> str:
-    """Write the run times of a run's first gradients into a file of this user's own; return the file."""
+def _trace_of(shown: Shown) -> tuple[str, int]:
+    """Write the run times of a run's first gradients into a file of this user's own; return it, and how many slots."""
     with st.spinner("Reading the run times"):
         times = run_times(islice(_records(shown.listed.store), _MOST_RECORDS))
     if not times:
         raise ConfigurationError("the run has no run times yet; describe them instead", field="compute")
     name = hashlib.sha256(shown.listed.store.encode()).hexdigest()[:16]
-    return write_private("traces", f"{name}.csv", to_csv(times))
+    return write_private("traces", f"{name}.csv", to_csv(times)), len({one.slot for one in times})
 
 
 def _records(store: str) -> Iterator[Record]:

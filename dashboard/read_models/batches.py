@@ -21,6 +21,9 @@ LONGEST_S: Final = 1e9
 MOST_SLOTS: Final = 1_000_000
 """Slots that a run may have: what counts by slot has a row for each up to the largest."""
 
+_MOST: Final = 2**63
+"""Below which numbers of terms and bounds are."""
+
 _WITH_SLOT: Final = frozenset({"gradient", "dropped", "start", "aborted", "joined", "left", "lost"})
 
 
@@ -56,7 +59,7 @@ class Batch(Grouped):
     Raises
     ------
     ProtocolError
-        If the kind, the time or the slot of a record is none; other fields are not looked at.
+        If the kind, the time, the slot, the term, the bound or a shard of a record is none; others are not looked at.
     """
 
     __slots__ = ("clock",)
@@ -88,7 +91,7 @@ def batches(records: Sequence[Record], clock: Clock) -> Iterator[Batch]:
 
 
 def _check(grouped: Grouped) -> None:
-    """Refuse times and slots that models break on; a field that lacks is noticed by the model that needs it."""
+    """Refuse times, slots and counts that models break on; a field that lacks is noticed by the model that needs it."""
     for kind in grouped.kinds:
         if not isinstance(kind, str):
             raise _refused(kind, "kind", kind)
@@ -99,10 +102,12 @@ def _check(grouped: Grouped) -> None:
             raise _refused(kind, "at", _odd(at, LONGEST_S, float, int))
     for kind in _WITH_SLOT & grouped.kinds:
         _check_slots(kind, "slot", _known(grouped, kind, "slot"))
-    each = _known(grouped, "commit", "slots")
-    if not set(map(type, each)) <= {list, tuple}:
-        raise _refused("commit", "slots", each)
-    _check_slots("commit", "slots", list(chain.from_iterable(each)))
+    _check_each("commit", "slots", _known(grouped, "commit", "slots"))
+    _check_each("protection", "shards", _known(grouped, "protection", "shards"))
+    _check_slots("run", "shards", _known(grouped, "run", "shards"))
+    _check_slots("run", "term", _known(grouped, "run", "term"), _MOST)
+    bounds = [one for one in _known(grouped, "run", "staleness_bound") if one is not None]
+    _check_slots("run", "staleness_bound", bounds, _MOST)
 
 
 def _known(grouped: Grouped, kind: str, name: str) -> list[Any]:
@@ -112,9 +117,15 @@ def _known(grouped: Grouped, kind: str, name: str) -> list[Any]:
         return [record[name] for record in grouped.of(kind) if name in record]
 
 
-def _check_slots(kind: str, name: str, slots: list[Any]) -> None:
-    if slots and not (set(map(type, slots)) == {int} and min(slots) >= 0 and max(slots) < MOST_SLOTS):
-        raise _refused(kind, name, _odd(slots, MOST_SLOTS, int))
+def _check_each(kind: str, name: str, each: list[Any]) -> None:
+    if not set(map(type, each)) <= {list, tuple}:
+        raise _refused(kind, name, each)
+    _check_slots(kind, name, list(chain.from_iterable(each)))
+
+
+def _check_slots(kind: str, name: str, slots: list[Any], most: int = MOST_SLOTS) -> None:
+    if slots and not (set(map(type, slots)) == {int} and min(slots) >= 0 and max(slots) < most):
+        raise _refused(kind, name, _odd(slots, most, int))
 
 
 def _odd(values: list[Any], most: float, *types: type) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from psplatform.cli.page import Page
+from psplatform.cli.page import Page, with_page
 from psplatform.cli.progress import ProgressLine
 from psplatform.cli.train import job_fields
 from psplatform.client.forking import begin
@@ -31,14 +31,15 @@ _KILL_AT = 40
 
 
 @click.command()
-@click.option("--dashboard", is_flag=True, help="Open a page that shows the run, and keep it open.")
+@with_page
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
-def demo(*, dashboard: bool, as_json: bool) -> None:
+def demo(*, dashboard: bool, allow_chaos: bool, as_json: bool) -> None:
     """Learn handwritten digits on this machine, through the death of a server.
 
     3 workers, 2 shards with a replica each, 1 backup worker, and stragglers; the process of the first server, and of
     the coordinator, is killed with SIGKILL on the way.
     """
+    own_page = Page(wanted=dashboard, allow_chaos=allow_chaos, stays=not as_json)
     if not as_json:
         click.echo("3 workers compute gradients, 2 servers apply the fastest 2 of each round; stragglers are injected.")
         click.echo(f"After {_KILL_AT} updates the process of server 0 and of the coordinator is killed with SIGKILL.")
@@ -49,7 +50,7 @@ def demo(*, dashboard: bool, as_json: bool) -> None:
     from psplatform.jobs.job import Job  # noqa: PLC0415
 
     job = Job(**job_fields("digits", _JOB))
-    with Page(wanted=dashboard, allow_chaos=True, stays=not as_json) as page, ProgressLine() as line:
+    with own_page as page, ProgressLine() as line:
         line.say("loading torch and Dask")
         run = train(job, report=line.say)
         page.open(run, embedded=True)

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
@@ -25,6 +26,15 @@ _ENDS_S = 10.0
 _STARTS_S = 60
 
 
+def with_page(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with the options of a page beside its run."""
+    chaos = click.option(
+        "--allow-chaos", is_flag=True, help="With --dashboard: offer there to kill and pause processes of the run."
+    )
+    page = click.option("--dashboard", is_flag=True, help="Open a page that shows the run, and keep it open.")
+    return page(chaos(command))
+
+
 class Page:
     """A dashboard of its own process that shows one run, and stays until it is closed.
 
@@ -36,17 +46,25 @@ class Page:
         Whether it offers to kill and pause processes of the run.
     stays
         Whether it is served until Ctrl-C once the run is over or has failed; a script goes on at once.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is to offer that and is not wanted.
     """
 
     def __init__(self, *, wanted: bool, allow_chaos: bool = False, stays: bool = True) -> None:
-        self._wanted = wanted
+        if allow_chaos and not wanted:
+            text = "--allow-chaos adds buttons to the page that --dashboard opens; give both, or neither"
+            raise ConfigurationError(text, field="allow_chaos")
+        self.wanted = wanted
         self._stays = stays
         self._allow_chaos = allow_chaos
         self._process: subprocess.Popen[bytes] | None = None
 
     def open(self, run: Run, *, embedded: bool) -> None:
         """Serve the page of `run` and say where it is; `embedded` if its cluster ends with it."""
-        if not self._wanted:
+        if not self.wanted:
             return
         port = free_port()
         folder = run.store.rstrip("/").rpartition("/")[0]

@@ -10,10 +10,11 @@ from typing import Any
 import click
 
 from psplatform.cli.options import JOB_FIELDS, JOB_FLAGS, STOP_FIELDS, with_flags
-from psplatform.cli.page import Page, require_visible
+from psplatform.cli.page import Page, require_visible, with_page
 from psplatform.cli.progress import ProgressLine
 from psplatform.cli.protection import PROTECTION, protection_fields
 from psplatform.client.forking import begin
+from psplatform.client.job_files import read_trace, with_horizon
 from psplatform.errors import ConfigurationError
 
 _DERIVED = ("policy", "optimizer", "replication")
@@ -24,27 +25,29 @@ _DERIVED = ("policy", "optimizer", "replication")
 @click.argument("what", metavar="WORKLOAD|JOB.YAML")
 @click.option("--scheduler", metavar="ADDRESS", help="Scheduler to run on; a cluster on this machine if not given.")
 @with_flags(JOB_FLAGS)
-@click.option("--dashboard", is_flag=True, help="Open a page that shows the run, and keep it open.")
+@with_page
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
-def train(what: str, *, scheduler: str | None, dashboard: bool, as_json: bool, **given: Any) -> None:
+def train(what: str, *, scheduler: str | None, dashboard: bool, allow_chaos: bool, as_json: bool, **given: Any) -> None:
     """Train WORKLOAD (digits, mlp, mnist, cifar10), or the job described in a YAML file, and watch it."""
+    page = Page(wanted=dashboard, allow_chaos=allow_chaos, stays=not as_json)
     fields = job_fields(what, given)
     of_file = fields.pop("scheduler", None)
-    run_job(fields, scheduler or of_file, as_json=as_json, dashboard=dashboard)
+    run_job(fields, scheduler or of_file, as_json=as_json, page=page)
 
 
-def run_job(fields: Mapping[str, Any], scheduler: str | None, *, as_json: bool, dashboard: bool = False) -> None:
+def run_job(fields: Mapping[str, Any], scheduler: str | None, *, as_json: bool, page: Page | None = None) -> None:
     """Start the job and follow it to its end."""
     # Loaded here, when it is known that the arguments make sense, because it takes seconds.
     from psplatform.cli.follow import follow  # noqa: PLC0415
     from psplatform.jobs.job import Job  # noqa: PLC0415
 
     job = Job(**_checked_policy(fields))
-    if dashboard:
+    page = page or Page(wanted=False)
+    if page.wanted:
         require_visible(job.store)
     if scheduler is None:
         begin()  # what the processes of the cluster import is imported while this program does
-    with Page(wanted=dashboard, stays=not as_json) as page, ProgressLine() as line:
+    with page, ProgressLine() as line:
         line.say("loading torch and Dask")
         from psplatform.client.connecting import connect  # noqa: PLC0415
         from psplatform.client.launch import train  # noqa: PLC0415
@@ -81,9 +84,8 @@ def job_fields(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
     fields["stop"] = _stop(fields.get("stop", {}), given, defaults)
     fields["stragglers"] = _stragglers(fields.get("stragglers"))
     fields |= protection_fields({name: fields.pop(name, None) for name in PROTECTION}, given)
-    if fields.get("schedule") == "cosine":
-        # On the command line its horizon is the number of updates the run is given.
-        fields["schedule"] = {"name": "cosine", "updates": fields["stop"].get("updates", 1000)}
+    if "schedule" in fields:
+        fields["schedule"] = with_horizon(fields["schedule"], fields["stop"])
     return fields
 
 
@@ -145,14 +147,7 @@ def _stragglers(described: Any) -> Any:
         return described
     from psplatform.jobs.stragglers import Stragglers  # noqa: PLC0415  brings numpy
 
-    return Stragglers.parse(described, read=_read_trace)
-
-
-def _read_trace(name: str) -> str:
-    try:
-        return Path(name).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"cannot read the trace {name}: {error}", field="stragglers") from error
+    return Stragglers.parse(described, read=read_trace)
 
 
 def _checked_policy(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@
 ``chaos``         `targets`, `kill`, `pause`: hurt one run on purpose
 ``programs``      `start`, `programs`: commands as programs that outlive who starts them
 ``what_if``       `simulate`, and `compare`: one job under several policies on a modelled cluster
+``job_files``     what a job file may say beyond the fields of a job
 ``connecting``    clients of a scheduler, and questions to one, within seconds or not at all
 ``embedded``      a cluster on this machine, for one run
 ``forking``       its processes, forked from one that has imported what they need

@@ -6,11 +6,13 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import Result
 
 from psplatform.cli.dashboard import announce, settings_for
+from psplatform.cli.page import Page
 from psplatform.dashboard import server
 from psplatform.dashboard.settings import PORT, Settings
 from psplatform.errors import ConfigurationError
@@ -219,3 +221,40 @@ def test_configuration_errors_name_their_field(taken_port: int) -> None:
     with pytest.raises(ConfigurationError) as caught:
         server.require_port(Settings(port=taken_port))
     assert caught.value.field == "port"
+
+
+@pytest.mark.parametrize("command", [["demo"], ["train", "digits"]])
+def test_buttons_that_kill_are_asked_for_together_with_a_page(refused: Callable[..., str], command: list[str]) -> None:
+    said = refused(*command, "--allow-chaos")
+    assert "--allow-chaos adds buttons to the page that --dashboard opens; give both, or neither" in said
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_page_beside_a_run_offers_to_kill_only_where_that_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, *, allowed: bool
+) -> None:
+    begun: list[list[str]] = []
+    monkeypatch.setattr("psplatform.cli.page.subprocess.Popen", lambda command, **_: begun.append(command))
+    monkeypatch.setattr("psplatform.cli.page._announce", lambda *_: None)
+    page = Page(wanted=True, allow_chaos=allowed)
+    page.open(SimpleNamespace(store="runs/a.zarr", run="a", client=None), embedded=True)  # type: ignore[arg-type]
+    assert ("--allow-chaos" in begun[0]) is allowed
+
+
+def test_the_pages_of_commands_take_what_they_were_told(monkeypatch: pytest.MonkeyPatch, psplatform: Command) -> None:
+    """No button that kills is there unasked, not even in the demonstration."""
+    made: list[bool] = []
+
+    class Told(Exception):
+        pass
+
+    def page(*, wanted: bool, allow_chaos: bool = False, stays: bool = True) -> Page:
+        made.append(allow_chaos)
+        raise Told
+
+    for module in ("demo", "train"):
+        monkeypatch.setattr(f"psplatform.cli.{module}.Page", page)
+    for command in (["demo"], ["train", "digits"]):
+        for chaos in ([], ["--allow-chaos"]):
+            psplatform(*command, "--dashboard", *chaos)
+    assert made == [False, True] * 2

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-import torch
 from torch import nn
 
 import psplatform as ps
@@ -38,14 +37,6 @@ class Broken:
 
     def factor(self, updates: int, epochs: float) -> float:
         return 1 / updates
-
-
-class Endless(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
-    """Samples that come one after the other."""
-
-    def __iter__(self) -> Iterator[Any]:
-        while True:
-            yield X[0], 1
 
 
 class Few(Asynchronous):
@@ -137,7 +128,6 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str, str]] = {
         "dtype .*, which torch cannot",
     ),
     "a sparse matrix": (lambda: job(data=(scipy.sparse.csr_array(X), Y)), "data", r"hand in inputs\.toarray\(\)"),
-    "an iterable data set": (lambda: job(data=Endless()), "data", "is an IterableDataset, whose samples have no index"),
     "a generator": (lambda: job(data=(one for one in X)), "data", "cannot be pickled.*; make it from plain data"),
     "fewer samples than a batch": (lambda: job(data=(X[:4], Y[:4])), "batch_size", "at most .* samples: 32 > 4"),
     "held-out data of texts": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from distributed import Client
+from distributed.comm import CommClosedError
 
 from psplatform.client import chaos
 from psplatform.client.chaos import Target
@@ -139,6 +141,45 @@ def test_one_deed_at_a_time_is_done_in_the_background(reached: Cluster, until: U
         failed.outcome()
 
 
+def test_a_run_is_stopped_while_a_fault_is_under_way(reached: Cluster, until: Until) -> None:
+    go_on = threading.Event()
+    fault = reached.begin("digits-a", "pausing", lambda run: f"paused, {go_on.wait(120)}")
+    stop = reached.begin("digits-a", "stopping", lambda run: f"stopped {run}", kind="stop")
+    until(lambda: not stop.running, "it is stopped")
+    assert (stop.outcome(), reached.deed("digits-a")) == ("stopped digits-a", fault)
+    go_on.set()
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), CommClosedError("gone"), asyncio.CancelledError("gone")])
+def test_whatever_attaching_raises_is_said_in_a_sentence(
+    reached: Cluster, monkeypatch: pytest.MonkeyPatch, until: Until, error: BaseException
+) -> None:
+    def attach(run: str, client: object) -> None:
+        raise error
+
+    monkeypatch.setattr("psplatform.client.run.attach", attach)
+    deed = reached.begin("digits-a", "stopping the run", str)
+    until(lambda: not deed.running, "it has failed")
+    with pytest.raises(ClusterError, match=rf"stopping the run failed \({type(error).__name__}: gone\)"):
+        deed.outcome()
+
+
+def test_a_scheduler_that_is_silent_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    asking = threading.Event()
+    monkeypatch.setattr(Cluster, "_ask", lambda self: asking.wait(120))
+    found = Cluster("tcp://127.0.0.1:1")
+    monkeypatch.setattr(found._answered, "wait", waited.append)
+    now = found._began
+    monkeypatch.setattr(cluster_module.time, "monotonic", lambda: now + 2.0)
+    found.await_answer(3.0)
+    now += 60.0
+    found.await_answer(3.0)
+    assert waited == [1.0, 0.0]
+    asking.set()
+    found.close()
+
+
 def test_a_deed_has_the_time_that_a_kill_can_take() -> None:
     """Ten seconds for the order and its answer, and fifteen until the process has left."""
     assert cluster_module._DEED_S > chaos._ORDER_S + ANSWER_S + chaos._GONE_S
@@ -158,7 +199,7 @@ def test_a_scheduler_of_a_run_is_let_go_when_its_program_has_ended(
         running.clear()
         until(lambda: found.closed and found._client is None, "it is closed")
         with pytest.raises(ClusterError):
-            found.with_run("digits-a", lambda run: run)
+            found.begin("digits-a", "stopping", str).outcome()
         until(
             lambda: not any(one.name.startswith("cluster tcp://127.0.0.1:2") for one in threading.enumerate()),
             "its thread ends",

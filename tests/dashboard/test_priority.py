@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from psplatform.dashboard.priority import lower_session
+from psplatform.dashboard import priority
+from psplatform.dashboard.priority import lower_session, lower_session_soon
 
 _LIMIT_S = 60.0
 
@@ -137,3 +138,58 @@ def test_the_child_ends_when_the_program_is_killed(start: Start, grouped: Path) 
     while Path(f"/proc/{child}").exists() and time.monotonic() < give_up_at:
         time.sleep(0.01)
     assert not Path(f"/proc/{child}").exists()
+
+
+def test_a_change_that_the_kernel_puts_off_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux takes one change of a session's niceness in 100 ms."""
+    written: list[str] = []
+    pauses: list[float] = []
+
+    def write(path: Path, text: str, encoding: str) -> None:
+        if len(pauses) < 3:
+            raise BlockingIOError
+        written.append(f"{path} {text}")
+
+    monkeypatch.setattr(Path, "write_text", write)
+    monkeypatch.setattr(os, "getsid", lambda leader: leader)
+    monkeypatch.setattr(priority.time, "sleep", pauses.append)
+    lower_session_soon(7, 10).join()
+    assert written == ["/proc/7/autogroup 10"]
+    assert min(pauses) > 0.1
+
+
+def test_a_change_that_the_kernel_never_takes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    def write(path: Path, text: str, encoding: str) -> None:
+        raise BlockingIOError
+
+    monkeypatch.setattr(Path, "write_text", write)
+    monkeypatch.setattr(os, "getsid", lambda leader: leader)
+    monkeypatch.setattr(priority.time, "sleep", pauses.append)
+    lower_session(7, 10)
+    assert 1 < len(pauses) < 100
+
+
+def test_a_signal_after_the_childs_end_raises_nothing(start: Start, grouped: Path) -> None:
+    """The program is about to end as the child did."""
+    late = "whole = os.waitstatus_to_exitcode\n"
+    late += "os.waitstatus_to_exitcode = lambda status: os.kill(os.getpid(), signal.SIGTERM) or whole(status)\n"
+    program = start(_LEADING.replace("before =", f"{late}before =").format(then="sys.exit(7)"), str(grouped))
+    _said(program)
+    assert program.wait(_LIMIT_S) == 7
+
+
+def test_the_program_and_its_child_are_paused_and_go_on_together(start: Start, grouped: Path) -> None:
+    program = start(_LEADING.format(then=f"time.sleep({_LIMIT_S})"), str(grouped))
+    both = _said(program)[:2]
+    for number, paused in ((signal.SIGTSTP, True), (signal.SIGCONT, False)):
+        program.send_signal(number)
+        give_up_at = time.monotonic() + _LIMIT_S
+        while [_is_paused(one) for one in both] != [paused] * 2 and time.monotonic() < give_up_at:
+            time.sleep(0.01)
+        assert [_is_paused(one) for one in both] == [paused] * 2
+
+
+def _is_paused(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

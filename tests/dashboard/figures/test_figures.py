@@ -12,6 +12,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from psplatform.core.reasons import MEANINGS
 from psplatform.dashboard.figures import convergence, decisions, delays, divergence, drops, expected, failures, workers
 from psplatform.dashboard.figures.curves import smoothed
 from psplatform.dashboard.figures.style import ALARM, COLOURS, GREY, STATE_COLOURS, colour, dash, faint, label
@@ -153,10 +154,14 @@ def strings(plain: Any) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_of_any_rows(name: str, kind: str) -> None:
     figure = FIGURES[name](kind)
-    text = figure.to_json()
+    text = figure.to_json(remove_uids=False)
     plain = json.loads(text)
     layout = plain["layout"]
     assert layout["uirevision"] == "kept"
+    assert layout["xaxis"]["uirevision"] == layout["xaxis"]["title"]["text"]
+    uids = [one["uid"] for one in plain["data"]]
+    assert len(set(uids)) == len(uids)
+    assert all(re.fullmatch("[a-z][a-z0-9-]*", one) for one in uids), "plotly.js makes class names of them"
     for axis in ("xaxis", "yaxis"):
         assert UNITS.search(layout[axis]["title"]["text"]), layout[axis]["title"]
     assert layout["xaxis"]["title"]["text"]
@@ -183,9 +188,10 @@ def test_a_figure_of_something_draws_it(name: str) -> None:
 def test_a_curve_is_drawn_along_updates_or_seconds() -> None:
     found = Curve(*(np.array(one, dtype=float) for one in ([0.5, 1.5], [3, 9], [1, 2], [1, 2], [1, 2])))
     rows = {"a": ConvergenceRows(found, curve("nothing"), curve("nothing"), commits("nothing"))}
-    assert list(convergence.losses(rows, "updates").data[0].x) == [3, 9]
-    assert list(convergence.losses(rows, "seconds").data[0].x) == [0.5, 1.5]
-    assert list(convergence.losses(rows, "updates").data[0].y) == [1, 2]
+    (training,) = (one for one in convergence.losses(rows, "updates").data if one.name == "training")
+    assert (list(training.x), list(training.y)) == ([3, 9], [1, 2])
+    (training,) = (one for one in convergence.losses(rows, "seconds").data if one.name == "training")
+    assert list(training.x) == [0.5, 1.5]
     assert convergence.losses(rows, "updates").layout.yaxis.type == "log"
 
 
@@ -258,6 +264,45 @@ def test_a_reason_keeps_its_colour_when_another_appears() -> None:
         rows = DropRows(over_time=counts("nothing"), by_worker=by_worker, newest=())
         return {bar.name: bar.marker.color for bar in drops.by_worker(rows).data}
 
-    before, after = colours("stale", "my own"), colours("aborted", "stale", "my own", "lost")
+    def pattern(*reasons: str) -> str:
+        rows = DropRows(counts("nothing"), {0: dict.fromkeys(reasons, 1)}, ())
+        return next(bar.marker.pattern.shape for bar in drops.by_worker(rows).data if bar.name == "my own")
+
+    before, after = colours("stale", "my own"), colours("aborted", "a new own", "stale", "my own", "lost")
     assert {name: after[name] for name in before} == before
     assert len({after[name] for name in ("aborted", "stale", "lost")}) == 3
+    assert after["my own"] == GREY
+    assert pattern("my own") == pattern("a new own", "my own")
+
+
+def test_a_reason_of_a_policys_own_looks_like_none_that_is_known() -> None:
+    by_worker = {0: dict.fromkeys([*MEANINGS, "my own"], 1)}
+    bars = {bar.name: bar.marker.color for bar in drops.by_worker(DropRows(counts("nothing"), by_worker, ())).data}
+    assert bars.pop("my own") not in bars.values()
+
+
+def test_a_trace_is_the_same_when_others_come_or_go() -> None:
+    """The legend's choices are kept by it: the band appears once a point stands for several values."""
+
+    def uids(count: int) -> dict[str, str]:
+        envelope = Envelope()
+        envelope.extend(list(map(float, range(count))), range(count), [1.0 + number % 7 for number in range(count)])
+        rows = ConvergenceRows(envelope.curve, envelope.curve, envelope.curve, commits("nothing"))
+        return {one.name: one.uid for one in convergence.losses({"a": rows}, "updates").data}
+
+    before, after = uids(9), uids(20_000)
+    assert before == after
+    assert {"training", "training highest", "training lowest", "held-out"} <= before.keys()
+
+    def drop_uids(*reasons: str) -> dict[str, str]:
+        figure = drops.by_worker(DropRows(counts("nothing"), {0: dict.fromkeys(reasons, 1)}, ()))
+        return {one.name: one.uid for one in figure.data}
+
+    assert drop_uids("aborted", "lost", "stale")["stale"] == drop_uids("stale")["stale"]
+
+
+def test_lanes_have_no_range_that_moves_with_the_run() -> None:
+    """It would undo the visitor's zoom at each refresh."""
+    axis = FIGURES["lanes"]("some").layout.xaxis
+    assert axis.range is None
+    assert axis.autorangeoptions.include == (axis.autorangeoptions.clipmin, axis.autorangeoptions.clipmax)

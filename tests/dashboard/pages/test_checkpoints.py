@@ -31,3 +31,15 @@ def test_checkpoints_are_verified(bench: Any, shelf: Any, healthy: Check) -> Non
     part = next(one for one in Path(store, "checkpoints").rglob("*") if one.is_file() and "00000001" in str(one))
     part.write_bytes(b"x" + part.read_bytes()[1:])
     healthy(bench.show("failures"))
+
+
+def test_a_checkpoint_is_verified_though_another_page_is_turned_to_at_once(shelf: Any, bench: Any) -> None:
+    shelf.recoverable("digits-a")
+    app = bench.show("failures")
+    app.selectbox(key="verify number").select(1)
+    app.button(key="verify").click()
+    app.args = ("overview",)
+    app.run()
+    assert not app.exception
+    (said,) = app.session_state["verified"].values()
+    assert said == "every byte is as it was written"

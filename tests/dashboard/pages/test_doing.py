@@ -3,75 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
-import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from streamlit.testing.v1 import AppTest
 
-from psplatform.client import chaos, programs
-from psplatform.client.listing import Listed, goes_on
 from psplatform.client.programs import Program
-from psplatform.dashboard.cluster import ClusterNews, Deed, Watched
-from psplatform.dashboard.pages.frame import library
 from psplatform.dashboard.pages.what_if import _word
 from psplatform.errors import ConfigurationError
-from psplatform.replication.store import update_run
-from psplatform.runtime.processes import ProcessId
+from psplatform.jobs.stragglers import read_trace
 
 Check = Callable[[AppTest], None]
-
-SUMMARY = {
-    "policy": "bsp",
-    "virtual_seconds": 12.5,
-    "reached_target": True,
-    "updates": 40,
-    "gradients": 90,
-    "blocks": 1,
-    "staleness": {"mean": 0.5, "max": 3},
-    "dropped": {"total": 9},
-    "waiting_fraction": 0.25,
-    "evaluation_loss": 0.125,
-    "accuracy": 0.97,
-    "curve": [[1.0, 5, 0.9], [12.5, 40, 0.125]],
-}
-
-
-@dataclass
-class FakePrograms:
-    """Takes commands instead of starting them; each has ended at once, with what is prepared."""
-
-    output: str = json.dumps(SUMMARY)
-    errors: str = ""
-    code: int = 0
-    commands: list[list[str]] = field(default_factory=list)
-    jobs: list[dict[str, Any]] = field(default_factory=list)
-
-    def start(self, arguments: Sequence[str], folder: str) -> Program:
-        self.commands.append(list(arguments))
-        self.jobs += [yaml.safe_load(Path(one).read_text()) for one in arguments if one.endswith(".yaml")]
-        record = Path(folder) / f"{len(self.commands):020d}-fake.json"
-        record.parent.mkdir(parents=True, exist_ok=True)
-        process = {"pid": 0, "began": 0, "host": "another boot"}
-        command = ["python", "-m", "psplatform", *arguments]
-        plain = {"command": command, "started": time.time(), "process": process, "returncode": self.code}
-        record.write_text(json.dumps(plain))
-        record.with_suffix(".out").write_text(self.output + "\n")
-        record.with_suffix(".err").write_text(self.errors)
-        return Program(record, tuple(command), time.time(), ProcessId(**process))
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakePrograms:
-    found = FakePrograms()
-    monkeypatch.setattr(programs, "start", found.start)
-    return found
 
 
 def press(app: AppTest, key: str) -> AppTest:
@@ -82,7 +26,7 @@ def unescaped(texts: Any) -> str:
     return " ".join(one.value for one in texts).replace("\\", "")
 
 
-def test_start_starts_the_job_of_the_form_in_a_new_store(bench: Any, fake: FakePrograms, healthy: Check) -> None:
+def test_start_starts_the_job_of_the_form_in_a_new_store(bench: Any, fake: Any, healthy: Check) -> None:
     app = bench.show("start")
     app.text_input(key="job.workers").input("3")
     app.text_input(key="stop.updates").input("9").run()
@@ -94,17 +38,13 @@ def test_start_starts_the_job_of_the_form_in_a_new_store(bench: Any, fake: FakeP
     assert fake.jobs == [{"workload": "digits", "policy": "bsp", "workers": 3, "stop": {"updates": 9}}]
 
 
-def test_a_run_is_started_on_the_scheduler_of_the_command_line(
-    bench: Any, fake: FakePrograms, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench.settings = replace(bench.settings, scheduler="tcp://127.0.0.1:1")
-    monkeypatch.setattr("psplatform.dashboard.pages.frame.cluster_at", lambda address: FakeCluster())
+def test_a_run_is_started_on_the_scheduler_of_the_command_line(bench: Any, fake: Any, scheduler: Any) -> None:
     app = press(bench.show("start"), "start")
     assert not app.exception
     assert fake.commands[0][-3:] == ["--scheduler", "tcp://127.0.0.1:1", "--json"]
 
 
-def test_a_program_that_fails_at_once_says_why(bench: Any, fake: FakePrograms, healthy: Check) -> None:
+def test_a_program_that_fails_at_once_says_why(bench: Any, fake: Any, healthy: Check) -> None:
     fake.output, fake.errors, fake.code = "", "Usage: psplatform\nError: <b>no cluster</b> could be started\n", 1
     app = press(bench.show("start"), "start")
     healthy(app)
@@ -116,7 +56,7 @@ def test_a_program_that_fails_at_once_says_why(bench: Any, fake: FakePrograms, h
 
 
 def test_the_program_that_was_clicked_is_interrupted(
-    bench: Any, fake: FakePrograms, monkeypatch: pytest.MonkeyPatch, healthy: Check
+    bench: Any, fake: Any, monkeypatch: pytest.MonkeyPatch, healthy: Check
 ) -> None:
     """Also where another was started since the page was drawn, and stands at its place."""
     interrupted: list[str] = []
@@ -129,9 +69,13 @@ def test_the_program_that_was_clicked_is_interrupted(
     press(app, f"interrupt {older.name}")
     healthy(app)
     assert interrupted == [older.name]
+    app.button(key=f"interrupt {older.name}").click()
+    app.args = ("overview",)
+    app.run()
+    assert interrupted == [older.name] * 2, "also where another page is turned to at once"
 
 
-def test_a_run_that_was_started_can_be_opened(bench: Any, fake: FakePrograms, shelf: Any, healthy: Check) -> None:
+def test_a_run_that_was_started_can_be_opened(bench: Any, fake: Any, shelf: Any, healthy: Check) -> None:
     app = press(bench.show("start"), "start")
     name = Path(fake.commands[0][3]).stem
     shelf.live(name)
@@ -141,7 +85,7 @@ def test_a_run_that_was_started_can_be_opened(bench: Any, fake: FakePrograms, sh
     assert app.button(key="open started")
 
 
-def test_a_job_whose_fields_do_not_fit_is_not_started(bench: Any, fake: FakePrograms, healthy: Check) -> None:
+def test_a_job_whose_fields_do_not_fit_is_not_started(bench: Any, fake: Any, healthy: Check) -> None:
     app = bench.show("start")
     app.selectbox(key="optimizer.sgd.nesterov").select("yes")
     app.text_input(key="optimizer.sgd.momentum").input("0").run()
@@ -153,7 +97,7 @@ def test_a_job_whose_fields_do_not_fit_is_not_started(bench: Any, fake: FakeProg
 
 
 def test_a_preview_simulates_the_job_beside_the_default(
-    bench: Any, fake: FakePrograms, healthy: Check, spec: Callable[[AppTest, str], dict[str, Any]]
+    bench: Any, fake: Any, healthy: Check, spec: Callable[[AppTest, str], dict[str, Any]]
 ) -> None:
     app = bench.show("start")
     app.selectbox(key="policy of digits").select("ssp").run()
@@ -181,7 +125,7 @@ def test_a_preview_simulates_the_job_beside_the_default(
     ],
 )
 def test_a_preview_that_fails_says_why(
-    bench: Any, fake: FakePrograms, healthy: Check, output: str, errors: str, said: str
+    bench: Any, fake: Any, healthy: Check, output: str, errors: str, said: str
 ) -> None:
     fake.output, fake.errors, fake.code = output, errors, 1
     app = press(bench.show("start"), "preview")
@@ -189,11 +133,10 @@ def test_a_preview_that_fails_says_why(
     assert said in unescaped(app.error)
 
 
-def test_what_if_simulates_policies_under_the_conditions(
-    bench: Any, fake: FakePrograms, shelf: Any, healthy: Check
-) -> None:
-    slower = {**SUMMARY, "policy": "ssp", "virtual_seconds": 99.0}
-    fake.output = json.dumps({"results": [slower, SUMMARY, {"policy": "dbw", "error": "it <b>diverged</b>"}]})
+def test_what_if_simulates_policies_under_the_conditions(bench: Any, fake: Any, shelf: Any, healthy: Check) -> None:
+    usual = json.loads(fake.output)
+    slower = {**usual, "policy": "ssp", "virtual_seconds": 99.0}
+    fake.output = json.dumps({"results": [slower, usual, {"policy": "dbw", "error": "it <b>diverged</b>"}]})
     shelf.finished("digits-a")
     app = bench.show("what_if")
     app.text_input(key="network").input("nic:gbps=10,latency=0.0001")
@@ -214,7 +157,7 @@ def test_what_if_simulates_policies_under_the_conditions(
 
 
 def test_the_winner_is_started_with_the_runs_own_job(
-    bench: Any, fake: FakePrograms, shelf: Any, monkeypatch: pytest.MonkeyPatch
+    bench: Any, fake: Any, shelf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was made up for the simulation, such as stragglers, does not get into the run."""
     opened: list[Any] = []
@@ -236,7 +179,7 @@ def test_the_winner_is_started_with_the_runs_own_job(
     assert opened == ["programs"]
 
 
-def test_measured_times_are_those_of_the_run(bench: Any, fake: FakePrograms, shelf: Any, healthy: Check) -> None:
+def test_measured_times_are_those_of_the_run(bench: Any, fake: Any, shelf: Any, healthy: Check) -> None:
     shelf.finished("digits-a")
     app = bench.show("what_if")
     app.selectbox(key="times").select("as measured in this run").run()
@@ -249,11 +192,21 @@ def test_measured_times_are_those_of_the_run(bench: Any, fake: FakePrograms, she
     assert path.read_text().startswith("slot,sequence,seconds")
 
 
+def test_as_many_workers_are_simulated_as_were_measured(bench: Any, fake: Any, shelf: Any) -> None:
+    """Workers have joined or left since the run began."""
+    shelf.finished("digits-a", workers=5, job={**shelf.trained.job, "workers": 5, "max_workers": 5})
+    app = bench.show("what_if")
+    app.selectbox(key="times").select("as measured in this run").run()
+    press(app, "simulate")
+    assert not app.exception
+    assert {(job["workers"], job["max_workers"]) for job in fake.jobs} == {(3, 3)}
+    trace = Path(fake.commands[0][5].removeprefix("trace:")).read_text()
+    assert len(read_trace(trace, "t")) == 3
+
+
 @pytest.mark.parametrize("key", ["compute", "network", "what if stragglers"])
 @pytest.mark.parametrize("text", ["trace:/etc/passwd", " --store=/tmp/x", "uniform:low=1,high=2;trace:x"])
-def test_no_file_and_no_option_is_named_in_what_if(
-    bench: Any, fake: FakePrograms, shelf: Any, key: str, text: str
-) -> None:
+def test_no_file_and_no_option_is_named_in_what_if(bench: Any, fake: Any, shelf: Any, key: str, text: str) -> None:
     shelf.finished("digits-a")
     app = bench.show("what_if")
     app.text_input(key=key).input(text).run()
@@ -265,9 +218,7 @@ def test_no_file_and_no_option_is_named_in_what_if(
         _word(text)
 
 
-def test_recovering_starts_a_program_with_what_was_filled_in(
-    bench: Any, fake: FakePrograms, shelf: Any, healthy: Check
-) -> None:
+def test_recovering_starts_a_program_with_what_was_filled_in(bench: Any, fake: Any, shelf: Any, healthy: Check) -> None:
     store = shelf.recoverable("digits-a")
     app = bench.show("failures")
     by_label = {one.label: one for one in app.text_input}
@@ -292,9 +243,7 @@ def test_recovering_starts_a_program_with_what_was_filled_in(
     ]
 
 
-def test_a_recovery_is_started_though_another_page_is_turned_to_at_once(
-    bench: Any, fake: FakePrograms, shelf: Any
-) -> None:
+def test_a_recovery_is_started_though_another_page_is_turned_to_at_once(bench: Any, fake: Any, shelf: Any) -> None:
     """The button's own run of the script is given up then, or never begun."""
     shelf.recoverable("digits-a")
     app = bench.show("failures")
@@ -304,7 +253,7 @@ def test_a_recovery_is_started_though_another_page_is_turned_to_at_once(
     assert [one[0] for one in fake.commands] == ["recover"]
 
 
-def test_a_recovery_that_is_refused_is_not_started(bench: Any, fake: FakePrograms, shelf: Any) -> None:
+def test_a_recovery_that_is_refused_is_not_started(bench: Any, fake: Any, shelf: Any) -> None:
     shelf.recoverable("digits-a")
     app = bench.show("failures")
     next(one for one in app.text_input if one.label == "Shards").input("--device=x")
@@ -312,201 +261,3 @@ def test_a_recovery_that_is_refused_is_not_started(bench: Any, fake: FakeProgram
     assert not app.exception
     assert "cannot be '--device=x'" in unescaped(app.error)
     assert fake.commands == []
-
-
-TARGETS = (
-    chaos.Target("server-0", "server", "tcp://a:1"),
-    chaos.Target("server-1", "server", "tcp://a:3"),
-    chaos.Target("worker-0", "worker", "tcp://a:2"),
-)
-
-
-@dataclass
-class FakeRun:
-    stopped: list[str] = field(default_factory=list)
-
-    def stop(self, reason: str) -> None:
-        self.stopped.append(reason)
-
-
-@dataclass
-class FakeCluster:
-    """A scheduler that knows some runs."""
-
-    live: Mapping[str, str] = field(default_factory=dict)
-    run: FakeRun = field(default_factory=FakeRun)
-
-    news: ClusterNews = field(default_factory=lambda: ClusterNews(None, "", None))
-    deeds: list[Deed] = field(default_factory=list)
-    trouble: str = ""
-    slow: bool = False
-
-    def await_answer(self, seconds: float) -> None:
-        pass
-
-    def knows(self, listed: Listed) -> bool:
-        return goes_on(listed.run, listed.store, self.live)
-
-    def with_run(self, run: str, act: Callable[[Any], Any]) -> Any:
-        assert run in self.live
-        return act(self.run)
-
-    def watched(self, run: str) -> Watched:
-        assert run in self.live
-        return Watched(TARGETS, self.trouble)
-
-    def begin(self, run: str, what: str, act: Callable[[Any], str]) -> Deed:
-        outcome: Future[str] = Future()
-        if not self.slow:
-            outcome.set_result(act(self.run))
-        self.deeds.append(Deed(what, outcome))
-        return self.deeds[-1]
-
-    def deed(self, run: str) -> Deed | None:
-        return self.deeds[-1] if self.deeds else None
-
-
-@pytest.fixture
-def scheduler(bench: Any, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """A scheduler that knows the run digits-a."""
-    stores = {"digits-a": f"{bench.settings.folder}/digits-a.zarr", "elsewhere": "/far/away.zarr"}
-    found = FakeCluster(stores)
-    bench.settings = replace(bench.settings, scheduler="tcp://127.0.0.1:1")
-    monkeypatch.setattr("psplatform.dashboard.pages.frame.cluster_at", lambda address: found)
-    return found
-
-
-def test_a_run_that_goes_on_is_stopped(bench: Any, shelf: Any, scheduler: FakeCluster, healthy: Check) -> None:
-    shelf.live("digits-a")
-    app = press(bench.show("overview"), "stop")
-    healthy(app)
-    assert scheduler.run.stopped == ["stopped on the dashboard"]
-    table = bench.show("runs")
-    healthy(table)
-
-
-def test_runs_of_the_scheduler_are_rows_with_their_figures_where_their_stores_are_here(
-    bench: Any, shelf: Any, scheduler: FakeCluster, healthy: Check, tmp_path: Path
-) -> None:
-    away = replace(shelf, folder=tmp_path / "another folder").live("away")
-    shelf.finished("digits-b")
-    shelf.live("digits-a")
-    scheduler.live = {**scheduler.live, "away": away}
-    table = bench.show("runs")
-    healthy(table)
-    rows = {row["run"]: row for row in table.dataframe[0].value.to_dict("records")}
-    states = {name: row["state"] for name, row in rows.items()}
-    assert states == {"digits-a": "live", "digits-b": "finished", "away": "live", "elsewhere": "live"}
-    assert rows["away"]["updates"] == 20
-    assert "its store /far/away.zarr cannot be read from here" in rows["elsewhere"]["why"]
-    assert "cannot be read" not in rows["away"]["why"]
-    overview = bench.show("overview", run="away")
-    healthy(overview)
-    assert overview.multiselect(key="run").value == ["away"]
-
-
-def test_a_run_that_was_started_beside_the_only_store_can_be_opened(
-    bench: Any, fake: FakePrograms, shelf: Any, healthy: Check
-) -> None:
-    """As `psplatform dashboard STORE` shows it."""
-    bench.settings = replace(bench.settings, store=shelf.finished("digits-a"))
-    shelf.finished("not asked for")
-    app = press(bench.show("start"), "start")
-    name = Path(fake.commands[0][3]).stem
-    shelf.live(name)
-    app.run()
-    healthy(app)
-    library().forget_list()
-    overview = bench.show("overview", run=name)
-    healthy(overview)
-    assert overview.multiselect(key="run").value == [name]
-    assert set(overview.multiselect(key="run").options) == {"digits-a", name}
-
-
-def test_a_copy_of_the_store_of_a_run_that_goes_on_is_not_that_run(
-    bench: Any, shelf: Any, scheduler: FakeCluster, healthy: Check
-) -> None:
-    """Nothing that is done with the copy is done to the run; the copy can be recovered."""
-    bench.settings = replace(bench.settings, allow_chaos=True)
-    shelf.live("digits-a")
-    shutil.copytree(shelf.recoverable("copied"), shelf.folder / "backup.zarr")
-    update_run(str(shelf.folder / "backup.zarr"), run="digits-a")
-    app = bench.show("failures", run="digits-a (backup.zarr)")
-    healthy(app)
-    assert "Recover" in [one.label for one in app.button]
-    assert not {one.key for one in app.button} & {"kill", "pause"}
-    overview = bench.show("overview", run="digits-a (backup.zarr)")
-    healthy(overview)
-    assert not [one for one in overview.button if one.key == "stop"]
-    own = bench.show("overview", run="digits-a (digits-a.zarr)")
-    assert [one for one in own.button if one.key == "stop"]
-
-
-def test_a_run_of_somebody_else_cannot_be_stopped(bench: Any, shelf: Any) -> None:
-    shelf.live("digits-a")
-    app = bench.show("overview")
-    assert not [one for one in app.button if one.key == "stop"]
-    assert "This run was started elsewhere" in unescaped(app.caption)
-
-
-def test_a_run_that_is_over_is_not_stopped(bench: Any, shelf: Any) -> None:
-    shelf.finished("digits-a")
-    assert not [one for one in bench.show("overview").button if one.key == "stop"]
-
-
-def test_nothing_is_broken_where_that_is_not_allowed(bench: Any, shelf: Any, scheduler: FakeCluster) -> None:
-    shelf.live("digits-a")
-    app = bench.show("failures")
-    assert not app.exception
-    assert not {one.key for one in app.button} & {"kill", "pause"}
-
-
-def test_processes_are_killed_and_paused_where_that_is_allowed(
-    bench: Any, shelf: Any, scheduler: FakeCluster, monkeypatch: pytest.MonkeyPatch, healthy: Check
-) -> None:
-    hurt: list[Any] = []
-    monkeypatch.setattr(chaos, "kill", lambda run, role: hurt.append(("kill", role)) or 7)
-    monkeypatch.setattr(chaos, "pause", lambda run, role, seconds: hurt.append(("pause", role, seconds)) or 7)
-    bench.settings = replace(bench.settings, allow_chaos=True)
-    shelf.live("digits-a")
-    shelf.finished("over")
-    app = bench.show("failures", run="digits-a")
-    app.selectbox(key="target").select("worker-0").run()
-    press(app, "kill")
-    healthy(app)
-    app.number_input(key="pause seconds").set_value(3)
-    press(app, "pause")
-    healthy(app)
-    assert hurt == [("kill", "worker-0"), ("pause", "worker-0", 3.0)]
-    assert "Paused process 7 of worker-0 for 3 s." in unescaped(app.caption)
-    over = bench.show("failures", run="over")
-    assert not {one.key for one in over.button} & {"kill", "pause"}
-
-
-def test_nothing_else_is_hurt_while_a_kill_is_under_way(
-    bench: Any, shelf: Any, scheduler: FakeCluster, healthy: Check
-) -> None:
-    """A second kill would hit the server that took over; the figures are drawn meanwhile."""
-    scheduler.slow = True
-    bench.settings = replace(bench.settings, allow_chaos=True)
-    shelf.live("digits-a")
-    app = press(bench.show("failures"), "kill")
-    healthy(app)
-    assert [one.disabled for one in app.button if one.key in ("kill", "pause")] == [True, True]
-    assert "Under way: killing the process of server-0." in unescaped(app.caption)
-    assert app.get("bidi_component")
-
-
-def test_pages_show_what_is_known_while_the_coordinator_does_not_answer(
-    bench: Any, shelf: Any, scheduler: FakeCluster, monkeypatch: pytest.MonkeyPatch, healthy: Check
-) -> None:
-    """No page waits for it: a fault of its own would stop every figure."""
-    monkeypatch.setattr(scheduler, "with_run", lambda run, act: pytest.fail("a page waits for the coordinator"))
-    scheduler.trouble = "the coordinator is silent"
-    bench.settings = replace(bench.settings, allow_chaos=True)
-    shelf.live("digits-a")
-    for page in ("failures", "protection"):
-        app = bench.show(page)
-        healthy(app)
-        assert "the coordinator is silent" in unescaped(app.caption)
-    assert "tcp://a:3" in app.dataframe[0].value["process"].tolist()

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from psplatform.dashboard import pages
+from psplatform.dashboard.read_models.reading import Models
 from psplatform.dashboard.words import plain
+from psplatform.errors import ProtocolError
 from psplatform.replication.store import update_run
 
 EVIL = "<img src=x onerror=alert(1)> [x](http://evil.example) <b>b</b> %{evil} $x$ www.evil.example &lt;i&gt; :red[r]"
@@ -18,24 +22,41 @@ EVIL = "<img src=x onerror=alert(1)> [x](http://evil.example) <b>b</b> %{evil} $
 RAW = (r"(?<!\\)<", r"(?<!\\)\[x", r"(?<!\\)\$x", r"http://", r"http\\://", r"www\\?\.", r"(?<!\\)&lt;", r"(?<!\\):red")
 """What Markdown, or Streamlit, would make something of."""
 
-FREE = ("reason", "detail", "process", "text", "signal")
-"""Fields of records in which people, policies or processes say what they like."""
+ODD: tuple[Any, ...] = (EVIL, [EVIL], {EVIL: EVIL})
+"""What a field may hold that is not of its kind."""
 
 PAGES = ("runs", "overview", "delays", "workers", "drops", "protection", "decisions", "failures", "start", "what_if")
 
 
 def evil_records(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a log whose every free text is evil."""
+    """Return a log that is evil wherever it still can be folded."""
+    fields = dict.fromkeys((one["kind"], name) for one in records for name in one if name not in ("kind", "at"))
+    for kind, name in fields:
+        for odd in ODD:
+            changed = [{**one, name: odd} if one["kind"] == kind and name in one else one for one in records]
+            if _is_folded(changed):
+                records = changed
+                break
     found = []
     for one in records:
-        changes: dict[str, Any] = {name: EVIL for name in FREE if name in one}
+        changes: dict[str, Any] = {}
         if one["kind"] == "run":
             changes |= {"policy": EVIL, "workload": EVIL, "policy_parameters": {EVIL: EVIL}, "run": EVIL}
-            changes["replication"] = {**one["replication"], "mode": EVIL}
+            changes["replication"] = {"mode": EVIL}
         if one["kind"] == "commit":
             changes["decision"] = {EVIL: 3.0}
         found.append({**one, **changes})
     return found
+
+
+def _is_folded(records: list[dict[str, Any]]) -> bool:
+    models = Models()
+    try:
+        models.take(records)
+        models.view.to_summary()
+    except (ArithmeticError, AttributeError, LookupError, ProtocolError, TypeError, ValueError):
+        return False
+    return True
 
 
 @pytest.fixture(params=["finished", "failed"])
@@ -97,3 +118,21 @@ def test_texts_of_stores_are_shown_word_for_word(
 )
 def test_plain_text_means_nothing_to_markdown(text: str, shown: str) -> None:
     assert plain(text) == shown
+
+
+def test_the_value_of_a_metric_is_shown_word_for_word() -> None:
+    def script(text: str) -> None:
+        import streamlit as st
+
+        from psplatform.dashboard.pages.frame import metric
+
+        metric(st.columns(1)[0], f"label {text}", f"value {text}")
+
+    (shown,) = AppTest.from_function(script, args=(EVIL,)).run().metric
+    assert (shown.label, shown.value) == (plain(f"label {EVIL}"), plain(f"value {EVIL}"))
+
+
+def test_no_page_shows_a_metric_but_word_for_word() -> None:
+    """Streamlit takes the label and the value of its metric for Markdown."""
+    places = [one.name for one in Path(pages.__path__[0]).glob("*.py") if ".metric(" in one.read_text()]
+    assert places == ["frame.py"]

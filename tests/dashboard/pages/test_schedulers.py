@@ -57,7 +57,7 @@ def test_a_run_of_a_scheduler_that_is_gone_cannot_be_acted_on(asked: Cluster) ->
     assert asked.live == {}
     assert "\n" not in asked.news.trouble
     with pytest.raises(ClusterError):
-        asked.with_run("digits-a", lambda run: run)
+        asked.begin("digits-a", "stopping", str).outcome()
 
 
 def test_a_store_cannot_send_the_dashboard_to_a_scheduler(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from psplatform.dashboard.pages import runs
+from psplatform.dashboard.pages import frame, runs
 
 Check = Callable[[AppTest], None]
 
@@ -110,7 +110,34 @@ def test_figures_follow_a_store_that_is_written_at_this_moment(
     app.run()
     healthy(app)
     assert spec(app, "losses")["data"] != before
+    assert [one["uid"] for one in spec(app, "losses")["data"][:3]] == [one["uid"] for one in before[:3]]
     assert int(next(one.value for one in app.metric if one.label == "Version")) > int(version)
+
+
+def test_a_page_of_a_run_that_is_over_is_shown_anew_when_it_goes_on_again(
+    shelf: Any, bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recovered in another browser or from a terminal; until then nothing is drawn."""
+    store = shelf.recoverable("digits-a")
+    parts: list[tuple[Callable[[], None], float]] = []
+    whole = frame.st.fragment
+    monkeypatch.setattr(
+        frame.st,
+        "fragment",
+        lambda act, *, run_every: parts.append((act, run_every)) or whole(act, run_every=run_every),
+    )
+    bench.show("overview")
+    [(look, every)] = [(act, every) for act, every in parts if every is not None]
+    assert 2 <= every <= 5
+    anew: list[int] = []
+    monkeypatch.setattr(frame.st, "rerun", lambda: anew.append(1))
+    monkeypatch.setattr(frame, "chart", lambda *_: pytest.fail("a figure is drawn"))
+    look()
+    assert anew == []
+    shelf.log(store, shelf.trained.records[60:70], term=2)
+    frame.library().forget_list()
+    look()
+    assert anew == [1]
 
 
 def test_a_policy_that_is_not_installed_here_is_shown_by_name(shelf: Any, bench: Any, healthy: Check) -> None:
@@ -202,7 +229,8 @@ def test_a_log_of_another_writer_keeps_no_other_run_from_being_shown(
         healthy(app)
         said += [one.value.replace("\\", "") for one in app.error]
     assert said
-    assert all("says what this psplatform does not understand" in one for one in said)
+    refused = f"kind {kind!r} has a field {name!r} that is none"
+    assert all("says what this psplatform does not understand" in one or refused in one for one in said)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ EXAMPLES: list[Record] = [
     {"kind": "finished", "at": 1.0, "outcome": "o", "detail": "d", "version": 1, "loss": None, "accuracy": None,
      "seconds": 1.0},
     {"kind": "note", "at": 1.0, "text": "hello"},
+    {"kind": "run", "at": 1.0},
 ]  # fmt: skip
 
 
@@ -98,7 +99,10 @@ def _odd(kind: str, **changes: Any) -> Any:
         *(_odd("gradient", compute_s=value) for value in (None, "long")),
         *(_odd("dropped", reason=value) for value in ([], {})),
         *(_odd("dropped", slot=value) for value in (-1, 10**9, [])),
-        *(_odd("protection", shards=value) for value in (None, 3)),
+        *(_odd("protection", shards=value) for value in (None, 3, ["[x](http://evil.example)"], [-1], [[0]])),
+        *(_odd("run", term=value) for value in ("[x](http://evil.example)", None, 1.5, -1)),
+        *(_odd("run", staleness_bound=value) for value in ("![x](http://evil.example)", [3], 0.5)),
+        *(_odd("run", shards=value) for value in ("two", 10**9, None)),
         *(_odd("promoted", promoted_seconds=value) for value in (None, "long")),
     ],
 )

@@ -1,0 +1,32 @@
+"""What a job file may say beyond the fields of a job: a trace by its path, and a schedule by its name alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from psplatform.errors import ConfigurationError
+
+_USUAL_UPDATES: Final = 1000
+
+
+def read_trace(name: str) -> str:
+    """Return the text of the file of a trace.
+
+    Raises
+    ------
+    ConfigurationError
+        If it cannot be read.
+    """
+    try:
+        return Path(name).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read the trace {name}: {error}", field="stragglers") from error
+
+
+def with_horizon(schedule: Any, stop: Mapping[str, Any]) -> Any:
+    """Return a schedule as a job takes it: a cosine by its name alone ends with the updates that the run is given."""
+    if schedule == "cosine":
+        return {"name": "cosine", "updates": stop.get("updates", _USUAL_UPDATES)}
+    return schedule
