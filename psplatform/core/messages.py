@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from psplatform.core.checkpoint_messages import Cut, NotWritten, Written
 from psplatform.core.member_messages import (
     Abort,
     Aborted,
@@ -269,16 +270,6 @@ class Retiring:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """The state at `position`, after which no commit follows, belongs to checkpoint `number`."""
-
-    term: int
-    epoch: int
-    number: int
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
 class HandOver:
     """Begin no further position, and bring a replica in sync to where you are."""
 
@@ -394,25 +385,6 @@ class Moved:
     shard: int
     epoch: int
     copy: str
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A copy has written its part of checkpoint `number`: what the manifest must say of it, as plain values."""
-
-    shard: int
-    number: int
-    position: int
-    part: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class NotWritten:
-    """A copy could not write its part of checkpoint `number`, because of `text`."""
-
-    shard: int
-    number: int
-    text: str
 
 
 # --- leases and terms ---------------------------------------------------------------------------------------------

@@ -20,27 +20,8 @@ from enum import Enum
 from typing import Any, Final
 
 from psplatform.core import messages as msg
-from psplatform.core.effects import (
-    COORDINATOR,
-    Archive,
-    Effect,
-    Gather,
-    Publish,
-    Role,
-    Send,
-    Serve,
-    Skip,
-    Stage,
-)
-from psplatform.core.events import (
-    Archived,
-    ArchiveFailed,
-    Captured,
-    GatherDone,
-    GatherFailed,
-    PullWithdrawn,
-    StageDone,
-)
+from psplatform.core.effects import COORDINATOR, Archive, Effect, Gather, Publish, Role, Send, Serve, Skip, Stage
+from psplatform.core.events import Archived, ArchiveFailed, Captured, GatherDone, GatherFailed, PullWithdrawn, StageDone
 from psplatform.core.links import Link, Links, MakeAccount, no_account
 from psplatform.core.messages import Applied, Commit, Contribution, Gathered, Proceed, Pull, Pulled, Refused
 from psplatform.core.sending import Newest, Sending, Step

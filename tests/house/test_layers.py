@@ -41,7 +41,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
     # What Dask workers load before a run needs it.
     "preload": LOWER | {"runtime"},
     # What programs call, in both worlds: for real and simulated.
-    "client": LOWER | {"runtime", "simulation"},
+    "client": LOWER | {"runtime", "simulation", "preload"},
     # Pages: what they show is read from stores, what they do is done by the client package.
     "dashboard": BASE | {"policies", "replication", "telemetry", "workloads", "client"},
     # Measurements of the layers below, of no use to any of them.
