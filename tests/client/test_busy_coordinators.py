@@ -64,7 +64,7 @@ class Cluster:
 
 
 def status(phase: str) -> dict[str, Any]:
-    return {"phase": phase, "summary": SUMMARY, "failure": None, "trouble": ""}
+    return {"phase": phase, "step": "", "summary": SUMMARY, "failure": None, "trouble": ""}
 
 
 @pytest.fixture(autouse=True)
