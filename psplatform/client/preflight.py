@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 
 from distributed import Client
@@ -34,7 +35,7 @@ def see_store(store: str) -> str:
     """Return ``""`` if this process sees the run's store and can write to it, else what is wrong."""
     try:
         files, root = file_system_of(store)
-        probe = f"{root}/.probe-{id(files):x}"
+        probe = f"{root}/.probe-{uuid.uuid4().hex}"  # several processes look at the same time
         if not files.exists(f"{root}/zarr.json"):
             return "does not see it"
         files.pipe_file(probe, b"")

@@ -92,11 +92,20 @@ class Protection:
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """When checkpoints are cut: after so many updates, after so many seconds, or whichever comes first."""
+    """When checkpoints are cut: after so many updates, after so many seconds, or whichever comes first.
+
+    Attributes
+    ----------
+    limit_s
+        Seconds after which one that is not complete is given up.
+    ends
+        Whether the first and the last version of a run are cut as well.
+    """
 
     every_updates: int | None = None
     every_seconds: float | None = None
     limit_s: float = 600.0
+    ends: bool = True
 
 
 @dataclass(frozen=True, slots=True)

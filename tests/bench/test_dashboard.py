@@ -26,11 +26,11 @@ LIMIT_S = 60.0
 
 
 def _programs() -> set[int]:
-    """Processes that this one has started; not the one by which Python cleans up after them."""
-    found = set()
+    """Processes that this one has started; not those by which Python cleans up after them, and forks others."""
+    own, found = ("resource_tracker", "multiprocessing.forkserver"), set[int]()
     for one in psutil.Process().children(recursive=True):
         try:
-            if one.status() != psutil.STATUS_ZOMBIE and not any("resource_tracker" in part for part in one.cmdline()):
+            if one.status() != psutil.STATUS_ZOMBIE and not any(name in part for part in one.cmdline() for name in own):
                 found.add(one.pid)
         except psutil.NoSuchProcess:
             continue

@@ -126,7 +126,7 @@ def test_choices_outlive_refreshes_and_not_what_they_were_made_for(
     zoom(page, "losses")
     page.choose("run", "b")
     page.until(lambda: page.figure("losses", "one => one._fullData.length") > 4, "both runs are drawn")
-    assert page.figure("losses", _FREE)
+    page.until(lambda: page.figure("losses", _FREE), "they are shown whole")
 
 
 def test_an_open_page_of_a_silent_run_goes_on_with_the_run(

@@ -21,7 +21,7 @@ def test_a_training_that_is_interrupted_stops_its_run_in_good_order(
         until((store / "log").exists, "the run has begun")
         reaches(str(store), 10)
         assert program.running
-        assert "version" in program.output()
+        until(lambda: "version" in program.output(), "its progress is told")
         assert program.interrupt()
         until(lambda: program.returncode is not None, "it has ended")
     finally:

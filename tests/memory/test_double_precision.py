@@ -93,7 +93,7 @@ def test_a_replica_in_double_precision_takes_over_without_a_trace(
 def test_a_checkpoint_holds_every_digit(train: Any, task: Any) -> None:
     """Of parameters, running statistics and the optimiser's state."""
     trained = train(task(), optimizer=Adam(lr=0.01), shards=2, cuts=Cuts(UPDATES), stop=Stop(updates=UPDATES)).run()
-    (parts,) = trained.arithmetic.archives.values()
+    _, parts = max(trained.arithmetic.archives.items())
     vectors = {name: vector.dtype for state, _ in parts.values() for name, vector in state.items()}
     integers = {name for name in vectors if "int64" in name}
     assert set(vectors) - integers == {

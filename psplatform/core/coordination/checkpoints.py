@@ -67,7 +67,8 @@ class Checkpoints:
         """Cut at a run's first commit, and set the clock for the next one."""
         self._last_version = self._complete = self._state.version
         self._rest()
-        self._due = self._state.plan.cuts is not None and not self._state.version
+        cuts = self._state.plan.cuts
+        self._due = cuts is not None and cuts.ends and not self._state.version
 
     def on_timer(self, tag: str) -> None:
         """Cut at the next commit, or give up one that takes too long."""
@@ -108,9 +109,9 @@ class Checkpoints:
 
         What belongs to it is what was known right after that commit: not what was begun since, and given up.
         """
-        state = self._state
-        last = self._last_state
-        if state.plan.cuts is None or last is None or state.version in (self._complete, self._version_under_way):
+        state, cuts = self._state, self._state.plan.cuts
+        last = self._last_state if cuts is not None and cuts.ends else None
+        if last is None or state.version in (self._complete, self._version_under_way):
             return
         if self._cut is not None:
             self._abandon("the run ended before it was complete")

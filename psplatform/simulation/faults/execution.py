@@ -43,6 +43,9 @@ from psplatform.tasks.supervised import SupervisedTask
 from psplatform.workloads.networks import of_pixels
 from psplatform.workloads.subject import task_of
 
+_ENDS_AT: Final = 3
+"""Updates between cuts with which the first and the last version are cut as well: runs with and without are tried."""
+
 _EVENTS: Final = 60_000
 """More than any trial needs: one that is not over then turns in circles."""
 
@@ -309,7 +312,7 @@ def _plan(trial: Trial, truth: Truth) -> Plan:
         absence_limit_s=20.0,
         finish_limit_s=300.0,
         protection=protection,
-        cuts=Cuts(every_updates=trial.cut_every, limit_s=8.0) if trial.cut_every else None,
+        cuts=Cuts(trial.cut_every, limit_s=8.0, ends=trial.cut_every == _ENDS_AT) if trial.cut_every else None,
     )
 
 
