@@ -5,15 +5,15 @@ from __future__ import annotations
 import shlex
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
+from psplatform.client.job_files import read_job_file
 from psplatform.core.parameters import declared
 from psplatform.dashboard.records import write_private
 from psplatform.dashboard.settings import Settings, current
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job
-from psplatform.jobs.job_file import fields_in, text_of
+from psplatform.jobs.job_file import text_of
 from psplatform.jobs.optimizers import SGD
 from psplatform.jobs.stragglers import SlowServers, Stragglers
 from psplatform.policies.registry import policy_class, policy_names
@@ -132,7 +132,7 @@ def job_in(path: str) -> dict[str, Any]:
     ConfigurationError
         If it cannot be read.
     """
-    return _checked(_read(path))
+    return _checked(read_job_file(path))
 
 
 def scheduler_in(path: str) -> str | None:
@@ -143,16 +143,8 @@ def scheduler_in(path: str) -> str | None:
     ConfigurationError
         If it cannot be read.
     """
-    named = _read(path).get("scheduler")
+    named = read_job_file(path).get("scheduler")
     return str(named) if named else None
-
-
-def _read(path: str) -> dict[str, Any]:
-    try:
-        text = Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"cannot read the job file {path}: {error}", field="job") from error
-    return fields_in(text, path)
 
 
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:

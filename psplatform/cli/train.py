@@ -14,7 +14,7 @@ from psplatform.cli.page import Page, require_visible, with_page
 from psplatform.cli.progress import ProgressLine
 from psplatform.cli.protection import PROTECTION, protection_fields
 from psplatform.client.forking import begin
-from psplatform.client.job_files import read_trace, with_horizon
+from psplatform.client.job_files import read_job_file, read_trace, with_horizon
 from psplatform.errors import ConfigurationError
 
 _DERIVED = ("policy", "optimizer", "replication")
@@ -90,13 +90,7 @@ def job_fields(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from_file(path: Path) -> dict[str, Any]:
-    from psplatform.jobs.job_file import fields_in  # noqa: PLC0415  brings PyYAML, which only job files need
-
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"cannot read the job file {path}: {error}", field="job") from error
-    fields = fields_in(text, str(path))
+    fields = read_job_file(path)
     for name in ("policy_options", "options", "stop"):
         _require_mapping(fields.get(name), name)
     for name, words in (("optimizer", str), ("replication", str), ("checkpoints", str | int)):

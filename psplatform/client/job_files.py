@@ -1,4 +1,4 @@
-"""What a job file may say beyond the fields of a job: a trace by its path, and a schedule by its name alone."""
+"""Job files, and what they may say beyond the fields of a job: a trace by its path, a schedule by its name alone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,23 @@ from typing import Any, Final
 from psplatform.errors import ConfigurationError
 
 _USUAL_UPDATES: Final = 1000
+
+
+def read_job_file(path: str | Path) -> dict[str, Any]:
+    """Return the fields of a job that a job file describes.
+
+    Raises
+    ------
+    ConfigurationError
+        If it cannot be read, is no YAML, or no mapping.
+    """
+    from psplatform.jobs.job_file import fields_in  # noqa: PLC0415  brings PyYAML, which only job files need
+
+    try:
+        text = Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read the job file {path}: {error}", field="job") from error
+    return fields_in(text, str(path))
 
 
 def read_trace(name: str) -> str:

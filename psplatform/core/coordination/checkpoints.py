@@ -110,8 +110,8 @@ class Checkpoints:
         What belongs to it is what was known right after that commit: not what was begun since, and given up.
         """
         state, cuts = self._state, self._state.plan.cuts
-        last = self._last_state if cuts is not None and cuts.ends else None
-        if last is None or state.version in (self._complete, self._version_under_way):
+        last = self._last_state
+        if cuts is None or not cuts.ends or last is None or state.version in (self._complete, self._version_under_way):
             return
         if self._cut is not None:
             self._abandon("the run ended before it was complete")
@@ -136,10 +136,12 @@ class Checkpoints:
 
     def decided(self, entry: Entry) -> None:
         """Note that a commit is accounted for; with the last of a cut, what the coordinator knows belongs to it."""
-        if self._state.plan.cuts is None:
+        cut, cuts = self._cut, self._state.plan.cuts
+        is_last_of_cut = cut is not None and entry.cut == cut.number and len(cut.positions) == self._state.plan.shards
+        if cuts is None or not (cuts.ends or is_last_of_cut):
             return
-        cut, self._last_state = self._cut, self._capture()
-        if cut is not None and entry.cut == cut.number and len(cut.positions) == self._state.plan.shards:
+        self._last_state = self._capture()
+        if cut is not None and is_last_of_cut:
             # Where blocks have orders of their own, those that were cut first have moved on.
             shards = sorted(cut.positions)
             cut.version = min(cut.versions.values())

@@ -2,8 +2,8 @@
 
 An ending run goes through: *draining* (no new commit; the decided ones become visible) -> *evaluating* the last
 version, unless the run ended because an evaluation reached the target -> *saving* the model -> *over*.  Where
-checkpoints are written, one of the last version is written meanwhile.  The whole takes
-at most `Plan.finish_limit_s`; what is missing then is named.
+checkpoints are written, one of the last version is written meanwhile.  The whole takes at most `Plan.finish_limit_s`;
+what is missing then is named.
 """
 
 from __future__ import annotations
