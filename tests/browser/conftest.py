@@ -22,6 +22,7 @@ import pytest
 from psplatform.client.programs import programs
 
 LIMIT_S: Final = 180.0
+PRESSED_S: Final = 10.0
 FAILED: Final = pytest.StashKey[bool]()
 WIDE: Final = (1280, 1600)
 _TAIL: Final = 4000
@@ -265,6 +266,23 @@ class Visitor:
     def figure(self, key: str, script: str) -> Any:
         """Return what a JavaScript function makes of the figure that the program knows by that key."""
         return self.widget(key).locator(".js-plotly-plot").evaluate(script)
+
+    def hidden(self, key: str) -> list[str]:
+        """Return the names of the curves of a figure that its legend hides."""
+        script = "one => one._fullData.filter(trace => trace.visible === 'legendonly').map(trace => trace.name)"
+        return [str(name) for name in self.figure(key, script)]
+
+    def hide(self, key: str, curve: str, limit_s: float = LIMIT_S) -> None:
+        """Hide a curve by the legend, and press again if the page moved the legend away from under the pointer."""
+        entry = self.widget(key).locator(".traces", has_text=curve).locator(".legendtoggle").first
+        deadline = time.monotonic() + limit_s
+        while curve not in self.hidden(key):
+            if time.monotonic() > deadline:
+                pytest.fail(f"not within {limit_s:g} s: the curve {curve!r} is hidden")
+            entry.click(timeout=limit_s * 1000)
+            pressed = time.monotonic()
+            while curve not in self.hidden(key) and time.monotonic() < pressed + PRESSED_S:
+                self.page.wait_for_timeout(100)
 
     @property
     def texts(self) -> str:

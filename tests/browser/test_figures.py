@@ -11,7 +11,6 @@ _RANGES = "one => [one._fullLayout.xaxis.range, one._fullLayout.yaxis.range]"
 _NEWEST = "one => Math.max(...one._fullData.find(trace => trace.name === 'training').x)"
 _MARK = "one => { for (const part of [one, one.querySelector('.main-svg')]) part.isTheSame = true; }"
 _MARKED = "one => [one, one.querySelector('.main-svg')].map(part => part.isTheSame ?? false)"
-_HIDDEN = "one => one._fullData.filter(trace => trace.visible === 'legendonly').map(trace => trace.name)"
 
 
 def await_refreshes(page: Any, count: int) -> None:
@@ -53,14 +52,12 @@ def test_a_figure_keeps_its_zoom_its_hidden_curves_and_its_element(
     zoom(page, "losses")
     page.until(lambda: page.figure("losses", _RANGES) != whole, "the figure is zoomed")
     chosen = page.figure("losses", _RANGES)
-    legend = page.widget("losses").locator(".traces", has_text="held-out").locator(".legendtoggle")
-    legend.click(force=True)
-    page.until(lambda: page.figure("losses", _HIDDEN), "the held-out curve is hidden")
-    hidden = page.figure("losses", _HIDDEN)
+    page.hide("losses", "held-out")
+    hidden = page.hidden("losses")
 
     await_refreshes(page, REFRESHES)
 
     assert page.figure("losses", _RANGES) == chosen
-    assert page.figure("losses", _HIDDEN) == hidden
+    assert page.hidden("losses") == hidden
     assert page.figure("losses", _MARKED) == [True, True]
     assert page.figure("losses", _NEWEST) > newest

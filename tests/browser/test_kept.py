@@ -15,7 +15,6 @@ import psplatform as ps
 from psplatform.replication.store import create_run
 from psplatform.telemetry.writer import EventLog
 
-_HIDDEN = "one => one._fullData.filter(trace => trace.visible === 'legendonly').map(trace => trace.name)"
 _BAND = "one => one._fullData.find(trace => trace.name === 'training highest')._length"
 _RANGE = "one => [...one._fullLayout.xaxis.range]"
 _FREE = "one => one._fullLayout.xaxis.autorange"
@@ -110,19 +109,18 @@ def test_choices_outlive_refreshes_and_not_what_they_were_made_for(
 
     page.turn_to("Overview")
     page.until(lambda: page.figure("losses", _BAND) == 1, "there is no band yet")
-    page.widget("losses").locator(".traces", has_text="training").locator(".legendtoggle").first.click(force=True)
-    page.until(lambda: "training" in page.figure("losses", _HIDDEN), "the training curve is hidden")
-    hidden = page.figure("losses", _HIDDEN)
+    page.hide("losses", "training")
+    hidden = page.hidden("losses")
     write(log, parts[2])
     page.until(lambda: page.figure("losses", _BAND) > 1, "the band is there")
-    assert page.figure("losses", _HIDDEN) == hidden
+    assert page.hidden("losses") == hidden
     assert "held-out" not in hidden
 
     zoom(page, "losses")
     page.widget("axis").get_by_role("radio", name="seconds").click()
     page.until(lambda: "[s]" in page.figure("losses", _TITLE), "the figure is drawn over seconds")
     assert page.figure("losses", _FREE)
-    assert page.figure("losses", _HIDDEN) == hidden
+    assert page.hidden("losses") == hidden
     zoom(page, "losses")
     page.choose("run", "b")
     page.until(lambda: page.figure("losses", "one => one._fullData.length") > 4, "both runs are drawn")
