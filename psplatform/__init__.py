@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from psplatform.core.plan import Stop
     from psplatform.jobs.checkpoints import Checkpoints
     from psplatform.jobs.job import Job
+    from psplatform.jobs.metrics import Metric
     from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, AdamW, Additive, Group, RMSProp
     from psplatform.jobs.replication import Bounded, Chain, NoReplication
     from psplatform.jobs.schedules import Constant, Cosine, StepDecay
@@ -44,6 +45,7 @@ _HOMES = {
     "Evaluation": "psplatform.tasks.seam",
     "Group": "psplatform.jobs.optimizers",
     "Job": "psplatform.jobs.job",
+    "Metric": "psplatform.jobs.metrics",
     "NoReplication": "psplatform.jobs.replication",
     "RMSProp": "psplatform.jobs.optimizers",
     "Run": "psplatform.client.run",
@@ -78,6 +80,7 @@ __all__ = [
     "Evaluation",
     "Group",
     "Job",
+    "Metric",
     "NoReplication",
     "RMSProp",
     "Run",

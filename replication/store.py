@@ -7,6 +7,7 @@ This is the only module that knows Zarr.  A store is laid out as
     zarr.json            the root group; its attribute "psplatform" describes the run
     log/                 the event log (psplatform.telemetry)
     model/               a group of arrays by parameter name, with the version they are as attribute
+    best/                the same of the best version, where the job keeps it; its attribute "whole" names the group
     recovered/           an empty object per term from which somebody has gone on with the run
 
 and can be read with plain Zarr.  Arrays of a model are named as those of a checkpoint: a name that no path can hold is
@@ -38,6 +39,7 @@ from psplatform.replication.objects import file_system_of
 _KEY: Final = "psplatform"
 _FORMAT: Final = 1
 _ZARR_FORMAT: Final = 3
+_BEST: Final = "best"
 _PARTS: Final = ("log", "checkpoints")
 _PART: Final = re.compile(r"\d{8,}(-\d{8,}\.msgpack)?")
 """A checkpoint, or a segment of a log."""
@@ -173,16 +175,41 @@ def holds_parts(store: str) -> bool:
 def save_model(store: str, arrays: Mapping[str, NDArray[Any]], *, version: int) -> None:
     """Put named arrays into the store as the model of `version`, in place of the one before."""
     with _named_failure(store, "write the model to"):
-        root = _group(store, "r+")
-        group = root.create_group("model", overwrite=True)
-        for name, array in arrays.items():
-            known: dict[str, Any] = {_KEY: {"name": name}}
-            group.create_array(encoded(name), data=np.asarray(array, order="C"), attributes=known)
-        group.attrs["version"] = version
+        _write_arrays(_group(store, "r+").create_group("model", overwrite=True), arrays, version=version)
 
 
-def load_model(store: str) -> tuple[dict[str, NDArray[Any]], int]:
-    """Return the model's arrays by name, and its version.
+def save_best(
+    store: str, arrays: Mapping[str, NDArray[Any]], *, version: int, metric: str, value: float, lower: bool
+) -> bool:
+    """Put named arrays into the store as the model of the best version, unless it has one as good; return whether.
+
+    The one before is there until this one is whole.
+
+    Parameters
+    ----------
+    metric, value
+        What versions are compared by, and this one's.
+    lower
+        Whether lower values are better.
+    """
+    with _named_failure(store, "write the best model to"):
+        root = _group(store, "r+").require_group(_BEST)
+        before = _best_of(root)
+        if before is not None and before.attrs["metric"] == metric:
+            other = float(str(before.attrs["value"]))
+            if not (value < other if lower else value > other):
+                return False
+        name = encoded(f"{version}-{metric}")
+        group = root.create_group(name, overwrite=True)
+        _write_arrays(group, arrays, version=version, metric=metric, value=value)
+        _point_to(root, name)
+        for other_name in [one for one, _ in root.groups() if one != name]:
+            del root[other_name]
+        return True
+
+
+def load_model(store: str, *, best: bool = False) -> tuple[dict[str, NDArray[Any]], int]:
+    """Return the model's arrays by name, and its version; of the last version, or of the `best` one.
 
     Raises
     ------
@@ -191,13 +218,33 @@ def load_model(store: str) -> tuple[dict[str, NDArray[Any]], int]:
     """
     with _named_failure(store, "read the model of", _READABLE):
         root = _group(store, "r")
-        group = root.get("model")
+        group = _best_of(root.get(_BEST)) if best else root.get("model")
         if not isinstance(group, zarr.Group) or "version" not in group.attrs:
-            raise StoreError(f"{store} holds no model yet; its run has not ended well", store=store)
+            text = "no model of a best version; give the job keep_best=True" if best else "no model yet"
+            raise StoreError(f"{store} holds {text}{'' if best else '; its run has not ended well'}", store=store)
         # Before names were encoded, one with a slash was a path of groups.
         found = {path: array for path, array in group.members(max_depth=None) if isinstance(array, zarr.Array)}
         arrays = {_name_of(path, found[path]): np.asarray(found[path][...]) for path in sorted(found)}
         return arrays, int(str(group.attrs["version"]))
+
+
+def _write_arrays(group: zarr.Group, arrays: Mapping[str, NDArray[Any]], **said: Any) -> None:
+    for name, array in arrays.items():
+        known: dict[str, Any] = {_KEY: {"name": name}}
+        group.create_array(encoded(name), data=np.asarray(array, order="C"), attributes=known)
+    group.attrs.update(said)
+
+
+def _point_to(root: zarr.Group, name: str) -> None:
+    root.attrs["whole"] = name
+
+
+def _best_of(root: Any) -> zarr.Group | None:
+    """Return the group of the best version's model, the last that was wholly written."""
+    if not isinstance(root, zarr.Group) or "whole" not in root.attrs:
+        return None
+    group = root.get(str(root.attrs["whole"]))
+    return group if isinstance(group, zarr.Group) else None
 
 
 def _group(store: str, mode: Literal["r", "r+"]) -> zarr.Group:

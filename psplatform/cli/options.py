@@ -75,7 +75,7 @@ class Flag:
 
     def option(self, otherwise: str | None = None) -> Decorator:
         """Return click's option."""
-        shape: dict[str, Any] = {"metavar": self.metavar} if self.metavar else {"is_flag": True}
+        shape: dict[str, Any] = {"metavar": self.metavar} if self.metavar else {"is_flag": True, "default": None}
         shape |= {"type": self.type, "multiple": self.multiple}
         return click.option(self.flag, self.words, cls=_Option, told=lambda: self.help(otherwise), **shape)
 
@@ -113,8 +113,14 @@ JOB_FLAGS: Final = (
     Flag("--seconds", _STOP, "X", type=float),
     Flag("--target-loss", _STOP, "X", type=float),
     Flag("--target-accuracy", _STOP, "X", type=float),
+    Flag("--targets", _STOP, "NAME=X,..."),
+    Flag("--patience", _STOP, "N", type=int),
+    Flag("--min-delta", _STOP, "X", type=float),
     Flag("--evaluate-every", _JOB, "N"),
     Flag("--evaluate-on", _JOB, "DATA"),
+    Flag("--metrics", _JOB, "NAME,...", usual=""),
+    Flag("--watch", _JOB, "NAME"),
+    Flag("--keep-best", _JOB, None),
     Flag("--stragglers", _JOB, "SPEC"),
     Flag("--slow-servers", _JOB, "SPEC"),
     Flag("--replication", _JOB, "MODE", usual="bounded"),

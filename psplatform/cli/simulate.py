@@ -52,7 +52,7 @@ def simulate(what: str, *, plot: str | None, as_json: bool, **given: Any) -> Non
     from psplatform.simulation.conditions import Conditions  # noqa: PLC0415
 
     conditions = Conditions(
-        given.pop("compute"), given.pop("round_trip"), given.pop("network"), timing_only=given.pop("timing_only")
+        given.pop("compute"), given.pop("round_trip"), given.pop("network"), timing_only=bool(given.pop("timing_only"))
     )
     _require_drawable(plot, timing_only=conditions.timing_only)
     curves = given.pop("curves")

@@ -34,6 +34,7 @@ _ENDINGS: Final = {
     "epochs": "it made the passes over the data that it was asked for",
     "seconds": "its time was over",
     "reached target": "it reached its target",
+    "patience": "it got no better any more",
     "stopped": "it was stopped",
 }
 

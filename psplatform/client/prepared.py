@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from psplatform.core.policy import Policy
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job, require_job
-from psplatform.jobs.planning import description_of, plan_of
+from psplatform.jobs.planning import description_of, plan_of, wants_evaluations
 from psplatform.jobs.replication import Replication
 from psplatform.policies import readiness
 from psplatform.policies.registry import name_of, parameter_values, policy_names, policy_of
@@ -76,8 +76,8 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
     parts: dict[str, Any] = {}
     if isinstance(task, SupervisedTask):
         parts = {one.name: getattr(task, one.name) for one in fields(task)}
-        if job.stop.needs_evaluation and task.test is None:
-            text = "a target needs held-out data to be measured on; give the job test=..."
+        if wants_evaluations(job) and task.test is None:
+            text = "a target, patience, metrics and keep_best need held-out data; give the job test=..."
             raise ConfigurationError(text, field="test")
     pickled = pickle_task(task, parts)
     run = run or f"{workload}-{name_of(policy).lower()}-{uuid.uuid4().hex[:6]}"

@@ -237,18 +237,24 @@ class Run:
             if self._gone or self._last is not None:
                 return
 
-    def parameters(self) -> tuple[dict[str, NDArray[Any]], int]:
+    def parameters(self, *, best: bool = False) -> tuple[dict[str, NDArray[Any]], int]:
         """Return the saved model's tensors by name, and its version.
+
+        Parameters
+        ----------
+        best
+            Whether those of the best version instead of the last: while the run goes on, too.  The job must have
+            ``keep_best=True``.
 
         Raises
         ------
         StoreError
-            If the run has not saved a model (yet).
+            If the run has not saved such a model (yet).
         """
-        return load_model(self.store)
+        return load_model(self.store, best=best)
 
-    def model(self) -> nn.Module:
-        """Return the user's module with the saved parameters and buffers.
+    def model(self, *, best: bool = False) -> nn.Module:
+        """Return the user's module with the saved parameters and buffers, of the last version or the `best` one.
 
         Raises
         ------
@@ -266,7 +272,7 @@ class Run:
         from psplatform.tensors.flat import tensors_of  # noqa: PLC0415  brings torch
 
         module = self._module()
-        arrays, _ = self.parameters()
+        arrays, _ = self.parameters(best=best)
         lacking = sorted(tensors_of(module).keys() - arrays.keys())
         if lacking:
             text = f"the model in {self.store} lacks {lacking[0]!r}; build the module that was trained"

@@ -78,11 +78,13 @@ class Log:
 class Evaluate:
     """Fetch the newest version, at least `version`, and measure it on held-out data; answer with `Evaluated`.
 
-    Without `measure` it is only fetched, and loss and accuracy are ``None``.
+    Without `measure` it is only fetched, and loss and accuracy are ``None``.  `best` is the best value so far of what
+    the plan watches: where the plan keeps the best version, one that is better is saved before the answer.
     """
 
     version: int
     measure: bool
+    best: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,7 @@ class Finish:
     Attributes
     ----------
     outcome
-        ``reached target``, ``updates``, ``epochs``, ``seconds``, ``stopped`` or ``failed``.
+        ``reached target``, ``updates``, ``epochs``, ``seconds``, ``patience``, ``stopped`` or ``failed``.
     failure
         For ``failed``: what the waiting program gets raised.
     """

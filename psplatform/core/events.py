@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from psplatform.core.member_messages import Flaw
@@ -93,11 +93,32 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """Held-out loss and accuracy of one version; ``None`` where the task has none."""
+    """What one version was found to be on held-out data.
+
+    Attributes
+    ----------
+    loss, accuracy
+        ``None`` where the task has none.
+    metrics
+        What the job measures beside them, by name.
+    kept
+        Whether its model was saved, as the best so far.
+    trouble
+        Why it could not be saved, if it should have been.
+    """
 
     version: int
     loss: float | None
     accuracy: float | None
+    metrics: dict[str, float] = field(default_factory=dict)
+    kept: bool = False
+    trouble: str = ""
+
+    @property
+    def values(self) -> dict[str, float]:
+        """All that was measured, by name."""
+        always = {"loss": self.loss, "accuracy": self.accuracy}
+        return {**self.metrics, **{name: value for name, value in always.items() if value is not None}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from psplatform.core.parameters import parameter, settle
+from psplatform.core.quality import Watch
 from psplatform.core.rates import Schedule
+from psplatform.errors import ConfigurationError
+
+
+def _targets(text: str) -> dict[str, Any]:
+    """Return the values in ``name=value,name=value``."""
+    found: dict[str, Any] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, separator, value = (piece.strip() for piece in part.partition("="))
+        try:
+            found[name] = float(value)
+        except ValueError:
+            separator = ""
+        if not separator or not name:
+            raise ConfigurationError(f'stop.targets: write NAME=VALUE, not "{part}"', field="targets")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +41,12 @@ class Stop:
         Time since the first worker joined.
     target_loss, target_accuracy
         Held-out loss at most, or accuracy at least this; the version that reached it is the one that is kept.
+    targets
+        The same for any of the job's metrics by name; at least, or at most where lower values are better.
+    patience
+        Evaluations in a row, none of which finds the metric that the job watches better than before.
+    min_delta
+        By how much it must be better for that.
     """
 
     updates: int | None = parameter(None, minimum=1, help="stop at this version")
@@ -34,29 +58,60 @@ class Stop:
     target_accuracy: float | None = parameter(
         None, above=0, maximum=1, finite=True, help="stop when the evaluated accuracy is at least this"
     )
+    targets: dict[str, float] | None = parameter(
+        None, read=_targets, help="stop when one of these metrics is as good as this, such as f1=0.9"
+    )
+    patience: int | None = parameter(
+        None, minimum=1, help="stop after so many evaluations in a row without an improvement of what is watched"
+    )
+    min_delta: float = parameter(0.0, minimum=0, finite=True, help="least change that patience takes for improvement")
 
     def __post_init__(self) -> None:
         """Refuse values that could never end a run, or end it before it began."""
         if isinstance(self.updates, float) and self.updates.is_integer():
             object.__setattr__(self, "updates", int(self.updates))
         settle(self, "stop.")
+        for name, value in (self.targets or {}).items():
+            if not math.isfinite(value):
+                text = f"stop.targets: {name} must be a finite number, not {value!r}"
+                raise ConfigurationError(text, field="stop.targets")
 
     @property
     def needs_evaluation(self) -> bool:
         """Whether a condition speaks of held-out data."""
-        return self.target_loss is not None or self.target_accuracy is not None
+        return bool(self.targets) or any(
+            one is not None for one in (self.target_loss, self.target_accuracy, self.patience)
+        )
 
     @property
     def ends(self) -> bool:
         """Whether any condition is given."""
         return self.needs_evaluation or any(one is not None for one in (self.updates, self.epochs, self.seconds))
 
-    def reached(self, loss: float | None, accuracy: float | None) -> str | None:
-        """Return in words which target this evaluation reached, or ``None``."""
+    def reached(
+        self,
+        loss: float | None,
+        accuracy: float | None,
+        values: Mapping[str, float] | None = None,
+        lower: Collection[str] = (),
+    ) -> str | None:
+        """Return in words which target this evaluation reached, or ``None``.
+
+        Parameters
+        ----------
+        values
+            All that was measured, by name.
+        lower
+            The names of what is better when it is lower.
+        """
         if self.target_accuracy is not None and accuracy is not None and accuracy >= self.target_accuracy:
             return f"accuracy {accuracy:.4f} >= {self.target_accuracy:g}"
         if self.target_loss is not None and loss is not None and loss <= self.target_loss:
             return f"loss {loss:.4f} <= {self.target_loss:g}"
+        for name, target in (self.targets or {}).items():
+            value = (values or {}).get(name)
+            if value is not None and (value <= target if name in lower else value >= target):
+                return f"{name} {value:.4f} {'<=' if name in lower else '>='} {target:g}"
         return None
 
 
@@ -134,6 +189,8 @@ class Plan:
         Updates between evaluations, or ``None`` for the last version only.
     evaluates
         Whether the task has held-out data.
+    watch
+        What evaluated versions are compared by.
     absence_limit_s
         Seconds without any live worker after which the run gives up.
     finish_limit_s
@@ -158,6 +215,7 @@ class Plan:
     clip_norm: float | None = None
     evaluate_every: int | None = None
     evaluates: bool = False
+    watch: Watch = field(default_factory=Watch)
     absence_limit_s: float = 60.0
     finish_limit_s: float = 120.0
     protection: Protection | None = None

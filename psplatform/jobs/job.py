@@ -8,13 +8,14 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, ValidationError, model_validator
 
-from psplatform.core.limits import LARGEST
+from psplatform.core.limits import LARGEST, nearest
 from psplatform.core.parameters import built, declared
 from psplatform.core.plan import Stop
 from psplatform.core.policy import Policy
 from psplatform.core.validation import refused
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
+from psplatform.jobs.metrics import WITHOUT_OUTPUTS, Metric, metrics_of
 from psplatform.jobs.optimizers import SGD, Optimizer
 from psplatform.jobs.plain import ASKED, job_fields, plain_fields
 from psplatform.jobs.replication import Bounded, Replication
@@ -27,6 +28,7 @@ _CALLABLES: Final = {
     "loss": "a callable of output and target",
     "step": "a callable of model and batch",
     "collate": "a callable of a list of samples",
+    "predict": "a callable of model and batch",
 }
 
 
@@ -83,7 +85,8 @@ class Job(BaseModel):
 
     * With ``loss(output, targets)`` a batch must be a pair (inputs, targets).  The model is called as
       ``model(**inputs)`` where the inputs are a dict, else as ``model(inputs)``; integer targets become int64.
-    * With ``step(model, batch)`` it may be anything.  The same step measures held-out data, so there is no accuracy.
+    * With ``step(model, batch)`` it may be anything.  The same step measures held-out data, so there is no accuracy,
+      unless ``predict(model, batch)`` returns outputs and targets for it.
 
     Both return the mean over the batch's samples, as a scalar tensor.  Numbers arrive in the types that the data have,
     except that float32 and float64 become the type of the model's parameters, unless `collate` chose it.
@@ -93,6 +96,12 @@ class Job(BaseModel):
     times as many.  The batch size of a loader that a callable returns is not known in time, so it is not used.  Order
     and shuffling follow the job's `sampling`, and each worker reads its own samples; a sampler of your own and data
     without an index are refused.
+
+    Evaluations measure `metrics` beside the loss, and the accuracy where outputs are scores of classes: names of
+    bundled ones (``accuracy``, ``f1``, ``perplexity``), functions of all outputs and targets, torchmetrics objects, or
+    a mapping of names to these and to `ps.Metric`, which says whether lower values are better.  `watch` is the one by
+    which versions are compared: `Stop`'s ``patience`` counts evaluations in which it got no better, and with
+    `keep_best` the best version's model is saved beside the last.
 
     `optimizer` is a `ps.SGD`, `ps.Adam`, `ps.AdamW`, `ps.AdaGrad`, `ps.RMSProp` or `ps.Additive`, or an object of your
     own class based on `ps.CustomOptimizer`. A class or an object of `torch.optim` is translated where that is possible.
@@ -111,6 +120,7 @@ class Job(BaseModel):
     data: Any = Field(None, description="data set, arrays in any structure, torch DataLoader, or a callable")
     test: Any = Field(None, description="held-out data, of any of these kinds")
     collate: Any = Field(None, description="callable (list of samples) -> batch; none: torch's default_collate")
+    predict: Any = Field(None, description="callable (model, batch) -> (outputs, targets), for metrics beside a step")
     task: Any = Field(None, description="a Task of your own instead of model, loss and data")
     workload: str | None = Field(None, description="name of a bundled workload instead of the above")
     options: dict[str, Any] = Field(default_factory=dict, description="options of the workload")
@@ -154,6 +164,11 @@ class Job(BaseModel):
     evaluate_every: int | None = Field(
         50, ge=1, le=LARGEST, description="updates between evaluations; none: the last only"
     )
+    metrics: Annotated[dict[str, Metric], BeforeValidator(metrics_of)] = Field(
+        default_factory=dict, description="what evaluations measure beside the loss, such as f1,perplexity"
+    )
+    watch: str = Field("loss", description="metric by which evaluated versions are compared")
+    keep_best: bool = Field(False, description="save the best version's model beside the last")
 
     store: Annotated[str | None, BeforeValidator(_place)] = Field(
         None, description="path or URL where the run persists; none: a new one below runs/"
@@ -234,8 +249,9 @@ class Job(BaseModel):
                 raise ConfigurationError(f"resources speak of a worker or a server, not of {role!r}", field="resources")
         if not self.stop.ends:
             raise ConfigurationError(
-                "stop has no condition; give updates, epochs, seconds, target_loss or target_accuracy", field="stop"
+                "stop has no condition; give updates, epochs, seconds, patience or a target", field="stop"
             )
+        _check_metrics(self)
         if self.max_workers is not None and self.max_workers < (self.workers or 1):
             raise ConfigurationError(
                 f"max_workers must be at least workers: {self.max_workers} < {self.workers}", field="max_workers"
@@ -256,7 +272,8 @@ def require_job(job: object) -> None:
 
 
 def _check_one_subject(job: Job) -> None:
-    supervised = [name for name in ("model", "loss", "step", "data", "collate") if getattr(job, name) is not None]
+    parts = ("model", "loss", "step", "data", "collate", "predict")
+    supervised = [name for name in parts if getattr(job, name) is not None]
     given = [name for name in ("task", "workload") if getattr(job, name) is not None]
     ways = given + (["model, loss and data"] if supervised else [])
     if len(ways) != 1:
@@ -287,6 +304,38 @@ def _check_supervised(job: Job) -> None:
     if isinstance(job.loss, type):
         name = job.loss.__name__
         raise ConfigurationError(f"loss is the class {name}; hand in one of its objects: {name}()", field="loss")
-    if job.step is not None and job.stop.target_accuracy is not None:
-        text = "a step returns a loss only, so there is no accuracy to reach; stop by target_loss"
+    if job.step is not None and job.predict is None:
+        _check_outcome_of_step(job)
+    elif job.step is None and job.predict is not None:
+        text = "predict belongs to a step; with a loss, the model's output is what metrics are made of"
+        raise ConfigurationError(text, field="predict")
+
+
+def _check_outcome_of_step(job: Job) -> None:
+    wanted = [name for name, one in job.metrics.items() if one.measure not in WITHOUT_OUTPUTS]
+    targets = job.stop.targets or {}
+    if job.stop.target_accuracy is not None or "accuracy" in (job.watch, *targets, *wanted):
+        text = "a step returns a loss only, so there is no accuracy to reach; stop by target_loss, or give predict=..."
         raise ConfigurationError(text, field="stop")
+    if wanted:
+        text = f'a step returns a loss only, but the metric "{wanted[0]}" is made of outputs and targets'
+        raise ConfigurationError(f"{text}; give predict=..., (model, batch) -> (outputs, targets)", field="predict")
+
+
+def _check_metrics(job: Job) -> None:
+    known = {"loss", "accuracy", *job.metrics}
+    for field, name in [("watch", job.watch), *(("stop.targets", name) for name in job.stop.targets or {})]:
+        if name not in known:
+            remedy = f"{nearest(name, known)}; name others in metrics"
+            raise ConfigurationError(f'{field}: nothing measures "{name}"; {remedy}', field=field)
+    if job.task is None:
+        for name, metric in job.metrics.items():
+            if metric.measure is None:
+                text = f'metrics: the measure of "{name}" is missing, and only a task of your own brings its metrics'
+                raise ConfigurationError(f"{text}; give a function or a bundled name", field="metrics")
+    elif bound := [name for name, metric in job.metrics.items() if metric.measure is not None]:
+        text = f'metrics: the task measures itself, so "{bound[0]}" must be among the metrics of its evaluate()'
+        raise ConfigurationError(f"{text}; write ps.Metric(better=...) for it", field="metrics")
+    if job.stop.patience is not None and job.evaluate_every is None:
+        text = "patience counts evaluations, of which there is only the last; give evaluate_every as well"
+        raise ConfigurationError(text, field="evaluate_every")

@@ -15,6 +15,7 @@ from typing import Any, Final
 from psplatform.core.parameters import parameters_of
 from psplatform.core.policy import Policy
 from psplatform.errors import ConfigurationError
+from psplatform.jobs.metrics import Metric
 from psplatform.jobs.optimizers import OPTIMIZERS
 from psplatform.jobs.schedules import schedule_to_plain
 
@@ -113,6 +114,10 @@ def _optimizer(value: Any) -> Any:
     return value.to_plain()
 
 
+def _metrics(value: Mapping[str, Metric]) -> Any:
+    return {name: _required(metric.to_plain()) for name, metric in value.items()}
+
+
 def _optional(value: Any) -> Any:
     return None if value is None else _required(value.to_plain())
 
@@ -124,7 +129,8 @@ def _required(plain: dict[str, Any] | None) -> dict[str, Any]:
 
 
 _FORMS: Final[dict[str, Callable[[Any], Any]]] = {
-    **dict.fromkeys(("model", "loss", "step", "data", "test", "collate", "task"), _supervised),
+    **dict.fromkeys(("model", "loss", "step", "data", "test", "collate", "predict", "task"), _supervised),
+    "metrics": _metrics,
     "optimizer": _optimizer,
     "schedule": lambda schedule: _required(schedule_to_plain(schedule)),
     "stop": asdict,

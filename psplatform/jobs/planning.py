@@ -6,6 +6,7 @@ from typing import Any
 
 from psplatform.core.epochs import MOST_TRIES
 from psplatform.core.plan import Cuts, Plan, Protection
+from psplatform.core.quality import Watch
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job
@@ -29,8 +30,9 @@ def plan_of(job: Job, run: str, *, workers: int, samples: int, evaluates: bool) 
     ConfigurationError
         If the job wants a target that the task cannot be measured against.
     """
-    if job.stop.needs_evaluation and not evaluates:
-        raise ConfigurationError("a target needs a task that can be evaluated on held-out data", field="stop")
+    if wants_evaluations(job) and not evaluates:
+        text = "a target, patience, metrics and keep_best need a task that can be evaluated on held-out data"
+        raise ConfigurationError(text, field="stop")
     return Plan(
         run=run,
         workers=workers,
@@ -46,11 +48,23 @@ def plan_of(job: Job, run: str, *, workers: int, samples: int, evaluates: bool) 
         clip_norm=job.clip_norm,
         evaluate_every=job.evaluate_every,
         evaluates=evaluates,
+        watch=watch_of(job),
         absence_limit_s=job.absence_limit_s,
         finish_limit_s=job.finish_limit_s,
         protection=protection_of(job.replication, job.shards),
         cuts=cuts_of(job.checkpoints),
     )
+
+
+def wants_evaluations(job: Job) -> bool:
+    """Return whether something in the job makes no sense without evaluations."""
+    return job.stop.needs_evaluation or bool(job.metrics) or job.keep_best
+
+
+def watch_of(job: Job) -> Watch:
+    """Return what the job's versions are compared by."""
+    lower = {name for name, metric in job.metrics.items() if metric.better == "lower"}
+    return Watch(job.watch, frozenset({"loss", *lower}), job.keep_best)
 
 
 def protection_of(replication: Replication, shards: int) -> Protection | None:
@@ -89,6 +103,7 @@ def description_of(job: Job, run: str, workload: str, workers: int, **known: Any
         "batch_size": job.batch_size,
         "sampling": job.sampling,
         "evaluate_on": job.evaluate_on,
+        "watch": {"metric": job.watch, "lower": sorted(watch_of(job).lower)},
         "replication": job.replication.to_plain(),
         "checkpoints": job.checkpoints.to_plain(),
         **known,

@@ -61,6 +61,9 @@ class Arithmetic(Protocol):
     def save(self, version: int) -> None:
         """Keep what the evaluator loaded last, which is `version`, as the result of the run."""
 
+    def keep(self, version: int) -> None:
+        """Keep what the evaluator loaded last, which is `version`, as the best so far."""
+
     def forget(self, member: str) -> None:
         """Note that the member is gone; its exposed gradients stay."""
 
@@ -144,6 +147,9 @@ class Metadata:
         return Evaluated(version, *self._measure(version))
 
     def save(self, version: int) -> None:
+        """There is no model."""
+
+    def keep(self, version: int) -> None:
         """There is no model."""
 
     def forget(self, member: str) -> None:

@@ -144,7 +144,7 @@ class MemoryRun:
         self._per_block = policy.traits.scope is Scope.BLOCK
         self.supervision = supervision or Supervision()
         self._of_servers: Any = {"make_account": make_account or no_account, "from_workers": plan.from_workers}
-        self._evaluator = Evaluator(plan.shards, self._arithmetic, exact=not self._per_block)
+        self._evaluator = Evaluator(plan.shards, self._arithmetic, exact=not self._per_block, watch=plan.watch)
         self._epochs = [1] * plan.shards
         self._serving = [Role.copy(first_server(shard)) for shard in range(plan.shards)]
         self._room = Room(self.agenda, self._server_of, plan.shards)

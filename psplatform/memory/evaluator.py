@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from psplatform.core.effects import Evaluate
 from psplatform.core.events import Evaluated, EvaluationFailed
 from psplatform.core.messages import Pull, Pulled
 from psplatform.core.pulling import Pulling
+from psplatform.core.quality import Watch
 from psplatform.memory.arithmetic import Arithmetic
 
 EVALUATOR: Final = "evaluator"
@@ -25,11 +27,14 @@ class Evaluator:
         Holds what was pulled, and measures it.
     exact
         Whether the shards have versions in common; else each one's newest is measured.
+    watch
+        What versions are compared by, and whether the best is kept.
     """
 
-    def __init__(self, shards: int, arithmetic: Arithmetic, *, exact: bool = True) -> None:
+    def __init__(self, shards: int, arithmetic: Arithmetic, *, exact: bool = True, watch: Watch | None = None) -> None:
         self._pulling = Pulling(EVALUATOR, shards, exact)
         self._arithmetic = arithmetic
+        self._watch = watch or Watch()
         self._order: Evaluate | None = None
 
     def begin(self, order: Evaluate) -> list[Pull]:
@@ -53,4 +58,10 @@ class Evaluator:
         if order is None or label is None:
             return None
         self._order = None
-        return self._arithmetic.evaluate(label.version) if order.measure else Evaluated(label.version, None, None)
+        if not order.measure:
+            return Evaluated(label.version, None, None)
+        found = self._arithmetic.evaluate(label.version)
+        if isinstance(found, Evaluated) and self._watch.keeps(found, order.best):
+            self._arithmetic.keep(label.version)
+            return replace(found, kept=True)
+        return found

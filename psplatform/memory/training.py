@@ -76,6 +76,8 @@ class TensorArithmetic:
         By number of a checkpoint and shard, the state and the steps that it has seen.
     saved
         The tensors by name that the run kept, empty before its end; `saved_version` is their version.
+    best
+        Those of the best version so far, of `best_version`, where the plan keeps it.
 
     Raises
     ------
@@ -105,6 +107,8 @@ class TensorArithmetic:
         self.archives: dict[int, dict[int, tuple[Vectors, int]]] = {}
         self.measures_steps = measures_steps
         self.saved_version = -1
+        self.best: dict[str, Tensor] = {}
+        self.best_version = -1
         self._benches = {EVALUATOR: self._bench(workspace)}
         self._exposed: dict[str, dict[int, Vectors]] = {}
         self._optimizer, self._initial = optimizer, workspace.initial()
@@ -223,12 +227,19 @@ class TensorArithmetic:
             found = self._benches[EVALUATOR].workspace.evaluate(Cancellation())
         except Exception as error:  # noqa: BLE001  the seam where whatever the user's code raises becomes an event
             return EvaluationFailed(*describe(error))
-        return Evaluated(version, found.loss, found.accuracy) if found else Evaluated(version, None, None)
+        if found is None:
+            return Evaluated(version, None, None)
+        return Evaluated(version, found.loss, found.accuracy, dict(found.metrics))
 
     def save(self, version: int) -> None:
         """Keep a copy of what the evaluator loaded last."""
         self.saved = named_views(self.layout, _copy(self._benches[EVALUATOR].values))
         self.saved_version = version
+
+    def keep(self, version: int) -> None:
+        """Keep a copy of what the evaluator loaded last as the best version's."""
+        self.best = named_views(self.layout, _copy(self._benches[EVALUATOR].values))
+        self.best_version = version
 
     def forget(self, member: str) -> None:
         """Close the member's workspace; the gradient it exposed last stays."""

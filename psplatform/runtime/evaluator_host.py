@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from distributed import get_worker
@@ -18,7 +19,7 @@ from psplatform.core.policy import Scope
 from psplatform.core.pulling import Pulling
 from psplatform.core.wire import decode
 from psplatform.errors import StoreError
-from psplatform.replication.store import save_model
+from psplatform.replication.store import save_best, save_model
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, connections_of
 from psplatform.runtime.fetching import Fetcher
@@ -136,12 +137,29 @@ class EvaluatorHost(Locatable):
         if not order.measure:
             return Evaluated(version, None, None)
         try:
-            found = await self._loop.run_in_executor(None, self._measure)
+            evaluation = await self._loop.run_in_executor(None, self._measure)
         except Exception as error:  # noqa: BLE001  the seam where whatever the user's code raises becomes an event
             return EvaluationFailed(*describe(error))
-        if found is None:
+        if evaluation is None:
             return Evaluated(version, None, None)
-        return Evaluated(version, found.loss, found.accuracy)
+        found = Evaluated(version, evaluation.loss, evaluation.accuracy, dict(evaluation.metrics))
+        return await self._kept(found) if self._program.plan.watch.keeps(found, order.best) else found
+
+    async def _kept(self, found: Evaluated) -> Evaluated:
+        """Save the best version before it is known as such: one that is known can be loaded."""
+        watch, store = self._program.plan.watch, self._program.store
+        value = found.values[watch.metric]
+        lower = watch.metric in watch.lower
+        try:
+            kept = await asyncio.to_thread(
+                save_best, store, self._arrays(), version=found.version, metric=watch.metric, value=value, lower=lower
+            )
+        except StoreError as error:
+            return replace(found, trouble=str(error))
+        return replace(found, kept=kept)
+
+    def _arrays(self) -> dict[str, Any]:
+        return {name: view.numpy() for name, view in named_views(self._layout, self._values).items()}
 
     def _measure(self) -> Any:
         if self._near is not self._values:
@@ -168,10 +186,8 @@ class EvaluatorHost(Locatable):
             self._arrived.set()
 
     async def _save(self, order: SaveModel) -> ModelSaved | SaveFailed:
-        views = named_views(self._layout, self._values)
-        arrays = {name: view.numpy() for name, view in views.items()}
         try:
-            await asyncio.to_thread(save_model, self._program.store, arrays, version=order.version)
+            await asyncio.to_thread(save_model, self._program.store, self._arrays(), version=order.version)
         except StoreError as error:
             return SaveFailed(str(error), error.store)
         return ModelSaved(order.version)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from psplatform.jobs.metrics import Metric
 from psplatform.tasks.cancellation import Cancellation
+from psplatform.tasks.metrics import Measures, as_number, require_predictions, right_predictions
 from psplatform.tasks.objectives import Objective
 from psplatform.tasks.randomness import seeded
 from psplatform.tasks.reading import Reader
@@ -33,9 +35,10 @@ class Evaluator:
     data: Reader
     seed: int
     device: torch.device
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
 
     def evaluate(self, cancel: Cancellation) -> Evaluation:
-        """Return the mean loss, and the accuracy where the objective counts right predictions.
+        """Return the mean loss, the accuracy where the outputs are scores of classes, and the metrics.
 
         The module is in evaluation mode meanwhile.
 
@@ -43,7 +46,10 @@ class Evaluator:
         ------
         Cancelled
             If `cancel` is raised: noticed before each chunk.
+        ConfigurationError
+            If a metric cannot be made of what the objective tells, or is not a number.
         """
+        measures = Measures(self.metrics, self.device).begin()
         samples = len(self.data)
         loss = torch.zeros((), dtype=torch.float64, device=self.device)
         correct: Tensor | None = torch.zeros((), dtype=torch.int64, device=self.device)
@@ -52,11 +58,17 @@ class Evaluator:
                 indices = np.arange(start, min(start + _CHUNK, samples), dtype=np.int64)
                 with seeded(self.seed + start, self.device, cancel):
                     cancel.check()
-                    mean, hits = self.objective.measure(self.module, self.data.fetch(indices))
+                    mean, found = self.objective.measure(self.module, self.data.fetch(indices))
                     loss += mean * len(indices)
+                require_predictions(self.metrics, found)
+                if found is not None:
+                    for measure in measures.values():
+                        measure.take(found)
+                hits = None if found is None else right_predictions(found)
                 correct = None if correct is None or hits is None else correct + hits
-        accuracy = None if correct is None else int(correct) / samples
-        return Evaluation(loss=float(loss) / samples, accuracy=accuracy)
+            mean_loss = float(loss) / samples
+            metrics = {name: as_number(name, one.value(mean_loss)) for name, one in measures.items()}
+        return Evaluation(mean_loss, None if correct is None else int(correct) / samples, metrics)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -13,6 +14,7 @@ from psplatform.core.messages import Flaw
 from psplatform.errors import ConfigurationError, InvariantViolation
 from psplatform.tasks.cancellation import Cancellation, heeding
 from psplatform.tasks.flaws import flawed_names, of_batch
+from psplatform.tasks.metrics import as_number
 from psplatform.tasks.randomness import seeded
 from psplatform.tasks.seam import BatchRef, Computed, Evaluation, Task, Update
 from psplatform.tensors.layout import TRAINABLE, Layout, TensorSpec
@@ -81,7 +83,10 @@ class FunctionalWorkspace:
         parameters = self._bound()
         cancel.check()
         with seeded(self._seed, self._device, cancel):
-            return self._task.evaluate(parameters)
+            found = self._task.evaluate(parameters)
+        if found is None or not found.metrics:
+            return found
+        return replace(found, metrics={str(name): as_number(name, value) for name, value in found.metrics.items()})
 
     def module(self) -> None:
         """Return None: a functional task has no module."""

@@ -13,12 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from psplatform.errors import ConfigurationError
+from psplatform.tasks.metrics import Predictions
 from psplatform.tasks.structures import mapped
 
 Batch = Any  # of the user's data: any structure of tensors
 Outputs = Any  # of the user's model, for the user's loss
 Loss = Callable[[Outputs, Any], Tensor]
 Step = Callable[[nn.Module, Batch], Tensor]
+Predict = Callable[[nn.Module, Batch], tuple[Outputs, Any]]
 
 
 class Objective(Protocol):
@@ -27,8 +29,8 @@ class Objective(Protocol):
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Return the mean loss over the batch's samples, as a scalar tensor."""
 
-    def measure(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Return the mean loss, and how many predictions are right or None where that has no meaning."""
+    def measure(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Predictions | None]:
+        """Return the mean loss, and what the model returned beside what it should have, None where that is not told."""
 
     def each(self, module: nn.Module, batch: Batch, samples: int, alone: Callable[[int], Batch]) -> list[Tensor]:
         """Return the loss of each of the batch's samples; `alone` makes a batch of one of them."""
@@ -49,11 +51,11 @@ class LossObjective:
         inputs, targets = _pair(batch)
         return self._loss(_outputs(module, inputs), targets)
 
-    def measure(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Return the mean loss, and the number of right predictions if the targets are class ids."""
+    def measure(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Predictions]:
+        """Return the mean loss, and the model's output beside the targets."""
         inputs, targets = _pair(batch)
         outputs = _outputs(module, inputs)
-        return self._loss(outputs, targets), _hits(outputs, targets)
+        return self._loss(outputs, targets), Predictions(outputs, targets)
 
     def each(self, module: nn.Module, batch: Batch, samples: int, alone: Callable[[int], Batch]) -> list[Tensor]:
         """Return the loss of each sample, of the outputs of the whole batch: batch norm takes no single samples."""
@@ -65,24 +67,35 @@ class LossObjective:
 class StepObjective:
     """A step of the user's that computes the loss of a batch of any structure with the model."""
 
-    def __init__(self, step: Step, device: torch.device) -> None:
+    def __init__(self, step: Step, device: torch.device, predict: Predict | None = None) -> None:
         self._step = _checked(step, device, "step")
+        self._predict = predict
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Return what the step returns."""
         return self._step(module, batch)
 
-    def measure(self, module: nn.Module, batch: Batch) -> tuple[Tensor, None]:
-        """Return what the step returns; what it predicted is not known."""
-        return self._step(module, batch), None
+    def measure(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Predictions | None]:
+        """Return what the step returns, and what `predict` does; without that nothing is known of outputs."""
+        loss = self._step(module, batch)
+        if self._predict is None:
+            return loss, None
+        match self._predict(module, batch):
+            case [outputs, targets]:
+                return loss, Predictions(outputs, mapped(targets, _as_long))
+            case other:
+                text = f"returned a {type(other).__name__}; return the pair (outputs, targets)"
+                raise _unusable("predict function", text, field="predict")
 
     def each(self, module: nn.Module, batch: Batch, samples: int, alone: Callable[[int], Batch]) -> list[Tensor]:
         """Return what the step returns for each sample by itself."""
         return [self._step(module, alone(row)) for row in range(samples)]
 
 
-def objective_of(loss: Loss | None, step: Step | None, device: torch.device) -> Objective:
-    """Return the objective on `device` of whichever of the two is given.
+def objective_of(
+    loss: Loss | None, step: Step | None, device: torch.device, predict: Predict | None = None
+) -> Objective:
+    """Return the objective on `device` of the loss or the step that is given; `predict` belongs to a step.
 
     Raises
     ------
@@ -92,7 +105,7 @@ def objective_of(loss: Loss | None, step: Step | None, device: torch.device) -> 
     if loss is not None and step is None:
         return LossObjective(loss, device)
     if step is not None and loss is None:
-        return StepObjective(step, device)
+        return StepObjective(step, device, predict)
     raise ConfigurationError("A task has either a loss or a step; give one of them.", field="loss")
 
 
@@ -147,15 +160,5 @@ def _as_long(target: Any) -> Any:
     return target if target.dtype == torch.bool else target.long()
 
 
-def _hits(outputs: Outputs, targets: Any) -> Tensor | None:
-    """Count right predictions where outputs are ``[B, classes]`` and targets class ids ``int64[B]``."""
-    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or targets.dtype != torch.int64:
-        return None
-    batch, *classes = outputs.shape or (0,)
-    if len(classes) != 1 or classes[0] == 1 or targets.shape != (batch,):
-        return None
-    return (outputs.argmax(dim=1) == targets).sum()
-
-
-def _unusable(field: str, reason: str) -> ConfigurationError:
-    return ConfigurationError(f"The {field} {reason}.", field=field)
+def _unusable(what: str, reason: str, field: str = "") -> ConfigurationError:
+    return ConfigurationError(f"The {what} {reason}.", field=field or what)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -46,10 +46,19 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Quality of one version on held-out data; `accuracy` is a share in [0, 1], or None where it has no meaning."""
+    """Quality of one version on held-out data.
+
+    Attributes
+    ----------
+    accuracy
+        A share in [0, 1], or None where it has no meaning.
+    metrics
+        Whatever else was measured, by name.
+    """
 
     loss: float
     accuracy: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

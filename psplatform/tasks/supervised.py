@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from psplatform.core.messages import Flaw
 from psplatform.errors import ConfigurationError, InvariantViolation
+from psplatform.jobs.metrics import Metric
 from psplatform.tasks.cancellation import Cancellation
 from psplatform.tasks.evaluation import Evaluator
 from psplatform.tasks.flaws import flaw_of
 from psplatform.tasks.loaders import Collate, Data
-from psplatform.tasks.objectives import Loss, Step, objective_of
+from psplatform.tasks.objectives import Loss, Predict, Step, objective_of
 from psplatform.tasks.randomness import seeded
 from psplatform.tasks.reading import Reader
 from psplatform.tasks.seam import BatchRef, Computed, Evaluation
@@ -43,6 +44,10 @@ class SupervisedTask:
         instead of `loss`.
     collate
         Makes a batch of a list of samples; without it torch's `default_collate` does.
+    predict
+        Takes the model and a batch and returns outputs and targets, for the metrics of a task with a step.
+    metrics
+        What evaluations measure beside the loss, by name.
     """
 
     model: nn.Module | Callable[[], nn.Module]
@@ -51,6 +56,8 @@ class SupervisedTask:
     test: Data = None
     step: Step | None = None
     collate: Collate | None = None
+    predict: Predict | None = None
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
 
 
 class SupervisedWorkspace:
@@ -63,7 +70,7 @@ class SupervisedWorkspace:
     def __init__(self, task: SupervisedTask, seed: int, device: torch.device) -> None:
         self._task, self._seed, self._device = task, seed, device
         self._module = _ready_to_train(build_module(task, seed).to(device))
-        self._objective = objective_of(task.loss, task.step, device)
+        self._objective = objective_of(task.loss, task.step, device, task.predict)
         self._data = Reader(task.data, task.collate, self._module, device)
         self._evaluator: Evaluator | None = None
         self._flat: FlatModel | None = None
@@ -117,13 +124,14 @@ class SupervisedWorkspace:
             return flaw_of(self._module, self._objective, self._data.fetch, batch)
 
     def evaluate(self, cancel: Cancellation) -> Evaluation | None:
-        """Return loss, and accuracy where it has a meaning, on the held-out data, or None where there is none."""
+        """Return what the held-out data say of the bound values, or None where there are none."""
         self._bound()
         if not self.evaluates:
             return None
         if self._evaluator is None:  # held-out data are read only by the process that evaluates
             data = _held_out(self._task, self._module, self._device)
-            self._evaluator = Evaluator(self._module, self._objective, data, self._seed, self._device)
+            parts = self._module, self._objective, data, self._seed, self._device
+            self._evaluator = Evaluator(*parts, self._task.metrics)
         return self._evaluator.evaluate(cancel)
 
     def module(self) -> nn.Module:

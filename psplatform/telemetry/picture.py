@@ -24,6 +24,15 @@ class Evaluation(NamedTuple):
     accuracy: float | None
 
 
+class Best(NamedTuple):
+    """The best of the evaluated versions, by the metric that the job watches."""
+
+    metric: str
+    value: float
+    version: int
+    kept: bool
+
+
 class Incident(NamedTuple):
     """Something a person may want to know; `kind` is that of the record: ``lost``, ``promoted``, ``note`` and so on."""
 
@@ -67,6 +76,8 @@ class Picture:
         Mean loss of the gradients in the newest commit.
     evaluation_loss, accuracy, best_accuracy
         Newest held-out loss and accuracy, and the best accuracy so far.
+    metrics, best
+        What else the newest evaluation measured, by name, and the best version so far.
     losses, staleness_series, rates
         Per commit: mean loss, mean staleness, factor on the learning rate.
     evaluations
@@ -99,6 +110,8 @@ class Picture:
     evaluation_loss: float | None = None
     accuracy: float | None = None
     best_accuracy: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    best: Best | None = None
     losses: Series[Point] = field(default_factory=Series)
     staleness_series: Series[Point] = field(default_factory=Series)
     rates: Series[Point] = field(default_factory=Series)
@@ -193,6 +206,8 @@ class Picture:
             "evaluation_loss": self.evaluation_loss,
             "accuracy": self.accuracy,
             "best_accuracy": self.best_accuracy,
+            "metrics": dict(self.metrics),
+            "best": self.best._asdict() if self.best else None,
         }
 
 

@@ -14,10 +14,11 @@ from typing import Final
 
 import numpy as np
 
+from psplatform.core.quality import Watch
 from psplatform.errors import ProtocolError
 from psplatform.telemetry.grouped import Grouped
 from psplatform.telemetry.measures import Point, TimeSpent
-from psplatform.telemetry.picture import Evaluation, Incident, Outcome, Picture
+from psplatform.telemetry.picture import Best, Evaluation, Incident, Outcome, Picture
 from psplatform.telemetry.segments import Record
 from psplatform.telemetry.workers import WorkerView
 
@@ -240,6 +241,17 @@ class RunView(Picture):
         self._reached(record["accuracy"])
         self.evaluation_loss = record["loss"]
         self.evaluations.append(Evaluation(record["at"], record["version"], record["loss"], record["accuracy"]))
+        self.metrics = dict(record.get("metrics") or {})
+        self._compare(record)
+
+    def _compare(self, record: Record) -> None:
+        """Note the version as the best so far if it is, by the same rule as the coordinator's."""
+        watch = self.run.get("watch") or {"metric": "loss", "lower": ["loss"]}  # older logs have none
+        metric, lower = watch["metric"], frozenset(watch["lower"])
+        values = {**self.metrics, "loss": record["loss"], "accuracy": record["accuracy"]}
+        before = self.best.value if self.best is not None and self.best.metric == metric else None
+        if Watch(metric, lower).is_better(values.get(metric), before):
+            self.best = Best(metric, values[metric], record["version"], bool(record.get("kept")))
 
     def _bad_batch(self, record: Record) -> None:
         self._incident(record, self.bad_batches.add(record))

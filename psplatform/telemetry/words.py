@@ -28,6 +28,7 @@ def one_line(summary: Mapping[str, Any]) -> str:
         f"version {summary['updates']}",
         f"loss {_number(summary['loss'])}",
         f"accuracy {_number(summary['accuracy'])}",
+        *([metrics_text(summary["metrics"])] if summary.get("metrics") else []),
         f"{alive} workers",
         f"{summary['updates_per_second']:.1f} updates/s",
         f"waiting {summary['waiting_fraction']:.0%}",
@@ -48,6 +49,7 @@ def closing_rows(summary: Mapping[str, Any], *, trouble: str = "") -> list[tuple
     rows = [
         ("outcome", _outcome(summary)),
         ("accuracy", f"{_number(summary['accuracy'])} on {data} data"),
+        *_metric_rows(summary),
         ("loss", f"{_number(summary['loss'])} of the last commit, {evaluated} on {data} data"),
         ("time", f"{summary['seconds']:.1f} s, {summary['updates_per_second']:.1f} updates per second"),
         ("updates", f"{summary['updates']} in {summary['commits']} commits of {applied_text(summary)}"),
@@ -71,6 +73,19 @@ def applied_text(summary: Mapping[str, Any]) -> str:
     if blocks == 1:
         return f"{applied} of {gradients} gradients"
     return f"{applied} of {gradients * blocks} parts of gradients, {blocks} each"
+
+
+def metrics_text(metrics: Mapping[str, float | None]) -> str:
+    """Return named values in one line."""
+    return ", ".join(f"{name} {_number(value)}" for name, value in metrics.items())
+
+
+def _metric_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rows = [("metrics", metrics_text(summary["metrics"]))] if summary.get("metrics") else []
+    if best := summary.get("best"):
+        saved = ", saved" if best["kept"] else ""
+        rows.append(("best", f"{best['metric']} {_number(best['value'])} at version {best['version']}{saved}"))
+    return rows
 
 
 def _bad_batch_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -37,6 +37,8 @@ def task_of(job: Job) -> tuple[Task | SupervisedTask, str]:
         If its workload or the workload's options are unknown, or its data cannot be read by index.
     """
     task, name = _named_task(job)
+    if isinstance(task, SupervisedTask):
+        task = replace(task, metrics=job.metrics)
     if job.evaluate_on == "training" and isinstance(task, SupervisedTask):
         task = replace(task, test=task.data)
     return task, name
@@ -49,5 +51,5 @@ def _named_task(job: Job) -> tuple[Task | SupervisedTask, str]:
         return job.task, type(job.task).__name__.lower()
     name = getattr(job.model, "__name__", type(job.model).__name__).lower()
     data, test = unwrapped(job.data), unwrapped(job.test)  # here, because a loader may hold what does not travel
-    task = SupervisedTask(job.model, job.loss, data, test, job.step, job.collate)
+    task = SupervisedTask(job.model, job.loss, data, test, job.step, job.collate, job.predict)
     return task, "".join(c for c in name if c.isalnum()) or "model"

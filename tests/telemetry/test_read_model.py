@@ -9,7 +9,7 @@ import pytest
 
 from psplatform.errors import ProtocolError
 from psplatform.telemetry.measures import SERIES_POINTS, Point
-from psplatform.telemetry.picture import INCIDENTS, Evaluation, Incident
+from psplatform.telemetry.picture import INCIDENTS, Best, Evaluation, Incident
 from psplatform.telemetry.read_model import RunView
 from psplatform.telemetry.segments import Record
 
@@ -49,6 +49,22 @@ def _view(*records: Record) -> RunView:
     for record in records:
         view.apply(record)
     return view
+
+
+def test_metrics_are_those_of_the_newest_evaluation_and_the_best_version_is_known() -> None:
+    watch = {"metric": "f1", "lower": ["loss"]}
+    view = _view(_record("run", watch=watch), _record("evaluated", metrics={"f1": 0.5, "ppl": math.inf}, kept=True))
+    view.apply(_record("evaluated", version=2, metrics={"f1": 0.4}))
+    assert view.to_summary()["metrics"] == {"f1": 0.4}
+    assert view.to_summary()["best"] == {"metric": "f1", "value": 0.5, "version": 1, "kept": True}
+    view.apply(_record("evaluated", version=3, metrics={"f1": 0.6}))
+    assert view.best == Best("f1", 0.6, 3, kept=False)
+
+
+def test_a_log_from_before_there_were_metrics_has_a_best_loss() -> None:
+    view = _view(_record("run"), _record("evaluated"), _record("evaluated", version=2, loss=2.0))
+    assert view.best == Best("loss", 1.25, 1, kept=False)
+    assert view.to_summary()["metrics"] == {}
 
 
 def test_a_run_tells_what_it_is() -> None:

@@ -9,6 +9,7 @@ what is missing then is named.
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
 from psplatform.core import reasons
 from psplatform.core.coordination.checkpoints import Checkpoints
@@ -17,7 +18,7 @@ from psplatform.core.effects import CancelTimer, Evaluate, Finish, Role, SaveMod
 from psplatform.core.events import Evaluated, EvaluationLost, ModelSaved
 from psplatform.core.messages import Stop
 from psplatform.core.reasons import Reason
-from psplatform.errors import ClusterError, PsplatformError
+from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 
 
 class Phase(Enum):
@@ -78,19 +79,46 @@ class Ending:
 
     def _evaluate(self) -> None:
         self._in_flight = True
-        self._state.emit(Evaluate(self._state.version, self._evaluates))
+        best = self._state.progress.best if self._state.plan.watch.keep else None
+        self._state.emit(Evaluate(self._state.version, self._evaluates, best))
 
     def on_evaluated(self, event: Evaluated) -> None:
-        """Note an evaluation; end the run if it reached the target."""
+        """Note an evaluation; end the run if it reached the target, or if patience is at its end."""
         self._in_flight = False
         self._last = event
-        self._state.log("evaluated", version=event.version, loss=event.loss, accuracy=event.accuracy)
-        reached = self._state.plan.stop.reached(event.loss, event.accuracy)
+        self._note(event)
+        plan = self._state.plan
+        reached = plan.stop.reached(event.loss, event.accuracy, event.values, plan.watch.lower)
         if reached and self._failure is None and self.phase in (Phase.RUNNING, Phase.DRAINING):
             # The target may be met by an evaluation that was under way when another condition ended the run.
             self._outcome, self._detail = "reached target", reached
             self.begin(self._outcome, self._detail)
+        elif not self.begun:
+            self._check_patience(event)
         self._evaluate_if_due() if not self.begun else self.advance()
+
+    def _note(self, event: Evaluated) -> None:
+        state = self._state
+        more: dict[str, Any] = {"metrics": dict(event.metrics)} if event.metrics else {}
+        more |= {"kept": True} if event.kept else {}
+        state.log("evaluated", version=event.version, loss=event.loss, accuracy=event.accuracy, **more)
+        if event.trouble:
+            state.log("note", text=f"version {event.version} is the best so far, but was not saved: {event.trouble}")
+        if event.values:
+            state.progress.note(event, state.plan.watch, state.plan.stop.min_delta)
+
+    def _check_patience(self, event: Evaluated) -> None:
+        watch, progress, patience = self._state.plan.watch, self._state.progress, self._state.plan.stop.patience
+        if patience is None:
+            return
+        if watch.value_of(event) is None:
+            known = " and ".join(event.values) or "nothing"
+            text = f"patience waits for {watch.metric}, but evaluations of this task give {known}; set watch to one"
+            self.fail(ConfigurationError(f"{text} of them", field="watch"))
+        elif progress.fruitless >= patience:
+            wanted = "finite" if progress.best is None else f"better than {progress.best:.4f}"
+            more = "" if progress.best is None else f"; version {progress.version} is the best"
+            self.begin("patience", f"{watch.metric} was not {wanted} in {patience} evaluations{more}")
 
     def on_evaluation_lost(self, event: EvaluationLost) -> None:
         """Ask again where the end of the run depends on it; else the next interval will."""
@@ -231,6 +259,7 @@ class Ending:
             version=last.version if last.version >= 0 else state.version,
             loss=last.loss,
             accuracy=last.accuracy,
+            **({"metrics": dict(last.metrics)} if last.metrics else {}),
             seconds=state.seconds,
         )
         state.emit(Finish(self._outcome, self._detail, self._failure))

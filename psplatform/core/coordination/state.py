@@ -12,6 +12,7 @@ from psplatform.core.effects import Effect, Log, SetTimer
 from psplatform.core.epochs import Deck
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Change, Gradient, Policy, Scope
+from psplatform.core.quality import Progress
 from psplatform.core.reasons import STOPPED, Reason
 from psplatform.core.roster import Member, Roster
 
@@ -38,6 +39,8 @@ class State:
         Seconds that the run had taken before it was recovered from a checkpoint.
     bad_batches, samples_given_up
         Batches of which no gradient was finite, and, where batches are dealt, their samples.
+    progress
+        What evaluations have shown.
     changes, to_examine
         What has changed, and which members must be looked at, since the last time the policy was asked.
     stirred, moved
@@ -60,6 +63,7 @@ class State:
         self.samples_applied = 0
         self.bad_batches = 0
         self.samples_given_up = 0
+        self.progress = Progress()
         self.roster = Roster(plan.max_workers)
         self.lanes = self._lanes()
         self.fates = Fates(len(self.lanes))
