@@ -9,11 +9,13 @@ from typing import Any, Final
 
 from psplatform.client.job_files import read_job_file
 from psplatform.core.parameters import declared
+from psplatform.core.plan import Stop
 from psplatform.dashboard.records import write_private
 from psplatform.dashboard.settings import Settings, current
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job
 from psplatform.jobs.job_file import text_of
+from psplatform.jobs.metrics import metrics_of
 from psplatform.jobs.optimizers import SGD
 from psplatform.jobs.stragglers import SlowServers, Stragglers
 from psplatform.policies.registry import policy_class, policy_names
@@ -31,6 +33,8 @@ _FLAGS: Final = {
     "bad_batches": "--bad-batches",
     "evaluate_every": "--evaluate-every",
     "evaluate_on": "--evaluate-on",
+    "metrics": "--metrics",
+    "watch": "--watch",
     "stragglers": "--stragglers",
     "slow_servers": "--slow-servers",
     "device": "--device",
@@ -55,10 +59,7 @@ _NESTED: Final[dict[str, dict[str, str]]] = {
         "on_replica_loss": "--on-replica-loss",
     },
     "checkpoints": {"every": "--checkpoint-every", "every_updates": "--checkpoint-every", "keep": "--keep-checkpoints"},
-    "stop": {
-        name: "--" + name.replace("_", "-")
-        for name in ("updates", "epochs", "seconds", "target_loss", "target_accuracy")
-    },
+    "stop": {name: "--" + name.replace("_", "-") for name in declared(Stop)},
 }
 """Fields with parts, and the flag of each part; the first is what a plain word stands for."""
 
@@ -88,6 +89,8 @@ def job_of(description: Mapping[str, Any]) -> dict[str, Any]:
     """
     described = description.get("job")
     job = dict(described) if isinstance(described, Mapping) else {}
+    if job.get("metrics") == {}:
+        del job["metrics"]
     if not job:
         raise ConfigurationError("this run's store does not describe its job; choose another run", field="job")
     code = job.pop("callables", None) or []
@@ -171,6 +174,15 @@ def slowness_of(job: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(words) for name, words in said.items() if words}
 
 
+def metrics_words(job: Mapping[str, Any]) -> dict[str, str]:
+    """Return the metrics of a job in the words that forms and the command line take, where these can say them."""
+    metrics = job.get("metrics")
+    if not isinstance(metrics, Mapping) or not metrics:
+        return {}
+    said = metrics_of(dict(metrics))
+    return {"metrics": ",".join(said)} if said == metrics_of(list(said)) else {}
+
+
 def _in_clauses(found: Stragglers) -> str:
     clauses = [str(found.distribution)] if found.distribution is not None else []
     if found.trace is not None:
@@ -202,6 +214,9 @@ def _words(job: Mapping[str, Any]) -> list[str] | None:
     if workload not in WORKLOADS:
         return None
     words = [str(workload), *_pairs("-w", rest.pop("options", None))]
+    rest |= metrics_words(rest)
+    if rest.get("keep_best") in (True, False) and rest.pop("keep_best"):
+        words.append("--keep-best")
     for name, flag in _FLAGS.items():
         if isinstance(rest.get(name), str | int | float):
             words += [flag, str(rest.pop(name))]
@@ -235,6 +250,8 @@ def _nested(rest: dict[str, Any], field: str, flags: Mapping[str, str]) -> list[
     first = next(iter(flags))
     parts = dict(given) if isinstance(given, Mapping) else {first: given}
     parts = {name: value for name, value in parts.items() if value not in (None, [], ())}
+    if isinstance(targets := parts.get("targets"), Mapping):
+        parts["targets"] = ",".join(f"{name}={value}" for name, value in targets.items())
     if field == "replication" and not _say_bound(parts):
         return []
     if parts.keys() - flags.keys() or not all(isinstance(value, str | int | float) for value in parts.values()):

@@ -40,7 +40,8 @@ from psplatform.jobs.schedules import SCHEDULES
 from psplatform.policies.registry import policy_class, policy_names
 from psplatform.workloads.registry import WORKLOADS, find_workload
 
-_SIZES: Final = ("workers", "shards", "batch_size", "sampling", "clip_norm", "evaluate_every", "evaluate_on", "seed")
+_SIZES: Final = ("workers", "shards", "batch_size", "sampling", "clip_norm", "seed")
+_MEASURED: Final = ("evaluate_every", "evaluate_on", "metrics", "watch", "keep_best")
 _SLOWNESS: Final = ("stragglers", "slow_servers")
 _EPOCHS: Final = 15
 """Passes over the data that a preview is simulated for at most: some seconds, whatever the run is to take."""
@@ -69,6 +70,9 @@ def _form() -> tuple[dict[str, Any], int]:
     declared = {one.name: one for one in parameters_of(Job)}
     with st.expander("Size and data"):
         errors += _merge(job, fill([declared[name] for name in _SIZES], "job", before=_before(job)))
+    with st.expander("Evaluations"):
+        measured = fill([declared[name] for name in _MEASURED], "job", before=_before(job) | jobs.metrics_words(job))
+        errors += _merge(job, measured)
     with st.expander("When it ends"):
         stop = dict(job.get("stop") or {})
         filled = fill(parameters_of(Stop), "stop", before=stop)

@@ -6,7 +6,7 @@ import reprlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, Strict, ValidationError, model_validator
 
 from psplatform.core.limits import LARGEST, nearest
 from psplatform.core.parameters import built, declared
@@ -168,7 +168,7 @@ class Job(BaseModel):
         default_factory=dict, description="what evaluations measure beside the loss, such as f1,perplexity"
     )
     watch: str = Field("loss", description="metric by which evaluated versions are compared")
-    keep_best: bool = Field(False, description="save the best version's model beside the last")
+    keep_best: Annotated[bool, Strict()] = Field(False, description="save the best version's model beside the last")
 
     store: Annotated[str | None, BeforeValidator(_place)] = Field(
         None, description="path or URL where the run persists; none: a new one below runs/"

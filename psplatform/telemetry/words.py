@@ -82,7 +82,8 @@ def metrics_text(metrics: Mapping[str, float | None]) -> str:
 
 def _metric_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("metrics", metrics_text(summary["metrics"]))] if summary.get("metrics") else []
-    if best := summary.get("best"):
+    best = summary.get("best")
+    if best and (best["kept"] or best["metric"] != "loss"):
         saved = ", saved" if best["kept"] else ""
         rows.append(("best", f"{best['metric']} {_number(best['value'])} at version {best['version']}{saved}"))
     return rows

@@ -64,6 +64,9 @@ STOPS = parts(
     seconds=NUMBERS,
     target_loss=st.floats(-10, 10),
     target_accuracy=st.floats(0.01, 1),
+    targets=st.dictionaries(st.sampled_from(["f1", "loss"]), st.floats(-10, 10), min_size=1),
+    patience=st.integers(1, 9),
+    min_delta=st.floats(0, 1),
 )
 FIELDS = parts(
     optimizer=OPTIMIZERS,
@@ -77,6 +80,9 @@ FIELDS = parts(
     sampling=st.just("replacement"),
     evaluate_on=st.just("training"),
     evaluate_every=st.one_of(st.none(), st.integers(1, 99)),
+    metrics=st.sampled_from(["f1", "f1,perplexity", ["perplexity", "f1"], {"f1": {"measure": "f1"}}, {"f1": "f1"}]),
+    watch=st.sampled_from(["loss", "accuracy", "f1"]),
+    keep_best=st.booleans(),
     clip_norm=NUMBERS,
     seed=st.integers(0, 2**63 - 1),
     stragglers=st.just("shifted-exponential:shift=0.02,mean=0.05;slow:chance=0.1,factor=4"),
