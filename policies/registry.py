@@ -32,10 +32,7 @@ def policy_class(name: str) -> type[Policy]:
     """
     registered = _registered()
     if name not in registered:
-        known = ", ".join(sorted(registered))
-        raise ConfigurationError(
-            f"unknown policy {name!r}; {nearest(name, registered)} (known: {known})", field="policy"
-        )
+        raise ConfigurationError(f"unknown policy {name!r}; {nearest(name, sorted(registered))}", field="policy")
     try:
         found = registered[name].load()
     except (ImportError, AttributeError) as error:

@@ -7,6 +7,8 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
+from psplatform.errors import ConfigurationError
+
 _LOCAL_URL: Final = re.compile(r"(?:file|local):(?://(?:localhost(?=/))?)?")
 
 
@@ -16,7 +18,11 @@ def place_of(store: str | os.PathLike[str]) -> str:
     Of ``file:`` and ``local:`` URLs the path remains, with what is percent-encoded decoded, and ``~`` becomes the
     user's home.  For to a path Zarr writes as everybody else here does; to such a URL it makes no folders.
     """
-    store = os.fspath(store)
+    try:
+        store = os.fspath(store)
+    except TypeError:
+        text = f"a store is named by a path or a URL, not by {store!r}"
+        raise ConfigurationError(f"{text}; give the one that the run has", field="store") from None
     url = _LOCAL_URL.match(store)
     path = unquote(store[url.end() :], errors="surrogateescape") if url else store
     return os.path.expanduser(path)  # noqa: PTH111  unlike Path, it leaves what it cannot expand, and URLs

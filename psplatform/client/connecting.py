@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import reprlib
+import socket
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from distributed import Client
+from distributed.comm.addressing import parse_address, parse_host_port
+from distributed.comm.registry import backends
 
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 
@@ -21,6 +25,11 @@ _CERTIFICATES: Final = ", ".join(
     f"DASK_DISTRIBUTED__COMM__TLS__{name}" for name in ("CA_FILE", "CLIENT__CERT", "CLIENT__KEY")
 )
 """Variables by which Dask learns of a client's certificate; its configuration files do as well."""
+
+_SOCKETS: Final = ("tcp", "tls")
+_LENGTH: Final = struct.Struct("<Q")
+_LONGEST_GREETING: Final = 2**20
+"""Bytes that the first message of a Dask process does not have."""
 
 _Answer = TypeVar("_Answer")
 
@@ -38,6 +47,7 @@ def connect(scheduler: str) -> Client:
     try:
         if Path(scheduler).is_file():
             return Client(scheduler_file=scheduler, timeout=_CONNECT_S, set_as_default=False, direct_to_workers=True)
+        _require_listener(scheduler)
         return Client(scheduler, timeout=_CONNECT_S, set_as_default=False, direct_to_workers=True)
     except TypeError as error:  # what Dask says of an address that begins with tls:// where no certificate is known
         raise ConfigurationError(
@@ -49,6 +59,57 @@ def connect(scheduler: str) -> Client:
             f"no scheduler answers at {scheduler}; start one with `dask scheduler` and give its address",
             field="scheduler",
         ) from error
+
+
+def _require_listener(scheduler: str) -> None:
+    """Refuse an address at which nothing can listen, or nothing does: Dask leaves a client that tries for ever.
+
+    Raises
+    ------
+    ConfigurationError
+        Saying what is wrong with it.
+    """
+    scheme, location = parse_address(scheduler)
+    if scheme not in backends:
+        known = ", ".join(f"{one}://" for one in _SOCKETS)
+        raise ConfigurationError(
+            f"no scheduler can be at {scheduler}; its address begins with {known}", field="scheduler"
+        )
+    if scheme not in _SOCKETS:
+        return
+    try:
+        host, port = parse_host_port(location)
+    except ValueError as error:
+        text = f"the scheduler's address {scheduler} has no port; write HOST:PORT, such as {location}:8786"
+        raise ConfigurationError(text, field="scheduler") from error
+    text = f"no scheduler answers at {scheduler}"
+    try:
+        with socket.create_connection((host, port), timeout=_CONNECT_S) as connection:
+            speaks = scheme == "tls" or _greets(connection)
+    except socket.gaierror as error:
+        text = f"{text}: no host is called {host!r} here; give the address that `dask scheduler` prints"
+        raise ConfigurationError(text, field="scheduler") from error
+    except TimeoutError as error:
+        text = (
+            f"{text}: nothing came back in {_CONNECT_S} s; see that host and port are right (its dashboard has another)"
+        )
+        raise ConfigurationError(text, field="scheduler") from error
+    except OverflowError as error:
+        raise ConfigurationError(f"{text}: {port} is no port; write one such as 8786", field="scheduler") from error
+    if not speaks:
+        text = f"what answers at {scheduler} is no Dask scheduler, its dashboard perhaps; give the address that"
+        raise ConfigurationError(f"{text} `dask scheduler` prints, which usually ends in :8786", field="scheduler")
+
+
+def _greets(connection: socket.socket) -> bool:
+    """Return whether the other side begins as Dask does, with the length of a message, which others' words are not."""
+    said = b""
+    while len(said) < _LENGTH.size:
+        more = connection.recv(_LENGTH.size - len(said))
+        if not more:
+            return False
+        said += more
+    return int(_LENGTH.unpack(said)[0]) < _LONGEST_GREETING
 
 
 def usable(client: object) -> Client:
@@ -81,6 +142,7 @@ def connect_or_none(scheduler: str | None, security: Any = None) -> Client | Non
     if not scheduler:
         return None
     try:
+        _require_listener(scheduler)
         return Client(scheduler, timeout=_CONNECT_S, set_as_default=False, direct_to_workers=True, security=security)
     except (OSError, PsplatformError, ValueError, TypeError, RuntimeError):
         # No scheduler is there, or it is an address that only its own program knows; the last two are what Dask says

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from psplatform.core.policy import Policy
 from psplatform.errors import ConfigurationError
-from psplatform.jobs.job import Job, require_job
+from psplatform.jobs.job import Job, require_job, require_slow_shards
 from psplatform.jobs.planning import description_of, plan_of, wants_evaluations
 from psplatform.jobs.replication import Replication
 from psplatform.policies import readiness
@@ -84,6 +84,7 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
     store = _absolute(place_of(job.store or f"runs/{run}.zarr"))
     settings = {name: getattr(job, name) for name in _TRIAL_SETTINGS}
     if resume is None:
+        require_slow_shards(job)
         require_free(store)
     else:
         settings |= {"store": store, "checkpoint": resume.number}

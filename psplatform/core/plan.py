@@ -23,7 +23,7 @@ def _targets(text: str) -> dict[str, Any]:
         except ValueError:
             separator = ""
         if not separator or not name:
-            raise ConfigurationError(f'stop.targets: write NAME=VALUE, not "{part}"', field="targets")
+            raise ConfigurationError(f'targets: write NAME=VALUE, not "{part}"', field="targets")
     return found
 
 

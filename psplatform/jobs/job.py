@@ -203,6 +203,14 @@ class Job(BaseModel):
         for name, value in given.items():
             if isinstance(value, bool) and name in known and known[name].kind in (int, float):
                 raise known[name].refusal(value)  # pydantic would take it for 0 or 1
+            if (
+                isinstance(value, str)
+                and value == "none"
+                and name in known
+                and known[name].optional
+                and known[name].kind in (int, float)
+            ):
+                given[name] = None
         if "optimizer" in given:  # of the parameters in its groups, the model knows the names
             given["optimizer"] = translated(given["optimizer"], given.get("model"))
         try:
@@ -269,6 +277,14 @@ def require_job(job: object) -> None:
     if not isinstance(job, Job):
         text = f"the job must be a ps.Job, not {reprlib.repr(job)}; write ps.Job(...) with its fields"
         raise ConfigurationError(text, field="job")
+
+
+def require_slow_shards(job: Job) -> None:
+    """Raise `ConfigurationError` where a server is slow that the job does not have; a recovered run may have fewer."""
+    beyond = [one for one in job.slow_servers.shards if one >= job.shards] if job.slow_servers is not None else []
+    if beyond:
+        text = f"slow_servers: there is no shard {beyond[0]} among {job.shards}; they are numbered from 0"
+        raise ConfigurationError(text, field="slow_servers")
 
 
 def _check_one_subject(job: Job) -> None:

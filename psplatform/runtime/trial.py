@@ -79,6 +79,8 @@ def try_task(task: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> 
         workspace.bind(layout, values, updates)
         batch = BatchRef(np.arange(settings["batch_size"], dtype=np.int64), gradient_seed(settings["seed"], 0, 0))
         workspace.compute(batch, Cancellation(), settings["micro_batches"])
+    with user_code("measuring the first held-out samples"):
+        workspace.try_evaluating(settings["batch_size"])
     if isinstance(optimizer, CustomOptimizer):
         _try_step(optimizer, values, updates)
     return Trial(workspace.samples, layout.parameters, workspace.evaluates)

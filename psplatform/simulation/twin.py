@@ -11,7 +11,7 @@ from typing import Any, Final
 from psplatform.core.policy import Policy, Scope
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
-from psplatform.jobs.job import Job, require_job
+from psplatform.jobs.job import Job, require_job, require_slow_shards
 from psplatform.jobs.planning import description_of, plan_of
 from psplatform.jobs.replication import NoReplication
 from psplatform.memory.arithmetic import Arithmetic
@@ -59,8 +59,12 @@ def prepare(job: Job, conditions: Conditions | None = None) -> Prepared:
     ConfigurationError
         If the job, its policy or the conditions make no sense.
     """
-    conditions = conditions or Conditions()
+    conditions = Conditions() if conditions is None else conditions
     require_job(job)
+    if not isinstance(conditions, Conditions):
+        text = f"conditions must be a ps.Conditions, not {conditions!r}; write ps.Conditions(compute=...)"
+        raise ConfigurationError(text, field="conditions")
+    require_slow_shards(job)
     job = with_defaults(job)
     workers = job.workers or WORKERS
     if conditions.timing_only and job.stop.needs_evaluation:

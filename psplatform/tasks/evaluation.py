@@ -24,7 +24,7 @@ _CHUNK = 256
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """Measures a module on all samples of held-out data, one chunk after the other.
+    """Measures a module on all samples of held-out data, or the first `most`, one chunk after the other.
 
     The generator is given back after each chunk, so that training in the same process goes on in between; each chunk
     has its own seed, so that the result does not depend on that.
@@ -36,6 +36,7 @@ class Evaluator:
     seed: int
     device: torch.device
     metrics: Mapping[str, Metric] = field(default_factory=dict)
+    most: int | None = None
 
     def evaluate(self, cancel: Cancellation) -> Evaluation:
         """Return the mean loss, the accuracy where the outputs are scores of classes, and the metrics.
@@ -50,7 +51,7 @@ class Evaluator:
             If a metric cannot be made of what the objective tells, or is not a number.
         """
         measures = Measures(self.metrics, self.device).begin()
-        samples = len(self.data)
+        samples = len(self.data) if self.most is None else min(len(self.data), self.most)
         loss = torch.zeros((), dtype=torch.float64, device=self.device)
         correct: Tensor | None = torch.zeros((), dtype=torch.int64, device=self.device)
         with _evaluating(self.module):

@@ -22,6 +22,9 @@ def open_workspace(task: Task | SupervisedTask, seed: int, device: torch.device)
         return SupervisedWorkspace(task, seed, device)
     if isinstance(task, Task):
         return FunctionalWorkspace(task, seed, device)
+    if isinstance(task, type):
+        text = f"The task is the class {task.__name__}; hand in one of its objects: {task.__name__}()."
+        raise ConfigurationError(text, field="task")
     raise ConfigurationError(
         f"The task is a {type(task).__name__}; hand in a model with loss (or step) and data, or a subclass of Task.",
         field="task",

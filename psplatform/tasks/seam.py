@@ -145,5 +145,8 @@ class Workspace(Protocol):
     def evaluate(self, cancel: Cancellation) -> Evaluation | None:
         """Return the quality of the bound `values` on held-out data, or None where the task has none."""
 
+    def try_evaluating(self, most: int) -> None:
+        """Measure the loss of up to `most` held-out samples, where they are at hand: mistakes in them show here."""
+
     def module(self) -> nn.Module | None:
         """Return the model whose parameters are the bound `values`, or None where the task is no module."""

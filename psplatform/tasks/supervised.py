@@ -78,8 +78,9 @@ class SupervisedWorkspace:
         self._cancel = Cancellation()
         self.samples = len(self._data)
         self.evaluates = task.test is not None
+        self._at_hand: Reader | None = None
         if self.evaluates and not callable(task.test):  # what a callable returns is read where it is needed
-            _held_out(task, self._module, device)
+            self._at_hand = _held_out(task, self._module, device)
         self.specs = specs_of(self._module)
         for parameter in self._module.parameters():
             if parameter.requires_grad:
@@ -133,6 +134,16 @@ class SupervisedWorkspace:
             parts = self._module, self._objective, data, self._seed, self._device
             self._evaluator = Evaluator(*parts, self._task.metrics)
         return self._evaluator.evaluate(cancel)
+
+    def try_evaluating(self, most: int) -> None:
+        """Measure the loss of up to `most` held-out samples, unless a callable must read them first.
+
+        Metrics are not tried: some have no value of few samples.
+        """
+        self._bound()
+        if self._at_hand is not None:
+            parts = self._module, self._objective, self._at_hand, self._seed, self._device
+            Evaluator(*parts, most=most).evaluate(Cancellation())
 
     def module(self) -> nn.Module:
         """Return the module that computes; it is bound to the platform's vectors, so copy it before changing it."""

@@ -15,7 +15,7 @@ from torch import nn
 
 import psplatform as ps
 from psplatform.core.policy import Scope, Traits
-from psplatform.errors import ConfigurationError
+from psplatform.errors import ConfigurationError, UserCodeError
 from psplatform.policies.asp import Asynchronous
 
 X = np.random.default_rng(0).random((100, 8), dtype=np.float32)
@@ -137,6 +137,35 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str, str]] = {
     ),
     "held-out data too short": (lambda: job(test=(X, Y[:-1])), "test", r"held-out data \(test\): There are 100 inputs"),
     "a target without such": (lambda: job(stop=ps.Stop(target_accuracy=0.9)), "test", "give the job test="),
+    "a target of one metric without such": (
+        lambda: job(stop=ps.Stop(targets={"loss": 1})),
+        "test",
+        "give the job test=",
+    ),
+    "patience without such": (lambda: job(stop=ps.Stop(patience=3)), "test", "need held-out data; give the job test="),
+    "the best of nothing": (lambda: job(keep_best=True), "test", "need held-out data; give the job test="),
+    # Metrics.
+    "a metric's typo": (lambda: job(metrics="f2", test=(X, Y)), "metrics", 'no metric "f2"; choose from accuracy, f1'),
+    "a metric's class": (
+        lambda: job(metrics=[nn.MSELoss]),
+        "metrics",
+        r"is the class MSELoss; hand in .*: MSELoss\(\)",
+    ),
+    "a metric that is a number": (lambda: job(metrics={"m": 3}), "metrics", "a metric cannot be 3; give a function"),
+    "a metric called loss": (
+        lambda: job(metrics={"loss": "f1"}),
+        "metrics",
+        'cannot be called "loss".*; choose another',
+    ),
+    "an eye on nothing": (lambda: job(watch="f1"), "watch", 'nothing measures "f1"; .*; name others in metrics'),
+    "a target of nothing": (lambda: job(stop=ps.Stop(targets="f1=1")), "stop.targets", 'nothing measures "f1"'),  # type: ignore[arg-type]  # the mistake
+    "a target without a value": (lambda: ps.Stop(targets="f1"), "stop.targets", 'write NAME=VALUE, not "f1"'),  # type: ignore[arg-type]  # the mistake
+    "outputs beside a loss": (lambda: job(predict=min), "predict", "predict belongs to a step; with a loss"),
+    "patience without looks": (
+        lambda: job(test=(X, Y), evaluate_every=None, stop=ps.Stop(patience=3)),
+        "evaluate_every",
+        "patience counts evaluations.*; give evaluate_every",
+    ),
     # Optimiser, schedule, policy.
     "an optimiser's class": (lambda: job(optimizer=ps.SGD), "optimizer", r"is the class SGD; hand in .*: SGD\(\)"),
     "a schedule's class": (lambda: job(schedule=ps.Cosine), "schedule", r"; write Cosine\(\.\.\.\)"),
@@ -152,6 +181,16 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str, str]] = {
         "go with a policy's name, not with a Policy",
     ),
     # Numbers and places.
+    "a slow server of no shard": (
+        lambda: job(slow_servers="shards=3,seconds=1,chance=1"),
+        "slow_servers",
+        "no shard 3 among 1; they are numbered from 0",
+    ),
+    "a task's class": (
+        lambda: ps.Job(task=ps.Task),
+        "task",
+        r"is the class Task; hand in one of its objects: Task\(\)",
+    ),
     "a switch for a number": (lambda: job(workers=True), "workers", "an int from 1 to 1000000, not True"),
     "a number of blocks": (lambda: job(block_elements=1000), "block_elements", "a power of two .*; try 65536"),
     "an end that is a number": (lambda: job(stop=100), "stop", "stop must be a Stop"),
@@ -180,6 +219,29 @@ def test_a_mistake_is_told_in_one_sentence_before_anything_is_started(mistake: s
         ps.train(make())
     assert caught.value.field == field
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("held_out", "said"),
+    [((X[:, :7], Y), "shapes cannot be multiplied"), ((X, Y + 7), "out of bounds")],
+    ids=["other inputs", "other classes"],
+)
+def test_held_out_data_that_do_not_suit_the_model_are_told_before_anything_is_started(held_out: Any, said: str) -> None:
+    with pytest.raises(UserCodeError, match=f"while measuring the first held-out samples: .*{said}"):
+        ps.train(job(test=held_out))
+
+
+@pytest.mark.parametrize("call", [ps.attach, ps.recover])
+def test_a_store_that_is_no_name_is_refused(call: Callable[[Any], Any]) -> None:
+    with pytest.raises(ConfigurationError, match="named by a path or a URL, not by 3; give the one") as caught:
+        call(3)
+    assert caught.value.field == "store"
+
+
+def test_conditions_that_are_a_text_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"must be a ps\.Conditions, not 'uniform'; write ps\.Cond") as caught:
+        ps.simulate(job(), "uniform")  # type: ignore[arg-type]  # the mistake
+    assert caught.value.field == "conditions"
 
 
 def test_a_store_may_be_given_as_a_path() -> None:

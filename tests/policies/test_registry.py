@@ -19,9 +19,7 @@ def test_ours_are_registered() -> None:
 
 
 def test_an_unknown_policy_is_refused_and_the_nearest_suggested() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"unknown policy 'bspp'; did you mean \"bsp\"\? \(known: .*ssp"
-    ) as caught:
+    with pytest.raises(ConfigurationError, match=r"unknown policy 'bspp'; did you mean \"bsp\"\?") as caught:
         make_policy("bspp")
     assert caught.value.field == "policy"
 
