@@ -14,6 +14,7 @@ from distributed import Client
 from psplatform.client.connecting import usable
 from psplatform.client.embedded import end_cluster, serving_processes, start_cluster
 from psplatform.client.forking import begin
+from psplatform.client.importable import require_importable
 from psplatform.client.preflight import (
     require_same_version,
     require_visible_store,
@@ -109,6 +110,7 @@ def _launch(
 ) -> Run:
     report("looking at the cluster")
     placement, replication = client.sync(_place, prepared, client)
+    client.sync(require_importable, client, prepared.references, placement.addresses)
     if trial is None:
         report("trying a first gradient")
         trial = client.sync(_try_on, client, prepared, placement)
