@@ -235,7 +235,10 @@ class Fleet:
         wanted = sorted(set(chain(*self._program.references.values())))
         if not wanted or address in self._able:
             return ""
-        lacks = (await find_lacking(self._client, wanted, [address], LATE_ASK_LIMIT_S)).get(address)
+        try:
+            lacks = (await find_lacking(self._client, wanted, [address], LATE_ASK_LIMIT_S)).get(address)
+        except OSError as error:  # without a scheduler nobody can be hired
+            return f"could not be asked what it can import ({error})"
         if not lacks:
             self._able.add(address)
             self.left_out.pop(address, None)

@@ -146,8 +146,6 @@ async def _ask(client: Client, references: tuple[str, ...], address: str, limit_
         answer = found.get(address, "it is gone")
     except TimeoutError:
         answer = f"no answer within {limit_s:g} s"
-    except OSError as error:  # the scheduler is gone, or that worker is
-        answer = error
     if isinstance(answer, tuple):
         return answer
     said = " ".join(str(answer).split())

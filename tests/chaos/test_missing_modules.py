@@ -17,11 +17,12 @@ from torch import nn
 
 import psplatform as ps
 from psplatform.core.plan import Stop
-from psplatform.errors import ConfigurationError
+from psplatform.errors import ConfigurationError, UserCodeError
 from psplatform.replication.store import describe_run
 from psplatform.workloads.registry import WORKLOADS, MixtureOptions, Workload
 
 LIMIT_S = 180.0
+Refused = Callable[..., ConfigurationError]
 NAMES = ("lonely", "failing", "older")
 TEXT = """
 from dataclasses import dataclass
@@ -138,21 +139,27 @@ def start(start: Callable[..., ps.Run], monkeypatch: pytest.MonkeyPatch) -> Call
     return lambda cluster, **fields: start(cluster, **{**usual, **fields})
 
 
-def _refused(start: Callable[..., ps.Run], cluster: Any, tmp_path: Path, **fields: Any) -> ConfigurationError:
-    with pytest.raises(ConfigurationError) as caught:
-        start(cluster, **fields)
-    assert "\n" not in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
-    assert not any(cluster.client.has_what().values())
-    return caught.value
+@pytest.fixture
+def refused(start: Callable[..., ps.Run], cluster: Any, tmp_path: Path, until: Callable[..., None]) -> Refused:
+    """Start a job that must be refused; return the error, which is one sentence and leaves nothing."""
+
+    def attempt(**fields: Any) -> ConfigurationError:
+        with pytest.raises(ConfigurationError) as caught:
+            start(cluster, **fields)
+        assert "\n" not in str(caught.value)
+        assert list(tmp_path.iterdir()) == []
+        until(lambda: not any(cluster.client.has_what().values()), "no actor is left")
+        return caught.value
+
+    return attempt
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_refused_in_one_sentence_and_nothing_is_left(
-    case: str, cluster: Any, module: Callable[[str], Any], start: Callable[..., ps.Run], tmp_path: Path
+    case: str, cluster: Any, module: Callable[[str], Any], refused: Refused
 ) -> None:
     field, make = CASES[case]
-    error = _refused(start, cluster, tmp_path, **make(module("lonely")))
+    error = refused(**make(module("lonely")))
     addresses = sorted(cluster.pids())
     assert error.field == field
     assert str(error).startswith(f"the Dask worker {addresses[0]} (and ")
@@ -162,35 +169,65 @@ def test_it_is_refused_in_one_sentence_and_nothing_is_left(
 def test_a_module_that_one_of_the_workers_lacks_is_refused_for_that_one(
     cluster: Any,
     module: Callable[[str], Any],
-    start: Callable[..., ps.Run],
+    refused: Refused,
     folders: tuple[Path, Path],
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     until: Callable[..., None],
 ) -> None:
     _let_workers_import(monkeypatch, *folders)
     new = cluster.start_worker()
     until(lambda: new.pid in cluster.pids().values(), "the new Dask worker is there")
-    error = _refused(start, cluster, tmp_path, workers=6, model=module("lonely").model)
+    error = refused(workers=6, model=module("lonely").model)
     having = next(address for address, pid in cluster.pids().items() if pid == new.pid)
     first = min(set(cluster.pids()) - {having})
     assert str(error).startswith(f"the Dask worker {first} (and 4 more) has no module lonely, which model needs; ")
 
 
 def test_a_module_that_fails_there_is_told_with_what_it_raises(
-    cluster: Any, module: Callable[[str], Any], start: Callable[..., ps.Run], tmp_path: Path
+    cluster: Any, module: Callable[[str], Any], refused: Refused
 ) -> None:
-    error = _refused(start, cluster, tmp_path, model=module("failing").model)
+    error = refused(model=module("failing").model)
     said = "cannot import the module failing (ValueError: not here), which model needs; make `import failing` work in"
     assert said in str(error)
 
 
 def test_another_version_there_is_told_by_what_it_has_not(
-    cluster: Any, module: Callable[[str], Any], start: Callable[..., ps.Run], tmp_path: Path
+    cluster: Any, module: Callable[[str], Any], refused: Refused
 ) -> None:
     older = module("older")
-    error = _refused(start, cluster, tmp_path, loss=older.loss, policy=older.Mine())
+    error = refused(loss=older.loss, policy=older.Mine())
     assert "has a module older without Mine, which policy needs; install the same older in" in str(error)
+
+
+def test_a_module_that_a_function_imports_when_it_is_called_is_told(
+    cluster: Any, module: Callable[[str], Any], refused: Refused
+) -> None:
+    """It cannot be known before; the first gradient shows it, before anything is started."""
+
+    def build() -> nn.Module:
+        import lonely  # type: ignore[import-not-found]  # only this process has it
+
+        net: nn.Module = lonely.model()
+        return net
+
+    module("lonely")
+    said = str(refused(model=build))
+    assert " more) has no module lonely, which a function of the job imports; install lonely in" in said
+    assert "register_pickle_by_value" not in said
+
+
+def test_a_module_that_this_process_has_not_either_is_the_users_error(
+    cluster: Any, start: Callable[..., ps.Run], tmp_path: Path
+) -> None:
+    def build() -> nn.Module:
+        import nowhere_at_all  # type: ignore[import-not-found]
+
+        net: nn.Module = nowhere_at_all.model()
+        return net
+
+    with pytest.raises(UserCodeError, match="No module named 'nowhere_at_all'"):
+        start(cluster, model=build)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_travels_by_value_is_not_looked_for_there(

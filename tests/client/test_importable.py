@@ -74,6 +74,13 @@ def test_another_version_is_told_what_it_lacks() -> None:
     assert said.endswith("and restart the workers")
 
 
+def test_what_a_function_imports_cannot_travel_by_value() -> None:
+    error = refusal({HERE: (Lack("nets:", "absent", "nets", "has no module nets"),)}, {})
+    said = f"the Dask worker {HERE} has no module nets, which a function of the job imports"
+    assert str(error) == f"{said}; install nets in every worker's environment"
+    assert error.field is None
+
+
 def test_what_is_missing_is_told_before_what_may_follow_from_it() -> None:
     silent = Lack("nets:Net", "silent", "nets", "did not say whether it can import nets (no answer)")
     error = refusal({HERE: (silent,), THERE: (ABSENT,)}, NEEDED)
