@@ -14,6 +14,7 @@ from distributed import Client
 from psplatform.client.connecting import usable
 from psplatform.client.embedded import end_cluster, serving_processes, start_cluster
 from psplatform.client.forking import begin
+from psplatform.client.importable import require_importable, require_imported
 from psplatform.client.preflight import (
     require_same_version,
     require_visible_store,
@@ -21,7 +22,7 @@ from psplatform.client.preflight import (
 )
 from psplatform.client.prepared import Prepared, module_of, prepare, program_of
 from psplatform.client.run import Run
-from psplatform.errors import ClusterError, ConfigurationError
+from psplatform.errors import ClusterError, ConfigurationError, UserCodeError
 from psplatform.jobs.job import Job
 from psplatform.jobs.replication import NoReplication, Replication, replicas_of
 from psplatform.policies import readiness
@@ -109,9 +110,14 @@ def _launch(
 ) -> Run:
     report("looking at the cluster")
     placement, replication = client.sync(_place, prepared, client)
+    client.sync(require_importable, client, prepared.references, placement.addresses)
     if trial is None:
         report("trying a first gradient")
-        trial = client.sync(_try_on, client, prepared, placement)
+        try:
+            trial = client.sync(_try_on, client, prepared, placement)
+        except UserCodeError as error:
+            client.sync(require_imported, client, error, placement.addresses)
+            raise
     workers = len(placement.workers)
     readiness.check(prepared.policy, workers)
     program = program_of(prepared, trial, workers, replication)

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,8 @@ from psplatform.policies import readiness
 from psplatform.policies.registry import name_of, parameter_values, policy_names, policy_of
 from psplatform.replication.places import place_of
 from psplatform.replication.store import require_free
-from psplatform.runtime.program import Program, Resume, pickle_task
+from psplatform.runtime.program import Program, Resume, pickle_parts, references_of
+from psplatform.runtime.references import References
 from psplatform.runtime.trial import Trial
 from psplatform.tasks.seam import Task
 from psplatform.tasks.supervised import SupervisedTask, build_module
@@ -45,6 +47,7 @@ class Prepared:
     workload: str
     settings: dict[str, Any] = field(default_factory=dict)
     resume: Resume | None = None
+    references: References = field(default_factory=dict)
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -79,7 +82,14 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
         if wants_evaluations(job) and task.test is None:
             text = "a target, patience, metrics and keep_best need held-out data; give the job test=..."
             raise ConfigurationError(text, field="test")
-    pickled = pickle_task(task, parts)
+    pickled, references = pickle_parts(task, parts)
+    if job.workload is not None:
+        references = {"workload": tuple(sorted(set(chain(*references.values()))))}
+    references |= {
+        "policy": references_of(policy, "policy"),
+        "optimizer": references_of(job.optimizer, "optimizer"),
+        "schedule": references_of(job.schedule, "schedule"),
+    }
     run = run or f"{workload}-{name_of(policy).lower()}-{uuid.uuid4().hex[:6]}"
     store = _absolute(place_of(job.store or f"runs/{run}.zarr"))
     settings = {name: getattr(job, name) for name in _TRIAL_SETTINGS}
@@ -88,7 +98,7 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
         require_free(store)
     else:
         settings |= {"store": store, "checkpoint": resume.number}
-    return Prepared(job, policy, task, pickled, run, store, workload, settings, resume)
+    return Prepared(job, policy, task, pickled, run, store, workload, settings, resume, references)
 
 
 def _absolute(store: str) -> str:
@@ -133,6 +143,7 @@ def program_of(prepared: Prepared, trial: Trial, workers: int, replication: Repl
         replication=replication,
         checkpoints=job.checkpoints,
         resume=prepared.resume,
+        references=prepared.references,
         description=_description(prepared, trial, workers, replication),
     )
 

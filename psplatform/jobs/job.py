@@ -106,6 +106,10 @@ class Job(BaseModel):
     `optimizer` is a `ps.SGD`, `ps.Adam`, `ps.AdamW`, `ps.AdaGrad`, `ps.RMSProp` or `ps.Additive`, or an object of your
     own class based on `ps.CustomOptimizer`. A class or an object of `torch.optim` is translated where that is possible.
 
+    What the main script or a notebook defines is sent to the processes of a run.  Functions and classes of a module are
+    sent as its name: on a cluster, every Dask worker that takes part must be able to import it, or the job is refused
+    with the name of the module.  ``cloudpickle.register_pickle_by_value(module)`` lets what a module holds be sent too.
+
     Raises
     ------
     ConfigurationError

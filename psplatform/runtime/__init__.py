@@ -1,7 +1,8 @@
 """The Dask driver: the roles of `psplatform.core` as Dask actors, with real tensors between them.
 
 ====================  ========================================================================
-``program``           what every process of the run gets to know, and ``trial``, a first gradient with it
+``program``           what every process of the run gets to know, and ``trial``, a first gradient with it;
+                      ``references``, what it names that a process must be able to import
 ``cluster``           which Dask workers there are
 ``placement``         which role goes into which process
 ``coordinator_host``  the coordinator, or its standby (``standing_by``) until it takes over;

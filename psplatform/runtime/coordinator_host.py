@@ -248,6 +248,7 @@ class CoordinatorHost(Locatable):
 
     async def _hire(self, placement: Placement) -> None:
         self._take_office(self.program.term)
+        self.fleet.trust(placement.addresses)
         await self.copies.create(placement)
         self.staff.begin(placement)
         self.servers_made.set()

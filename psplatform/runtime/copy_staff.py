@@ -323,8 +323,12 @@ class CopyStaff:
             return None  # without a scheduler nothing can be made
         avoided = self._host.absent.addresses.union(but)
         there = [one for one in processes if one.address not in avoided]
-        places = [(post.shard, post.peer.address) for post in self.posts.values()]
-        return process_for_copy(there, shard, places, self._host.staff.addresses)
+        while True:
+            places = [(post.shard, post.peer.address) for post in self.posts.values()]
+            address = process_for_copy(there, shard, places, self._host.staff.addresses)
+            if address is None or not await self._fleet.lack(address):
+                return address
+            there = [one for one in there if one.address != address]
 
     # --- the end ---
 

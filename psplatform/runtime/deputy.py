@@ -138,7 +138,10 @@ class Deputy:
         except (OSError, TimeoutError):
             return None
         others = [one.address for one in processes if one.address not in avoided]
-        return min(others, key=lambda address: (address in host.staff.addresses, address), default=None)
+        for address in sorted(others, key=lambda address: (address in host.staff.addresses, address)):
+            if not await self._fleet.lack(address):
+                return address
+        return None
 
     def _posting(self, number: int) -> Posting:
         host = self._host

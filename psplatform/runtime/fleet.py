@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from distributed import CancelledError, Client, Future
@@ -15,6 +16,7 @@ from psplatform.runtime.cluster import cluster_of, foreign_workers
 from psplatform.runtime.hosting import call_named, key_of, name_of
 from psplatform.runtime.placement import Process
 from psplatform.runtime.program import Program
+from psplatform.runtime.references import find_lacking
 
 CREATE_LIMIT_S: Final = 60.0
 """For Dask to make an actor; a busy worker may have to end a task first."""
@@ -30,6 +32,9 @@ OPEN_LIMIT_S: Final = 600.0
 
 SILENT_S: Final = 60.0
 """For a process to answer while an actor in it opens: an import may keep its event loop waiting."""
+
+LATE_ASK_LIMIT_S: Final = CREATE_LIMIT_S
+"""For a Dask worker that came later, or is hired later, to import what the program refers to."""
 
 _ASK_S: Final = 2.0
 
@@ -59,6 +64,13 @@ class Fleet:
     ----------
     client
         An asynchronous client of the coordinator's own: the actors live as long as it holds them.
+
+    Attributes
+    ----------
+    left_out
+        The Dask workers, by address, that cannot import what the run needs, and why.
+    on_left_out
+        Called with words for each of them, once.
     """
 
     def __init__(self, client: Client, connect: Any, program: Program) -> None:
@@ -68,6 +80,9 @@ class Fleet:
         self._held: dict[Peer, Future[Any]] = {}
         self._numbers = 0
         self._term = program.term
+        self._able: set[str] = set()
+        self.left_out: dict[str, str] = {}
+        self.on_left_out: Callable[[str], None] = lambda text: None
 
     def begin_term(self, term: int) -> None:
         """Name actors under this coordinator's term from now on: what those before it have used is not all known."""
@@ -88,8 +103,10 @@ class Fleet:
         Raises
         ------
         PeerLost
-            If that worker is gone or does not get round to it.
+            If that worker is gone or does not get round to it, or lacks what the program refers to.
         """
+        if lack := await self.lack(address):
+            raise PeerLost(f"{address} cannot run {name}: it {lack}", peer=address)
         peer = self.peer(name, address)
         arguments = name_of(host), self._program.run, *arguments
         self._held[peer] = future = self._client.submit(
@@ -120,6 +137,7 @@ class Fleet:
 
     async def hold(self, peers: Sequence[Peer]) -> None:
         """Hold actors that another process has made, so that they outlive it."""
+        self.trust(peer.address for peer in peers)
         keys = [peer.key for peer in peers if peer not in self._held]
         for peer in peers:
             self._held.setdefault(peer, Future(peer.key, self._client))
@@ -200,6 +218,33 @@ class Fleet:
         if not process.offers(self._program.resources.get("worker", {})):
             return False
         try:
-            return not await foreign_workers(self._client, [process.address])
+            foreign = await foreign_workers(self._client, [process.address])
         except ConfigurationError:
             return False
+        return not foreign and not await self.lack(process.address)
+
+    def trust(self, addresses: Iterable[str]) -> None:
+        """Note that these Dask workers have what the program refers to: another has asked them, or they run it."""
+        self._able.update(addresses)
+
+    async def lack(self, address: str) -> str:
+        """Return what a Dask worker lacks of what the program refers to, in words that follow "it", or ``""``.
+
+        One that lacks nothing is asked once; another may get what it lacks.
+        """
+        wanted = sorted(set(chain(*self._program.references.values())))
+        if not wanted or address in self._able:
+            return ""
+        try:
+            lacks = (await find_lacking(self._client, wanted, [address], LATE_ASK_LIMIT_S)).get(address)
+        except OSError as error:  # without a scheduler nobody can be hired
+            return f"could not be asked what it can import ({error})"
+        if not lacks:
+            self._able.add(address)
+            self.left_out.pop(address, None)
+            return ""
+        if address not in self.left_out:
+            remedy = "bring it there, and that worker is asked again when a process is needed"
+            self.on_left_out(f"the Dask worker {address} is left out: it {lacks[0].reason}; {remedy}")
+        self.left_out[address] = lacks[0].reason
+        return lacks[0].reason

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from psplatform.errors import ConfigurationError
 
@@ -49,6 +50,12 @@ class Placement:
     servers: tuple[str, ...]
     workers: tuple[str, ...]
     replicas: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        """Every process with a role."""
+        copies = (*self.servers, *chain(*self.replicas))
+        return frozenset({self.coordinator, self.evaluator, *copies, *self.workers})
 
 
 def place(

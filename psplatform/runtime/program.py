@@ -25,6 +25,7 @@ from psplatform.jobs.optimizers import Optimizer
 from psplatform.jobs.replication import Replication
 from psplatform.jobs.stragglers import SlowServers, Stragglers
 from psplatform.replication.checkpoints import load_checkpoint
+from psplatform.runtime.references import References, pickled
 from psplatform.tasks.foreign import user_code
 from psplatform.tasks.layouts import layout_of
 from psplatform.tasks.opening import open_workspace
@@ -41,8 +42,8 @@ SWITCH_INTERVAL_S: Final = 0.0003
 operation, some thousand times a second: with the usual 5 ms, work on the event loop would stop the arithmetic."""
 
 
-_FOREIGN: Final = ("policy", "optimizer")
-"""Fields of a program that may be objects of classes of the user's."""
+_FOREIGN: Final = ("policy", "optimizer", "plan")
+"""Fields of a program that may be objects of classes of the user's, or hold one: a plan holds the schedule."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class Program:
         The user's task, pickled by cloudpickle.
     resume
         What the run goes on from, or ``None`` where it begins.
+    references
+        What the user's objects refer to by name: a process that cannot import it cannot take part.
     description
         What the event log's first record says of the run.
     """
@@ -101,6 +104,7 @@ class Program:
     replication: Replication
     checkpoints: Checkpoints
     resume: Resume | None
+    references: References
     description: dict[str, Any]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -224,14 +228,36 @@ def pickle_task(task: object, parts: dict[str, object]) -> bytes:
     ConfigurationError
         Naming the one of its `parts` that cannot be pickled.
     """
-    for name, part in parts.items():
-        _pickle(part, name)
-    return _pickle(task, "task")
+    return pickle_parts(task, parts)[0]
 
 
-def _pickle(value: object, name: str) -> bytes:
+def pickle_parts(task: object, parts: dict[str, object]) -> tuple[bytes, dict[str, tuple[str, ...]]]:
+    """Return `task` pickled, and what each of its `parts`, or else the task, refers to by name.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming the one of its `parts` that cannot be pickled.
+    """
+    references = {name: references_of(part, name) for name, part in parts.items()}
+    whole, named = _pickle(task, "task")
+    return whole, references or {"task": named}
+
+
+def references_of(value: object, name: str) -> tuple[str, ...]:
+    """Return what `value`, the job's field of that name, refers to by name.
+
+    Raises
+    ------
+    ConfigurationError
+        If it cannot be pickled.
+    """
+    return _pickle(value, name)[1]
+
+
+def _pickle(value: object, name: str) -> tuple[bytes, tuple[str, ...]]:
     try:
-        pickled: bytes = cloudpickle.dumps(value)
+        return pickled(value)
     except Exception as error:
         what = getattr(value, "__qualname__", type(value).__qualname__)
         raise ConfigurationError(
@@ -239,4 +265,3 @@ def _pickle(value: object, name: str) -> bytes:
             "make it from plain data, or create what cannot travel inside the callable",
             field=name,
         ) from error
-    return pickled

@@ -97,6 +97,7 @@ class Staff:
         self._background = Background(host.on_mishap)
         self._hiring = asyncio.Lock()
         self._initial = host.program.plan.workers
+        fleet.on_left_out = lambda text: host.note(self._note(text))
 
     # --- at the start ---
 
@@ -283,6 +284,10 @@ class Staff:
 
     async def _open_evaluator(self, hire: Hire, after_s: float) -> None:
         await asyncio.sleep(after_s)
+        while self._evaluator is hire and await self._fleet.lack(hire.address):
+            hire.address = self._place_for_evaluator()
+        if self._evaluator is not hire:  # its process has left meanwhile
+            return
         try:
             arguments = hire.name, self._host.peer, self._serving, self._host.copies.directory()
             hire.peer = await self._fleet.create(EvaluatorHost, hire.name, hire.address, *arguments)
@@ -333,7 +338,7 @@ class Staff:
 
     def _place_for_evaluator(self) -> str:
         serving = self._host.copies.addresses
-        free = set(self._known) - self._host.absent.addresses - self.addresses
+        free = set(self._known) - self._host.absent.addresses - self.addresses - set(self._fleet.left_out)
         return min(free, key=lambda one: (one in serving, one), default=self._host.peer.address)
 
     async def _retire(self, hire: Hire) -> None:
@@ -410,6 +415,8 @@ class Staff:
 
     async def _welcome(self, process: Process) -> None:
         limit = self._host.program.plan.max_workers
+        if not await self._fleet.fits(process):  # asked first, because an import that takes long must hold nobody up
+            return
         async with self._hiring:
             if limit is None or len(self._workers) < limit:
                 await self._start_if_fit(process)
