@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import socket
@@ -113,7 +114,7 @@ def test_every_command_is_tried_by_a_test_or_named_as_not() -> None:
         f"psplatform train digits --policy deadline -o seconds=0.2 --updates 50 --scheduler {PLACE}",
     }
     assert set(commands()) == tried | NOT_RUN_HERE.keys()
-    assert [len(blocks(language)) for language in ("python", "toml", "yaml")] == [3, 1, 1]
+    assert [len(blocks(language)) for language in ("python", "toml", "yaml")] == [4, 1, 1]
 
 
 @pytest.mark.cluster
@@ -196,9 +197,17 @@ def test_your_own_model_is_trained_on_this_machine(shell: Any) -> None:
 
 
 @pytest.mark.cluster
+def test_the_best_version_is_the_one_with_the_fewest_errors(shell: Any) -> None:
+    (shell.folder / "metrics.py").write_text(blocks("python")[1])
+    best = ast.literal_eval(shell.run("python", "metrics.py").splitlines()[-1])
+    assert (best["metric"], best["kept"]) == ("errors", True)
+    assert best["value"] < 36  # of 360
+
+
+@pytest.mark.cluster
 def test_your_own_policy_is_used_as_it_is_and_by_name(cluster: Any, written: Callable[[str, str], str]) -> None:
-    written("my_policies.py", blocks("python")[1])
-    printed = cluster.shell.run("python", written("use_it.py", blocks("python")[2]))
+    written("my_policies.py", blocks("python")[2])
+    printed = cluster.shell.run("python", written("use_it.py", blocks("python")[3]))
     assert 0 < float(printed.splitlines()[-1]) <= 1
 
     _install(cluster.shell.folder, tomllib.loads(blocks("toml")[0])["project"]["entry-points"])
