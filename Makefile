@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 		{ echo "psplatform needs Python 3.11 or later; name one, as in: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(PIP) setuptools
-	$(PIP) --no-build-isolation --editable '.[dev]'
+	$(PIP) --no-build-isolation --editable '.[dev,transformers]'
 	touch $@
 
 demo: install

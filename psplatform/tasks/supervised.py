@@ -22,7 +22,7 @@ from psplatform.tasks.objectives import Loss, Predict, Step, objective_of
 from psplatform.tasks.randomness import seeded
 from psplatform.tasks.reading import Reader
 from psplatform.tasks.seam import BatchRef, Computed, Evaluation
-from psplatform.tensors.flat import FlatModel, specs_of, tensors_of
+from psplatform.tensors.flat import FlatModel, require_apart, specs_of, tensors_of
 from psplatform.tensors.layout import Layout
 
 
@@ -58,6 +58,10 @@ class SupervisedTask:
     collate: Collate | None = None
     predict: Predict | None = None
     metrics: Mapping[str, Metric] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.model, nn.Module):  # here, because once it was sent, its parameters have separate memories
+            require_apart(self.model)
 
 
 class SupervisedWorkspace:
@@ -192,7 +196,10 @@ def build_module(task: SupervisedTask, seed: int) -> nn.Module:
     It is a copy: a module of the user's, also one that a callable returns again and again, must not be bound.
     """
     with seeded(seed, torch.device("cpu")):
-        module = copy.deepcopy(task.model if isinstance(task.model, nn.Module) else task.model())
+        built = task.model if isinstance(task.model, nn.Module) else task.model()
+        if isinstance(built, nn.Module):
+            require_apart(built)
+        module = copy.deepcopy(built)
     if not isinstance(module, nn.Module):
         raise ConfigurationError(
             f"The model is a {type(module).__name__}; hand in an nn.Module or a callable that builds one.",

@@ -27,6 +27,43 @@ def trainable_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
     return found
 
 
+def require_apart(module: nn.Module) -> None:
+    """Raise if two trainable parameters share elements of one memory; one parameter under two names is fine.
+
+    In a copy of the module each would have a memory of its own, so that what one learns the other would not.
+
+    Raises
+    ------
+    ConfigurationError
+        With the names of the two.
+    """
+    found: dict[tuple[int, torch.dtype], dict[str, Tensor]] = {}
+    for name, parameter in trainable_parameters(module).items():
+        if parameter.layout == torch.strided and parameter.device.type != "meta" and parameter.numel():
+            memory = parameter.untyped_storage().data_ptr(), parameter.dtype
+            found.setdefault(memory, {})[name] = parameter.detach()
+    for tensors in found.values():
+        if len(tensors) > 1:
+            _require_apart_in_one_memory(tensors)
+
+
+def _require_apart_in_one_memory(tensors: Mapping[str, Tensor]) -> None:
+    names = list(tensors)
+    size = max(tensor.untyped_storage().nbytes() // tensor.element_size() for tensor in tensors.values())
+    owners = torch.full((size,), -1, dtype=torch.int32)
+    for number, (name, tensor) in enumerate(tensors.items()):
+        elements = owners.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        owner = int(elements.max())
+        if owner >= 0:
+            remedy = (
+                "hold one nn.Parameter under both names (b.weight = a.weight); transpose it in forward() if need be"
+            )
+            raise ConfigurationError(
+                f"The parameters {names[owner]!r} and {name!r} lie in the same memory; {remedy}.", field="model"
+            )
+        elements.fill_(number)
+
+
 def persistent_buffers(module: nn.Module) -> dict[str, Tensor]:
     """Return the buffers that belong to the module's state, tied ones once, under their first name."""
     state = module.state_dict(keep_vars=True)

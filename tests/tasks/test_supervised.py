@@ -382,6 +382,25 @@ def test_a_loss_may_be_a_module_with_weights(bind: Callable[..., Any]) -> None:
     assert not any("buffer" in key for key in bound.values)
 
 
+class Transposed(nn.Module):
+    """Two parameters over one memory, which torch's optimisers would step twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(5, 3, bias=False), nn.Linear(3, 5, bias=False)
+        self.decoder.weight = nn.Parameter(self.encoder.weight.data.t())
+
+
+@pytest.mark.parametrize("model", [Transposed, Transposed()], ids=["callable", "module"])
+def test_two_parameters_over_one_memory_are_refused(model: Any) -> None:
+    """Both ways of handing in a model; a copy of it would have two memories, and learn something else."""
+    with pytest.raises(
+        ConfigurationError, match="'encoder.weight' and 'decoder.weight' lie in the same memory"
+    ) as caught:
+        open_workspace(task(model), 0, torch.device("cpu"))
+    assert caught.value.field == "model"
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from psplatform.errors import ConfigurationError
-from psplatform.tensors.flat import FlatModel, specs_of, tensors_of, trainable_parameters
+from psplatform.tensors.flat import FlatModel, require_apart, specs_of, tensors_of, trainable_parameters
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import allocate, fill, named_views
 
@@ -185,6 +185,14 @@ def test_tied_weights_take_part_once_and_stay_tied() -> None:
     gradient = named_views(flat.layout, flat.updates)["encoder.weight"]
     assert free.encoder.weight.grad is not None
     assert torch.equal(gradient, free.encoder.weight.grad)
+
+
+def test_parameters_that_lie_beside_each_other_in_one_memory_are_no_overlap() -> None:
+    """Those of an LSTM do after flattening on a GPU; here the columns of one matrix alternate."""
+    memory = torch.zeros(3, 4)
+    require_apart(nn.ParameterList([nn.Parameter(memory[:, ::2]), nn.Parameter(memory[:, 1::2])]))
+    with pytest.raises(ConfigurationError, match="'0' and '1' lie in the same memory"):
+        require_apart(nn.ParameterList([nn.Parameter(memory[:, ::2]), nn.Parameter(memory[:, 2:])]))
 
 
 def test_frozen_parameters_stay_out_of_the_vectors() -> None:
