@@ -8,17 +8,13 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final
 
-import cloudpickle
 from distributed import Client
 
 from psplatform.client.connecting import usable
 from psplatform.client.embedded import end_cluster, serving_processes, start_cluster
+from psplatform.client.first_gradient import try_here, try_on
 from psplatform.client.forking import begin
-from psplatform.client.preflight import (
-    require_same_version,
-    require_visible_store,
-    require_workers,
-)
+from psplatform.client.preflight import able_workers, require_visible_store
 from psplatform.client.prepared import Prepared, module_of, prepare, program_of
 from psplatform.client.run import Run
 from psplatform.errors import ClusterError, ConfigurationError
@@ -35,7 +31,6 @@ from psplatform.replication.store import (
     update_run,
 )
 from psplatform.runtime.calls import Peer, call
-from psplatform.runtime.cluster import cluster_of
 from psplatform.runtime.coordinator_host import CoordinatorHost
 from psplatform.runtime.fleet import made
 from psplatform.runtime.hosting import call_named, dataset_name, key_of
@@ -43,10 +38,7 @@ from psplatform.runtime.hosting import name_of as hosted_name
 from psplatform.runtime.placement import Placement, place
 from psplatform.runtime.program import Program
 from psplatform.runtime.publication import withdraw
-from psplatform.runtime.trial import Trial, TrialHost, try_task
-
-_TRIAL_LIMIT_S: Final = 600.0
-"""For a first gradient: data may have to be read and a large model built."""
+from psplatform.runtime.trial import Trial
 
 _OPEN_LIMIT_S: Final = 60.0
 _EMBEDDED_WORKERS: Final = 2
@@ -71,6 +63,8 @@ def train(job: Job, client: Client | None = None, *, report: Report = lambda tex
         If the job cannot run here; nothing was started and nothing written.
     UserCodeError
         If the user's code raises at a first gradient.
+    ProcessDied
+        If it ends the process of the cluster in which that is tried.
     """
     client = usable(client) if client is not None else None
     return start(prepare(job), client, report)
@@ -86,7 +80,7 @@ def start(prepared: Prepared, client: Client | None, report: Report) -> Run:
             raise ClusterError(f"lost the scheduler while the run was starting ({error}); start it again") from error
     begin()
     report("trying a first gradient")
-    trial = try_task(prepared.pickled, job.optimizer, prepared.settings)
+    trial = try_here(prepared)
     report("starting a cluster on this machine")
     workers = job.workers or _EMBEDDED_WORKERS
     readiness.check(prepared.policy, workers)
@@ -108,10 +102,10 @@ def _launch(
     trial: Trial | None = None,
 ) -> Run:
     report("looking at the cluster")
-    placement, replication = client.sync(_place, prepared, client)
+    placement, replication = client.sync(_place, prepared, client, report)
     if trial is None:
         report("trying a first gradient")
-        trial = client.sync(_try_on, client, prepared, placement)
+        trial = client.sync(try_on, client, prepared, placement.workers[0])
     workers = len(placement.workers)
     readiness.check(prepared.policy, workers)
     program = program_of(prepared, trial, workers, replication)
@@ -129,12 +123,11 @@ def _launch(
     )
 
 
-async def _place(prepared: Prepared, client: Client) -> tuple[Placement, Replication]:
+async def _place(prepared: Prepared, client: Client, report: Report) -> tuple[Placement, Replication]:
     """Return where everything goes, and how servers are replicated on what there is."""
-    processes, _ = await cluster_of(client)
-    require_workers(processes)
-    await require_same_version(client, processes)
     job = prepared.job
+    copies = 1 + (replicas_of(job.replication) if job.replication_asked else 0)
+    processes = await able_workers(client, max(job.workers or 1, copies), report)
     where = partial(
         place,
         processes,
@@ -150,20 +143,6 @@ async def _place(prepared: Prepared, client: Client) -> tuple[Placement, Replica
             raise
     # No replicas were asked for: where there is no process for them, the run does without.
     return where(replicas=0), NoReplication()
-
-
-async def _try_on(client: Client, prepared: Prepared, placement: Placement) -> Trial:
-    # In a gradient worker's process, because that is where the data must be and the device.
-    address = placement.workers[0]
-    peer = Peer(address, f"psplatform-{prepared.run}-trial")
-    future = client.submit(call_named, hosted_name(TrialHost), actor=True, key=peer.key, workers=[address], pure=False)
-    try:
-        await made(future, "trial", address)
-        arguments = prepared.pickled, cloudpickle.dumps(prepared.job.optimizer), prepared.settings
-        trial: Trial = await call(client.rpc, peer, "run", *arguments, deadline_s=_TRIAL_LIMIT_S)
-    finally:
-        future.release()
-    return trial
 
 
 @contextlib.contextmanager

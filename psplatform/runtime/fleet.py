@@ -200,6 +200,6 @@ class Fleet:
         if not process.offers(self._program.resources.get("worker", {})):
             return False
         try:
-            return not await foreign_workers(self._client, [process.address])
+            return not any(await foreign_workers(self._client, [process.address]))
         except ConfigurationError:
             return False
