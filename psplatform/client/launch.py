@@ -111,12 +111,13 @@ def _launch(
     program = program_of(prepared, trial, workers, replication)
     with _store_of(client, prepared, program, placement, embedded=embedded):
         report("starting servers")
-        coordinator, future = client.sync(_start, client, program, placement)
+        coordinator, future, process = client.sync(_start, client, program, placement)
     return Run(
         prepared.run,
         prepared.store,
         client=client,
         coordinator=coordinator,
+        process=process,
         module=module_of(prepared),
         keep=future,
         on_close=on_close,
@@ -185,7 +186,7 @@ def _remove_new(store: str) -> None:
     files.rm(root, recursive=True)
 
 
-async def _start(client: Client, program: Program, placement: Placement) -> tuple[Peer, Any]:
+async def _start(client: Client, program: Program, placement: Placement) -> tuple[Peer, Any, Any]:
     name = dataset_name(program.run)
     key = key_of(program.run, program.term, "coordinator")
     peer = Peer(placement.coordinator, key)
@@ -201,7 +202,8 @@ async def _start(client: Client, program: Program, placement: Placement) -> tupl
         await client.set_metadata([name], {"address": peer.address, "key": key, "store": program.store})
     await client.publish_dataset(future, name=name)
     # A run that was over before it was published has not withdrawn this.
-    if (await call(client.rpc, peer, "status", 0.0, deadline_s=_OPEN_LIMIT_S))["phase"] == "over":
+    status = await call(client.rpc, peer, "status", 0.0, deadline_s=_OPEN_LIMIT_S)
+    if status["phase"] == "over":
         with contextlib.suppress(KeyError):
             await client.unpublish_dataset(name)
-    return peer, future
+    return peer, future, status.get("process")

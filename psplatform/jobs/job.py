@@ -97,6 +97,9 @@ class Job(BaseModel):
     `optimizer` is a `ps.SGD`, `ps.Adam`, `ps.AdamW`, `ps.AdaGrad`, `ps.RMSProp` or `ps.Additive`, or an object of your
     own class based on `ps.CustomOptimizer`. A class or an object of `torch.optim` is translated where that is possible.
 
+    Code of yours that ends its process (``os._exit``, a crash, out of memory) is named with what ended it
+    (`psplatform.errors.ProcessDied`): at a first gradient at once, later when three processes in a row have died.
+
     Raises
     ------
     ConfigurationError

@@ -52,16 +52,21 @@ class Death:
         Its exit code, negative for the signal that killed it; ``None`` where nothing tells.
     over_percent
         Per cent of its memory limit above which its nanny ended it; 0 where it did not.
+    has_nanny
+        Whether a nanny could have told more: it says nothing of a process that ends in good order, or if it ended too.
     """
 
     address: str
     pid: int | None
     code: int | None = None
     over_percent: int = 0
+    has_nanny: bool = False
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the process was asked to end from outside."""
+        """Whether the process was asked to end from outside, or nothing shows that it was not."""
+        if self.code is None:
+            return self.has_nanny
         return self.code == -signal.SIGTERM and not self.over_percent
 
     @property
@@ -78,7 +83,7 @@ class Death:
         if self.over_percent:
             return f"{who} was ended by its nanny for using more than {self.over_percent} % of its memory limit"
         if self.code is None:
-            return f"{who} died"
+            return f"{who} ended" if self.has_nanny else f"{who} died"
         if self.code >= 0:
             return f"{who} ended with exit code {self.code}"
         number = -self.code
@@ -92,6 +97,8 @@ class Death:
             return f"start Dask workers with a larger --memory-limit, or {_SMALLER}"
         if self.code == -signal.SIGKILL:
             return f"give it more memory, or {_SMALLER}; the kernel's log (`dmesg`) says whether that was it"
+        if self.is_ordered:
+            return "start the run again; if it happens again, look at the output of its `dask worker`"
         if self.code is None:
             return "it has no nanny that could tell more: look at the output of its `dask worker`"
         if self.code >= 0:
@@ -99,17 +106,11 @@ class Death:
         return f"it happened in compiled code: {_LINE}"
 
 
-def died(death: Death, doing: str, *, again: str = "") -> PsplatformError:
-    """Return the error that says that a process died while it was `doing` something in the user's code.
-
-    Parameters
-    ----------
-    again
-        What more there is to say, before the remedy.
-    """
-    said = f"{death} while {doing}{again}; {death.remedy}"
+def died(death: Death, doing: str) -> PsplatformError:
+    """Return the error that says that a process ended while it was `doing` something in the user's code."""
+    said = f"{death} while {doing}; {death.remedy}"
     if death.is_ordered:
-        return ClusterError(f"{death} while {doing}{again}; start the run again", peer=death.address)
+        return ClusterError(said, peer=death.address)
     return ProcessDied(said, kind=death.kind, peer=death.address, pid=death.pid, code=death.code)
 
 
@@ -136,7 +137,7 @@ async def death_of(connect: Connect, address: str, nanny: str, pid: int | None) 
         elif await is_dead(Peer(address, "")):
             break
         await asyncio.sleep(_LOOK_S)
-    return Death(address, pid) if await is_dead(Peer(address, "")) else None
+    return Death(address, pid, has_nanny=bool(nanny)) if await is_dead(Peer(address, "")) else None
 
 
 def read_log(entries: Sequence[str], address: str, pid: int) -> Death | None:
@@ -148,7 +149,7 @@ def read_log(entries: Sequence[str], address: str, pid: int) -> Death | None:
             code = -int(ended[2]) if ended[2] else int(ended[3])
         elif large is not None and int(large[1]) == pid:
             over_percent = int(large[2])
-    return Death(address, pid, code, over_percent) if code is not None else None
+    return Death(address, pid, code, over_percent, has_nanny=True) if code is not None else None
 
 
 def _signal_name(number: int) -> str:

@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 from torch import Tensor, nn
 
 import psplatform as ps
-from psplatform.errors import ProcessDied
+from psplatform.errors import ClusterError, ProcessDied
 
 LIMIT_S = 180.0
 HOW: dict[str, tuple[str, str, int]] = {
@@ -171,3 +171,145 @@ def test_a_program_without_a_cluster_that_its_own_code_ends_says_so(tmp_path: Pa
     if code == -signal.SIGSEGV:
         assert "in loss" in done.stderr, "Python's own report shows the line"
     assert [one.name for one in tmp_path.iterdir()] == ["program.py"], "no store"
+
+
+# --- while a run trains ---
+
+
+class Armed:
+    """Whether the user's code ends its process from now on: a file, as every process sees it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __bool__(self) -> bool:
+        return self.path.exists()
+
+
+def counted(samples: int) -> tuple[Tensor, Tensor]:
+    values = torch.arange(float(samples)) / samples
+    return torch.stack([values, 1 - values], 1), (values > 0.5).long()
+
+
+def deadly_sample(armed: Armed, model: nn.Module, batch: Any) -> Tensor:
+    if armed and (batch[0][:, 0] == 0).any():
+        die("crash")
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def deadly_evaluation(armed: Armed, model: nn.Module, batch: Any) -> Tensor:
+    if armed and not torch.is_grad_enabled():
+        die("exit")
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def deadly_gradient(armed: Armed, model: nn.Module, batch: Any) -> Tensor:
+    if armed:
+        die("kill")
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+@pytest.fixture
+def armed(tmp_path: Path) -> Armed:
+    return Armed(tmp_path / "armed")
+
+
+@pytest.fixture
+def endless(small: dict[str, Any], tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Describe a run without end that computes with `step`."""
+
+    def describe(step: Callable[..., Any], **fields: Any) -> dict[str, Any]:
+        known = {**small, "data": partial(counted, 64), "test": None, "shards": 1, "sampling": "epoch"}
+        known |= {"stop": ps.Stop(updates=10**9), "policy": "asp", "stragglers": "constant:seconds=0.01"}
+        known |= {"replication": ps.NoReplication(), "step": step, "store": str(tmp_path / "run.zarr")}
+        del known["loss"]
+        return {**known, **fields}
+
+    return describe
+
+
+@pytest.fixture
+def embedded(endless: Callable[..., dict[str, Any]]) -> Iterator[Callable[..., ps.Run]]:
+    """Start a run without end on a cluster of its own, whose processes are started again however often they die."""
+    runs: list[ps.Run] = []
+
+    def begin(step: Callable[..., Any], **fields: Any) -> ps.Run:
+        runs.append(ps.train(ps.Job(**endless(step, **fields))))
+        return runs[-1]
+
+    yield begin
+    for run in runs:
+        run.stop("the test is over")
+        run.close()
+
+
+def test_a_batch_that_ends_every_process_ends_the_run_and_saves_its_model(
+    embedded: Callable[..., ps.Run],
+    armed: Armed,
+    until: Callable[..., None],
+    log: Callable[..., Any],
+    segments: Callable[[str], list[Path]],
+) -> None:
+    run = embedded(partial(deadly_sample, armed))
+    until(lambda: run.metrics()["updates"] > 0, "it trains")
+    armed.path.touch()
+    said = (
+        r"^3 processes have died one after the other while they computed the same batch: tcp://\S+ \(process \d+\) was "
+    )
+    with pytest.raises(
+        ProcessDied, match=said + r"killed by SIGSEGV .* while it computed gradients as worker-"
+    ) as caught:
+        run.wait(LIMIT_S)
+    assert caught.value.code == -signal.SIGSEGV
+    deaths = [
+        one for one in log(run, "note") if "was killed by SIGSEGV (segmentation fault); it was worker" in one["text"]
+    ]
+    assert len(deaths) >= 3, "each death is in the log"
+    assert run.parameters()[1] > 0, "what was reached is saved"
+    assert not segments(run.run)
+
+
+def test_gradients_that_end_every_process_end_the_run_whatever_their_batch(
+    embedded: Callable[..., ps.Run], armed: Armed, until: Callable[..., None]
+) -> None:
+    run = embedded(partial(deadly_gradient, armed), sampling="replacement")
+    until(lambda: run.metrics()["updates"] > 0, "it trains")
+    armed.path.touch()
+    said = r"^\d processes have died one after the other at a gradient of worker \d, none came back: tcp:.* SIGKILL"
+    with pytest.raises(ProcessDied, match=said):
+        run.wait(LIMIT_S)
+
+
+def test_evaluations_that_end_every_process_end_the_run_and_spare_its_servers(
+    start: Callable[..., ps.Run], endless: Callable[..., dict[str, Any]], armed: Armed, until: Callable[..., None]
+) -> None:
+    run = start(**endless(partial(deadly_evaluation, armed), test=partial(counted, 16), evaluate_every=20))
+    until(lambda: run.metrics()["updates"] > 0, "it trains")
+    armed.path.touch()
+    with pytest.raises(ProcessDied, match="3 processes have died one after the other while they evaluated the model"):
+        run.wait(LIMIT_S)
+    assert run.parameters()[1] > 0
+
+
+def test_one_process_that_dies_is_a_lost_worker_of_which_the_log_says_why(
+    embedded: Callable[..., ps.Run], armed: Armed, until: Callable[..., None], log: Callable[..., Any]
+) -> None:
+    run = embedded(partial(deadly_gradient, armed))
+    until(lambda: run.metrics()["updates"] > 0, "it trains")
+    os.kill(run.process_of("worker-1"), signal.SIGSEGV)
+    said = "was killed by SIGSEGV (segmentation fault); it was worker-1"
+    until(lambda: any(said in one["text"] for one in log(run, "note")), "the log says of what it died")
+    at = run.metrics()["updates"]
+    until(lambda: run.metrics()["updates"] > at + 10, "the run goes on")
+
+
+def test_a_coordinator_that_dies_is_gone_with_what_it_died_of(
+    embedded: Callable[..., ps.Run], armed: Armed, until: Callable[..., None]
+) -> None:
+    run = embedded(partial(deadly_gradient, armed))
+    until(lambda: run.metrics()["updates"] > 0, "it trains")
+    pid = run.process_of("coordinator")
+    os.kill(pid, signal.SIGSEGV)
+    said = rf"^tcp://\S+ \(process {pid}\) was killed by SIGSEGV \(.*\): the coordinator of run .* is gone"
+    with pytest.raises(ClusterError, match=said):
+        run.wait(LIMIT_S)

@@ -85,15 +85,26 @@ def there() -> Iterator[str]:
 
 def test_a_nanny_is_asked_until_it_has_seen_the_end(gone: str) -> None:
     death = asyncio.run(asked(gone, NANNY, [[OTHER], [OTHER], [KILLED]]))
-    assert death == Death(gone, PID, -signal.SIGSEGV)
+    assert death == Death(gone, PID, -signal.SIGSEGV, has_nanny=True)
 
 
-@pytest.mark.parametrize("nanny", ["", NANNY])
-def test_where_no_nanny_answers_the_output_says_why(gone: str, nanny: str) -> None:
-    death = asyncio.run(asked(gone, nanny, [OSError("gone as well")]))
+def test_where_there_is_no_nanny_the_output_says_why(gone: str) -> None:
+    death = asyncio.run(asked(gone, "", [OSError("not asked")]))
     assert death == Death(gone, PID)
     said = "died while a first gradient was tried; it has no nanny that could tell more: look at the output of its"
     with pytest.raises(ProcessDied, match=said):
+        raise died(death, "a first gradient was tried")
+
+
+@pytest.mark.parametrize("answer", [OSError("gone as well"), [OTHER]])
+def test_a_process_of_whose_end_its_nanny_says_nothing_may_have_been_asked_to(
+    gone: str, monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    """A nanny says nothing of exit code 0, nor if it has ended as well."""
+    monkeypatch.setattr("psplatform.runtime.deaths._WAIT_S", 0.2)
+    death = asyncio.run(asked(gone, NANNY, [answer]))
+    assert death == Death(gone, PID, has_nanny=True)
+    with pytest.raises(ClusterError, match="ended while a first gradient was tried; start the run again; if it"):
         raise died(death, "a first gradient was tried")
 
 
