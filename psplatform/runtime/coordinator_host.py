@@ -116,8 +116,8 @@ class CoordinatorHost(Locatable):
         self.program = program
         self.peer = Peer(worker.address, key)
         self.connect = connections_of(worker)
-        self._process = worker.nanny or "", os.getpid()
-        self._loop = asyncio.get_running_loop()
+        self._process = str(worker.nanny or ""), os.getpid()
+        self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._client = await open_client(worker, self.run)
         self.fleet = Fleet(self._client, self.connect, program)
         await before_the_end(worker, f"{self.run}-{key}", self._retire)

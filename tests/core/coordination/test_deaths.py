@@ -63,6 +63,14 @@ def test_processes_that_bring_gradients_before_they_die_do_not_end_the_run(open_
     assert failure(scene) is None
 
 
+def test_a_process_that_brought_a_gradient_is_the_first_of_those_that_bring_none_after_it(open_scene: Open) -> None:
+    scene = die(open_scene().join("a").announce("a"), "a")
+    die(scene.join("b"), "b")
+    assert failure(scene) is None
+    die(scene.join("c"), "c")
+    assert str(failure(scene)).startswith("3 processes have died one after the other at a gradient of worker 0")
+
+
 def test_processes_that_die_while_they_wait_do_not_end_the_run(open_scene: Open) -> None:
     """The user's code does not run in them."""
     scene = open_scene()
