@@ -8,6 +8,7 @@
     │       └── CheckpointError    go back to an earlier checkpoint
     ├── ClusterError           processes were lost or stayed silent; the store keeps what was reached
     ├── UserCodeError          the model, loss, step, data or task raised; carries its traceback
+    │   └── ProcessDied            the process that ran it ended meanwhile: by its own doing, or for want of memory
     ├── DivergedError          training produced no finite gradient any more
     │   └── BadBatchError      because of the data: mend or remove the samples named
     └── ProtocolError          a peer sent what the protocol does not allow
@@ -114,6 +115,28 @@ class UserCodeError(PsplatformError):
 
     def __str__(self) -> str:
         return f"{self.args[0]}\n{self.user_traceback}" if self.user_traceback else str(self.args[0])
+
+
+class ProcessDied(UserCodeError):
+    """A process ended while it ran the user's model, loss, step, data or task: nothing was left that could raise.
+
+    Its `kind` is the signal's name or ``exit code N``; there is no traceback.
+
+    Attributes
+    ----------
+    peer
+        Address of the Dask worker that the process was.
+    pid
+        Its process id, or ``None`` where that is not known.
+    code
+        Its exit code, negative for the signal that killed it; ``None`` where nothing tells.
+    """
+
+    def __init__(self, message: str, *, kind: str, peer: str, pid: int | None, code: int | None) -> None:
+        super().__init__(message, kind=kind, user_traceback="")
+        self.peer = peer
+        self.pid = pid
+        self.code = code
 
 
 class DivergedError(PsplatformError):

@@ -8,18 +8,14 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final
 
-import cloudpickle
 from distributed import Client
 
 from psplatform.client.connecting import usable
 from psplatform.client.embedded import end_cluster, serving_processes, start_cluster
+from psplatform.client.first_gradient import try_here, try_on
 from psplatform.client.forking import begin
 from psplatform.client.importable import require_importable, require_imported
-from psplatform.client.preflight import (
-    require_same_version,
-    require_visible_store,
-    require_workers,
-)
+from psplatform.client.preflight import able_workers, require_visible_store
 from psplatform.client.prepared import Prepared, module_of, prepare, program_of
 from psplatform.client.run import Run
 from psplatform.errors import ClusterError, ConfigurationError, UserCodeError
@@ -36,7 +32,6 @@ from psplatform.replication.store import (
     update_run,
 )
 from psplatform.runtime.calls import Peer, call
-from psplatform.runtime.cluster import cluster_of
 from psplatform.runtime.coordinator_host import CoordinatorHost
 from psplatform.runtime.fleet import made
 from psplatform.runtime.hosting import call_named, dataset_name, key_of
@@ -44,10 +39,7 @@ from psplatform.runtime.hosting import name_of as hosted_name
 from psplatform.runtime.placement import Placement, place
 from psplatform.runtime.program import Program
 from psplatform.runtime.publication import withdraw
-from psplatform.runtime.trial import Trial, TrialHost, try_task
-
-_TRIAL_LIMIT_S: Final = 600.0
-"""For a first gradient: data may have to be read and a large model built."""
+from psplatform.runtime.trial import Trial
 
 _OPEN_LIMIT_S: Final = 60.0
 _EMBEDDED_WORKERS: Final = 2
@@ -72,6 +64,8 @@ def train(job: Job, client: Client | None = None, *, report: Report = lambda tex
         If the job cannot run here; nothing was started and nothing written.
     UserCodeError
         If the user's code raises at a first gradient.
+    ProcessDied
+        If it ends the process of the cluster in which that is tried.
     """
     client = usable(client) if client is not None else None
     return start(prepare(job), client, report)
@@ -87,7 +81,7 @@ def start(prepared: Prepared, client: Client | None, report: Report) -> Run:
             raise ClusterError(f"lost the scheduler while the run was starting ({error}); start it again") from error
     begin()
     report("trying a first gradient")
-    trial = try_task(prepared.pickled, job.optimizer, prepared.settings)
+    trial = try_here(prepared)
     report("starting a cluster on this machine")
     workers = job.workers or _EMBEDDED_WORKERS
     readiness.check(prepared.policy, workers)
@@ -109,12 +103,12 @@ def _launch(
     trial: Trial | None = None,
 ) -> Run:
     report("looking at the cluster")
-    placement, replication = client.sync(_place, prepared, client)
+    placement, replication = client.sync(_place, prepared, client, report)
     client.sync(require_importable, client, prepared.references, placement.addresses)
     if trial is None:
         report("trying a first gradient")
         try:
-            trial = client.sync(_try_on, client, prepared, placement)
+            trial = client.sync(try_on, client, prepared, placement.workers[0])
         except UserCodeError as error:
             client.sync(require_imported, client, error, placement.addresses)
             raise
@@ -123,24 +117,24 @@ def _launch(
     program = program_of(prepared, trial, workers, replication)
     with _store_of(client, prepared, program, placement, embedded=embedded):
         report("starting servers")
-        coordinator, future = client.sync(_start, client, program, placement)
+        coordinator, future, process = client.sync(_start, client, program, placement)
     return Run(
         prepared.run,
         prepared.store,
         client=client,
         coordinator=coordinator,
+        process=process,
         module=module_of(prepared),
         keep=future,
         on_close=on_close,
     )
 
 
-async def _place(prepared: Prepared, client: Client) -> tuple[Placement, Replication]:
+async def _place(prepared: Prepared, client: Client, report: Report) -> tuple[Placement, Replication]:
     """Return where everything goes, and how servers are replicated on what there is."""
-    processes, _ = await cluster_of(client)
-    require_workers(processes)
-    await require_same_version(client, processes)
     job = prepared.job
+    copies = 1 + (replicas_of(job.replication) if job.replication_asked else 0)
+    processes = await able_workers(client, max(job.workers or 1, copies), report)
     where = partial(
         place,
         processes,
@@ -156,20 +150,6 @@ async def _place(prepared: Prepared, client: Client) -> tuple[Placement, Replica
             raise
     # No replicas were asked for: where there is no process for them, the run does without.
     return where(replicas=0), NoReplication()
-
-
-async def _try_on(client: Client, prepared: Prepared, placement: Placement) -> Trial:
-    # In a gradient worker's process, because that is where the data must be and the device.
-    address = placement.workers[0]
-    peer = Peer(address, f"psplatform-{prepared.run}-trial")
-    future = client.submit(call_named, hosted_name(TrialHost), actor=True, key=peer.key, workers=[address], pure=False)
-    try:
-        await made(future, "trial", address)
-        arguments = prepared.pickled, cloudpickle.dumps(prepared.job.optimizer), prepared.settings
-        trial: Trial = await call(client.rpc, peer, "run", *arguments, deadline_s=_TRIAL_LIMIT_S)
-    finally:
-        future.release()
-    return trial
 
 
 @contextlib.contextmanager
@@ -212,7 +192,7 @@ def _remove_new(store: str) -> None:
     files.rm(root, recursive=True)
 
 
-async def _start(client: Client, program: Program, placement: Placement) -> tuple[Peer, Any]:
+async def _start(client: Client, program: Program, placement: Placement) -> tuple[Peer, Any, Any]:
     name = dataset_name(program.run)
     key = key_of(program.run, program.term, "coordinator")
     peer = Peer(placement.coordinator, key)
@@ -228,7 +208,8 @@ async def _start(client: Client, program: Program, placement: Placement) -> tupl
         await client.set_metadata([name], {"address": peer.address, "key": key, "store": program.store})
     await client.publish_dataset(future, name=name)
     # A run that was over before it was published has not withdrawn this.
-    if (await call(client.rpc, peer, "status", 0.0, deadline_s=_OPEN_LIMIT_S))["phase"] == "over":
+    status = await call(client.rpc, peer, "status", 0.0, deadline_s=_OPEN_LIMIT_S)
+    if status["phase"] == "over":
         with contextlib.suppress(KeyError):
             await client.unpublish_dataset(name)
-    return peer, future
+    return peer, future, status.get("process")

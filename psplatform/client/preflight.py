@@ -2,26 +2,75 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from distributed import Client
 
 from psplatform.errors import ClusterError, ConfigurationError, StoreError
 from psplatform.replication.objects import file_system_of
-from psplatform.runtime.cluster import foreign_workers
+from psplatform.runtime.cluster import cluster_of, foreign_workers, restarting
 from psplatform.runtime.placement import Process
 
+RESTART_S: Final = 15.0
+"""For a nanny to start a process again, and for that to import what it needs."""
 
-async def require_same_version(client: Client, processes: Sequence[Process]) -> None:
-    """Refuse a cluster whose environments differ from this one's.
+_LOOK_S: Final = 0.3
+
+
+async def able_workers(client: Client, wanted: int, report: Callable[[str], None]) -> list[Process]:
+    """Return the Dask workers that run this psplatform, having waited for those that restart.
+
+    A Dask worker whose process has died is started again by its nanny, which takes a few seconds.  It is waited for, up
+    to `RESTART_S`, where it does not answer, or where there are fewer than `wanted` of them.
+
+    Parameters
+    ----------
+    report
+        Told what is waited for, and who is done without.
 
     Raises
     ------
     ConfigurationError
         Naming the first Dask worker that lacks psplatform or has another version.
+    ClusterError
+        If there is none, or none that answers.
     """
-    foreign = await foreign_workers(client, [one.address for one in processes])
+    deadline = time.monotonic() + RESTART_S
+    while True:
+        processes, _ = await cluster_of(client)
+        foreign, silent = (
+            await foreign_workers(client, [one.address for one in processes]) if processes else ({}, set())
+        )
+        _refuse(foreign)
+        left = {one.address for one in processes} - silent
+        few = len(left) < max(wanted, 1)
+        restart = await restarting(client, RESTART_S) if few else 0
+        if not silent and not restart:
+            break
+        if time.monotonic() > deadline:
+            report(_done_without(silent, restart))
+            break
+        report(f"waiting for {max(len(silent), restart)} Dask workers that do not answer or restart")
+        await asyncio.sleep(_LOOK_S)
+    able = [one for one in processes if one.address in left]
+    if silent and not able:
+        text = f"none of the {len(silent)} Dask workers answered within {RESTART_S:g} s; see whether they are stopped"
+        raise ClusterError(f"{text} or restart again and again, and start others", peer=min(silent))
+    require_workers(able)
+    return able
+
+
+def _done_without(silent: set[str], restart: int) -> str:
+    if silent:
+        return f"going on without {', '.join(sorted(silent))}: no answer within {RESTART_S:g} s"
+    return f"going on without {restart} Dask workers that died and did not come back within {RESTART_S:g} s"
+
+
+def _refuse(foreign: dict[str, str]) -> None:
     if foreign:
         address, complaint = min(foreign.items())
         more = f" (and {len(foreign) - 1} more)" if len(foreign) > 1 else ""

@@ -18,6 +18,7 @@ from psplatform.replication.places import place_of
 from psplatform.replication.store import describe_run, load_model
 from psplatform.runtime.calls import ActorGone, Peer, PeerLost, PeerSilent, call_the_living
 from psplatform.runtime.cluster import cluster_of
+from psplatform.runtime.deaths import death_of
 from psplatform.runtime.hosting import dataset_name
 from psplatform.telemetry.follow import LiveRun
 
@@ -46,6 +47,8 @@ class Run:
     client, coordinator
         The way to it while it goes on.  Without a coordinator the client's cluster is searched for it; without both
         only the store is read.
+    process
+        The nanny and the process id of that coordinator, which tell how it ended if it does.
     module
         Builds the user's module for `model`; ``None`` where this program does not have it.
     keep
@@ -63,6 +66,7 @@ class Run:
         *,
         client: Client | None = None,
         coordinator: Peer | None = None,
+        process: tuple[str, int] | None = None,
         module: Callable[[], nn.Module] | None = None,
         keep: Any = None,
         on_close: Callable[[], None] = lambda: None,
@@ -81,6 +85,7 @@ class Run:
         self._stands_by = False
         self._stop_reason: str | None = None
         self._stop_heard = True
+        self._process = process
 
     @property
     def client(self) -> Client | None:
@@ -126,6 +131,7 @@ class Run:
 
     def _told(self, status: dict[str, Any]) -> dict[str, Any]:
         """Return what the coordinator says, and tell it again to stop where it did not hear that."""
+        self._process = status.pop("process", None)
         if status["phase"] == "over":
             self._last = status
         elif not self._stop_heard:
@@ -351,6 +357,17 @@ class Run:
         except (OSError, TimeoutError):
             return False
 
+    def _death(self) -> str:
+        """Return how the coordinator's process ended, with what separates that from what follows; "" if unknown."""
+        if self._client is None or self._coordinator is None or self._process is None:
+            return ""
+        client: Any = self._client
+        try:
+            death = client.sync(death_of, client.rpc, self._coordinator.address, *self._process)
+        except (OSError, TimeoutError):
+            return ""
+        return f"{death}: " if death is not None else ""
+
     def _from_store(self, trouble: str = "") -> dict[str, Any]:
         self._live.refresh()
         outcome, summary = self._live.view.outcome, self._live.view.to_summary()
@@ -361,7 +378,7 @@ class Run:
         elif outcome is None and self._gone:
             updates = self._live.view.updates
             failure = ClusterError(
-                f"the coordinator of run {self.run} is gone; its log ends at version {updates}, and "
+                f"{self._death()}the coordinator of run {self.run} is gone; its log ends at version {updates}, and "
                 f"`psplatform recover {self.store}` goes on from its newest checkpoint, if it has one"
             )
         phase = "over" if outcome is not None or self._gone else "unknown"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from psplatform.core.member_messages import Flaw
-from psplatform.errors import PsplatformError
+from psplatform.errors import ProcessDied, PsplatformError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,21 @@ class MemberLost:
 
     member: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDied:
+    """The process of a worker that was lost before has ended, and nobody asked it to: `error` says of what."""
+
+    member: str
+    error: ProcessDied
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatorDied:
+    """The same of an evaluator."""
+
+    error: ProcessDied
 
 
 @dataclass(frozen=True, slots=True)

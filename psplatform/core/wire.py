@@ -79,6 +79,8 @@ _TYPES: Final[tuple[type, ...]] = (
     events.CopyAwake,
     messages.Flaw,
     messages.Cut,
+    events.MemberDied,
+    events.EvaluatorDied,
 )
 _CODES: Final = {kind: code for code, kind in enumerate(_TYPES)}
 _FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in _TYPES}

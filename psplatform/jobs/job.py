@@ -110,6 +110,9 @@ class Job(BaseModel):
     sent as its name: on a cluster, every Dask worker that takes part must be able to import it, or the job is refused
     with the name of the module.  ``cloudpickle.register_pickle_by_value(module)`` lets what a module holds be sent too.
 
+    Code of yours that ends its process (``os._exit``, a crash, out of memory) is named with what ended it
+    (`psplatform.errors.ProcessDied`): at a first gradient at once, later when three processes in a row have died.
+
     Raises
     ------
     ConfigurationError

@@ -13,6 +13,7 @@ from distributed import Client
 from psplatform.runtime.placement import Process
 
 _ASK_LIMIT_S: Final = 10.0
+_ASK_ALONE_S: Final = 5.0
 _VERSION: Final = "psplatform:__version__"
 
 
@@ -24,7 +25,10 @@ async def cluster_of(client: Client) -> tuple[list[Process], set[str]]:
     scheduler: Any = client.scheduler
     workers = (await scheduler.identity(n_workers=-1))["workers"]
     running = {address: one for address, one in workers.items() if one.get("status") == "running"}
-    processes = [Process(address, one["host"], one["resources"] or {}) for address, one in sorted(running.items())]
+    processes = [
+        Process(address, one["host"], one["resources"] or {}, one.get("nanny") or "")
+        for address, one in sorted(running.items())
+    ]
     return processes, set(workers)
 
 
@@ -38,15 +42,47 @@ def seen_by(dask_scheduler: Any) -> dict[str, tuple[int, float]]:
     return {address: (one.pid, max(0.0, now - one.last_seen)) for address, one in workers}
 
 
-async def foreign_workers(client: Client, addresses: Sequence[str]) -> dict[str, str]:
-    """Return, for each Dask worker that cannot run this psplatform, what is wrong with it."""
+async def foreign_workers(client: Client, addresses: Sequence[str]) -> tuple[dict[str, str], set[str]]:
+    """Return what is wrong with each Dask worker that cannot run this psplatform, and those that do not answer.
+
+    The latter restart, have ended or are stopped: what is installed there is not known.
+    """
     ours = pkgutil.resolve_name(_VERSION)
+    found = await _versions(client, addresses, _ASK_LIMIT_S)
+    if found is None:  # one of them keeps the others waiting
+        alone = await asyncio.gather(*(_versions(client, [address], _ASK_ALONE_S) for address in addresses))
+        found = {address: version for one in alone if one is not None for address, version in one.items()}
+    silent = {one for one in addresses if one not in found or isinstance(found[one], OSError | TimeoutError)}
+    told = {address: version for address, version in found.items() if address not in silent}
+    return {address: _complaint(version, ours) for address, version in told.items() if version != ours}, silent
+
+
+async def _versions(client: Client, addresses: Sequence[str], limit_s: float) -> dict[str, object] | None:
     try:
-        async with asyncio.timeout(_ASK_LIMIT_S):
-            found = await client.run(pkgutil.resolve_name, _VERSION, workers=list(addresses), on_error="return")
+        async with asyncio.timeout(limit_s):
+            found: dict[str, object] = await client.run(
+                pkgutil.resolve_name, _VERSION, workers=list(addresses), on_error="return"
+            )
     except TimeoutError:
-        return dict.fromkeys(addresses, f"did not say its version within {_ASK_LIMIT_S:g} s")
-    return {address: _complaint(version, ours) for address, version in found.items() if version != ours}
+        return None
+    return found
+
+
+async def restarting(client: Client, within_s: float) -> int:
+    """Return how many Dask workers were lost in the last `within_s` seconds that no other has replaced since.
+
+    Their nannies start them again, if they have any.
+    """
+    scheduler: Any = client.scheduler
+    since, missing = time.time() - within_s, 0
+    for at, event in await scheduler.events(topic="all"):
+        if at < since or not isinstance(event, dict):
+            continue
+        if event.get("action") == "remove-worker" and not event.get("expected"):
+            missing += 1
+        elif event.get("action") == "add-worker":
+            missing = max(0, missing - 1)
+    return missing
 
 
 def _complaint(version: object, ours: str) -> str:

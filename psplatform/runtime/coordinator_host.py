@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from typing import Any, Final
 
 from distributed import get_worker
@@ -75,6 +76,7 @@ class CoordinatorHost(Locatable):
         self._early: list[tuple[str, bytes]] = []
         self.absent = Absent()
         self.term = 0
+        self._process = "", os.getpid()  # the nanny and the id, which tell a program later how this process ended
         self._dismissed = False
         self._ending: asyncio.Task[None] | None = None
         self._background = Background(self.on_mishap)
@@ -114,7 +116,8 @@ class CoordinatorHost(Locatable):
         self.program = program
         self.peer = Peer(worker.address, key)
         self.connect = connections_of(worker)
-        self._loop = asyncio.get_running_loop()
+        self._process = str(worker.nanny or ""), os.getpid()
+        self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._client = await open_client(worker, self.run)
         self.fleet = Fleet(self._client, self.connect, program)
         await before_the_end(worker, f"{self.run}-{key}", self._retire)
@@ -133,7 +136,7 @@ class CoordinatorHost(Locatable):
         phase = "ending" if self.phase == "over" and not self._over.is_set() else self.phase
         summary = self.journal.view.to_summary()
         step = in_words(self._lead, self._step or assembling(*self.staff.ready))
-        said = {"summary": summary, "failure": self.failure, "trouble": self.journal.trouble}
+        said = {"summary": summary, "failure": self.failure, "trouble": self.journal.trouble, "process": self._process}
         return {"phase": phase, "step": step, **said}
 
     async def roles(self) -> dict[str, str]:
@@ -475,8 +478,8 @@ class CoordinatorHost(Locatable):
         self._ending = self._ending or self._loop.create_task(self._end(failure))
 
     async def _end(self, failure: PsplatformError | None) -> None:
-        self.failure = failure
         self.executor.close()
+        self.failure = failure = await self.fleet.explain(failure, self.absent.addresses)
         if hasattr(self, "staff"):
             await self.staff.disband(_LEAVING_S, self.deputy.peer)
             self.copies.close()

@@ -118,6 +118,7 @@ class CopyStaff:
         """Watch and speak to the copies that a coordinator before has made, in `processes` by address."""
         for name, (shard, peer) in known.items():
             self.posts[name] = Post(name, shard, peer)
+            self._do(self._fleet.meet(peer))
             self._begin(self.posts[name], processes.get(peer.address))
             self.tell(name, self._host.whereabouts())
 
@@ -187,6 +188,13 @@ class CopyStaff:
             silence_s = max(silence_s, asyncio.get_running_loop().time() - post.heard_at)
             self._host.absent.lose(name, post.peer.address)
             self._host.feed(CopyLost(name, post.peer.address, reason, silence_s))
+            self._do(self._inquire(post))
+
+    async def _inquire(self, post: Post) -> None:
+        """Log of what the process of a lost copy has died; what follows from the loss does not wait for it."""
+        death = await self._fleet.death_of(post.peer.address)
+        if death is not None:
+            self._host.note({"kind": "note", "at": self._host.elapsed_s, "text": f"{death}; {post.name} was there"})
 
     def lose_with(self, address: str, lost: LeadLost) -> None:
         """Report the copies that were in the process of the lost coordinator, at `address`, which has ended."""

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from distributed import CancelledError, Client, Future
 
-from psplatform.errors import ConfigurationError
+from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 from psplatform.runtime.calls import Peer, PeerLost, call
 from psplatform.runtime.cluster import cluster_of, foreign_workers
+from psplatform.runtime.deaths import Death, death_of
 from psplatform.runtime.hosting import call_named, key_of, name_of
 from psplatform.runtime.placement import Process
 from psplatform.runtime.program import Program
@@ -37,6 +38,10 @@ LATE_ASK_LIMIT_S: Final = CREATE_LIMIT_S
 """For a Dask worker that came later, or is hired later, to import what the program refers to."""
 
 _ASK_S: Final = 2.0
+_MEET_S: Final = 10.0
+
+_TOLD: Final = 3
+"""Processes whose deaths are told where a run has failed for want of processes."""
 
 
 async def made(future: Future[Any], name: str, address: str) -> None:
@@ -83,6 +88,9 @@ class Fleet:
         self._able: set[str] = set()
         self.left_out: dict[str, str] = {}
         self.on_left_out: Callable[[str], None] = lambda text: None
+        self._nannies: dict[str, str] = {}
+        self._pids: dict[str, int] = {}
+        self._deaths: dict[str, Death] = {}
 
     def begin_term(self, term: int) -> None:
         """Name actors under this coordinator's term from now on: what those before it have used is not all known."""
@@ -119,6 +127,7 @@ class Fleet:
             if not making.done():
                 raise PeerLost(f"{address} left the cluster before it had made {name}", peer=address)
             making.result()
+            await self.meet(peer)
         except BaseException:
             self.release(peer)
             raise
@@ -126,6 +135,35 @@ class Fleet:
             making.cancel()
             watching.cancel()
         return peer
+
+    async def meet(self, peer: Peer) -> None:
+        """Learn of an actor's process, while it is there, what tells later how that ended."""
+        if peer.address in self._pids:
+            return
+        with contextlib.suppress(OSError, TimeoutError, PeerLost):
+            if peer.address not in self._nannies:
+                await self.cluster()
+            process = await call(self._connect, peer, "alive", 0.0, deadline_s=_MEET_S)
+            if process is not None:
+                self._pids[peer.address] = process.pid
+
+    async def death_of(self, address: str) -> Death | None:
+        """Return how the process of a Dask worker ended; ``None`` where it cannot be seen to have ended."""
+        if address not in self._deaths:
+            nanny, pid = self._nannies.get(address, ""), self._pids.get(address)
+            death = await death_of(self._client.rpc, address, nanny, pid)
+            if death is None:
+                return None
+            self._deaths.setdefault(address, death)
+        return self._deaths[address]
+
+    async def explain(self, failure: PsplatformError | None, lost: Iterable[str]) -> PsplatformError | None:
+        """Return why the run has failed, with what the `lost` processes died of where it failed for want of them."""
+        if type(failure) is not ClusterError:
+            return failure
+        await asyncio.gather(*(self.death_of(address) for address in lost))
+        deaths = [str(one) for one in self._deaths.values() if not one.is_ordered][-_TOLD:]
+        return ClusterError(f"{'; '.join(deaths)}; {failure.args[0]}", peer=failure.peer) if deaths else failure
 
     async def _until_gone(self, address: str) -> None:
         # Dask would keep the actor for a worker of that address, which never comes.
@@ -211,14 +249,16 @@ class Fleet:
 
     async def cluster(self) -> tuple[list[Process], set[str]]:
         """Return the Dask workers that can be hired now, and the addresses of all there are."""
-        return await cluster_of(self._client)
+        processes, there = await cluster_of(self._client)
+        self._nannies.update({one.address: one.nanny for one in processes})
+        return processes, there
 
     async def fits(self, process: Process) -> bool:
         """Whether a Dask worker that came later can take a gradient worker."""
         if not process.offers(self._program.resources.get("worker", {})):
             return False
         try:
-            foreign = await foreign_workers(self._client, [process.address])
+            foreign = any(await foreign_workers(self._client, [process.address]))
         except ConfigurationError:
             return False
         return not foreign and not await self.lack(process.address)

@@ -20,11 +20,18 @@ Resources = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A Dask worker."""
+    """A Dask worker.
+
+    Attributes
+    ----------
+    nanny
+        Address of the Dask nanny that started it and starts it again, "" where it has none.
+    """
 
     address: str
     host: str
     resources: Resources
+    nanny: str = ""
 
     def offers(self, wanted: Resources) -> bool:
         """Whether it has the wanted resources."""

@@ -8,22 +8,23 @@ wherever there is a process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
 
 from psplatform.core.coordination.shards import ShardState
 from psplatform.core.effects import Evaluate, Redirect, SaveModel, first_server
-from psplatform.core.events import EvaluationLost, MemberLost, RunFailed
+from psplatform.core.events import EvaluationLost, EvaluatorDied, MemberDied, MemberLost, RunFailed
 from psplatform.core.leases import Leases
 from psplatform.core.messages import Moved
-from psplatform.errors import PsplatformError
+from psplatform.errors import ProcessDied, PsplatformError
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, PeerLost, wakes
 from psplatform.runtime.coordinator_process import Employer
 from psplatform.runtime.copy_host import EVALUATOR
 from psplatform.runtime.copy_staff import CopyStaff
+from psplatform.runtime.deaths import died
 from psplatform.runtime.evaluator_host import EvaluatorHost
 from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
 from psplatform.runtime.lines import Line
@@ -40,12 +41,19 @@ _TRIES_PER_PROCESS: Final = 3
 
 @dataclass(slots=True)
 class Hire:
-    """One actor, and the way to it once it is open."""
+    """One actor, and the way to it once it is open.
+
+    Attributes
+    ----------
+    mourned
+        Whether it is known to be lost, and asked of what its process has died.
+    """
 
     name: str
     address: str
     peer: Peer | None = None
     line: Line | None = None
+    mourned: bool = False
 
 
 class StandbyBeside(Protocol):
@@ -136,6 +144,7 @@ class Staff:
         self._serving = [(one.server, one.epoch) for one in shards]
         for name, (part, peer) in known.items():
             hire = Hire(name, peer.address, peer)
+            self._do(self._fleet.meet(peer))
             if part == "worker":
                 self._workers[name] = hire
                 if name in joined:
@@ -261,6 +270,7 @@ class Staff:
             self._workers.pop(hire.name, None)
             self._host.note(self._note(f"no worker could be started at {hire.address}: {error}"))
             self._host.feed(MemberLost(hire.name, str(error)))
+            self._do(self._mourn(hire))
             self._do(self._fill())
         except Exception as error:  # noqa: BLE001  the seam where what an actor raises ends the run
             self._host.feed(RunFailed(_named(error, hire)))
@@ -278,12 +288,11 @@ class Staff:
         hire.line.send(self._host.whereabouts())
         self._leases.renew(hire.name, self._now())
 
-    def _start_evaluator(self, address: str, after_s: float = 0.0) -> None:
+    def _start_evaluator(self, address: str) -> None:
         self._evaluator = Hire(self._fleet.next_name(EVALUATOR), address)
-        self._do(self._open_evaluator(self._evaluator, after_s))
+        self._do(self._open_evaluator(self._evaluator))
 
-    async def _open_evaluator(self, hire: Hire, after_s: float) -> None:
-        await asyncio.sleep(after_s)
+    async def _open_evaluator(self, hire: Hire) -> None:
         while self._evaluator is hire and await self._fleet.lack(hire.address):
             hire.address = self._place_for_evaluator()
         if self._evaluator is not hire:  # its process has left meanwhile
@@ -323,23 +332,56 @@ class Staff:
     # --- losing ---
 
     def _lose(self, name: str, reason: str) -> None:
+        hire = self._workers.get(name)
         # Before it has joined, the coordinator does not know it and dismisses nobody.
         self._host.feed(MemberLost(name, reason))
         self.dismiss(name, reason)
+        if hire is not None:
+            self._do(self._mourn(hire))
 
     def _replace_evaluator(self, hire: Hire, reason: str) -> None:
         if self._evaluator is not hire:
             return
-        self._orders = []
+        self._evaluator, self._orders = None, []
         self._host.absent.lose(hire.name, hire.address)
         self._do(self._retire(hire))
-        self._start_evaluator(self._place_for_evaluator(), REPLACE_AFTER_S)
         self._host.feed(EvaluationLost(reason))
+        self._do(self._follow_evaluator(hire))
 
-    def _place_for_evaluator(self) -> str:
-        serving = self._host.copies.addresses
-        free = set(self._known) - self._host.absent.addresses - self.addresses - set(self._fleet.left_out)
-        return min(free, key=lambda one: (one in serving, one), default=self._host.peer.address)
+    async def _follow_evaluator(self, hire: Hire) -> None:
+        died_by_itself = await self._inquire(hire, "it evaluated the model", EvaluatorDied)
+        await asyncio.sleep(REPLACE_AFTER_S)
+        if self._evaluator is None:
+            self._start_evaluator(self._place_for_evaluator(apart=died_by_itself))
+
+    async def _mourn(self, hire: Hire) -> None:
+        await self._inquire(hire, "it computed gradients", partial(MemberDied, hire.name))
+
+    async def _inquire(self, hire: Hire, doing: str, event: Callable[[ProcessDied], Any]) -> bool:
+        """Let the coordinator know of what a lost process has died; return whether it died by itself.
+
+        What follows from the loss does not wait for this.
+        """
+        if hire.mourned:
+            return False
+        hire.mourned = True
+        death = await self._fleet.death_of(hire.address)
+        if death is None:
+            return False
+        self._host.note(self._note(f"{death}; it was {hire.name}"))
+        error = died(death, f"{doing} as {hire.name}")
+        if not isinstance(error, ProcessDied):
+            return False
+        self._host.feed(event(error))
+        return True
+
+    def _place_for_evaluator(self, *, apart: bool = False) -> str:
+        """Return where another evaluator goes: `apart` from servers, where one has died by itself."""
+        serving = self._host.copies.addresses | {self._host.peer.address}
+        there = set(self._known) - self._host.absent.addresses - set(self._fleet.left_out)
+        if apart and there - serving:
+            return min(there - serving, key=lambda one: (one in self.addresses, one))
+        return min(there - self.addresses, key=lambda one: (one in serving, one), default=self._host.peer.address)
 
     async def _retire(self, hire: Hire) -> None:
         if hire.line is not None:

@@ -16,6 +16,7 @@ from psplatform.jobs.optimizers import Optimizer
 from psplatform.replication.arrays import Contents
 from psplatform.replication.checkpoints import load_checkpoint
 from psplatform.replication.matching import require_match
+from psplatform.runtime.processes import Locatable
 from psplatform.runtime.program import choose_device, open_task, slot_names
 from psplatform.tasks.cancellation import Cancellation
 from psplatform.tasks.foreign import user_code
@@ -37,7 +38,7 @@ class Trial:
     evaluates: bool
 
 
-class TrialHost:
+class TrialHost(Locatable):
     """A Dask actor that tries a task and is let go of."""
 
     async def run(self, task: bytes, optimizer: bytes, settings: Mapping[str, Any]) -> Trial:

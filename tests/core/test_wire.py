@@ -20,6 +20,7 @@ from psplatform.errors import (
     ClusterError,
     ConfigurationError,
     DivergedError,
+    ProcessDied,
     ProtocolError,
     PsplatformError,
     UserCodeError,
@@ -34,6 +35,7 @@ CONTRIBUTION = messages.Contribution("m", 2, 9)
 COMMIT = messages.Commit(1, 2, 3, 4, (CONTRIBUTION,), 0.5, True, False)
 PAST = messages.Past(COMMIT, (0.5,))
 FAILURE = ClusterError("gone", peer="p")
+DEATH = ProcessDied("gone", kind="k", peer="p", pid=5, code=-9)
 STANDING = messages.Standing(0, "c", 2, 3, True, 7, (COMMIT,))
 
 # One of each type with its bytes.  They are part of the format: a change here breaks runs of mixed versions.
@@ -131,6 +133,16 @@ GOLDEN: list[tuple[Any, str]] = [
     (events.CopyAwake(0, "c", "p"), "c7063d9300a163a170"),
     (messages.Flaw("the loss", (3, 5), 9, alone=False), "d83e95a8746865206c6f737392030509c2c2"),
     (messages.Cut(1, 2, 3, 4), "c7053f9401020304"),
+    (
+        events.MemberDied("m", DEATH),
+        "c75b4092a16dc7557f83a5636c617373ab50726f6365737344696564a76d657373616765a4676f6e65aa61747472 \
+        69627574657385a46b696e64a16bae757365725f74726163656261636ba0a470656572a170a370696405a4636f6465f7",
+    ),
+    (
+        events.EvaluatorDied(DEATH),
+        "c7594191c7557f83a5636c617373ab50726f6365737344696564a76d657373616765a4676f6e65aa61747472 \
+        69627574657385a46b696e64a16bae757365725f74726163656261636ba0a470656572a170a370696405a4636f6465f7",
+    ),
 ]
 
 
@@ -143,7 +155,7 @@ def test_codes_and_bytes_are_stable(message: Any, golden: str) -> None:
 def test_every_message_survives_the_round_trip(message: Any) -> None:
     found = decode(encode(message))
     assert type(found) is type(message)
-    if isinstance(message, events.RunFailed | events.RunBroken):
+    if isinstance(message, events.RunFailed | events.RunBroken | events.MemberDied | events.EvaluatorDied):
         assert to_plain(found.error) == to_plain(message.error)
     else:
         assert found == message

@@ -12,6 +12,7 @@ from psplatform.core.coordination.asking import Asking, PolicyFailed
 from psplatform.core.coordination.checkpoints import DUE, OVERDUE, Checkpoints
 from psplatform.core.coordination.commits import Commits
 from psplatform.core.coordination.copies import Copies
+from psplatform.core.coordination.deaths import Deaths
 from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.membership import Membership
 from psplatform.core.coordination.releases import Releases
@@ -29,7 +30,9 @@ from psplatform.core.events import (
     Evaluated,
     EvaluationFailed,
     EvaluationLost,
+    EvaluatorDied,
     LeadLost,
+    MemberDied,
     MemberLost,
     ModelSaved,
     NoCopy,
@@ -80,7 +83,8 @@ class Coordinator:
         self.ending = Ending(self.state, self.checkpoints)
         self.commits = Commits(self.state, self._asking, self.ending, self.checkpoints)
         self.admission = Admission(self.state, self._asking, self.commits, self.ending)
-        self.membership = Membership(self.state, self.admission, self.ending)
+        self.deaths = Deaths(self.state, self.ending)
+        self.membership = Membership(self.state, self.admission, self.ending, self.deaths)
         self.copies = Copies(self.state, self.admission, self.commits, self.ending, self.checkpoints)
         self.releases = Releases(self.state, self._asking, self.admission, self.commits, self.ending)
         self.takeover = Takeover(self.state, self.admission, self.commits, self.copies, self.ending, self.checkpoints)
@@ -101,6 +105,8 @@ class Coordinator:
             CheckpointSealed: self.checkpoints.on_sealed,
             CheckpointFailed: self.checkpoints.on_failed,
             MemberLost: self._on_member_gone,
+            MemberDied: self.deaths.on_member_died,
+            EvaluatorDied: self.deaths.on_evaluator_died,
             Evaluated: self.ending.on_evaluated,
             EvaluationLost: self.ending.on_evaluation_lost,
             EvaluationFailed: self._on_evaluation_failed,

@@ -32,12 +32,19 @@ class Phase(Enum):
 
 
 class Ending:
-    """Decides that a run ends, and brings it to its end."""
+    """Decides that a run ends, and brings it to its end.
+
+    Attributes
+    ----------
+    evaluators_died
+        Evaluators whose process has died since the last evaluation.
+    """
 
     def __init__(self, state: State, checkpoints: Checkpoints) -> None:
         self._state = state
         self._checkpoints = checkpoints
         self._saved = False
+        self.evaluators_died = 0
         self.phase = Phase.RUNNING
         self._evaluates = state.plan.evaluates
         self._in_flight = False
@@ -85,6 +92,7 @@ class Ending:
     def on_evaluated(self, event: Evaluated) -> None:
         """Note an evaluation; end the run if it reached the target, or if patience is at its end."""
         self._in_flight = False
+        self.evaluators_died = 0
         self._last = event
         self._note(event)
         plan = self._state.plan

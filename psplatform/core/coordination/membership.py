@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from psplatform.core import reasons
 from psplatform.core.coordination.admission import Admission
+from psplatform.core.coordination.deaths import Deaths
 from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.state import State
 from psplatform.core.effects import CancelTimer, Dismiss, Role, Send, SetTimer
@@ -16,10 +17,11 @@ from psplatform.core.roster import Member
 class Membership:
     """Gives slots to joiners and takes them from the lost."""
 
-    def __init__(self, state: State, admission: Admission, ending: Ending) -> None:
+    def __init__(self, state: State, admission: Admission, ending: Ending, deaths: Deaths) -> None:
         self._state = state
         self._admission = admission
         self._ending = ending
+        self._deaths = deaths
         self._gone: set[str] = set()
 
     def on_join(self, join: Join) -> None:
@@ -55,6 +57,7 @@ class Membership:
         state.log(
             "joined", slot=member.slot, incarnation=member.incarnation, process=member.process, clock=member.clock
         )
+        self._deaths.note_joined(member)
         state.to_examine.append(member)
         state.changes.add(Change.ROSTER)
         return member
@@ -77,6 +80,7 @@ class Membership:
             return
         # A worker that goes because the run ends is no incident, nor is the gradient it gave up.
         kind = "left" if self._ending.begun else "lost"
+        self._deaths.note_lost(member)
         if member.busy:
             self._miss(member, Reason(reasons.LOST, f"its worker was lost while computing it: {reason}"))
         for lane in state.lanes:

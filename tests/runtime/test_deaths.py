@@ -1,0 +1,113 @@
+"""What is known of how a process ended: what its nanny's log says, and what nothing tells."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from psplatform.errors import ClusterError, ProcessDied
+from psplatform.runtime.deaths import Death, death_of, died, read_log
+
+ADDRESS, NANNY, PID = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2", 123
+EXITED = "distributed.nanny - INFO - Worker process 123 exited with status 3"
+KILLED = "distributed.nanny - INFO - Worker process 123 was killed by signal 11"
+ORDERED = "distributed.nanny - INFO - Worker process 123 was killed by signal 15"
+TOO_LARGE = (
+    "distributed.nanny.memory - WARNING - Worker tcp://127.0.0.1:1 (pid=123) exceeded 95% memory budget. Restarting..."
+)
+OTHER = "distributed.nanny - INFO - Worker process 1234 exited with status 1"
+
+
+@pytest.mark.parametrize(
+    ("entries", "said", "kind"),
+    [
+        ([EXITED], "ended with exit code 3", "exit code 3"),
+        ([KILLED], r"was killed by SIGSEGV \(segmentation fault\)", "SIGSEGV"),
+        ([ORDERED, TOO_LARGE], "was ended by its nanny for using more than 95 % of its memory limit", "memory limit"),
+        ([OTHER, KILLED.replace("11", "9")], r"was killed by SIGKILL \(most likely by the kernel", "SIGKILL"),
+        ([KILLED.replace("11", "99")], "was killed by signal 99", "signal 99"),
+    ],
+)
+def test_a_nannys_log_tells_how_its_process_ended(entries: list[str], said: str, kind: str) -> None:
+    death = read_log(entries, ADDRESS, PID)
+    assert death is not None
+    error = died(death, "a first gradient was tried")
+    assert isinstance(error, ProcessDied)
+    with pytest.raises(ProcessDied, match=rf"^{ADDRESS} \(process 123\) {said}.* while a first gradient was tried; "):
+        raise error
+    assert (error.kind, error.peer, error.pid, error.code) == (kind, ADDRESS, PID, death.code)
+
+
+def test_a_process_that_was_asked_to_end_is_not_the_users_mistake() -> None:
+    death = read_log([ORDERED], ADDRESS, PID)
+    assert death is not None
+    assert death.is_ordered
+    error = died(death, "a first gradient was tried")
+    assert isinstance(error, ClusterError)
+    assert "SIGTERM" in str(error)
+
+
+def test_the_end_of_another_process_says_nothing() -> None:
+    """Nannies of one program share a log."""
+    assert read_log([OTHER, TOO_LARGE], ADDRESS, PID) is None
+
+
+def asked(address: str, nanny: str, answers: list[Any]) -> Any:
+    async def get_logs(n: int) -> Any:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return [("INFO", text) for text in answer]
+
+    return death_of(lambda _: SimpleNamespace(get_logs=get_logs), address, nanny, PID)
+
+
+@pytest.fixture
+def gone() -> str:
+    """Return an address at which nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{one.getsockname()[1]}"
+
+
+@pytest.fixture
+def there() -> Iterator[str]:
+    """Return an address at which somebody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        yield f"tcp://127.0.0.1:{one.getsockname()[1]}"
+
+
+def test_a_nanny_is_asked_until_it_has_seen_the_end(gone: str) -> None:
+    death = asyncio.run(asked(gone, NANNY, [[OTHER], [OTHER], [KILLED]]))
+    assert death == Death(gone, PID, -signal.SIGSEGV, has_nanny=True)
+
+
+def test_where_there_is_no_nanny_the_output_says_why(gone: str) -> None:
+    death = asyncio.run(asked(gone, "", [OSError("not asked")]))
+    assert death == Death(gone, PID)
+    said = "died while a first gradient was tried; it has no nanny that could tell more: look at the output of its"
+    with pytest.raises(ProcessDied, match=said):
+        raise died(death, "a first gradient was tried")
+
+
+@pytest.mark.parametrize("answer", [OSError("gone as well"), [OTHER]])
+def test_a_process_of_whose_end_its_nanny_says_nothing_may_have_been_asked_to(
+    gone: str, monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    """A nanny says nothing of exit code 0, nor if it has ended as well."""
+    monkeypatch.setattr("psplatform.runtime.deaths._WAIT_S", 0.2)
+    death = asyncio.run(asked(gone, NANNY, [answer]))
+    assert death == Death(gone, PID, has_nanny=True)
+    with pytest.raises(ClusterError, match="ended while a first gradient was tried; start the run again; if it"):
+        raise died(death, "a first gradient was tried")
+
+
+def test_a_process_that_is_there_has_not_died(there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("psplatform.runtime.deaths._WAIT_S", 0.2)
+    assert asyncio.run(asked(there, NANNY, [[OTHER]])) is None
