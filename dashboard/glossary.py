@@ -12,6 +12,7 @@ GLOSSARY: Final[dict[str, str]] = {
     "updates per second": "Updates since the first worker joined, or since the run was recovered, per second.",
     "loss": "Mean training loss of the gradients in the newest commit.",
     "held-out loss": "Loss of the newest evaluated version.",
+    "metrics": "What the job measures of evaluated versions beside loss and accuracy, over all held-out samples.",
     "accuracy": "Share of held-out samples that the newest evaluated version gets right.",
     "workers": "Computing: on a gradient now · waiting: for a release by the policy · slow: its newest gradients take "
     "more than 1.5 times the usual · lost: its process is gone.",

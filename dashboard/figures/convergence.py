@@ -46,6 +46,20 @@ def accuracies(runs: Mapping[str, ConvergenceRows], axis: Axis) -> go.Figure:
     return figure
 
 
+def metrics(runs: Mapping[str, ConvergenceRows], axis: Axis) -> go.Figure:
+    """Return the named metrics of the runs by name: a colour for each metric, a dash for each run."""
+    names = list(dict.fromkeys(metric for rows in runs.values() for metric in rows.metrics))
+    traces = []
+    for number, (name, rows) in enumerate(runs.items()):
+        for metric, curve in rows.metrics.items():
+            shown = label(metric) if len(runs) == 1 else f"{label(name)} {label(metric)}"
+            own = colour(names.index(metric))
+            traces += lines(curve, name=shown, axis=axis, colour=own, dash=dash(number), markers=True)
+    figure = picture(traces, x=axis_title(axis), y="metric [its own unit]")
+    known = [curve for rows in runs.values() for curve in rows.metrics.values() if len(curve)]
+    return figure if known else say(figure, "no metric was measured yet")
+
+
 def speed(runs: Mapping[str, ConvergenceRows]) -> go.Figure:
     """Return commits per second of the runs by name."""
     traces = []

@@ -30,6 +30,8 @@ def _body(view: View) -> None:
         draw(convergence.losses(rows, view.axis, view.smooth), "losses", "Loss", meaning("loss"))
     with right:
         draw(convergence.accuracies(rows, view.axis), "accuracies", "Accuracy", meaning("accuracy"))
+    if any(one.metrics for one in rows.values()):
+        draw(convergence.metrics(rows, view.axis), "metrics", "Metrics", meaning("metrics"))
     draw(convergence.speed(rows), "speed", "Speed", "Commits per second over the run; the last point is not over yet.")
     summary = view.run.reading.read(lambda models: models.view.to_summary())
     if "run" in summary:

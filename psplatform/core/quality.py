@@ -54,14 +54,14 @@ class Progress:
         The best value, and the version that has it; ``None`` and -1 before there is one.
     goal
         The value that the next one must be better than, by the margin, for patience to begin anew.
-    fruitless
+    waited
         Evaluations in a row that were not.
     """
 
     best: float | None = None
     version: int = -1
     goal: float | None = None
-    fruitless: int = 0
+    waited: int = 0
 
     def note(self, found: Evaluated, watch: Watch, margin: float) -> None:
         """Take the next evaluation."""
@@ -69,10 +69,10 @@ class Progress:
         if watch.is_better(value, self.best):
             self.best, self.version = value, found.version
         if watch.is_better(value, self.goal, margin):
-            self.goal, self.fruitless = value, 0
+            self.goal, self.waited = value, 0
         else:
-            self.fruitless += 1
+            self.waited += 1
 
     def to_plain(self) -> list[Any]:
         """Return the fields in order."""
-        return [self.best, self.version, self.goal, self.fruitless]
+        return [self.best, self.version, self.goal, self.waited]

@@ -45,7 +45,7 @@ class Hire:
 
     Attributes
     ----------
-    mourned
+    inquired
         Whether it is known to be lost, and asked of what its process has died.
     """
 
@@ -53,7 +53,7 @@ class Hire:
     address: str
     peer: Peer | None = None
     line: Line | None = None
-    mourned: bool = False
+    inquired: bool = False
 
 
 class StandbyBeside(Protocol):
@@ -270,7 +270,7 @@ class Staff:
             self._workers.pop(hire.name, None)
             self._host.note(self._note(f"no worker could be started at {hire.address}: {error}"))
             self._host.feed(MemberLost(hire.name, str(error)))
-            self._do(self._mourn(hire))
+            self._do(self._inquire_about_worker(hire))
             self._do(self._fill())
         except Exception as error:  # noqa: BLE001  the seam where what an actor raises ends the run
             self._host.feed(RunFailed(_named(error, hire)))
@@ -337,7 +337,7 @@ class Staff:
         self._host.feed(MemberLost(name, reason))
         self.dismiss(name, reason)
         if hire is not None:
-            self._do(self._mourn(hire))
+            self._do(self._inquire_about_worker(hire))
 
     def _replace_evaluator(self, hire: Hire, reason: str) -> None:
         if self._evaluator is not hire:
@@ -354,7 +354,7 @@ class Staff:
         if self._evaluator is None:
             self._start_evaluator(self._place_for_evaluator(apart=died_by_itself))
 
-    async def _mourn(self, hire: Hire) -> None:
+    async def _inquire_about_worker(self, hire: Hire) -> None:
         await self._inquire(hire, "it computed gradients", partial(MemberDied, hire.name))
 
     async def _inquire(self, hire: Hire, doing: str, event: Callable[[ProcessDied], Any]) -> bool:
@@ -362,9 +362,9 @@ class Staff:
 
         What follows from the loss does not wait for this.
         """
-        if hire.mourned:
+        if hire.inquired:
             return False
-        hire.mourned = True
+        hire.inquired = True
         death = await self._fleet.death_of(hire.address)
         if death is None:
             return False

@@ -241,17 +241,16 @@ class RunView(Picture):
         self._reached(record["accuracy"])
         self.evaluation_loss = record["loss"]
         self.evaluations.append(Evaluation(record["at"], record["version"], record["loss"], record["accuracy"]))
-        self.metrics = dict(record.get("metrics") or {})
+        self.metrics = _metrics(record)
         self._compare(record)
 
     def _compare(self, record: Record) -> None:
         """Note the version as the best so far if it is, by the same rule as the coordinator's."""
-        watch = self.run.get("watch") or {"metric": "loss", "lower": ["loss"]}  # older logs have none
-        metric, lower = watch["metric"], frozenset(watch["lower"])
-        values = {**self.metrics, "loss": record["loss"], "accuracy": record["accuracy"]}
-        before = self.best.value if self.best is not None and self.best.metric == metric else None
-        if Watch(metric, lower).is_better(values.get(metric), before):
-            self.best = Best(metric, values[metric], record["version"], bool(record.get("kept")))
+        watch = _watch(self.run)
+        value = {**self.metrics, "loss": record["loss"], "accuracy": record["accuracy"]}.get(watch.metric)
+        before = self.best.value if self.best is not None and self.best.metric == watch.metric else None
+        if value is not None and watch.is_better(value, before):
+            self.best = Best(watch.metric, value, record["version"], bool(record.get("kept")))
 
     def _bad_batch(self, record: Record) -> None:
         self._incident(record, self.bad_batches.add(record))
@@ -284,6 +283,23 @@ class RunView(Picture):
 
     def _incident(self, record: Record, text: str) -> None:
         self.incidents.append(Incident(record["at"], record["kind"], text))
+
+
+def _metrics(record: Record) -> dict[str, float]:
+    found = record.get("metrics") or {}
+    if not isinstance(found, dict) or {type(one) for one in found.values()} - {int, float}:
+        message = "a log record of kind 'evaluated' has metrics that are not numbers by name"
+        raise ProtocolError(f"{message}; read the log with the psplatform it is of")
+    return {str(name): float(value) for name, value in found.items()}
+
+
+def _watch(run: Record) -> Watch:
+    found = run.get("watch") or {"metric": "loss", "lower": ["loss"]}  # older logs have none
+    try:
+        return Watch(str(found["metric"]), frozenset(map(str, found["lower"])))
+    except (TypeError, KeyError) as error:
+        message = "a log record of kind 'run' has a field 'watch' that is none"
+        raise ProtocolError(f"{message}; read the log with the psplatform it is of") from error
 
 
 def _mean(delays: Sequence[int]) -> float:

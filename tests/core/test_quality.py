@@ -33,13 +33,13 @@ def test_the_best_is_the_first_of_the_best_values(values: list[float], lower: bo
 @given(VALUES)
 def test_without_a_margin_patience_counts_since_the_best(values: list[float]) -> None:
     progress = fold(values, Watch("m"))
-    assert progress.fruitless == len(values) - 1 - progress.version
+    assert progress.waited == len(values) - 1 - progress.version
 
 
 def test_small_steps_are_the_best_but_no_improvement() -> None:
     """A margin is what patience asks for; which version is the best does not depend on it."""
     progress = fold([1.0, 1.05, 1.1, 1.15], Watch("m"), margin=0.2)
-    assert (progress.best, progress.version, progress.goal, progress.fruitless) == (1.15, 3, 1.0, 3)
+    assert (progress.best, progress.version, progress.goal, progress.waited) == (1.15, 3, 1.0, 3)
 
 
 @pytest.mark.parametrize("metric", ["loss", "accuracy", "m"])

@@ -30,13 +30,13 @@ class _Loss:
     ----------
     batch
         Epoch and number of the batch that it computed; ``None`` where batches are not dealt.
-    barren
+    first
         Whether it was at its first gradient.
     """
 
     slot: int
     batch: tuple[int, int] | None
-    barren: bool
+    first: bool
 
 
 class Deaths:
@@ -64,7 +64,7 @@ class Deaths:
             return
         ticket = self._state.deck.ticket(member.slot, member.sequence) if self._state.deck is not None else None
         batch = (ticket.epoch, ticket.number) if ticket is not None else None
-        self._losses[member.name] = _Loss(member.slot, batch, barren=member.sequence <= began + 1)
+        self._losses[member.name] = _Loss(member.slot, batch, first=member.sequence <= began + 1)
 
     def on_member_died(self, event: MemberDied) -> None:
         """Count a worker's process among those that died at the same, and end the run where they are too many."""
@@ -75,7 +75,7 @@ class Deaths:
         loss = self._losses.pop(event.member)
         if loss is None:  # the user's code was not running
             return
-        self._in_slot[loss.slot] = self._in_slot[loss.slot] + 1 if loss.barren else 1
+        self._in_slot[loss.slot] = self._in_slot[loss.slot] + 1 if loss.first else 1
         if loss.batch is not None:
             self._with_batch[loss.batch] += 1
             self._end_after(self._with_batch[loss.batch], "while they computed the same batch", event.error)

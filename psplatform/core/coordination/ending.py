@@ -123,7 +123,7 @@ class Ending:
             known = " and ".join(event.values) or "nothing"
             text = f"patience waits for {watch.metric}, but evaluations of this task give {known}; set watch to one"
             self.fail(ConfigurationError(f"{text} of them", field="watch"))
-        elif progress.fruitless >= patience:
+        elif progress.waited >= patience:
             wanted = "finite" if progress.best is None else f"better than {progress.best:.4f}"
             more = "" if progress.best is None else f"; version {progress.version} is the best"
             self.begin("patience", f"{watch.metric} was not {wanted} in {patience} evaluations{more}")

@@ -35,8 +35,8 @@ MOST_BYTES = 2_000_000
 """Of a figure on its way to the browser, at every refresh."""
 
 UNITS = re.compile(
-    r"updates|\[s\]|\[1/s\]|\[versions\]|\[share of 1\]|loss per sample|learning rate|gradients|per commit|\(slot\)"
-    r"|Euclidean norm|usual time|^$|^&lt;img"
+    r"updates|\[s\]|\[1/s\]|\[versions\]|\[share of 1\]|\[its own unit\]|loss per sample|learning rate|gradients"
+    r"|per commit|\(slot\)|Euclidean norm|usual time|^$|^&lt;img"
 )
 """What an axis counts, or in which unit it is; the last two: names of failovers, and of a policy's own figure."""
 
@@ -64,7 +64,7 @@ def commits(kind: str) -> Counts:
 
 
 def runs(kind: str) -> dict[str, ConvergenceRows]:
-    rows = ConvergenceRows(curve(kind), curve(kind), curve(kind), commits(kind))
+    rows = ConvergenceRows(curve(kind), curve(kind), curve(kind), {EVIL: curve(kind)}, commits(kind))
     return {EVIL: rows, "another": rows}
 
 
@@ -117,6 +117,7 @@ FIGURES: dict[str, Callable[[str], go.Figure]] = {
     "losses": lambda kind: convergence.losses(runs(kind), "updates", 0.5),
     "losses over seconds": lambda kind: convergence.losses(runs(kind), "seconds"),
     "accuracies": lambda kind: convergence.accuracies(runs(kind), "updates"),
+    "metrics": lambda kind: convergence.metrics(runs(kind), "updates"),
     "speed": lambda kind: convergence.speed(runs(kind)),
     "staleness": lambda kind: delays.histogram(histogram(kind), 4),
     "staleness without a bound": lambda kind: delays.histogram(histogram(kind), None),
@@ -187,7 +188,7 @@ def test_a_figure_of_something_draws_it(name: str) -> None:
 
 def test_a_curve_is_drawn_along_updates_or_seconds() -> None:
     found = Curve(*(np.array(one, dtype=float) for one in ([0.5, 1.5], [3, 9], [1, 2], [1, 2], [1, 2])))
-    rows = {"a": ConvergenceRows(found, curve("nothing"), curve("nothing"), commits("nothing"))}
+    rows = {"a": ConvergenceRows(found, curve("nothing"), curve("nothing"), {}, commits("nothing"))}
     (training,) = (one for one in convergence.losses(rows, "updates").data if one.name == "training")
     assert (list(training.x), list(training.y)) == ([3, 9], [1, 2])
     (training,) = (one for one in convergence.losses(rows, "seconds").data if one.name == "training")
@@ -287,7 +288,7 @@ def test_a_trace_is_the_same_when_others_come_or_go() -> None:
     def uids(count: int) -> dict[str, str]:
         envelope = Envelope()
         envelope.extend(list(map(float, range(count))), range(count), [1.0 + number % 7 for number in range(count)])
-        rows = ConvergenceRows(envelope.curve, envelope.curve, envelope.curve, commits("nothing"))
+        rows = ConvergenceRows(envelope.curve, envelope.curve, envelope.curve, {}, commits("nothing"))
         return {one.name: one.uid for one in convergence.losses({"a": rows}, "updates").data}
 
     before, after = uids(9), uids(20_000)

@@ -110,6 +110,9 @@ class _Author:
         figures = {"number": self.random.randint(1, 9), "version": 4, "seconds": self.seconds(), "bytes": 80}
         return figures | {"event": event, "reason": "no space left"}
 
+    def metrics(self) -> Record:
+        return {f"m{one}": self.number() or 0.5 for one in range(self.random.choice((0, 2, 11)))}
+
     def process(self) -> Record:
         slot, incarnation = self.random.randint(0, 5), self.random.randint(1, 3)
         return {"slot": slot, "incarnation": incarnation, "process": "tcp://a:1", "clock": 0, "reason": "closed"}
@@ -121,7 +124,8 @@ class _Author:
         shard = self.random.randrange(SHARDS)
         return {
             "aborted": {"slot": 0, "sequence": 1, "latency_s": self.seconds()},
-            "evaluated": {"version": 1, "loss": self.number(), "accuracy": self.random.choice((None, 0.5))},
+            "evaluated": {"version": 1, "loss": self.number(), "accuracy": self.random.choice((None, 0.5)),
+                          "metrics": self.metrics()},
             "protection": {"shards": sorted(self.random.sample(range(SHARDS), self.random.randint(0, SHARDS)))},
             "lost positions": {"shard": shard, "epoch": 2, "first": 4, "last": 6},
             "beyond bound": {"shard": shard, "version": 5, "step": 0.9, "bound": 0.5},

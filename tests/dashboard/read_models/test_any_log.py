@@ -16,6 +16,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from psplatform.dashboard.read_models import reading as module
+from psplatform.dashboard.read_models.convergence import MOST_METRICS
 from psplatform.dashboard.read_models.counts import Counts
 from psplatform.dashboard.read_models.decisions import MOST_FIGURES, Decision
 from psplatform.dashboard.read_models.divergence import ShardRow
@@ -87,6 +88,12 @@ def _are_curves_of_commits(models: Models, told: Told) -> None:
     _is_curve(rows.training, told.values("commit", lambda one: one["loss"]))
     _is_curve(rows.held_out, told.values("evaluated", lambda one: one["loss"]))
     _is_curve(rows.accuracy, told.values("evaluated", lambda one: one["accuracy"]))
+    evaluated = told.of("evaluated")
+    names = list(dict.fromkeys(name for _, _, one in evaluated for name in one["metrics"]))[:MOST_METRICS]
+    assert list(rows.metrics) == names
+    for name in names:
+        found = [(at, one["version"], one["metrics"][name]) for at, _, one in evaluated if name in one["metrics"]]
+        _is_curve(rows.metrics[name], found)
     _are_counts(rows.commits, told.newest_s, [(at, "commits") for at, _, _ in told.of("commit")])
     each = [(at, one["version"], delay) for at, _, one in told.of("commit") for delay in one["staleness"]]
     _is_curve(models.staleness.rows.staleness, each)

@@ -96,6 +96,8 @@ def _odd(kind: str, **changes: Any) -> Any:
         *(_odd("commit", decision=value) for value in ({"k": "two"}, {"k": "2"}, {"k": None}, {"k": [1]}, 5, "k")),
         *(_odd("commit", staleness=value) for value in (None, ["0"], 3)),
         *(_odd("commit", loss=value) for value in ("small", [1.0])),
+        *(_odd("evaluated", metrics=value) for value in (3, ["f1"], {"f1": "high"}, {"f1": None}, {"f1": [1]}, "f1")),
+        *(_odd("evaluated", loss=value) for value in ("small", [1.0])),
         *(_odd("gradient", compute_s=value) for value in (None, "long")),
         *(_odd("dropped", reason=value) for value in ([], {})),
         *(_odd("dropped", slot=value) for value in (-1, 10**9, [])),
