@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from streamlit.testing.v1 import AppTest
@@ -48,6 +50,20 @@ def test_the_strip_says_what_the_command_says(summary: dict[str, Any], bench: An
         "Checkpoint": f"version {summary['checkpoints_held'][-1]['version']}",
         "Incidents": str(len(summary["incidents"])),
     }
+
+
+def test_named_metrics_are_drawn_and_said(shelf: Any, bench: Any, spec: Spec) -> None:
+    named = {"f1": 0.5, "[x](http://evil.example)": 2.0}
+    records = [{**one, "metrics": named} if one["kind"] == "evaluated" else one for one in shelf.trained.records]
+    shelf.write("digits-a", records)
+    app = bench.show("overview")
+    assert not app.exception
+    drawn = next(one["y"] for one in spec(app, "metrics")["data"] if one["name"] == "f1")
+    count = sum(one["kind"] == "evaluated" for one in records)
+    assert np.frombuffer(base64.b64decode(drawn["bdata"]), drawn["dtype"]).tolist() == [0.5] * count
+    words = next(one.value for one in app.markdown if "**metrics**" in one.value)
+    assert "f1 0.5000" in words
+    assert "](http" not in words
 
 
 def test_delays_are_those_of_the_command(summary: dict[str, Any], bench: Any, spec: Spec) -> None:
