@@ -17,9 +17,11 @@ model that says its version is whole.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from json import JSONDecodeError
@@ -40,6 +42,8 @@ _KEY: Final = "psplatform"
 _FORMAT: Final = 1
 _ZARR_FORMAT: Final = 3
 _BEST: Final = "best"
+_TRIES: Final = 5
+"""To read a best model that others take the place of meanwhile."""
 _PARTS: Final = ("log", "checkpoints")
 _PART: Final = re.compile(r"\d{8,}(-\d{8,}\.msgpack)?")
 """A checkpoint, or a segment of a log."""
@@ -181,9 +185,10 @@ def save_model(store: str, arrays: Mapping[str, NDArray[Any]], *, version: int) 
 def save_best(
     store: str, arrays: Mapping[str, NDArray[Any]], *, version: int, metric: str, value: float, lower: bool
 ) -> bool:
-    """Put named arrays into the store as the model of the best version, unless it has one as good; return whether.
+    """Put named arrays into the store as the model of the best version, unless it has one as good.
 
-    The one before is there until this one is whole.
+    The one before is there until this one is whole, and it stays where it is better than this one, whoever wrote it
+    meanwhile.  Return whether the store has the model of this version as the best.
 
     Parameters
     ----------
@@ -192,20 +197,36 @@ def save_best(
     lower
         Whether lower values are better.
     """
+    told = {"version": version, "metric": metric, "value": repr(float(value))}
     with _named_failure(store, "write the best model to"):
         root = _group(store, "r+").require_group(_BEST)
         before = _best_of(root)
-        if before is not None and before.attrs["metric"] == metric:
-            other = float(str(before.attrs["value"]))
-            if not (value < other if lower else value > other):
-                return False
-        name = encoded(f"{version}-{metric}")
-        group = root.create_group(name, overwrite=True)
-        _write_arrays(group, arrays, version=version, metric=metric, value=value)
+        if not _is_better(told, before, lower=lower):
+            return before is not None and _told(before) == told
+        name = f"{version}-{uuid.uuid4().hex[:8]}"  # none that was there: its arrays may be read just now
+        _write_arrays(root.create_group(name), arrays, **told)
+        others = [other for other, _ in root.groups() if other != name]
+        now = _best_of(_group(store, "r").get(_BEST))
+        if not _is_better(told, now, lower=lower):  # an evaluator that took the place of this one was faster
+            del root[name]
+            return False
         _point_to(root, name)
-        for other_name in [one for one, _ in root.groups() if one != name]:
-            del root[other_name]
+        for other in others:
+            with contextlib.suppress(KeyError, FileNotFoundError):
+                del root[other]
         return True
+
+
+def _told(group: zarr.Group) -> dict[str, Any]:
+    return {name: group.attrs[name] for name in ("version", "metric", "value")}
+
+
+def _is_better(told: Mapping[str, Any], before: zarr.Group | None, *, lower: bool) -> bool:
+    """Return whether a version is better than the one in `before`; those of other metrics are not compared."""
+    if before is None or before.attrs["metric"] != told["metric"]:
+        return True
+    value, other = float(told["value"]), float(str(before.attrs["value"]))
+    return value < other if lower else value > other
 
 
 def load_model(store: str, *, best: bool = False) -> tuple[dict[str, NDArray[Any]], int]:
@@ -217,15 +238,29 @@ def load_model(store: str, *, best: bool = False) -> tuple[dict[str, NDArray[Any
         If the store holds no whole model.
     """
     with _named_failure(store, "read the model of", _READABLE):
-        root = _group(store, "r")
-        group = _best_of(root.get(_BEST)) if best else root.get("model")
-        if not isinstance(group, zarr.Group) or "version" not in group.attrs:
-            text = "no model of a best version; give the job keep_best=True" if best else "no model yet"
-            raise StoreError(f"{store} holds {text}{'' if best else '; its run has not ended well'}", store=store)
-        # Before names were encoded, one with a slash was a path of groups.
-        found = {path: array for path, array in group.members(max_depth=None) if isinstance(array, zarr.Array)}
-        arrays = {_name_of(path, found[path]): np.asarray(found[path][...]) for path in sorted(found)}
-        return arrays, int(str(group.attrs["version"]))
+        if not best:
+            group = _group(store, "r").get("model")
+            if not isinstance(group, zarr.Group) or "version" not in group.attrs:
+                raise StoreError(f"{store} holds no model yet; its run has not ended well", store=store)
+            return _read_arrays(group)
+        for _ in range(_TRIES):
+            found = _best_of(_group(store, "r").get(_BEST))
+            if found is None:
+                text = "no model of a best version: its job has no keep_best, or what it watches had no value yet"
+                raise StoreError(f"{store} holds {text}", store=store)
+            with contextlib.suppress(KeyError, FileNotFoundError):
+                arrays = _read_arrays(found)
+                now = _best_of(_group(store, "r").get(_BEST))
+                if now is not None and now.name == found.name:
+                    return arrays  # else a better one has taken its place, and its arrays may have been removed
+        raise StoreError(f"the best model of {store} was replaced while it was read; read it again", store=store)
+
+
+def _read_arrays(group: zarr.Group) -> tuple[dict[str, NDArray[Any]], int]:
+    # Before names were encoded, one with a slash was a path of groups.
+    found = {path: array for path, array in group.members(max_depth=None) if isinstance(array, zarr.Array)}
+    arrays = {_name_of(path, found[path]): np.asarray(found[path][...]) for path in sorted(found)}
+    return arrays, int(str(group.attrs["version"]))
 
 
 def _write_arrays(group: zarr.Group, arrays: Mapping[str, NDArray[Any]], **said: Any) -> None:
@@ -244,7 +279,7 @@ def _best_of(root: Any) -> zarr.Group | None:
     if not isinstance(root, zarr.Group) or "whole" not in root.attrs:
         return None
     group = root.get(str(root.attrs["whole"]))
-    return group if isinstance(group, zarr.Group) else None
+    return group if isinstance(group, zarr.Group) and {"version", "metric", "value"} <= set(group.attrs) else None
 
 
 def _group(store: str, mode: Literal["r", "r+"]) -> zarr.Group:

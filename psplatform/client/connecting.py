@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from distributed import Client
 from distributed.comm.addressing import parse_address, parse_host_port
-from distributed.comm.registry import backends
+from distributed.comm.registry import get_backend
 
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 
@@ -70,11 +70,12 @@ def _require_listener(scheduler: str) -> None:
         Saying what is wrong with it.
     """
     scheme, location = parse_address(scheduler)
-    if scheme not in backends:
+    try:
+        get_backend(scheme)
+    except (ValueError, ImportError) as error:
         known = ", ".join(f"{one}://" for one in _SOCKETS)
-        raise ConfigurationError(
-            f"no scheduler can be at {scheduler}; its address begins with {known}", field="scheduler"
-        )
+        text = f"no scheduler can be at {scheduler}; its address begins with {known}"
+        raise ConfigurationError(text, field="scheduler") from error
     if scheme not in _SOCKETS:
         return
     try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +75,12 @@ class Progress:
         else:
             self.waited += 1
 
-    def to_plain(self) -> list[Any]:
-        """Return the fields in order."""
-        return [self.best, self.version, self.goal, self.waited]
+    def to_plain(self, watch: Watch) -> dict[str, Any]:
+        """Return the fields, and what `watch` compares by."""
+        return {"metric": watch.metric, "lower": watch.metric in watch.lower, "values": dataclasses.astuple(self)}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any] | None, watch: Watch) -> Progress:
+        """Return what `to_plain` described, or a new one where versions were compared by something else."""
+        same = plain and (plain["metric"], plain["lower"]) == (watch.metric, watch.metric in watch.lower)
+        return cls(*plain["values"]) if plain and same else cls()

@@ -15,7 +15,7 @@ from psplatform.core.policy import Policy
 from psplatform.core.validation import refused
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
-from psplatform.jobs.metrics import WITHOUT_OUTPUTS, Metric, metrics_of
+from psplatform.jobs.metrics import Metric, metrics_of
 from psplatform.jobs.optimizers import SGD, Optimizer
 from psplatform.jobs.plain import ASKED, job_fields, plain_fields
 from psplatform.jobs.replication import Bounded, Replication
@@ -335,7 +335,7 @@ def _check_supervised(job: Job) -> None:
 
 
 def _check_outcome_of_step(job: Job) -> None:
-    wanted = [name for name, one in job.metrics.items() if one.measure not in WITHOUT_OUTPUTS]
+    wanted = [name for name, one in job.metrics.items() if one.needs_outputs]
     targets = job.stop.targets or {}
     if job.stop.target_accuracy is not None or "accuracy" in (job.watch, *targets, *wanted):
         text = "a step returns a loss only, so there is no accuracy to reach; stop by target_loss, or give predict=..."

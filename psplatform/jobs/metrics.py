@@ -52,6 +52,18 @@ class Metric:
             remedy = "give a function of outputs and targets, a torchmetrics object, or a bundled name"
             raise _refused(f"a metric cannot be {self.measure!r}; {remedy}: {', '.join(BUNDLED)}")
 
+    @property
+    def is_always_measured(self) -> bool:
+        """Whether evaluations measure it without being asked, or the task itself does."""
+        return self.measure is None or (isinstance(self.measure, str) and self.measure == "accuracy")
+
+    @property
+    def needs_outputs(self) -> bool:
+        """Whether it is made of outputs and targets."""
+        if isinstance(self.measure, str):
+            return self.measure not in WITHOUT_OUTPUTS
+        return self.measure is not None
+
     def to_plain(self) -> dict[str, Any] | None:
         """Return the fields, or None where the measure is code."""
         plain = self.measure is None or isinstance(self.measure, str)
@@ -98,7 +110,8 @@ def _metric(name: str, given: Any) -> Metric:
             raise _refused(f'the metric "{name}" has no "{unknown[0]}"; it has measure and better')
         given = Metric(**given)
     metric = given if isinstance(given, Metric) else Metric(given, _better(given))
-    if name == "loss" or (name == "accuracy" and metric.measure != "accuracy"):
+    bundled = metric.measure if isinstance(metric.measure, str) else None
+    if name == "loss" or (name == "accuracy" and bundled != "accuracy"):
         raise _refused(f'a metric of your own cannot be called "{name}", which is measured anyway; choose another name')
     return metric
 
@@ -112,6 +125,8 @@ def _better(measure: Any) -> Better:
 def _own_name(measure: Any) -> Any:
     if isinstance(measure, str):
         return measure
+    if isinstance(measure, Metric):
+        return _own_name(measure.measure)
     return getattr(measure, "__name__", type(measure).__name__).strip("<>")
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from psplatform.errors import ConfigurationError
-from psplatform.jobs.metrics import WITHOUT_OUTPUTS, Metric, accumulates
+from psplatform.jobs.metrics import Metric, accumulates
 from psplatform.tasks.structures import leaves_of, mapped
 
 
@@ -39,7 +39,8 @@ class Measures:
 
     def __init__(self, metrics: Mapping[str, Metric], device: torch.device) -> None:
         self._device = device
-        self._metrics = {name: one.measure for name, one in metrics.items() if one.measure not in (None, "accuracy")}
+        named = {name: one.measure for name, one in metrics.items() if not one.is_always_measured}
+        self._metrics = named
 
     def begin(self) -> dict[str, Measure]:
         """Return a measure for each metric, with nothing noted yet."""
@@ -47,16 +48,14 @@ class Measures:
         return {name: self._begun(name, measure, shared) for name, measure in self._metrics.items()}
 
     def _begun(self, name: str, measure: Any, shared: _Gathered) -> Measure:
-        if measure == "perplexity":
-            return _Perplexity()
-        if measure == "f1":
-            return _Whole(name, macro_f1, shared)
+        if isinstance(measure, str):  # objects of others may compare with texts in ways of their own
+            return _Perplexity() if measure == "perplexity" else _Whole(name, macro_f1, shared)
         return _Accumulated(measure, self._device) if accumulates(measure) else _Whole(name, measure, shared)
 
 
 def require_predictions(metrics: Mapping[str, Metric], found: Predictions | None) -> None:
     """Refuse metrics that are made of outputs where a step tells none."""
-    wanting = [name for name, one in metrics.items() if one.measure not in (None, *WITHOUT_OUTPUTS)]
+    wanting = [name for name, one in metrics.items() if one.needs_outputs]
     if found is None and wanting:
         text = f'the metric "{wanting[0]}" is made of outputs and targets, which a step does not tell'
         raise ConfigurationError(f"{text}; give predict=..., (model, batch) -> (outputs, targets)", field="predict")

@@ -134,7 +134,7 @@ class SupervisedWorkspace:
         if not self.evaluates:
             return None
         if self._evaluator is None:  # held-out data are read only by the process that evaluates
-            data = _held_out(self._task, self._module, self._device)
+            data = self._at_hand or _held_out(self._task, self._module, self._device)
             parts = self._module, self._objective, data, self._seed, self._device
             self._evaluator = Evaluator(*parts, self._task.metrics)
         return self._evaluator.evaluate(cancel)

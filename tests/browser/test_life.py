@@ -10,7 +10,7 @@ from typing import Any
 def fill_in(page: Any) -> None:
     """Describe a run that goes on until it is stopped, and takes a checkpoint every few updates."""
     page.choose("workload.digits.network", "perceptron")
-    page.unfold("Size and data", "When it ends", "Replication and checkpoints", "Injected slowness")
+    page.unfold("Size and data", "Evaluations", "When it ends", "Replication and checkpoints", "Injected slowness")
     page.enter("job.workers", "2")
     page.enter("job.evaluate_every", "20")
     page.enter("stop.updates", "1000000")

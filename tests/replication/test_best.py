@@ -78,5 +78,69 @@ def test_one_that_was_not_written_to_its_end_leaves_the_one_before(
 
 def test_a_store_without_one_says_how_to_have_one(place: str) -> None:
     save_model(place, LAST, version=1)
-    with pytest.raises(StoreError, match="holds no model of a best version; give the job keep_best=True"):
+    with pytest.raises(StoreError, match="no model of a best version: its job has no keep_best"):
         load_model(place, best=True)
+
+
+def test_the_same_version_again_is_the_best_that_is_there(place: str) -> None:
+    """A coordinator that took over asks for an evaluation again."""
+    assert best(place, 0.5, version=3)
+    assert best(place, 0.5, version=3)
+    assert not best(place, 0.5, version=4)
+
+
+def test_a_better_one_of_the_same_version_leaves_the_one_before_until_it_is_whole(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recovered run evaluates at the same versions again."""
+    assert best(place, 0.5, version=3)
+    monkeypatch.setattr(zarr.Group, "create_array", full)
+    with pytest.raises(StoreError):
+        best(place, 0.1, version=3)
+    monkeypatch.undo()
+    assert load_model(place, best=True)[0]["w"].tolist() == [0.5, 0.5]
+    assert best(place, 0.1, version=3)
+    assert load_model(place, best=True)[0]["w"].tolist() == pytest.approx([0.1, 0.1])
+
+
+def full(*given: Any, **named: Any) -> Any:
+    raise OSError(28, "No space left on device")
+
+
+def test_one_that_took_its_place_meanwhile_stays(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An evaluator that was stopped goes on writing when it wakes, after another has written a better version."""
+    create, later = zarr.Group.create_array, [0.2]
+
+    def interrupted(self: Any, *given: Any, **named: Any) -> Any:
+        if later:
+            assert best(place, later.pop(), version=20)
+        return create(self, *given, **named)
+
+    monkeypatch.setattr(zarr.Group, "create_array", interrupted)
+    assert not best(place, 0.3, version=10)
+    arrays, version = load_model(place, best=True)
+    assert (version, sorted(arrays)) == (20, ["deep/er.weight", "w"])
+    assert len(list(zarr.open_group(place, mode="r")["best"].groups())) == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("times", [1, 9])
+def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
+    place: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Removed arrays would be read as zeros."""
+    assert best(place, 99.0, version=1)
+    read, left = stores._read_arrays, list(range(times))
+
+    def interrupted(group: Any) -> Any:
+        found = dict(group.members())  # listed, and then removed
+        if left:
+            best(place, 1.0 + left.pop(), version=2)
+        return read(group) if found else None
+
+    monkeypatch.setattr(stores, "_read_arrays", interrupted)
+    if times > 5:
+        with pytest.raises(StoreError, match="was replaced while it was read; read it again"):
+            load_model(place, best=True)
+        return
+    arrays, version = load_model(place, best=True)
+    assert (version, arrays["w"].tolist()) == (2, [1.0, 1.0])

@@ -101,7 +101,8 @@ class Ending:
             # The target may be met by an evaluation that was under way when another condition ended the run.
             self._outcome, self._detail = "reached target", reached
             self.begin(self._outcome, self._detail)
-        elif not self.begun:
+        elif not self.begun and event.values:
+            self._check_measured(event)
             self._check_patience(event)
         self._evaluate_if_due() if not self.begun else self.advance()
 
@@ -115,15 +116,26 @@ class Ending:
         if event.values:
             state.progress.note(event, state.plan.watch, state.plan.stop.min_delta)
 
+    def _check_measured(self, event: Evaluated) -> None:
+        """Fail where something waits for a metric that evaluations do not give."""
+        plan = self._state.plan
+        waiting = dict.fromkeys(plan.stop.targets or {}, "a target")
+        if plan.stop.target_accuracy is not None:
+            waiting["accuracy"] = "a target"
+        if plan.stop.patience is not None or plan.watch.keep:
+            waiting.setdefault(plan.watch.metric, "patience" if plan.stop.patience is not None else "keep_best")
+        for name, what in waiting.items():
+            if name not in event.values:
+                text = f"{what} waits for {name}, but evaluations of this task give {', '.join(event.values)}"
+                field = "stop" if what == "a target" else "watch"
+                self.fail(ConfigurationError(f"{text}; name one of these", field=field))
+                return
+
     def _check_patience(self, event: Evaluated) -> None:
         watch, progress, patience = self._state.plan.watch, self._state.progress, self._state.plan.stop.patience
-        if patience is None:
+        if patience is None or self.begun:
             return
-        if watch.value_of(event) is None:
-            known = " and ".join(event.values) or "nothing"
-            text = f"patience waits for {watch.metric}, but evaluations of this task give {known}; set watch to one"
-            self.fail(ConfigurationError(f"{text} of them", field="watch"))
-        elif progress.waited >= patience:
+        if progress.waited >= patience:
             wanted = "finite" if progress.best is None else f"better than {progress.best:.4f}"
             more = "" if progress.best is None else f"; version {progress.version} is the best"
             self.begin("patience", f"{watch.metric} was not {wanted} in {patience} evaluations{more}")

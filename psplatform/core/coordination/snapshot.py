@@ -23,7 +23,7 @@ def capture(state: State) -> dict[str, Any]:
         "seconds": state.seconds,
         "samples_applied": state.samples_applied,
         "bad_batches": [state.bad_batches, state.samples_given_up],
-        "progress": state.progress.to_plain(),
+        "progress": state.progress.to_plain(state.plan.watch),
         "roster": state.roster.to_plain(),
         "deck": state.deck.to_plain() if state.deck is not None else None,
         "newest": [sorted(lane.newest.items()) for lane in state.lanes],
@@ -57,7 +57,7 @@ def restore(state: State, plain: dict[str, Any]) -> None:
     state.seconds_before = plain["seconds"]
     state.samples_applied = plain["samples_applied"]
     state.bad_batches, state.samples_given_up = plain.get("bad_batches", (0, 0))  # older checkpoints have none
-    state.progress = Progress(*plain.get("progress", ()))  # nor of evaluations
+    state.progress = Progress.from_plain(plain.get("progress"), state.plan.watch)  # nor of evaluations
     state.roster.restore(plain["roster"])
     if state.deck is not None and plain["deck"] is not None:
         state.deck.restore(plain["deck"])

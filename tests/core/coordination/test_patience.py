@@ -47,7 +47,25 @@ def test_patience_with_what_the_task_does_not_measure_fails_and_says_so(open_sce
     scene = evaluate(running(open_scene, stop=Stop(patience=2), watch=Watch("accuracy")), 0.5)
     failure = scene.end().finish.failure
     assert isinstance(failure, ConfigurationError)
-    assert "patience waits for accuracy, but evaluations of this task give loss" in str(failure)
+    assert "patience waits for accuracy, but evaluations of this task give loss; name one" in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"stop": Stop(targets={"m": 1.0})}, "a target waits for m, but evaluations of this task give loss"),
+        ({"stop": Stop(target_accuracy=0.9)}, "a target waits for accuracy, but"),
+        ({"watch": Watch("m", keep=True)}, "keep_best waits for m, but"),
+    ],
+)
+def test_what_waits_for_something_that_nothing_measures_ends_the_run(
+    open_scene: Open, fields: dict[str, Any], sentence: str
+) -> None:
+    """At the first evaluation: else it would wait for ever."""
+    scene = evaluate(running(open_scene, **fields), 0.5)
+    failure = scene.end().finish.failure
+    assert isinstance(failure, ConfigurationError)
+    assert sentence in str(failure)
 
 
 @pytest.mark.parametrize(("lower", "value", "sign"), [(True, 1.9, "<="), (False, 2.1, ">=")])
@@ -81,5 +99,9 @@ def test_a_run_that_is_recovered_remembers_what_evaluations_have_shown(open_scen
     other = open_scene(evaluates=True, evaluate_every=1, stop=Stop(patience=3)).coordinator.state
     restore(other, plain)
     assert other.progress == Progress(0.5, 1, 0.5, 1)
+    for watch in (Watch("m"), Watch(lower=frozenset())):
+        changed = open_scene(evaluates=True, evaluate_every=1, watch=watch).coordinator.state
+        restore(changed, plain)
+        assert changed.progress == Progress(), "values of another metric are not compared"
     restore(other, {name: one for name, one in plain.items() if name != "progress"})
     assert other.progress == Progress()
