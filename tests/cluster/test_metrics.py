@@ -96,7 +96,7 @@ def test_a_metric_that_raises_ends_the_run_with_its_traceback(start: Callable[..
     with pytest.raises(UserCodeError, match="nothing was right") as caught:
         run.wait(LIMIT_S)
     assert "in raising" in caught.value.user_traceback
-    with pytest.raises(StoreError, match="keep_best=True"):
+    with pytest.raises(StoreError, match="its job has no keep_best"):
         run.parameters(best=True)
 
 
