@@ -89,7 +89,7 @@ BAD_OPTIONS = [
     ("mnist", "folder"),
     ("mnist -w folder=/nowhere", "/nowhere"),
     ("nowhere.yaml", "cannot read the job file nowhere.yaml"),
-    ("digits --scheduler nonsense://x", "no scheduler answers at nonsense://x"),
+    ("digits --scheduler nonsense://x", "no scheduler can be at nonsense://x"),
 ]
 
 
@@ -192,11 +192,11 @@ BAD_COMMANDS = [
     ("simulate mlp --shards 4000", "shards must be at most"),
     ("runs nowhere.zarr", "there is no run in nowhere.zarr; check the path"),
     ("runs carrier-pigeon://coop", "carrier-pigeon"),
-    ("runs --scheduler nonsense://x", "no scheduler answers at nonsense://x"),
+    ("runs --scheduler nonsense://x", "no scheduler can be at nonsense://x"),
     ("attach", "Missing argument"),
     ("attach nowhere.zarr", "there is no run in nowhere.zarr; check the path"),
     ("attach carrier-pigeon://coop", "carrier-pigeon"),
-    ("attach some-run --scheduler nonsense://x", "no scheduler answers at nonsense://x"),
+    ("attach some-run --scheduler nonsense://x", "no scheduler can be at nonsense://x"),
     ("policies all", "unexpected extra argument"),
 ]
 

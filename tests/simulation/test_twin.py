@@ -229,7 +229,7 @@ def test_what_makes_no_sense_is_refused_before_the_task_is_opened(
 def test_what_only_the_task_can_tell_is_refused_before_the_first_event(small_job: SmallJob) -> None:
     for fields, sentence in (
         ({"batch_size": 100}, "batch_size must be at most the number of samples: 100 > 60"),
-        ({"test": None, "stop": Stop(target_loss=0.1)}, "a target needs a task that can be evaluated"),
+        ({"test": None, "stop": Stop(target_loss=0.1)}, "need a task that can be evaluated"),
     ):
         with pytest.raises(ConfigurationError, match=sentence):
             simulate(small_job(**fields))  # type: ignore[arg-type]
