@@ -63,7 +63,7 @@ async def try_on(client: Client, prepared: Prepared, address: str) -> Trial:
         pid = process.pid if process is not None else None
         return await _run(client, peer, prepared)
     except PeerLost as error:
-        death = await death_of(client.rpc, address, nanny, pid)
+        death = await death_of(client, address, nanny, pid)
         if death is None:
             text = f"no first gradient could be tried: {error}; see whether that Dask worker is busy or stopped"
             raise ClusterError(f"{text}, and start the run again", peer=address) from error

@@ -364,7 +364,7 @@ class Run:
             return ""
         client: Any = self._client
         try:
-            death = client.sync(death_of, client.rpc, self._coordinator.address, *self._process)
+            death = client.sync(death_of, client, self._coordinator.address, *self._process)
         except (OSError, TimeoutError, RuntimeError):  # the last where the client is closed
             return ""
         return f"{death}: " if death is not None else ""

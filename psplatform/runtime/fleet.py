@@ -162,7 +162,7 @@ class Fleet:
         known = self._deaths.get((address, pid)) if pid is not None else None
         if known is not None:
             return known
-        death = await death_of(self._client.rpc, address, nanny, pid)
+        death = await death_of(self._client, address, nanny, pid)
         return self._deaths.setdefault((address, pid), death) if death is not None else None
 
     async def explain(self, failure: PsplatformError | None, lost: Iterable[str]) -> PsplatformError | None:
@@ -170,8 +170,10 @@ class Fleet:
         if type(failure) is not ClusterError:
             return failure
         await asyncio.gather(*(self.death_of(address) for address in lost))
-        deaths = [str(one) for one in self._deaths.values() if not one.is_ordered][-_TOLD:]
-        return ClusterError(f"{'; '.join(deaths)}; {failure.args[0]}", peer=failure.peer) if deaths else failure
+        deaths = [str(one) for one in self._deaths.values() if not (one.is_ordered and one.has_nanny)]
+        return (
+            ClusterError(f"{'; '.join(deaths[-_TOLD:])}; {failure.args[0]}", peer=failure.peer) if deaths else failure
+        )
 
     async def _until_gone(self, address: str) -> None:
         # Dask would keep the actor for a worker of that address, which never comes.

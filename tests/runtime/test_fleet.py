@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from psplatform.errors import ClusterError
 from psplatform.runtime.calls import Peer, PeerLost
 from psplatform.runtime.deaths import Death
 from psplatform.runtime.fleet import LATE_ASK_LIMIT_S, OPEN_LIMIT_S, SILENT_S, Fleet
@@ -213,3 +214,16 @@ def test_a_process_that_came_back_is_not_taken_for_the_one_before_it_is_met(
         return await fleet.death_of(THERE), cluster.asked
 
     assert jump(ask()) == (Death(THERE, None, has_nanny=True), 2)
+
+
+@pytest.mark.parametrize("nanny", ["", "tcp://127.0.0.1:2"], ids=["without a nanny", "with a nanny"])
+def test_a_run_that_fails_for_want_of_processes_names_ends_that_only_an_output_explains(jump: Jump, nanny: str) -> None:
+    """One that a nanny has seen end in good order explains nothing."""
+
+    async def explain() -> Any:
+        fleet = Fleet(cast(Any, Restarting()), None, cast(Any, Program()))
+        fleet._deaths[THERE, 5] = Death(THERE, 5, has_nanny=bool(nanny))
+        return await fleet.explain(ClusterError("no worker is left; start some"), [])
+
+    named = "" if nanny else f"{THERE} (process 5) ended; "
+    assert str(jump(explain())) == f"{named}no worker is left; start some"
