@@ -84,7 +84,7 @@ def asked(address: str, nanny: str, answers: list[Any], events: Any = (CAME, CLO
 
 @pytest.fixture
 def gone() -> str:
-    """Return an address at which nobody listens."""
+    """Return an address at which no process listens."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return f"tcp://127.0.0.1:{one.getsockname()[1]}"
@@ -92,7 +92,7 @@ def gone() -> str:
 
 @pytest.fixture
 def there() -> Iterator[str]:
-    """Return an address at which somebody listens."""
+    """Return an address at which a process listens."""
     with socket.create_server(("127.0.0.1", 0)) as one:
         yield f"tcp://127.0.0.1:{one.getsockname()[1]}"
 
@@ -153,7 +153,7 @@ def test_a_process_that_was_not_seen_to_leave_unannounced_is_not_the_users_mista
 
 
 @pytest.mark.parametrize("answer", [OSError("gone as well"), [OTHER]])
-def test_a_process_of_whose_end_its_nanny_says_nothing_may_have_been_asked_to(
+def test_a_process_whose_nanny_says_nothing_of_its_end_may_have_been_asked_to(
     gone: str, monkeypatch: pytest.MonkeyPatch, answer: Any
 ) -> None:
     """A nanny says nothing of a process that closes in good order, nor if it has ended as well."""

@@ -115,7 +115,7 @@ def test_no_actor_is_made_where_it_could_not_be_opened(jump: Jump) -> None:
     jump(create())
 
 
-def test_nobody_is_asked_for_nothing_or_for_what_is_known(jump: Jump) -> None:
+def test_no_worker_is_asked_for_nothing_or_for_what_is_known(jump: Jump) -> None:
     client = Asked()
 
     async def ask() -> None:
@@ -128,7 +128,7 @@ def test_nobody_is_asked_for_nothing_or_for_what_is_known(jump: Jump) -> None:
     assert client.asked == 0
 
 
-def test_who_does_not_answer_is_left_out_after_a_while(jump: Jump) -> None:
+def test_a_worker_that_does_not_answer_is_left_out_after_a_while(jump: Jump) -> None:
     async def ask() -> tuple[str, float]:
         fleet, _ = fleet_of(Asked(asyncio.sleep(10_000)), {"model": ("nets:Net",)})
         return await fleet.lack(THERE), asyncio.get_running_loop().time()
