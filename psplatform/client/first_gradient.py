@@ -61,19 +61,25 @@ async def try_on(client: Client, prepared: Prepared, address: str) -> Trial:
         await made(future, "trial", address)
         process = await call_the_living(client.rpc, peer, "alive", 0.0, deadline_s=_ANSWER_S)
         pid = process.pid if process is not None else None
-        arguments = prepared.pickled, cloudpickle.dumps(prepared.job.optimizer), prepared.settings
-        trial: Trial = await call_the_living(client.rpc, peer, "run", *arguments, deadline_s=TRIAL_LIMIT_S)
-    except PeerSilent as error:
-        text = f"the Dask worker {address} tried a first gradient and did not answer within {TRIAL_LIMIT_S:g} s"
-        raise ClusterError(f"{text}; take a smaller model or batch_size, or a faster source of data") from error
+        return await _run(client, peer, prepared)
     except PeerLost as error:
-        death = await death_of(client.rpc, address, nanny, pid)
+        death = await death_of(client, address, nanny, pid)
         if death is None:
-            text = f"the connection to the Dask worker {address} broke while {_DOING} there; start the run again"
-            raise ClusterError(text, peer=address) from error
+            text = f"no first gradient could be tried: {error}; see whether that Dask worker is busy or stopped"
+            raise ClusterError(f"{text}, and start the run again", peer=address) from error
         raise died(death, f"{_DOING} there") from error
     finally:
         future.release()
+
+
+async def _run(client: Client, peer: Peer, prepared: Prepared) -> Trial:
+    arguments = prepared.pickled, cloudpickle.dumps(prepared.job.optimizer), prepared.settings
+    try:
+        trial: Trial = await call_the_living(client.rpc, peer, "run", *arguments, deadline_s=TRIAL_LIMIT_S)
+    except PeerSilent as error:
+        text = f"the Dask worker {peer.address} tried a first gradient and did not answer within {TRIAL_LIMIT_S:g} s"
+        text = f"{text}; take a smaller model or batch_size, or a faster source of data"
+        raise ClusterError(text, peer=peer.address) from error
     return trial
 
 

@@ -30,7 +30,7 @@ async def able_workers(client: Client, wanted: int, report: Callable[[str], None
     Parameters
     ----------
     report
-        Told what is waited for, and who is done without.
+        Told what is waited for, and which workers are left out.
 
     Raises
     ------

@@ -86,6 +86,7 @@ class Run:
         self._stop_reason: str | None = None
         self._stop_heard = True
         self._process = process
+        self._died = ""
 
     @property
     def client(self) -> Client | None:
@@ -126,7 +127,7 @@ class Run:
             return self._from_store(
                 f"the coordinator does not answer, but its process is there: it is busy or stopped ({lost})"
             )
-        self._gone = True
+        self._gone, self._died = True, self._ask_of_death()
         return self._from_store()
 
     def _told(self, status: dict[str, Any]) -> dict[str, Any]:
@@ -357,14 +358,14 @@ class Run:
         except (OSError, TimeoutError):
             return False
 
-    def _death(self) -> str:
+    def _ask_of_death(self) -> str:
         """Return how the coordinator's process ended, with what separates that from what follows; "" if unknown."""
         if self._client is None or self._coordinator is None or self._process is None:
             return ""
         client: Any = self._client
         try:
-            death = client.sync(death_of, client.rpc, self._coordinator.address, *self._process)
-        except (OSError, TimeoutError):
+            death = client.sync(death_of, client, self._coordinator.address, *self._process)
+        except (OSError, TimeoutError, RuntimeError):  # the last where the client is closed
             return ""
         return f"{death}: " if death is not None else ""
 
@@ -378,7 +379,7 @@ class Run:
         elif outcome is None and self._gone:
             updates = self._live.view.updates
             failure = ClusterError(
-                f"{self._death()}the coordinator of run {self.run} is gone; its log ends at version {updates}, and "
+                f"{self._died}the coordinator of run {self.run} is gone; its log ends at version {updates}, and "
                 f"`psplatform recover {self.store}` goes on from its newest checkpoint, if it has one"
             )
         phase = "over" if outcome is not None or self._gone else "unknown"

@@ -85,6 +85,31 @@ async def restarting(client: Client, within_s: float) -> int:
     return missing
 
 
+async def left_unannounced(client: Client, address: str, limit_s: float) -> bool:
+    """Whether the Dask worker at `address` was last seen to leave without notice; no where the scheduler cannot say.
+
+    Dask calls every removal unexpected but a retirement's; one that closes in good order announces that before.
+    """
+    scheduler: Any = client.scheduler
+    if scheduler is None:
+        return False
+    try:
+        async with asyncio.timeout(limit_s):
+            events = await scheduler.events(topic=address)
+    except (OSError, TimeoutError, RuntimeError):
+        return False
+    announced, left = False, False
+    for _, event in events:
+        action = event.get("action") if isinstance(event, dict) else None
+        if action == "add-worker":
+            announced, left = False, False
+        elif action == "closing-worker":
+            announced = True
+        elif action == "remove-worker":
+            announced, left = announced or bool(event.get("expected")), True
+    return left and not announced
+
+
 def _complaint(version: object, ours: str) -> str:
     if isinstance(version, BaseException):
         return f"has no psplatform ({version})"

@@ -90,7 +90,8 @@ class Fleet:
         self.on_left_out: Callable[[str], None] = lambda text: None
         self._nannies: dict[str, str] = {}
         self._pids: dict[str, int] = {}
-        self._deaths: dict[str, Death] = {}
+        self._departed: set[str] = set()
+        self._deaths: dict[tuple[str, int | None], Death] = {}
 
     def begin_term(self, term: int) -> None:
         """Name actors under this coordinator's term from now on: what those before it have used is not all known."""
@@ -137,33 +138,42 @@ class Fleet:
         return peer
 
     async def meet(self, peer: Peer) -> None:
-        """Learn of an actor's process, while it is there, what tells later how that ended."""
-        if peer.address in self._pids:
-            return
+        """Learn of an actor's process, while it is there, what tells later how that ended.
+
+        A nanny may start another process at the same address, so each actor's process is asked.
+        """
         with contextlib.suppress(OSError, TimeoutError, PeerLost):
             if peer.address not in self._nannies:
                 await self.cluster()
             process = await call(self._connect, peer, "alive", 0.0, deadline_s=_MEET_S)
             if process is not None:
+                if self._pids.get(peer.address, process.pid) != process.pid:
+                    self._forget(peer.address)
                 self._pids[peer.address] = process.pid
+
+    def _forget(self, address: str) -> None:
+        """Forget what was known of a process, because another runs at its address."""
+        self._pids.pop(address, None)
+        self._able.discard(address)
 
     async def death_of(self, address: str) -> Death | None:
         """Return how the process of a Dask worker ended; ``None`` where it cannot be seen to have ended."""
-        if address not in self._deaths:
-            nanny, pid = self._nannies.get(address, ""), self._pids.get(address)
-            death = await death_of(self._client.rpc, address, nanny, pid)
-            if death is None:
-                return None
-            self._deaths.setdefault(address, death)
-        return self._deaths[address]
+        nanny, pid = self._nannies.get(address, ""), self._pids.get(address)
+        known = self._deaths.get((address, pid)) if pid is not None else None
+        if known is not None:
+            return known
+        death = await death_of(self._client, address, nanny, pid)
+        return self._deaths.setdefault((address, pid), death) if death is not None else None
 
     async def explain(self, failure: PsplatformError | None, lost: Iterable[str]) -> PsplatformError | None:
         """Return why the run has failed, with what the `lost` processes died of where it failed for want of them."""
         if type(failure) is not ClusterError:
             return failure
         await asyncio.gather(*(self.death_of(address) for address in lost))
-        deaths = [str(one) for one in self._deaths.values() if not one.is_ordered][-_TOLD:]
-        return ClusterError(f"{'; '.join(deaths)}; {failure.args[0]}", peer=failure.peer) if deaths else failure
+        deaths = [str(one) for one in self._deaths.values() if not (one.is_ordered and one.has_nanny)]
+        return (
+            ClusterError(f"{'; '.join(deaths[-_TOLD:])}; {failure.args[0]}", peer=failure.peer) if deaths else failure
+        )
 
     async def _until_gone(self, address: str) -> None:
         # Dask would keep the actor for a worker of that address, which never comes.
@@ -251,6 +261,9 @@ class Fleet:
         """Return the Dask workers that can be hired now, and the addresses of all there are."""
         processes, there = await cluster_of(self._client)
         self._nannies.update({one.address: one.nanny for one in processes})
+        for address in self._departed & there:
+            self._forget(address)
+        self._departed = (self._departed | self._pids.keys() | self._able) - there
         return processes, there
 
     async def fits(self, process: Process) -> bool:

@@ -295,6 +295,7 @@ class Staff:
     async def _open_evaluator(self, hire: Hire) -> None:
         while self._evaluator is hire and await self._fleet.lack(hire.address):
             hire.address = self._place_for_evaluator()
+            await asyncio.sleep(_LOOK_S)  # without a scheduler each question fails at once
         if self._evaluator is not hire:  # its process has left meanwhile
             return
         try:

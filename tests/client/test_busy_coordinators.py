@@ -35,14 +35,21 @@ class Cluster:
     standby: str = ""
     asked: list[str] = field(default_factory=list)
     scheduler: str = "tcp://127.0.0.1:2"
+    closed: bool = False
 
     def sync(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        if self.closed:
+            raise RuntimeError("IOLoop is closed")
         if function is cluster_of:
             return [], {PEER.address} if self.there else set()
         return asyncio.run(function(*arguments, **named))
 
     def rpc(self, address: str) -> Any:
         return self
+
+    async def get_logs(self, n: int) -> Any:
+        self.asked.append("get_logs")
+        return [("INFO", "distributed.nanny - INFO - Worker process 123 was killed by signal 11")]
 
     async def actor_execute(self, *, function: str, **call: Any) -> Any:
         self.asked.append(function)
@@ -119,6 +126,45 @@ GONE = {
 def test_one_that_cannot_answer_any_more_is_gone(run_on: Callable[[Cluster], Run], cluster: Cluster) -> None:
     with pytest.raises(ClusterError, match=f"the coordinator of run {RUN} is gone"):
         run_on(cluster).wait(timeout_s=60)
+
+
+@pytest.fixture
+def dead_on(run_on: Callable[[Cluster], Run]) -> Callable[[Cluster], Run]:
+    """Make a run whose coordinator's process has a nanny."""
+
+    def make(cluster: Cluster) -> Run:
+        run = run_on(cluster)
+        run._process = "tcp://127.0.0.1:2", 123
+        return run
+
+    return make
+
+
+def test_how_a_coordinator_died_is_asked_once(dead_on: Callable[[Cluster], Run]) -> None:
+    """Later looks need no network, nor a client that is open still."""
+    cluster = Cluster(there=False)
+    run = dead_on(cluster)
+    first = str(run.status()["failure"])
+    assert "(process 123) was killed by SIGSEGV (segmentation fault): the coordinator of run" in first
+    cluster.closed = True
+    assert str(run.status()["failure"]) == first
+    assert cluster.asked.count("get_logs") == 1
+
+
+def test_a_client_that_is_closed_meanwhile_tells_nothing_of_a_death(
+    dead_on: Callable[[Cluster], Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(there=False)
+    run = dead_on(cluster)
+
+    def close() -> bool:
+        cluster.closed = True
+        return True
+
+    monkeypatch.setattr(run, "_left_the_cluster", close)
+    monkeypatch.setattr(run, "_seek", lambda: False)
+    with pytest.raises(ClusterError, match=f"^the coordinator of run {RUN} is gone"):
+        run.wait(timeout_s=60)
 
 
 def test_a_run_whose_coordinator_is_busy_is_not_recovered_beside_it(tmp_path: Path) -> None:

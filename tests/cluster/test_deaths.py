@@ -22,15 +22,22 @@ import psplatform as ps
 from psplatform.errors import ClusterError, ProcessDied
 
 LIMIT_S = 180.0
-HOW: dict[str, tuple[str, str, int]] = {
+HOW: dict[str, tuple[str, str, int | None]] = {
     "exit": ("ended with exit code 3", "look for what calls os._exit", 3),
     "crash": (r"was killed by SIGSEGV \(segmentation fault\)", "python -X faulthandler", -signal.SIGSEGV),
     "kill": (r"was killed by SIGKILL \(most likely by the kernel, because memory ran out\)", "give it more memory", -9),
+    "silently": (
+        r"ended without a word \(exit code 0, or a log level above INFO hides how\)",
+        "look for what calls os._exit",
+        None,
+    ),
     "memory": ("was ended by its nanny for using more than 95 % of its memory limit", "larger --memory-limit", -15),
 }
 
 
 def die(how: str) -> Any:
+    if how == "silently":
+        os._exit(0)
     if how == "exit":
         os._exit(3)
     if how == "crash":
@@ -92,7 +99,7 @@ def dying(small: dict[str, Any], how: str, place: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("how", "place"),
-    [("exit", "model"), ("crash", "data"), ("kill", "loss"), ("crash", "step"), ("exit", "collate")],
+    [("exit", "model"), ("crash", "data"), ("kill", "loss"), ("crash", "step"), ("silently", "collate")],
 )
 def test_a_process_that_dies_at_a_first_gradient_is_named_with_what_it_died_of(
     start: Callable[..., ps.Run], client: Client, small: dict[str, Any], tmp_path: Path, how: str, place: str

@@ -17,6 +17,7 @@ from psplatform.runtime.deaths import Death, death_of, died, read_log
 ADDRESS, NANNY, PID = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2", 123
 EXITED = "distributed.nanny - INFO - Worker process 123 exited with status 3"
 KILLED = "distributed.nanny - INFO - Worker process 123 was killed by signal 11"
+UNKNOWN = "distributed.nanny - INFO - Worker process 123 was killed by unknown signal"
 ORDERED = "distributed.nanny - INFO - Worker process 123 was killed by signal 15"
 TOO_LARGE = (
     "distributed.nanny.memory - WARNING - Worker tcp://127.0.0.1:1 (pid=123) exceeded 95% memory budget. Restarting..."
@@ -32,6 +33,7 @@ OTHER = "distributed.nanny - INFO - Worker process 1234 exited with status 1"
         ([ORDERED, TOO_LARGE], "was ended by its nanny for using more than 95 % of its memory limit", "memory limit"),
         ([OTHER, KILLED.replace("11", "9")], r"was killed by SIGKILL \(most likely by the kernel", "SIGKILL"),
         ([KILLED.replace("11", "99")], "was killed by signal 99", "signal 99"),
+        ([UNKNOWN], "ended with exit code 255", "exit code 255"),
     ],
 )
 def test_a_nannys_log_tells_how_its_process_ended(entries: list[str], said: str, kind: str) -> None:
@@ -58,19 +60,31 @@ def test_the_end_of_another_process_says_nothing() -> None:
     assert read_log([OTHER, TOO_LARGE], ADDRESS, PID) is None
 
 
-def asked(address: str, nanny: str, answers: list[Any]) -> Any:
+CAME: dict[str, Any] = {"action": "add-worker"}
+CLOSES: dict[str, Any] = {"action": "closing-worker", "reason": "scheduler-restart"}
+LEFT: dict[str, Any] = {"action": "remove-worker", "expected": False}
+
+
+def asked(address: str, nanny: str, answers: list[Any], events: Any = (CAME, CLOSES, LEFT)) -> Any:
     async def get_logs(n: int) -> Any:
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, Exception):
             raise answer
         return [("INFO", text) for text in answer]
 
-    return death_of(lambda _: SimpleNamespace(get_logs=get_logs), address, nanny, PID)
+    async def told(topic: str) -> Any:
+        if isinstance(events, Exception):
+            raise events
+        return [(0.0, event) for event in events]
+
+    scheduler = SimpleNamespace(events=told)
+    client: Any = SimpleNamespace(rpc=lambda _: SimpleNamespace(get_logs=get_logs), scheduler=scheduler)
+    return death_of(client, address, nanny, PID)
 
 
 @pytest.fixture
 def gone() -> str:
-    """Return an address at which nobody listens."""
+    """Return an address at which no process listens."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return f"tcp://127.0.0.1:{one.getsockname()[1]}"
@@ -78,7 +92,7 @@ def gone() -> str:
 
 @pytest.fixture
 def there() -> Iterator[str]:
-    """Return an address at which somebody listens."""
+    """Return an address at which a process listens."""
     with socket.create_server(("127.0.0.1", 0)) as one:
         yield f"tcp://127.0.0.1:{one.getsockname()[1]}"
 
@@ -88,19 +102,61 @@ def test_a_nanny_is_asked_until_it_has_seen_the_end(gone: str) -> None:
     assert death == Death(gone, PID, -signal.SIGSEGV, has_nanny=True)
 
 
-def test_where_there_is_no_nanny_the_output_says_why(gone: str) -> None:
-    death = asyncio.run(asked(gone, "", [OSError("not asked")]))
+def test_an_end_without_a_nanny_may_have_been_asked_for(gone: str) -> None:
+    """A SIGTERM to `dask worker --no-nanny` and a crash look the same from outside."""
+    death = asyncio.run(asked(gone, "", [OSError("not asked")], [CAME, LEFT]))
     assert death == Death(gone, PID)
-    said = "died while a first gradient was tried; it has no nanny that could tell more: look at the output of its"
-    with pytest.raises(ProcessDied, match=said):
+    said = "ended while a first gradient was tried; it was asked to end or it crashed, and it has no nanny that could"
+    with pytest.raises(ClusterError, match=said) as caught:
         raise died(death, "a first gradient was tried")
+    assert not isinstance(caught.value, ProcessDied)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [[CAME, LEFT], [CAME, CLOSES, LEFT, CAME, LEFT], [LEFT, "a text of a plugin"]],
+    ids=["once", "after one that closed", "among foreign events"],
+)
+def test_a_process_that_left_unannounced_died_by_itself_though_its_nanny_says_nothing(
+    gone: str, monkeypatch: pytest.MonkeyPatch, events: list[Any]
+) -> None:
+    """A nanny says nothing of exit code 0, nor of any end where the log level is above INFO."""
+    monkeypatch.setattr("psplatform.runtime.deaths._WAIT_S", 0.2)
+    death = asyncio.run(asked(gone, NANNY, [[OTHER]], events))
+    assert death == Death(gone, PID, has_nanny=True, unannounced=True)
+    said = r"ended without a word \(exit code 0, or a log level above INFO hides how\) while it trained; look for what"
+    with pytest.raises(ProcessDied, match=said) as caught:
+        raise died(death, "it trained")
+    assert (caught.value.kind, caught.value.code) == ("unknown", None)
+
+
+def test_a_memory_limit_is_told_where_the_log_level_hides_the_end(gone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The warning of the limit is a level above what says that the process ended."""
+    monkeypatch.setattr("psplatform.runtime.deaths._WAIT_S", 0.2)
+    death = asyncio.run(asked(gone, NANNY, [[TOO_LARGE]], [CAME, LEFT]))
+    assert death == Death(gone, PID, over_percent=95, has_nanny=True)
+    with pytest.raises(ProcessDied, match="was ended by its nanny for using more than 95 % of its memory limit while"):
+        raise died(death, "it trained")
+
+
+@pytest.mark.parametrize(
+    "events",
+    [[CAME, CLOSES, LEFT], [CAME, {**LEFT, "expected": True}], [CAME, LEFT, CAME], [], OSError("gone")],
+    ids=["it closed", "it was retired", "it is there", "nothing is known", "the scheduler is gone"],
+)
+def test_a_process_that_was_not_seen_to_leave_unannounced_is_not_the_users_mistake(
+    gone: str, monkeypatch: pytest.MonkeyPatch, events: Any
+) -> None:
+    monkeypatch.setattr("psplatform.runtime.deaths._WAIT_S", 0.2)
+    death = asyncio.run(asked(gone, NANNY, [[OTHER]], events))
+    assert death == Death(gone, PID, has_nanny=True)
 
 
 @pytest.mark.parametrize("answer", [OSError("gone as well"), [OTHER]])
-def test_a_process_of_whose_end_its_nanny_says_nothing_may_have_been_asked_to(
+def test_a_process_whose_nanny_says_nothing_of_its_end_may_have_been_asked_to(
     gone: str, monkeypatch: pytest.MonkeyPatch, answer: Any
 ) -> None:
-    """A nanny says nothing of exit code 0, nor if it has ended as well."""
+    """A nanny says nothing of a process that closes in good order, nor if it has ended as well."""
     monkeypatch.setattr("psplatform.runtime.deaths._WAIT_S", 0.2)
     death = asyncio.run(asked(gone, NANNY, [answer]))
     assert death == Death(gone, PID, has_nanny=True)

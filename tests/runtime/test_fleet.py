@@ -9,8 +9,11 @@ from typing import Any, cast
 
 import pytest
 
+from psplatform.errors import ClusterError
 from psplatform.runtime.calls import Peer, PeerLost
+from psplatform.runtime.deaths import Death
 from psplatform.runtime.fleet import LATE_ASK_LIMIT_S, OPEN_LIMIT_S, SILENT_S, Fleet
+from psplatform.runtime.processes import ProcessId
 from psplatform.runtime.references import Lack
 
 Network = Callable[..., Any]
@@ -87,7 +90,7 @@ def fleet_of(client: Any, references: Any) -> tuple[Fleet, list[str]]:
     return fleet, said
 
 
-def test_who_lacks_a_module_is_left_out_is_said_once_and_asked_again(jump: Jump) -> None:
+def test_a_worker_that_lacks_a_module_is_left_out_with_one_note_and_asked_again(jump: Jump) -> None:
     client = Asked(LACKING, LACKING, ())
 
     async def ask() -> None:
@@ -112,7 +115,7 @@ def test_no_actor_is_made_where_it_could_not_be_opened(jump: Jump) -> None:
     jump(create())
 
 
-def test_nobody_is_asked_for_nothing_or_for_what_is_known(jump: Jump) -> None:
+def test_no_worker_is_asked_for_nothing_or_for_what_is_known(jump: Jump) -> None:
     client = Asked()
 
     async def ask() -> None:
@@ -125,7 +128,7 @@ def test_nobody_is_asked_for_nothing_or_for_what_is_known(jump: Jump) -> None:
     assert client.asked == 0
 
 
-def test_who_does_not_answer_is_left_out_after_a_while(jump: Jump) -> None:
+def test_a_worker_that_does_not_answer_is_left_out_after_a_while(jump: Jump) -> None:
     async def ask() -> tuple[str, float]:
         fleet, _ = fleet_of(Asked(asyncio.sleep(10_000)), {"model": ("nets:Net",)})
         return await fleet.lack(THERE), asyncio.get_running_loop().time()
@@ -133,3 +136,94 @@ def test_who_does_not_answer_is_left_out_after_a_while(jump: Jump) -> None:
     said, at = jump(ask())
     assert said == f"did not say whether it can import nets (no answer within {LATE_ASK_LIMIT_S:g} s)"
     assert at == pytest.approx(LATE_ASK_LIMIT_S)
+
+
+class Restarting:
+    """Stands for a cluster whose Dask worker keeps its address while its nanny starts one process after another."""
+
+    def __init__(self) -> None:
+        self.pid, self.there, self.codes = 1, True, {1: 11, 2: 6}
+        self.scheduler, self.asked = self, 0
+
+    async def identity(self, n_workers: int = 0) -> Any:
+        one = {"status": "running", "host": "127.0.0.1", "resources": {}, "nanny": "tcp://127.0.0.1:2"}
+        return {"workers": {THERE: one} if self.there else {}}
+
+    def rpc(self, address: str) -> Any:
+        return self
+
+    async def actor_execute(self, **call: Any) -> Any:
+        return {"status": "OK", "result": ProcessId("there", self.pid, 0)}
+
+    async def get_logs(self, n: int) -> Any:
+        return [("INFO", f"Worker process {pid} was killed by signal {code}") for pid, code in self.codes.items()]
+
+    async def run(self, function: Any, references: Any, *, workers: list[str], on_error: str) -> dict[str, Any]:
+        self.asked += 1
+        return {workers[0]: ()}
+
+
+async def met_twice(cluster: Restarting) -> Fleet:
+    """Return a fleet that has met an actor in the first process and one in the second."""
+    fleet = Fleet(
+        cast(Any, cluster),
+        cluster.rpc,
+        cast(Any, SimpleNamespace(term=1, run="run", references={"model": ("nets:Net",)})),
+    )
+    assert await fleet.lack(THERE) == ""
+    await fleet.meet(Peer(THERE, "a"))
+    first = await fleet.death_of(THERE)
+    assert first == await fleet.death_of(THERE)
+    assert (first.pid, first.code) == (1, -11) if first is not None else False
+    cluster.pid = 2
+    await fleet.meet(Peer(THERE, "b"))
+    return fleet
+
+
+def test_a_later_process_at_the_same_address_dies_its_own_death(jump: Jump) -> None:
+    async def ask() -> None:
+        second = await (await met_twice(Restarting())).death_of(THERE)
+        assert second is not None
+        assert (second.pid, second.code) == (2, -6)
+
+    jump(ask())
+
+
+def test_a_later_process_at_the_same_address_is_asked_again_what_it_can_import(jump: Jump) -> None:
+    async def ask() -> int:
+        cluster = Restarting()
+        fleet = await met_twice(cluster)
+        assert await fleet.lack(THERE) == ""
+        return cluster.asked
+
+    assert jump(ask()) == 2
+
+
+def test_a_process_that_came_back_is_not_taken_for_the_one_before_it_is_met(
+    jump: Jump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may die while an actor is made in it; without its process id, its nanny cannot say how it ended."""
+    monkeypatch.setattr("psplatform.runtime.deaths.is_dead", lambda _: asyncio.sleep(0, True))
+
+    async def ask() -> tuple[Any, int]:
+        cluster = Restarting()
+        fleet = await met_twice(cluster)
+        for cluster.there in (False, True):
+            await fleet.cluster()
+        await fleet.lack(THERE)
+        return await fleet.death_of(THERE), cluster.asked
+
+    assert jump(ask()) == (Death(THERE, None, has_nanny=True), 2)
+
+
+@pytest.mark.parametrize("nanny", ["", "tcp://127.0.0.1:2"], ids=["without a nanny", "with a nanny"])
+def test_a_run_that_fails_for_want_of_processes_names_ends_that_only_an_output_explains(jump: Jump, nanny: str) -> None:
+    """One that a nanny has seen end in good order explains nothing."""
+
+    async def explain() -> Any:
+        fleet = Fleet(cast(Any, Restarting()), None, cast(Any, Program()))
+        fleet._deaths[THERE, 5] = Death(THERE, 5, has_nanny=bool(nanny))
+        return await fleet.explain(ClusterError("no worker is left; start some"), [])
+
+    named = "" if nanny else f"{THERE} (process 5) ended; "
+    assert str(jump(explain())) == f"{named}no worker is left; start some"

@@ -36,3 +36,31 @@ def test_a_shard_whose_server_is_no_process_yet_is_no_hindrance_to_others(jump: 
         return sent
 
     assert jump(redirect()) == [PLACE, Moved(0, 1, 3, "replica-1-0")]
+
+
+def test_an_evaluator_is_placed_twice_a_second_while_the_scheduler_cannot_be_asked(jump: Jump) -> None:
+    """Each question fails at once then: without a pause, nothing else would get to run."""
+
+    async def place() -> int:
+        asked: list[str] = []
+
+        async def lack(address: str) -> str:
+            asked.append(address)
+            await asyncio.sleep(0.001)
+            return "could not be asked what it can import (no scheduler)"
+
+        program = SimpleNamespace(worker_lease_s=1.0, plan=SimpleNamespace(workers=1))
+        absent = SimpleNamespace(addresses=set())
+        copies = SimpleNamespace(addresses=set())
+        host = SimpleNamespace(
+            program=program, on_mishap=None, copies=copies, absent=absent, peer=Peer("tcp://10.0.0.1:1", "a")
+        )
+        staff = Staff(cast(Any, host), cast(Any, SimpleNamespace(lack=lack, left_out={})))
+        hire = staff._evaluator = Hire("evaluator-1", "tcp://10.0.0.1:2")
+        opening = asyncio.create_task(staff._open_evaluator(hire))
+        await asyncio.sleep(10)
+        staff._evaluator = None
+        await opening
+        return len(asked)
+
+    assert 10 <= jump(place()) <= 21

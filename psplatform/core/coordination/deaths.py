@@ -19,19 +19,19 @@ from psplatform.core.roster import Member
 from psplatform.errors import ProcessDied
 
 MOST_DEATHS: Final = 3
-"""A machine that loses power, or an administrator, seldom ends three processes that do the same."""
+"""A machine that loses power, or an administrator, seldom ends three processes that are doing the same work."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """What a worker was at when it was lost.
+    """What a worker was doing when it was lost.
 
     Attributes
     ----------
     batch
         Epoch and number of the batch that it computed; ``None`` where batches are not dealt.
     first
-        Whether it was at its first gradient.
+        Whether that was its first gradient.
     """
 
     slot: int
@@ -40,7 +40,7 @@ class _Loss:
 
 
 class Deaths:
-    """Counts the processes that die at the same."""
+    """Counts the processes that died doing the same work."""
 
     def __init__(self, state: State, ending: Ending) -> None:
         self._state = state
@@ -57,7 +57,10 @@ class Deaths:
         self._unopened = 0
 
     def note_lost(self, member: Member) -> None:
-        """Note what a member was at, before it is taken out; of what it was lost is perhaps known later."""
+        """Note what a member was doing, before the roster drops it.
+
+        If its process died, `on_member_died` follows once that is known.
+        """
         began = self._began.pop(member.name, member.sequence)
         if not member.busy:
             self._losses[member.name] = None
@@ -67,7 +70,7 @@ class Deaths:
         self._losses[member.name] = _Loss(member.slot, batch, first=member.sequence <= began + 1)
 
     def on_member_died(self, event: MemberDied) -> None:
-        """Count a worker's process among those that died at the same, and end the run where they are too many."""
+        """Count a worker's process among those that died doing the same work, and end the run if there are too many."""
         if event.member not in self._losses:
             self._unopened += 1
             self._end_after(self._unopened, "while they opened the task", event.error)
@@ -82,7 +85,7 @@ class Deaths:
         self._end_after(self._in_slot[loss.slot], f"at a gradient of worker {loss.slot}, none came back", event.error)
 
     def on_evaluator_died(self, event: EvaluatorDied) -> None:
-        """Count an evaluator, and end the run without another try where they are too many."""
+        """Count an evaluator that died, and end the run without another try if there are too many."""
         self._ending.evaluators_died += 1
         if self._ending.evaluators_died >= MOST_DEATHS:
             error = _after(self._ending.evaluators_died, "while they evaluated the model", event.error)
