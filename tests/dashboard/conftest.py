@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,14 @@ Records = list[dict[str, Any]]
 MakeRecord = Callable[..., dict[str, Any]]
 
 LONG_AGO = 1.6e9
+
+
+@pytest.fixture(autouse=True)
+def _main_stays() -> Iterator[None]:
+    """Put the main module back in its place, where Streamlit's bench leaves a page's: spawned processes import it."""
+    main = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = main
 
 
 @dataclass(frozen=True)
