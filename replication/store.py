@@ -34,6 +34,7 @@ from fsspec.implementations.local import LocalFileSystem
 from numpy.typing import NDArray
 from zarr.errors import BaseZarrError, GroupNotFoundError
 
+from psplatform.core.quality import Watch
 from psplatform.errors import ConfigurationError, PsplatformError, StoreError
 from psplatform.replication.arrays import encoded
 from psplatform.replication.objects import file_system_of
@@ -182,9 +183,7 @@ def save_model(store: str, arrays: Mapping[str, NDArray[Any]], *, version: int) 
         _write_arrays(_group(store, "r+").create_group("model", overwrite=True), arrays, version=version)
 
 
-def save_best(
-    store: str, arrays: Mapping[str, NDArray[Any]], *, version: int, metric: str, value: float, lower: bool
-) -> bool:
+def save_best(store: str, arrays: Mapping[str, NDArray[Any]], *, version: int, watch: Watch, value: float) -> bool:
     """Put named arrays into the store as the model of the best version, unless it has one as good.
 
     The one before is there until this one is whole, and it stays where it is better than this one, whoever wrote it
@@ -192,22 +191,20 @@ def save_best(
 
     Parameters
     ----------
-    metric, value
-        What versions are compared by, and this one's.
-    lower
-        Whether lower values are better.
+    watch, value
+        What versions are compared by, and this one's value.
     """
-    told = {"version": version, "metric": metric, "value": repr(float(value))}
+    told = {"version": version, "metric": watch.metric, "value": repr(float(value))}
     with _named_failure(store, "write the best model to"):
         root = _group(store, "r+").require_group(_BEST)
         before = _best_of(root)
-        if not _is_better(told, before, lower=lower):
+        if not _is_better(value, before, watch):
             return before is not None and _told(before) == told
         name = f"{version}-{uuid.uuid4().hex[:8]}"  # none that was there: its arrays may be read just now
         _write_arrays(root.create_group(name), arrays, **told)
         others = [other for other, _ in root.groups() if other != name]
         now = _best_of(_group(store, "r").get(_BEST))
-        if not _is_better(told, now, lower=lower):  # an evaluator that took the place of this one was faster
+        if not _is_better(value, now, watch):  # an evaluator that took the place of this one was faster
             del root[name]
             return False
         _point_to(root, name)
@@ -221,12 +218,10 @@ def _told(group: zarr.Group) -> dict[str, Any]:
     return {name: group.attrs[name] for name in ("version", "metric", "value")}
 
 
-def _is_better(told: Mapping[str, Any], before: zarr.Group | None, *, lower: bool) -> bool:
-    """Return whether a version is better than the one in `before`; those of other metrics are not compared."""
-    if before is None or before.attrs["metric"] != told["metric"]:
-        return True
-    value, other = float(told["value"]), float(str(before.attrs["value"]))
-    return value < other if lower else value > other
+def _is_better(value: float, before: zarr.Group | None, watch: Watch) -> bool:
+    """Return whether a value is better than that of the version in `before`; those of other metrics do not count."""
+    comparable = before is not None and before.attrs["metric"] == watch.metric
+    return watch.is_better(value, float(str(before.attrs["value"])) if before is not None and comparable else None)
 
 
 def load_model(store: str, *, best: bool = False) -> tuple[dict[str, NDArray[Any]], int]:

@@ -15,7 +15,7 @@ Better = Literal["higher", "lower"]
 BUNDLED: Final[Mapping[str, Better]] = {"accuracy": "higher", "f1": "higher", "perplexity": "lower"}
 """The metrics that are known by name, and which values of them are better."""
 
-WITHOUT_OUTPUTS: Final = ("perplexity",)
+_WITHOUT_OUTPUTS: Final = ("perplexity",)
 """Those that are made of the loss alone."""
 
 _NAME: Final = re.compile(r"[^\W\d][\w .@/-]{0,63}")
@@ -61,7 +61,7 @@ class Metric:
     def needs_outputs(self) -> bool:
         """Whether it is made of outputs and targets."""
         if isinstance(self.measure, str):
-            return self.measure not in WITHOUT_OUTPUTS
+            return self.measure not in _WITHOUT_OUTPUTS
         return self.measure is not None
 
     def to_plain(self) -> dict[str, Any] | None:

@@ -149,10 +149,9 @@ class EvaluatorHost(Locatable):
         """Save the best version before it is known as such: one that is known can be loaded."""
         watch, store = self._program.plan.watch, self._program.store
         value = found.values[watch.metric]
-        lower = watch.metric in watch.lower
         try:
             kept = await asyncio.to_thread(
-                save_best, store, self._arrays(), version=found.version, metric=watch.metric, value=value, lower=lower
+                save_best, store, self._arrays(), version=found.version, watch=watch, value=value
             )
         except StoreError as error:
             return replace(found, trouble=str(error))

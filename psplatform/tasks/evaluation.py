@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from psplatform.jobs.metrics import Metric
 from psplatform.tasks.cancellation import Cancellation
-from psplatform.tasks.metrics import Measures, as_number, require_predictions, right_predictions
+from psplatform.tasks.metrics import as_number, begin_measures, require_predictions, right_predictions
 from psplatform.tasks.objectives import Objective
 from psplatform.tasks.randomness import seeded
 from psplatform.tasks.reading import Reader
@@ -50,7 +50,7 @@ class Evaluator:
         ConfigurationError
             If a metric cannot be made of what the objective tells, or is not a number.
         """
-        measures = Measures(self.metrics, self.device).begin()
+        measures = begin_measures(self.metrics, self.device)
         samples = len(self.data) if self.most is None else min(len(self.data), self.most)
         loss = torch.zeros((), dtype=torch.float64, device=self.device)
         correct: Tensor | None = torch.zeros((), dtype=torch.int64, device=self.device)

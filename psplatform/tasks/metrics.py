@@ -34,23 +34,17 @@ class Measure(Protocol):
         """Return the metric of all that was noted; `loss` is the mean loss."""
 
 
-class Measures:
-    """The metrics of a job, one evaluation after the other."""
+def begin_measures(metrics: Mapping[str, Metric], device: torch.device) -> dict[str, Measure]:
+    """Return a measure with nothing noted yet for each metric that is not measured anyway."""
+    shared = _Gathered()
+    wanted = {name: one.measure for name, one in metrics.items() if not one.is_always_measured}
+    return {name: _begun(name, measure, shared, device) for name, measure in wanted.items()}
 
-    def __init__(self, metrics: Mapping[str, Metric], device: torch.device) -> None:
-        self._device = device
-        named = {name: one.measure for name, one in metrics.items() if not one.is_always_measured}
-        self._metrics = named
 
-    def begin(self) -> dict[str, Measure]:
-        """Return a measure for each metric, with nothing noted yet."""
-        shared = _Gathered()
-        return {name: self._begun(name, measure, shared) for name, measure in self._metrics.items()}
-
-    def _begun(self, name: str, measure: Any, shared: _Gathered) -> Measure:
-        if isinstance(measure, str):  # objects of others may compare with texts in ways of their own
-            return _Perplexity() if measure == "perplexity" else _Whole(name, macro_f1, shared)
-        return _Accumulated(measure, self._device) if accumulates(measure) else _Whole(name, measure, shared)
+def _begun(name: str, measure: Any, shared: _Gathered, device: torch.device) -> Measure:
+    if isinstance(measure, str):  # objects of others may compare with texts in ways of their own
+        return _Perplexity() if measure == "perplexity" else _Whole(name, macro_f1, shared)
+    return _Accumulated(measure, device) if accumulates(measure) else _Whole(name, measure, shared)
 
 
 def require_predictions(metrics: Mapping[str, Metric], found: Predictions | None) -> None:

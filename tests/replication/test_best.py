@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import zarr
 
+from psplatform.core.quality import Watch
 from psplatform.errors import StoreError
 from psplatform.replication import store as stores
 from psplatform.replication.store import create_run, load_model, save_best, save_model
@@ -17,7 +18,9 @@ LAST = {"w": np.zeros(2, np.float32), "deep/er.weight": np.ones((2, 2))}
 
 def best(place: str, value: float, *, version: int, metric: str = "loss", lower: bool = True) -> bool:
     arrays = {"w": np.full(2, value, np.float32), "deep/er.weight": np.full((2, 2), value)}
-    return save_best(place, arrays, version=version, metric=metric, value=value, lower=lower)
+    return save_best(
+        place, arrays, version=version, watch=Watch(metric, frozenset({metric} if lower else ())), value=value
+    )
 
 
 @pytest.fixture
