@@ -57,6 +57,7 @@ _NESTED: Final[dict[str, dict[str, str]]] = {
         "source": "--replication-source",
         "target": "--replication-target",
         "on_replica_loss": "--on-replica-loss",
+        "on_isolation": "--on-isolation",
     },
     "checkpoints": {"every": "--checkpoint-every", "every_updates": "--checkpoint-every", "keep": "--keep-checkpoints"},
     "stop": {name: "--" + name.replace("_", "-") for name in declared(Stop)},

@@ -129,6 +129,7 @@ JOB_FLAGS: Final = (
     Flag("--replication-source", _COPIES, "WHO", name="source"),
     Flag("--replication-target", _COPIES, "WHERE", name="target"),
     Flag("--on-replica-loss", _COPIES, "WHAT"),
+    Flag("--on-isolation", _COPIES, "WHAT"),
     Flag("--checkpoint-every", _JOB, "N|Ts|none", name="checkpoints", usual="30s"),
     Flag("--keep-checkpoints", _CHECKPOINTS, "K", name="keep"),
     Flag("--device", _JOB, "NAME"),

@@ -152,7 +152,25 @@ class Appoint:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Claim `number` where it can be claimed once; answer with `Claimed`."""
+    """Claim `number` where it can be claimed once; answer with `Claimed`.
+
+    Attributes
+    ----------
+    out
+        Whether a standby claims it in the name of the coordinator that is lost, so that the standby of that number,
+        which may be lost as well, cannot take over any more.
+    after_s
+        Seconds to wait before: that standby may be about to.
+    """
+
+    number: int
+    out: bool = False
+    after_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Consult:
+    """Ask the scheduler anything, until it answers; answer with `Consulted` of the same number then."""
 
     number: int
 
@@ -326,6 +344,7 @@ Effect = (
     | Discard
     | Appoint
     | Claim
+    | Consult
     | TakeOver
     | Skip
     | Transmit

@@ -304,10 +304,17 @@ class LeadLost:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """Whether `number` was claimed for this side, by whoever can be asked only once for each."""
+    """Whether `number` was claimed for this side, where it can be claimed only once."""
 
     number: int
     granted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Consulted:
+    """The scheduler has answered question `number`: this side is not cut off from it."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

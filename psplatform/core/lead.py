@@ -1,13 +1,18 @@
-"""The coordinator in its surroundings: a standby that sees what it sees, and the copies that hold leases from it.
+"""The coordinator in its surroundings: standbys that see what it sees, and the copies that hold leases from it.
 
-The coordinator is a deterministic state machine, so whoever handles the same events in the same order is in the same
-state.  Every event is sent to the standby, which handles it and says so.  What must never be undone (a promotion, the
-exclusion of a replica, sending a worker away, a checkpoint's manifest, the end of the run) happens only when the
-standby has witnessed the event that led to it; no effect at all happens while the standby lags by more than a few
+The coordinator is a deterministic state machine, so a standby that handles the same events in the same order is in the
+same state.  Every event is sent to the standbys, which handle it and say so.  What must never be undone (a promotion,
+the exclusion of a replica, sending a worker away, a checkpoint's manifest, the end of the run) happens only when every
+standby has witnessed the event that led to it; no effect at all happens while one of them lags by more than a few
 events.
 
-A standby can take over once: under its own number, which is claimed where a number can be claimed only once.  A
-coordinator whose standby is lost claims that number itself, and goes on alone only if it got it.
+A standby can take over once: under its own number, which is claimed where a number can be claimed only once
+(`psplatform.core.standby`).  A coordinator that has lost a standby claims that number itself, and goes on without it
+only if it got it.
+
+A server goes on without its last replica only when the scheduler, which is no part of the run, has been heard since the
+replica was lost.  A coordinator that reaches neither waits: it may be the one that is cut off, and what it made of the
+model then would be known to nobody else.
 """
 
 from __future__ import annotations
@@ -20,15 +25,25 @@ from typing import Any, Final
 from psplatform.core import messages as msg
 from psplatform.core.coordination import Coordinator
 from psplatform.core.coordination.ending import Phase
-from psplatform.core.effects import STANDBY, Appoint, Claim, Depart, Effect, Finish, Role, SaveModel, Seal, Send
-from psplatform.core.events import Claimed, CopyLost, StandbyLost, Tick
+from psplatform.core.effects import (
+    STANDBY,
+    Appoint,
+    Claim,
+    Consult,
+    Depart,
+    Effect,
+    Finish,
+    Role,
+    SaveModel,
+    Seal,
+    Send,
+)
+from psplatform.core.events import Claimed, Consulted, CopyLost, StandbyLost, Tick
 from psplatform.core.grants import Grants
 from psplatform.core.leases import entitlement
 
 MOST_BEHIND: Final = 64
 """Events by which a standby may lag: fewer than the commits that servers remember, which it may have to ask for."""
-
-_STANDBY: Final = "standby"
 
 
 class Lead:
@@ -39,20 +54,18 @@ class Lead:
     coordinator
         The state machine.
     grants
-        Leases for copies and for the standby, or ``None`` where nobody can fall silent.
-    standby
-        Number of the standby, which has seen what this one has, or 0 for none.
+        Leases for copies and for the standbys, or ``None`` where nobody can fall silent.
     next_number
         The next standby's.
     appoints
-        Whether there shall be a standby.
+        How many standbys there shall be.
 
     Attributes
     ----------
     handled
         Events handled so far.
-    entitled_until
-        When its own lease, given by the standby, is over: from then on it gives none.
+    standbys
+        By the number of each standby, the events that it has witnessed.
     replaced
         Whether another has taken over: it says and decides nothing any more.
     """
@@ -62,22 +75,24 @@ class Lead:
         coordinator: Coordinator,
         *,
         grants: Grants | None = None,
-        standby: int = 0,
         next_number: int = 2,
-        appoints: bool = False,
+        appoints: int = 0,
     ) -> None:
         self.coordinator = coordinator
         self.handled = 0
-        self.standby = standby
+        self.standbys: dict[int, int] = {}
         self.replaced = False
-        self.entitled_until = float("inf")
         self.next_number = next_number
         self._appoints = appoints
-        self._appointed = bool(standby)
+        self._appointed: set[int] = set()
+        self._entitlements: dict[int, float] = {}
         self._grants = grants
         self._promised: dict[float, float] = {}
-        self._witnessed = 0
+        self._heard: dict[int, float] = {}
         self._held: deque[tuple[int, Effect]] = deque()
+        self._consulting = 0
+        protection = coordinator.state.plan.protection
+        self._consults = protection is not None and not protection.alone
         self._own: dict[type, Callable[[Any, float], list[Effect]]] = {
             msg.Beat: self._on_beat,
             msg.Lease: self._on_lease,
@@ -85,6 +100,7 @@ class Lead:
             Tick: self._on_tick,
             StandbyLost: self._on_standby_lost,
             Claimed: self._on_claimed,
+            Consulted: self._on_consulted,
         }
 
     @property
@@ -99,8 +115,22 @@ class Lead:
 
     @property
     def awaits_witness(self) -> bool:
-        """Whether something is held back until the standby has seen what led to it."""
+        """Whether something is held back until the standbys have seen what led to it."""
         return bool(self._held)
+
+    @property
+    def entitled_until(self) -> float:
+        """When the first of its own leases, given by the standbys, is over: from then on it gives none."""
+        return min(self._entitlements.values(), default=float("inf"))
+
+    @property
+    def lowest_number(self) -> int:
+        """The lowest number of a standby that may still take over, or the next one's where there is none."""
+        return min(self.standbys, default=self.next_number)
+
+    @property
+    def _witnessed(self) -> int:
+        return min(self.standbys.values(), default=self.handled)
 
     def handle(self, event: Any, now: float) -> list[Effect]:
         """Return what to do about `event`."""
@@ -113,76 +143,107 @@ class Lead:
 
     def _decide(self, event: Any, now: float) -> list[Effect]:
         self.handled += 1
-        effects = self.coordinator.handle(event, now)
-        if self.standby:
-            observed = Send(STANDBY, msg.Observed(self.term, self.handled, now, event))
-            effects = [observed, *self._let_through(effects)]
-        return effects + self._appoint() if self._appoints else effects
+        effects = self._let_through(self.coordinator.handle(event, now))
+        if self.standbys:
+            effects.insert(0, Send(STANDBY, msg.Observed(self.term, self.handled, now, event)))
+        return effects + self._appoint()
+
+    # --- what must be witnessed ---
 
     def _let_through(self, effects: list[Effect]) -> list[Effect]:
-        far_behind = bool(self._held) and self._held[0][0] <= self.handled - MOST_BEHIND
-        through = []
+        """Return what happens at once; the rest is held back until it is witnessed."""
+        consults = [effect for effect in effects if self._leaves_alone(effect)] if self._consults else []
+        if not self.standbys and not consults:
+            return effects
+        first = next((number for number, _ in self._held if number > self._witnessed), self.handled)
+        far_behind = first <= self.handled - MOST_BEHIND
+        through: list[Effect] = []
         for effect in effects:
-            if _must_be_witnessed(effect):
+            if effect in consults or (self.standbys and _must_be_witnessed(effect)):
                 self._held.append((self.handled, effect))
-            elif far_behind or self.handled - self._witnessed > MOST_BEHIND:
+            elif far_behind or (self.standbys and self.handled - self._witnessed > MOST_BEHIND):
                 self._held.append((self.handled - MOST_BEHIND, effect))
             else:
                 through.append(effect)
+        if consults:
+            self._consulting = self.handled
+            through.append(Consult(self.handled))
         return through
 
-    def _on_witnessed(self, message: msg.Witnessed, now: float) -> list[Effect]:
-        if message.standby != self.standby:
-            return []
-        self._witnessed = max(self._witnessed, message.number)
-        released = [effect for number, effect in self._held if number <= self._witnessed]
-        self._held = deque(one for one in self._held if one[0] > self._witnessed)
-        return released
+    def _leaves_alone(self, effect: Effect) -> bool:
+        """Whether a server goes on without any replica from here on, as none must on a side that is cut off."""
+        if not isinstance(effect, Send) or not isinstance(effect.message, msg.Exclude):
+            return False
+        return any(one.server == effect.to.name and not one.in_sync for one in self.coordinator.state.shards)
 
-    # --- the standby ---
+    def _on_witnessed(self, message: msg.Witnessed, now: float) -> list[Effect]:
+        if message.standby not in self.standbys:
+            return []
+        self.standbys[message.standby] = max(self.standbys[message.standby], message.number)
+        return self._release()
+
+    def _on_consulted(self, event: Consulted, now: float) -> list[Effect]:
+        if event.number == self._consulting:  # what was lost since is asked about anew
+            self._consulting = 0
+        return self._release()
+
+    def _release(self) -> list[Effect]:
+        """Return what has been held back and may happen now."""
+        released: list[tuple[int, Effect]] = []
+        kept: list[tuple[int, Effect]] = []
+        for number, effect in self._held:
+            waits = number > self._witnessed or (self._consulting and self._leaves_alone(effect))
+            (kept if waits else released).append((number, effect))
+        self._held = deque(kept)
+        return [effect for _, effect in released]
+
+    # --- the standbys ---
 
     def _appoint(self) -> list[Effect]:
-        if not self._appoints or self._appointed or self.over or self.coordinator.takeover.under_way:
+        if len(self._appointed) >= self._appoints or self.over or self.coordinator.takeover.under_way:
             return []
-        self._appointed = True
-        self.next_number += 1
-        return [Appoint(self.next_number - 1)]
+        appointed: list[Effect] = []
+        while len(self._appointed) < self._appoints:
+            self._appointed.add(self.next_number)
+            appointed.append(Appoint(self.next_number))
+            self.next_number += 1
+        return appointed
 
     def enlist(self, number: int, now: float) -> tuple[Coordinator, int]:
         """Return what the standby of that number begins with: a coordinator in this one's state, and its events so far.
 
         From now on, what must be witnessed waits for it.
         """
-        self.standby, self._witnessed = number, self.handled
+        self.standbys[number] = self.handled
+        self._appointed.add(number)
         if self._grants is not None:
-            self._grants.watch(_STANDBY, now)
-            self._promised.clear()
-            self.entitled_until = now + self._grants.first_s
+            self._grants.watch(_name(number), now)
+            self._heard[number] = now
+            self._entitlements[number] = now + self._grants.first_s
         return deepcopy(self.coordinator), self.handled
 
-    def without_standby(self) -> None:
-        """Note that no standby could be made: one is appointed again when something has changed."""
-        self._appointed = False
+    def without_standby(self, number: int) -> None:
+        """Note that this standby could not be made: another is appointed when something has changed."""
+        self._appointed.discard(number)
 
     def _on_standby_lost(self, event: StandbyLost, now: float) -> list[Effect]:
-        if event.number != self.standby:
+        if event.number not in self.standbys:
             return []
         if self._grants is not None:
-            self._grants.forget(_STANDBY)
-        return [Claim(self.standby)]
+            self._grants.forget(_name(event.number))
+        return [Claim(event.number)]
 
     def _on_claimed(self, event: Claimed, now: float) -> list[Effect]:
-        if event.number != self.standby:
+        if event.number not in self.standbys:
             return []
         if not event.granted:
             return self._step_down(f"the standby of term {event.number} has taken over")
-        self.standby, self._appointed = 0, False
-        self.entitled_until = float("inf")
-        if self._grants is not None:
-            self._grants.ceiling_s = float("inf")
-        released = [effect for _, effect in self._held]
-        self._held.clear()
-        return released + self._appoint()
+        del self.standbys[event.number]
+        self._appointed.discard(event.number)
+        self._entitlements.pop(event.number, None)
+        self._heard.pop(event.number, None)
+        self._limit_leases()
+        return self._release() + self._appoint()
 
     def _step_down(self, reason: str) -> list[Effect]:
         self.replaced = True
@@ -202,18 +263,32 @@ class Lead:
         return [Send(Role.copy(beat.sender), msg.Lease(self.term, beat.sent_at, seconds))]
 
     def _on_lease(self, lease: msg.Lease, now: float) -> list[Effect]:
-        if self._grants is not None and lease.term == self.standby:
-            self._grants.renew(_STANDBY, now)
-            self.entitled_until = max(self.entitled_until, entitlement(lease.sent_at, lease.seconds))
-            self._promised = {at: longest_s for at, longest_s in self._promised.items() if at >= lease.sent_at}
-            self._grants.ceiling_s = min(self._promised.values(), default=self._grants.ceiling_s)
+        number = lease.term
+        if self._grants is not None and number in self.standbys:
+            self._grants.renew(_name(number), now)
+            until = entitlement(lease.sent_at, lease.seconds)
+            self._entitlements[number] = max(self._entitlements[number], until)
+            self._heard[number] = max(self._heard[number], lease.sent_at)
+            self._limit_leases()
         return []
 
+    def _limit_leases(self) -> None:
+        """Let no lease be longer than every standby has heard of: it waits so long for the end of one."""
+        if self._grants is None:
+            return
+        if not self.standbys:
+            self._promised.clear()
+            self._grants.ceiling_s = float("inf")
+            return
+        known = min(self._heard.values())
+        self._promised = {at: longest_s for at, longest_s in self._promised.items() if at >= known}
+        self._grants.ceiling_s = min(self._promised.values(), default=self._grants.ceiling_s)
+
     def beat(self, now: float) -> msg.Beat:
-        """Return what asks the standby for a lease, and promises how long those given to copies are at most."""
+        """Return what asks the standbys for leases, and promises how long those given to copies are at most."""
         longest_s = 0.0
         if self._grants is not None:
-            # A longer one counts when the standby has heard of it, a shorter one at once.
+            # A longer one counts when the standbys have heard of it, a shorter one at once.
             longest_s = self._promised[now] = self._grants.longest_left(now)
             self._grants.ceiling_s = min(self._grants.ceiling_s, longest_s)
         return msg.Beat("coordinator", now, longest_s)
@@ -225,12 +300,13 @@ class Lead:
         for name in copies:
             self._grants.watch(name, now)
         effects: list[Effect] = []
-        if self.standby:
+        if self.standbys:
             effects.append(Send(STANDBY, self.beat(now)))
         for name, silence_s in self._grants.expire(now, self._irreplaceable(self._grants, now)):
             reason = f"silent for {silence_s:.2f} s"
-            if name == _STANDBY:
-                effects += self._on_standby_lost(StandbyLost(self.standby, reason), now)
+            standby = next((one for one in self.standbys if _name(one) == name), None)
+            if standby is not None:
+                effects += self._on_standby_lost(StandbyLost(standby, reason), now)
             elif name in copies:
                 effects += self._decide(CopyLost(name, name, reason, silence_s), now)
         return effects
@@ -250,6 +326,10 @@ class Lead:
             if all(grants.is_over(name, now) for name in able):
                 silent |= able
         return silent
+
+
+def _name(number: int) -> str:
+    return f"standby-{number}"
 
 
 def _must_be_witnessed(effect: Effect) -> bool:

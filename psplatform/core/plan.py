@@ -134,6 +134,8 @@ class Protection:
         Whether replicas are kept in the store: nobody is there to be watched until one is promoted.
     from_workers
         Whether replicas take gradients from the workers instead of from their server.
+    alone
+        Whether a coordinator that is cut off from replicas and scheduler lets servers go on without a replica.
     """
 
     replicas: int = 1
@@ -143,6 +145,7 @@ class Protection:
     pause: bool = False
     cold: bool = False
     from_workers: bool = False
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

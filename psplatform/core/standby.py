@@ -2,12 +2,17 @@
 
 What it would do, it does not: of the effects it keeps the timers that are set, and the log records that may not be in
 the store yet.  It never takes over a run that has ended, nor one whose coordinator has claimed its number before.
+
+Of several standbys one takes over: the one that has claimed its own number, and every lower one that was open, those
+in the name of the lost coordinator.  A number that was claimed in that name is of no use to its standby, so no two can
+have all that they need.  It claims its own first: a coordinator that has gone on without it must not lose its other
+standbys by that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from psplatform.core import messages as msg
 from psplatform.core.coordination import Coordinator
@@ -16,7 +21,15 @@ from psplatform.core.events import Claimed, LeadLost, Tick
 from psplatform.core.grants import Grants
 from psplatform.core.lead import Lead
 
-_LEAD = "coordinator"
+_LEAD: Final = "coordinator"
+
+PRECEDENCE_S: Final = 0.5
+"""For a standby of a lower number to take over, before its number is claimed so that it cannot."""
+
+
+def standby_name(term: int, number: int) -> str:
+    """Return the name of a standby of the coordinator of `term`: two coordinators may count alike."""
+    return f"standby-{number}" if number == term + 1 else f"standby-{term}-{number}"
 
 
 class Standby:
@@ -26,6 +39,8 @@ class Standby:
     ----------
     number
         The term under which it takes over.
+    lowest_number
+        The lowest number of a standby of the same coordinator that may take over, this one's or another's.
     coordinator, handled
         What `psplatform.core.lead.Lead.enlist` returned.
     timers
@@ -35,6 +50,8 @@ class Standby:
 
     Attributes
     ----------
+    others
+        The lower numbers of other standbys that may take over.
     records
         Log records of the events it has seen, the oldest of which may have been dropped (`forget_records`).
     """
@@ -45,11 +62,14 @@ class Standby:
         coordinator: Coordinator,
         handled: int,
         *,
+        lowest_number: int | None = None,
         timers: dict[str, float] | None = None,
         grants: Grants | None = None,
         now: float = 0.0,
     ) -> None:
         self.number = number
+        self.others = range(number if lowest_number is None else lowest_number, number)
+        self._open = {number, *self.others}
         self.coordinator = coordinator
         self.handled = handled
         self.timers = dict(timers or {})
@@ -131,23 +151,29 @@ class Standby:
         return [Claim(self.number)]
 
     def _on_claimed(self, event: Claimed, now: float) -> list[Effect]:
-        if event.number != self.number or self._reason is None:
+        if event.number not in self._open or self._reason is None:
             return []
-        return [TakeOver(self.number)] if event.granted else self._depart("the coordinator has another standby")
+        if not event.granted:
+            return self._depart("the coordinator has another standby")
+        self._open.discard(event.number)
+        if not self._open:
+            return [TakeOver(self.number)]
+        if event.number != self.number:
+            return []
+        return [Claim(one, out=True, after_s=PRECEDENCE_S) for one in self.others]
 
     def _depart(self, reason: str) -> list[Effect]:
         self._gone = True
         return [Depart(reason)]
 
     def rise(
-        self, now: float, *, grants: Grants | None = None, next_number: int = 0, process: str = ""
+        self, now: float, *, grants: Grants | None = None, appoints: int = 1, process: str = ""
     ) -> tuple[Lead, list[Effect]]:
-        """Become the coordinator, in `process`; return it, and what it does first."""
+        """Become the coordinator, in `process`, with so many standbys; return it, and what it does first."""
         self._gone = True
-        number = max(next_number, self.number + 1)
         if grants is not None:
             grants.succeed(self._heard_of[1] if self._heard_of is not None else None)
-        lead = Lead(self.coordinator, grants=grants, next_number=number, appoints=True)
+        lead = Lead(self.coordinator, grants=grants, next_number=self.number + 1, appoints=appoints)
         lead.handled = self.handled
         reason = self._reason or LeadLost("unknown")
         effects: list[Effect] = [SetTimer(tag, at) for tag, at in sorted(self.timers.items())]

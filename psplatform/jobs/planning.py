@@ -73,8 +73,8 @@ def protection_of(replication: Replication, shards: int) -> Protection | None:
     if not isinstance(replication, Chain | Bounded) or bound is None or shard_bound is None or unit is None:
         return None
     pause, cold = replication.on_replica_loss == "pause", replication.target == "store"
-    from_workers = replication.source == "workers"
-    return Protection(replication.replicas, bound, unit, shard_bound, pause, cold, from_workers)
+    from_workers, alone = replication.source == "workers", replication.on_isolation == "continue"
+    return Protection(replication.replicas, bound, unit, shard_bound, pause, cold, from_workers, alone)
 
 
 def cuts_of(checkpoints: Checkpoints) -> Cuts | None:

@@ -20,6 +20,7 @@ Unit = Literal["norm", "updates"]
 Source = Literal["server", "workers"]
 Target = Literal["replica", "store"]
 OnReplicaLoss = Literal["continue", "pause"]
+OnIsolation = Literal["wait", "continue"]
 
 USUAL_UPDATES: Final = 8
 """Updates a replica may lack where nothing is said: few to compute again, enough to merge transfers."""
@@ -111,6 +112,9 @@ class _Copied(Replication):
     target: Target = parameter("replica", help="a process that takes over at once, or the run's store")
     on_replica_loss: OnReplicaLoss = parameter(
         "continue", help="whether a server without a copy in sync goes on, or waits until there is one"
+    )
+    on_isolation: OnIsolation = parameter(
+        "wait", help="whether a coordinator that hears neither copies nor the scheduler waits, or goes on alone"
     )
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from psplatform.core.coordination import Coordinator
 from psplatform.core.effects import (
     Appoint,
     Claim,
+    Consult,
     Depart,
     Discard,
     Dismiss,
@@ -27,7 +28,6 @@ from psplatform.core.effects import (
     SaveModel,
     Seal,
     Send,
-    TakeOver,
     first_server,
 )
 from psplatform.core.events import (
@@ -53,7 +53,6 @@ from psplatform.core.replica import Replica
 from psplatform.core.server import Server
 from psplatform.core.session import WorkerSession
 from psplatform.core.shard_copy import ShardCopy
-from psplatform.core.standby import Standby
 from psplatform.errors import StoreError
 from psplatform.memory.agenda import Agenda
 from psplatform.memory.arithmetic import Arithmetic, Metadata
@@ -62,10 +61,12 @@ from psplatform.memory.copies import CopyProcess
 from psplatform.memory.evaluator import EVALUATOR, Evaluator
 from psplatform.memory.leading import LeadProcess, Sink, StandbyProcess
 from psplatform.memory.losses import Losses
+from psplatform.memory.machines import Seating, Unplaced
 from psplatform.memory.post import Post
 from psplatform.memory.processes import Processes
 from psplatform.memory.retirement import Retirements
 from psplatform.memory.room import Room
+from psplatform.memory.standbys import Standbys
 from psplatform.memory.supervision import Supervision
 from psplatform.memory.worker import WorkerProcess
 from psplatform.memory.world import Deliver, Ideal, World
@@ -101,6 +102,8 @@ class MemoryRun:
         How losses are noticed.
     resume
         The coordinator's part of the checkpoint that the run goes on from.
+    seating
+        Gives roles processes; else each has one of its own.
 
     Attributes
     ----------
@@ -110,6 +113,8 @@ class MemoryRun:
         The last effect of the coordinator, or ``None`` while the run goes on.
     leads
         Every coordinator that the run has had, the present one last.
+    standbys
+        Those that may take over.
     copies
         Every copy of a shard that the run has had, by name.
     retirements
@@ -134,6 +139,7 @@ class MemoryRun:
         make_account: MakeAccount | None = None,
         supervision: Supervision | None = None,
         resume: dict[str, Any] | None = None,
+        seating: Seating | None = None,
     ) -> None:
         self.plan = plan
         self._open()
@@ -149,10 +155,12 @@ class MemoryRun:
         self._serving = [Role.copy(first_server(shard)) for shard in range(plan.shards)]
         self._room = Room(self.agenda, self._server_of, plan.shards)
         to: Any = {"coordinator": self._to_lead, "copy": self._to_copy, "member": self._to_member}
-        self._post = Post(self.agenda, self._world, self._arithmetic.snapshot, to | {"standby": self._to_standby})
+        to["standby"] = self._to_standby
+        self._post = Post(self.agenda, self._world, self._arithmetic.snapshot, to)
         self._claims = Claims(self.agenda, self.processes, self._world)
+        self.standbys: Standbys = Standbys(self, self._post, self._claims)
         self.retirements: Retirements = Retirements(self, self._post, self._world)
-        self._spares = self.supervision.spares
+        self._seating = seating or Unplaced(self.supervision.spares)
         self._begin(Coordinator(plan, policy, resume=resume))
 
     def _open(self) -> None:
@@ -160,7 +168,6 @@ class MemoryRun:
         self.processes = Processes(self.agenda)
         self.workers: dict[str, WorkerProcess] = {}
         self.copies: dict[str, CopyProcess] = {}
-        self.standby: StandbyProcess | None = None
         self.records: list[dict[str, Any]] = []
         self.finish: Finish | None = None
         self.seals: dict[int, Seal] = {}
@@ -168,8 +175,9 @@ class MemoryRun:
         self._losses = Losses(self)
 
     def _begin(self, coordinator: Coordinator) -> None:
+        self._seating.begin(self)
         self._make_first_copies(coordinator)
-        lead = Lead(coordinator, grants=self.supervision.grants(), appoints=self.supervision.standby)
+        lead = Lead(coordinator, grants=self.supervision.grants(), appoints=self.supervision.standbys_of(self.plan))
         self.leads = [self._lead_process("coordinator-1", lead)]
         self._leads_by_term = {"1": self.leads[0]}
         self.leads[0].feed(Begin())
@@ -178,6 +186,16 @@ class MemoryRun:
     def coordinator(self) -> Coordinator:
         """The coordinator that is in charge."""
         return self.leads[-1].lead.coordinator
+
+    @property
+    def standby(self) -> StandbyProcess | None:
+        """The first standby that may take over, if there is one."""
+        return self.standbys.first
+
+    @property
+    def worker_names(self) -> list[str]:
+        """The gradient workers that have not left."""
+        return [name for name, one in self.workers.items() if not one.gone and not self.processes.is_dead(name)]
 
     @property
     def servers(self) -> list[Server]:
@@ -213,7 +231,12 @@ class MemoryRun:
 
     def reinforce(self, spares: int) -> None:
         """Let there be so many further processes in which copies can be made."""
-        self._spares += spares
+        self._seating.reinforce(spares)
+        self.on_processes_changed()
+
+    def on_processes_changed(self) -> None:
+        """Let the coordinator make what it could not make before."""
+        self.standbys.on_processes_changed()
         self.tell_lead(ProcessesChanged())
 
     def stop(self, at: float) -> None:
@@ -253,6 +276,8 @@ class MemoryRun:
     # --- making roles ---
 
     def _begin_worker(self, name: str) -> None:
+        if not self._seating.seat_worker(self, name):
+            return
         session = WorkerSession(name, f"memory://{name}", self.plan.shards, self._traits, seed=self._seed)
         worker = WorkerProcess(
             session,
@@ -286,18 +311,18 @@ class MemoryRun:
         self.copies[part.name] = CopyProcess(
             control, self.agenda, self.processes, self._arithmetic, self._world, self._room, self._post.send
         )
-        self._beat(part.name, self.copies[part.name].feed)
+        self.beat(part.name, self.copies[part.name].feed)
 
     def _lead_process(self, name: str, lead: Lead) -> LeadProcess:
         made = LeadProcess(name, lead, self.agenda, self.processes, self._sink, self._execute)
-        self._beat(name, made.feed)
+        self.beat(name, made.feed)
         return made
 
-    def _beat(self, name: str, feed: Callable[[Any], None]) -> None:
+    def beat(self, name: str, feed: Callable[[Any], None]) -> None:
         """Let a role look at its leases now and then, as long as the run goes on."""
         if self.supervision.beat_s and self.finish is None and not self.processes.is_dead(name):
             self.processes.do(name, feed, Tick())
-            self.agenda.enter(self.supervision.beat_s, self._beat, name, feed)
+            self.agenda.enter(self.supervision.beat_s, self.beat, name, feed)
 
     # --- losing processes ---
 
@@ -339,8 +364,7 @@ class MemoryRun:
             self.processes.do(to.name, self._feed_worker, to.name, message, content)
 
     def _to_standby(self, sender: Role, to: Role, message: Any, content: Any) -> None:
-        if self.standby is not None and self.standby.name == to.name:
-            self.processes.do(to.name, self.standby.feed, message)
+        self.standbys.receive(to.name, message)
 
     def _feed_lead(self, lead: LeadProcess, sender: Role, message: Any) -> None:
         if self.finish is None:
@@ -384,11 +408,6 @@ class MemoryRun:
         else:
             _EXECUTORS[type(effect)](self, process, effect)
 
-    def _send_of_lead(self, process: LeadProcess, effect: Send) -> None:
-        if effect.to.kind == "standby":
-            effect = Send(Role("standby", f"standby-{process.lead.standby}"), effect.message)
-        self._post.send(process.role, effect)
-
     def _evaluate(self, process: LeadProcess, effect: Evaluate) -> None:
         self._ask(self._evaluator.begin(effect))
 
@@ -409,11 +428,10 @@ class MemoryRun:
             self._ask(self._evaluator.moved(effect.shard, effect.epoch))
 
     def _recruit(self, process: LeadProcess, effect: Recruit) -> None:
-        if not self._spares:
+        name = f"replica-{effect.shard}-{len(self.copies)}"
+        if not self._seating.seat_copy(self, effect.shard, name):
             answer: Any = NoCopy(effect.shard, "no process is left for it")
         else:
-            self._spares -= 1
-            name = f"replica-{effect.shard}-{len(self.copies)}"
             self._make_copy(Replica(effect.shard, name, epoch=0))
             self._post.introduce(name, process.lead.term)
             answer = CopyReady(effect.shard, name, f"memory://{name}")
@@ -427,48 +445,26 @@ class MemoryRun:
             answer = CheckpointFailed(effect.number, str(error))
         self.agenda.enter(0.0, self.tell_lead, answer)
 
-    def _appoint(self, process: LeadProcess, effect: Appoint) -> None:
-        name = f"standby-{effect.number}"
-        beside = self._live_replica(process)
-        if beside is not None:
-            self.processes.share(name, beside)
-        coordinator, handled = process.lead.enlist(effect.number, self.agenda.now)
-        standby = Standby(
-            effect.number,
-            coordinator,
-            handled,
-            timers=process.timers,
-            grants=self.supervision.grants(),
-            now=self.processes.clock(name),
-        )
-        self.standby = StandbyProcess(name, standby, self.processes, self._execute_standby, len(self.records))
-        self._post.introduce(name, process.lead.term)
-        self._beat(name, self.standby.feed)
-
-    def _live_replica(self, process: LeadProcess) -> str | None:
-        replicas = [name for one in process.lead.coordinator.state.shards for name in one.in_sync]
-        return self.processes.first_apart(replicas, process.name)
+    def seat_standby(self, process: LeadProcess, name: str) -> bool:
+        """Give a standby a process, if there is one for it."""
+        return self._seating.seat_standby(self, process, name)
 
     def _claim(self, process: LeadProcess, effect: Claim) -> None:
-        self._claims.claim(process.name, effect.number, process.feed)
+        term = process.lead.term
+        self._claims.claim(process.name, (term, effect.number), f"coordinator-{term}", process.feed)
 
-    def _execute_standby(self, process: StandbyProcess, effect: Effect) -> None:
-        if isinstance(effect, Send):
-            self._post.send(Role("standby", process.name), effect)
-        elif isinstance(effect, Claim):
-            self._claims.claim(process.name, effect.number, process.feed)
-        elif isinstance(effect, TakeOver):
-            self._take_over(process)
-        elif isinstance(effect, Depart) and self.standby is process:
-            self.standby = None
+    def _consult(self, process: LeadProcess, effect: Consult) -> None:
+        self._claims.consult(process.name, effect.number, process.feed)
 
-    def _take_over(self, process: StandbyProcess) -> None:
-        lead, effects = process.standby.rise(self.agenda.now, grants=self.supervision.grants())
+    def take_over(self, process: StandbyProcess) -> None:
+        """Make a standby the coordinator."""
+        grants = self.supervision.grants()
+        wanted = self.supervision.standbys_of(self.plan)
+        lead, effects = process.standby.rise(self.agenda.now, grants=grants, appoints=wanted)
         if self._sink is self.records:
             # What the lost coordinator logged beyond what its standby has seen never happened for this one.
             self.records[process.records_before :] = process.standby.records
             self.leads[-1].sink = []
-        self.standby = None
         made = self._lead_process(f"coordinator-{lead.term}", lead)
         self.processes.share(made.name, process.name)
         self.leads.append(made)
@@ -484,7 +480,7 @@ class MemoryRun:
 
 
 _EXECUTORS: dict[type, Callable[[MemoryRun, LeadProcess, Any], None]] = {
-    Send: MemoryRun._send_of_lead,
+    Send: lambda run, process, effect: run.standbys.send(process, effect.message),
     Evaluate: MemoryRun._evaluate,
     SaveModel: MemoryRun._save,
     Finish: MemoryRun._end,
@@ -493,8 +489,9 @@ _EXECUTORS: dict[type, Callable[[MemoryRun, LeadProcess, Any], None]] = {
     Recruit: MemoryRun._recruit,
     Seal: MemoryRun._seal,
     Discard: lambda run, process, effect: run._arithmetic.discard(effect.number),
-    Appoint: MemoryRun._appoint,
+    Appoint: lambda run, process, effect: run.standbys.appoint(process, effect),
     Claim: MemoryRun._claim,
+    Consult: MemoryRun._consult,
     Retire: lambda run, process, effect: run.retirements.on_retire(process, effect),
     Depart: lambda run, process, effect: None,
 }

@@ -8,6 +8,7 @@ from psplatform.memory.agenda import Agenda
 from psplatform.memory.copies import CopyProcess
 from psplatform.memory.leading import LeadProcess, StandbyProcess
 from psplatform.memory.processes import Processes
+from psplatform.memory.standbys import Standbys
 from psplatform.memory.worker import WorkerProcess
 
 
@@ -20,6 +21,8 @@ class Inhabitants(Protocol):
         By name.
     leads
         The coordinators so far; the last is in charge.
+    standbys
+        Those that may take over.
     """
 
     agenda: Agenda
@@ -27,4 +30,8 @@ class Inhabitants(Protocol):
     workers: dict[str, WorkerProcess]
     copies: dict[str, CopyProcess]
     leads: list[LeadProcess]
-    standby: StandbyProcess | None
+    standbys: Standbys
+
+    @property
+    def standby(self) -> StandbyProcess | None:
+        """The first standby that may take over, if there is one."""

@@ -38,18 +38,18 @@ class Losses:
 
     def _roles(self) -> list[str]:
         run = self._run
-        standby = [run.standby.name] if run.standby is not None else []
-        return [*run.workers, *run.copies, *(one.name for one in run.leads), *standby]
+        leading = [*(one.name for one in run.leads), *(one.name for one in run.standbys.all)]
+        return [*run.workers, *run.copies, *leading]
 
     def _notice(self, process: str) -> None:
         """Let those who watch hear that a process has ended."""
         run = self._run
         silence_s, reason = run.supervision.notice_s, "closed connection"
-        lead, standby = run.leads[-1], run.standby
-        if standby is not None and run.processes.of(lead.name) == process:
+        lead = run.leads[-1]
+        for standby in list(run.standbys.all) if run.processes.of(lead.name) == process else ():
             run.processes.do(standby.name, standby.feed, LeadLost(reason, silence_s))
-        if standby is not None and run.processes.of(standby.name) == process:
-            run.tell_lead(StandbyLost(standby.standby.number, reason))
+        for number in run.standbys.numbers_in(process):
+            run.tell_lead(StandbyLost(number, reason))
         for name in list(run.copies):
             if run.processes.of(name) == process:
                 run.tell_lead(CopyLost(name, f"memory://{name}", reason, silence_s))

@@ -52,9 +52,10 @@ class Processes:
         """Whether the role's process is stopped."""
         return self.of(name) in self._stopped
 
-    def first_apart(self, names: list[str], other: str) -> str | None:
-        """Return the first of those roles that lives, and in another process than `other`."""
-        return next((one for one in names if not self.is_dead(one) and self.of(one) != self.of(other)), None)
+    def first_apart(self, names: list[str], others: list[str]) -> str | None:
+        """Return the first of those roles that lives, and in another process than each of `others`."""
+        taken = {self.of(other) for other in others}
+        return next((one for one in names if not self.is_dead(one) and self.of(one) not in taken), None)
 
     def clock(self, name: str) -> float:
         """Return what the clock of the role's process says."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from psplatform.core.grants import Grants
+from psplatform.core.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,7 @@ class Supervision:
     Attributes
     ----------
     standby
-        Whether a standby takes over from a lost coordinator.
+        Whether a standby takes over from a lost coordinator: there are as many as replicas of a shard.
     spares
         Copies that can be made in place of lost ones.
     notice_s
@@ -34,6 +35,11 @@ class Supervision:
     shortest_lease_s: float = 1.0
     longest_lease_s: float = 5.0
     worker_lease_s: float = 10.0
+
+    def standbys_of(self, plan: Plan) -> int:
+        """Return how many standbys a run of that plan has."""
+        replicas = plan.protection.replicas if plan.protection is not None else 1
+        return replicas if self.standby else 0
 
     def grants(self) -> Grants | None:
         """Return an empty book of leases, or ``None`` where there are none."""

@@ -7,9 +7,10 @@
 ``placement``         which role goes into which process
 ``coordinator_host``  the coordinator, or its standby (``standing_by``) until it takes over;
                       ``executing`` its effects with ``fleet`` (actors on the cluster), ``staff``
-                      (gradient workers and evaluator), ``copy_staff`` (copies of shards), ``deputy``
-                      (its standby), ``absent`` (where nobody is hired), ``sealing`` (checkpoints),
-                      ``claims`` (who may take over) and ``journal`` (the event log)
+                      (gradient workers and evaluator), ``copy_staff`` (copies of shards), ``standbys``
+                      (each a ``deputy``), ``absent`` (where nobody is hired), ``sealing`` (checkpoints),
+                      ``claims`` (who may take over, and whether the scheduler is heard) and ``journal``
+                      (the event log)
 ``copy_host``         one copy of a shard, server or replica: arithmetic in a thread of its own, its
                       ``content`` in a segment; ``transfers`` to replicas through an ``outbox``, and
                       ``archiving`` of its part of checkpoints

@@ -1,4 +1,4 @@
-"""Numbers that can be claimed once: a semaphore of one lease on the scheduler, which never expires.
+"""Numbers of standbys that can be claimed once: a semaphore of one lease on the scheduler, which never expires.
 
 Claiming again under the same name gives the same answer, so a claim whose answer was lost can be repeated.
 """
@@ -6,29 +6,95 @@ Claiming again under the same name gives the same answer, so a claim whose answe
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol, TypeVar
 
 from distributed import Client
 
+from psplatform.core.events import Claimed, Consulted
+from psplatform.runtime.background import Background
+from psplatform.runtime.coordinator_process import Employer
 from psplatform.runtime.hosting import key_of
 from psplatform.runtime.program import Program
 
 _PAUSE_S: Final = 0.2
 _ANSWER_S: Final = 5.0
+_SILENT_S: Final = 2.0
+
+_Answer = TypeVar("_Answer")
 
 
-async def claim(client: Client, program: Program, number: int, claimant: str) -> bool:
-    """Claim term `number` of a run for `claimant`; return whether it has it.
+class Claimant(Employer, Protocol):
+    """The process of a coordinator of that `term`."""
 
-    Asks until the scheduler answers: without it nobody can take over, and nobody has.
+    term: int
+
+
+class Claims:
+    """What a coordinator asks of the scheduler, which is no part of the run: numbers, and whether it is heard."""
+
+    def __init__(self, host: Claimant, client: Client) -> None:
+        self._host = host
+        self._client = client
+        self._background = Background(host.on_mishap)
+
+    def claim(self, number: int) -> None:
+        """Claim the number of a standby of this coordinator in the background."""
+        self._background.do(self._claim(number))
+
+    async def _claim(self, number: int) -> None:
+        host = self._host
+        host.feed(Claimed(number, await claim(self._client, host.program, host.term, number, host.sender)))
+
+    def consult(self, number: int) -> None:
+        """Ask the scheduler in the background whether it is there, until it answers."""
+        self._background.do(self._consult(number))
+
+    async def _consult(self, number: int) -> None:
+        text = (
+            "neither the last replica nor the scheduler answers: its server waits for one of them (on_isolation: wait)"
+        )
+        note = {"kind": "note", "text": text}
+        await consult(self._client, lambda: self._host.note({**note, "at": self._host.elapsed_s}))
+        self._host.feed(Consulted(number))
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        self._background.close()
+
+
+async def claim(client: Client, program: Program, term: int, number: int, claimant: str) -> bool:
+    """Claim the number of a standby of the coordinator of `term` for `claimant`; return whether it has it.
+
+    Asks until the scheduler answers: without it no standby can take over, and none has.
     """
     # A run that goes on from its store begins anew: what was claimed before it failed binds nobody.
-    name = key_of(program.run, program.term, f"term-{number}")
-    scheduler: Any = client.scheduler
+    name = key_of(program.run, program.term, f"term-{term}-{number}")
+
+    async def ask(scheduler: Any) -> bool:
+        await scheduler.semaphore_register(name=name, max_leases=1, lease_timeout=0)
+        return bool(await scheduler.semaphore_acquire(name=name, lease_id=claimant, timeout=0))
+
+    return await _until_answered(client, ask)
+
+
+async def consult(client: Client, on_silence: Callable[[], None]) -> None:
+    """Wait until the scheduler has answered anything; `on_silence` is called once if it does not within seconds."""
+
+    async def ask(scheduler: Any) -> None:
+        await scheduler.identity(n_workers=0)
+
+    telling = asyncio.get_running_loop().call_later(_SILENT_S, on_silence)
+    try:
+        await _until_answered(client, ask)
+    finally:
+        telling.cancel()
+
+
+async def _until_answered(client: Client, ask: Callable[[Any], Awaitable[_Answer]]) -> _Answer:
     while True:
         try:
             async with asyncio.timeout(_ANSWER_S):
-                await scheduler.semaphore_register(name=name, max_leases=1, lease_timeout=0)
-                return bool(await scheduler.semaphore_acquire(name=name, lease_id=claimant, timeout=0))
-        except (OSError, TimeoutError):
+                return await ask(client.scheduler)
+        except (OSError, TimeoutError, AttributeError):  # the last where Dask has given its scheduler up
             await asyncio.sleep(_PAUSE_S)

@@ -17,7 +17,7 @@ from distributed import get_worker
 from psplatform.core.coordination import Coordinator
 from psplatform.core.coordination.ending import Phase
 from psplatform.core.effects import Effect
-from psplatform.core.events import Begin, Claimed, CopyLost, ProcessesChanged, RunBroken, RunFailed, StopRequested, Tick
+from psplatform.core.events import Begin, CopyLost, ProcessesChanged, RunBroken, RunFailed, StopRequested, Tick
 from psplatform.core.grants import Grants
 from psplatform.core.lead import Lead
 from psplatform.core.messages import Lease, Leave, Retiring, Witnessed
@@ -26,10 +26,9 @@ from psplatform.errors import ClusterError, PsplatformError
 from psplatform.runtime.absent import Absent
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, PeerLost, connections_of
-from psplatform.runtime.claims import claim
+from psplatform.runtime.claims import Claims
 from psplatform.runtime.copy_host import BEAT_S
 from psplatform.runtime.copy_staff import CopyStaff, where
-from psplatform.runtime.deputy import Deputy
 from psplatform.runtime.executing import Executor
 from psplatform.runtime.fleet import Fleet
 from psplatform.runtime.journal import Journal
@@ -41,8 +40,9 @@ from psplatform.runtime.publication import announce, open_client, withdraw
 from psplatform.runtime.retirement import PROCESS_ENDS, before_the_end, not_before_the_end
 from psplatform.runtime.sealing import Sealer
 from psplatform.runtime.staff import Staff
+from psplatform.runtime.standbys import Standbys
 from psplatform.runtime.standing_by import Posting, StandingBy
-from psplatform.runtime.steps import LOADING, PLACING, assembling, in_words
+from psplatform.runtime.steps import LOADING, PLACING, assembling, in_words, serving
 from psplatform.tasks.foreign import unforeseen
 
 _LEAVING_S: Final = 5.0
@@ -122,6 +122,11 @@ class CoordinatorHost(Locatable):
         self.fleet = Fleet(self._client, self.connect, program)
         await before_the_end(worker, f"{self.run}-{key}", self._retire)
 
+    @property
+    def _wanted_standbys(self) -> int:
+        protection = self.program.plan.protection
+        return protection.replicas if protection is not None else 0
+
     def _grants(self) -> Grants | None:
         return self.program.grants() if self.program.plan.protection is not None else None
 
@@ -143,7 +148,7 @@ class CoordinatorHost(Locatable):
         """Return the address of every role, by name."""
         actors = {**self.copies.directory(), **self.staff.directory()}
         found = {name: peer.address for name, (_, peer) in actors.items()}
-        return {**found, "coordinator": self.peer.address, **self.deputy.roles()}
+        return {**found, "coordinator": self.peer.address, **self.standbys.roles()}
 
     async def standing(self) -> dict[str, Any]:
         """Return when the run's time began on this host's monotonic clock, and how its shards are served.
@@ -152,17 +157,13 @@ class CoordinatorHost(Locatable):
         """
         if self._lead is None or self.phase == "replaced":
             raise PeerLost(f"{self.peer.address} does not lead the run", peer=self.peer.address)
-        shards = [
-            {"server": one.server, "epoch": one.epoch, "in_sync": tuple(one.in_sync), "promoting": one.promoting}
-            for one in self._lead.coordinator.state.shards
-        ]
         return {
             "began_s": self._epoch_s,
             "term": self.term,
             "lead": self.peer,
-            "stands_by": self.deputy.stands_by,
+            "stands_by": self.standbys.stand_by,
             "copies": self.copies.directory(),
-            "shards": shards,
+            "shards": serving(self._lead),
         }
 
     async def stop(self, reason: str) -> None:
@@ -227,7 +228,7 @@ class CoordinatorHost(Locatable):
 
     def on_processes_changed(self) -> None:
         """Make what could not be made before, if it can be now."""
-        self.deputy.on_processes_changed()
+        self.standbys.on_processes_changed()
         self.staff.fill()
         self.feed(ProcessesChanged())
 
@@ -268,7 +269,8 @@ class CoordinatorHost(Locatable):
         self.fleet.begin_term(term)
         self.copies = CopyStaff(self, self.fleet)
         self.staff = Staff(self, self.fleet)
-        self.deputy = Deputy(self, self.fleet)
+        self.standbys = Standbys(self, self.fleet)
+        self.claims = Claims(self, self._client)
         self.sealer = Sealer(self)
 
     def _begin(self) -> None:
@@ -280,7 +282,7 @@ class CoordinatorHost(Locatable):
             coordinator,
             grants=self._grants(),
             next_number=program.term + 1,
-            appoints=program.plan.protection is not None,
+            appoints=self._wanted_standbys,
         )
         self.copies.begin()
         self.phase = "running"
@@ -304,7 +306,8 @@ class CoordinatorHost(Locatable):
         state = standby.coordinator.state
         self.staff.adopt(standing_by.others, state.shards, {member.name for member in state.roster.members()})
         self.phase = "running" if standby.coordinator.ending.phase is Phase.RUNNING else "ending"
-        self._lead, effects = standby.rise(self.elapsed_s, grants=self._grants(), process=process_at(self.peer.address))
+        process, wanted = process_at(self.peer.address), self._wanted_standbys
+        self._lead, effects = standby.rise(self.elapsed_s, grants=self._grants(), appoints=wanted, process=process)
         self._begun.set()
         self.servers_made.set()
         self._execute(effects)
@@ -328,8 +331,7 @@ class CoordinatorHost(Locatable):
         if standing_by is None or ending is None or ending.phase is not Phase.OVER or self._dismissed:
             await self._leave_quietly()
             return
-        number = standing_by.standby.number
-        if not await claim(self._client, self.program, number, f"standby-{number}"):
+        if not await standing_by.may_end():
             await self._leave_quietly()
             return
         self._standing_by, self.phase = None, "over"
@@ -343,7 +345,7 @@ class CoordinatorHost(Locatable):
 
     def announce(self) -> None:
         """Let programs that look for the run find its coordinator here."""
-        stands_by = self.deputy.stands_by
+        stands_by = self.standbys.stand_by
         self._background.do(announce(self._client, self.run, self.program.store, self.peer, standby=stands_by))
 
     def on_refused(self) -> None:
@@ -355,7 +357,7 @@ class CoordinatorHost(Locatable):
         """Decide and say nothing more: another has taken over."""
         self.phase = "replaced"
         self._fall_silent()
-        self.deputy.close()
+        self.standbys.close()
         self._background.do(self._leave_quietly())
 
     def _fall_silent(self) -> None:
@@ -372,6 +374,8 @@ class CoordinatorHost(Locatable):
         await self._close_client()
 
     async def _close_client(self) -> None:
+        if hasattr(self, "claims"):
+            self.claims.close()
         await not_before_the_end(self._worker, f"{self.run}-{self.peer.key}")
         self.fleet.release_all()
         await self._client.close()
@@ -391,15 +395,15 @@ class CoordinatorHost(Locatable):
     def note(self, record: dict[str, Any]) -> None:
         """Add a record to the log that no event has led to."""
         self.journal.append(record)
-        self.deputy.tell({"record": record})
+        self.standbys.tell({"record": record})
 
     def hired(self, part: str, name: str, peer: Peer, shard: int = -1) -> None:
         """Note that an actor was made: a standby must know it, too."""
-        self.deputy.tell({"part": part, "shard": shard, **where(name, peer)})
+        self.standbys.tell({"part": part, "shard": shard, **where(name, peer)})
 
     def released(self, name: str) -> None:
         """Note that an actor was let go of."""
-        self.deputy.tell({"released": name})
+        self.standbys.tell({"released": name})
 
     def feed(self, event: Any) -> None:
         """Hand an event to the coordinator, and execute what it answers."""
@@ -437,13 +441,6 @@ class CoordinatorHost(Locatable):
             self._starting.cancel()
             self.finish(error)
 
-    def claim(self, number: int) -> None:
-        """Claim a term's number in the background."""
-        self._background.do(self._claim_number(number))
-
-    async def _claim_number(self, number: int) -> None:
-        self.feed(Claimed(number, await claim(self._client, self.program, number, self.sender)))
-
     @property
     def lead(self) -> Lead:
         """The coordinator."""
@@ -454,7 +451,7 @@ class CoordinatorHost(Locatable):
     async def _tick(self) -> None:
         while self.phase in ("running", "ending", "over") and self.program.plan.protection is not None:
             if self.phase == "over":
-                self.deputy.tell(self.lead.beat(self.elapsed_s))  # it is still being written
+                self.standbys.tell(self.lead.beat(self.elapsed_s))  # it is still being written
             else:
                 self.feed(Tick())
             await asyncio.sleep(BEAT_S)
@@ -467,8 +464,8 @@ class CoordinatorHost(Locatable):
         self._fall_silent()
         if self.phase in ("running", "ending"):
             self.phase = "replaced"
-            await self.deputy.hand_over()
-        self.deputy.close()
+            await self.standbys.hand_over()
+        self.standbys.close()
 
     # --- the end ---
 
@@ -481,11 +478,11 @@ class CoordinatorHost(Locatable):
         self.executor.close()
         self.failure = failure = await self.fleet.explain(failure, self.absent.addresses)
         if hasattr(self, "staff"):
-            await self.staff.disband(_LEAVING_S, self.deputy.peer)
+            await self.staff.disband(_LEAVING_S, self.standbys.peers)
             self.copies.close()
         await write_outcome(self.journal, self.program.store, self.run, failure, self.elapsed_s)
-        if hasattr(self, "deputy"):
-            await self.deputy.dismiss()
+        if hasattr(self, "standbys"):
+            await self.standbys.dismiss()
         await withdraw(self._client, self.run)
         self.phase = "over"
         self._over.set()

@@ -1,14 +1,14 @@
-"""The standby as its coordinator sees it: appointed in another process, told everything, watched."""
+"""One standby as its coordinator sees it: made in another process, told everything, watched."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
-from psplatform.core.events import StandbyLost
 from psplatform.core.lead import Lead
+from psplatform.core.standby import standby_name
 from psplatform.errors import PsplatformError
 from psplatform.runtime.background import Background, Kept
 from psplatform.runtime.calls import Peer, PeerLost, call
@@ -20,13 +20,8 @@ from psplatform.runtime.lines import Line
 from psplatform.runtime.staff import Staff
 from psplatform.runtime.standing_by import Posting, snapshot_of
 from psplatform.runtime.watching import watch
-from psplatform.telemetry.segments import Position
 
 _POSTING_S: Final = 60.0
-
-_HAND_OVER_S: Final = 1.0
-"""For the standby to hear the rest, and as much for it to be asked to take over: it must be in charge before servers of
-the same process can be handed over, and Dask gives all of that four seconds."""
 
 TOGETHER_S: Final = 0.25
 """Events that nothing waits for are told together, with a beat: the standby may lag, and calls take time from server
@@ -53,6 +48,7 @@ class DeputyHost(Employer, Protocol):
     journal: Journal
     copies: CopyStaff
     staff: Staff
+    term: int
 
     @property
     def lead(self) -> Lead:
@@ -67,70 +63,91 @@ class DeputyHost(Employer, Protocol):
 
 
 class Deputy:
-    """Makes the standby of one coordinator, and speaks to it."""
+    """Makes the standby of that `number`, and speaks to it.
 
-    def __init__(self, host: DeputyHost, fleet: Fleet) -> None:
+    Parameters
+    ----------
+    beside
+        Returns the addresses of the coordinator's other standbys: it goes elsewhere.
+    placing
+        Held while a place is looked for.
+    on_ended
+        Called once, with the number and the reason, when the standby is lost or could not be made.
+
+    Attributes
+    ----------
+    peer
+        Where it is.
+    address
+        The Dask worker at which it is, or is being made; "" before that is known.
+    was_told
+        Whether it has been told what to begin with, so that it may take over.
+    """
+
+    def __init__(
+        self,
+        host: DeputyHost,
+        fleet: Fleet,
+        number: int,
+        beside: Callable[[int], set[str]],
+        placing: asyncio.Lock,
+        on_ended: Callable[[int, str], None],
+    ) -> None:
         self._host = host
         self._fleet = fleet
-        self._number = 0
-        self._peer: Peer | None = None
+        self._number = number
+        self._name = standby_name(host.term, number)
+        self._beside = beside
+        self._placing = placing
+        self._on_ended = on_ended
         self._line: Line | None = None
         self._early: list[Any] | None = None
         self._watching: Kept | None = None
         self._background = Background(host.on_mishap)
-        self.wanted = False
-
-    @property
-    def peer(self) -> Peer | None:
-        """Where the standby is, if there is one or one is being made."""
-        return self._peer
+        self.peer: Peer | None = None
+        self.address = ""
+        self.was_told = False
 
     @property
     def stands_by(self) -> bool:
-        """Whether there is a standby that follows."""
+        """Whether it follows."""
         return self._line is not None
 
-    def roles(self) -> dict[str, str]:
-        """Return where the standby is, if there is one."""
-        return {"standby": self._peer.address} if self._peer is not None else {}
+    def begin(self) -> None:
+        """Make it in the background."""
+        self._background.do(self._make())
 
-    def appoint(self, number: int) -> None:
-        """Make a standby of that number in the background."""
-        self._do(self._appoint(number))
-
-    async def _appoint(self, number: int) -> None:
-        if number > self._host.program.term + 1:  # not the run's first
-            await asyncio.sleep(REPLACE_AFTER_S)
-        address = await self._place()
-        if address is None:
-            self.wanted = True
-            return
+    async def _make(self) -> None:
         host = self._host
+        if self._number > host.program.term + 1:  # not the run's first
+            await asyncio.sleep(REPLACE_AFTER_S)
+        async with self._placing:
+            self.address = await self._place() or ""
+        if not self.address:
+            self._end("there is no process for it")
+            return
         try:
-            peer = await self._fleet.create(type(host), f"standby-{number}", address)
+            peer = await self._fleet.create(type(host), self._name, self.address)
         except PeerLost as error:
             host.note({"kind": "note", "at": host.elapsed_s, "text": f"no standby could be made: {error}"})
-            self.wanted = True
+            self._end(str(error))
             return
-        self._drop()
-        self._number, self._peer, self._early = number, peer, []
-        posting = self._posting(number)
+        self.peer, self._early, self.was_told = peer, [], True
+        posting = self._posting()
         try:
             arguments = host.program, peer.key, host.peer, posting
             await call(host.connect, peer, "stand_by", *arguments, deadline_s=_POSTING_S)
         except PsplatformError as error:
-            self._lose(number, str(error))
+            self._lose(str(error))
             return
-        if number == self._number:
-            self._begin(number, peer)
-        else:  # it took so long that another was made instead
-            self._fleet.release(peer)
+        if self.peer is not None:  # else it was lost meanwhile
+            self._follow(peer)
 
     async def _place(self) -> str | None:
         host = self._host
-        avoided = {host.peer.address} | host.absent.addresses
-        beside = [post.peer.address for post in host.copies.posts.values() if post.name.startswith("replica-")]
-        for address in beside:
+        avoided = {host.peer.address} | host.absent.addresses | self._beside(self._number)
+        replicas = [post.peer.address for post in host.copies.posts.values() if post.name.startswith("replica-")]
+        for address in replicas:
             if address not in avoided:
                 return address
         try:
@@ -143,14 +160,15 @@ class Deputy:
                 return address
         return None
 
-    def _posting(self, number: int) -> Posting:
+    def _posting(self) -> Posting:
         host = self._host
-        coordinator, handled = host.lead.enlist(number, host.elapsed_s)
+        lowest = min(host.lead.lowest_number, self._number)
+        coordinator, handled = host.lead.enlist(self._number, host.elapsed_s)
         hired = {name: ("copy", shard, peer) for name, (shard, peer) in host.copies.directory().items()}
         hired |= {name: (part, -1, peer) for name, (part, peer) in host.staff.directory().items()}
-        host.journal.on_mark = self._on_mark
         return Posting(
-            number=number,
+            number=self._number,
+            lowest_number=lowest,
             snapshot=snapshot_of(coordinator, host.journal.view),
             handled=handled,
             elapsed_s=host.elapsed_s,
@@ -160,49 +178,46 @@ class Deputy:
             hired=hired,
         )
 
-    def _begin(self, number: int, peer: Peer) -> None:
+    def _follow(self, peer: Peer) -> None:
         host = self._host
         self._line = Line(
             host.connect,
             peer,
             host.sender,
             patience_s=host.program.server_lease_s,
-            on_lost=lambda reason: self._lose(number, reason),
+            on_lost=self._lose,
             on_refused=host.on_refused,
             on_answer=host.feed,
         )
-        self._watching = self._background.keep(partial(watch, host.connect, peer, partial(self._lose, number)))
+        self._watching = self._background.keep(partial(watch, host.connect, peer, self._lose))
         early, self._early = self._early or [], None
         for message in early:
             self._line.send(message)
         host.announce()
 
     def tell(self, message: Any, within_s: float = 0.0) -> None:
-        """Send to the standby, if there is one, within so many seconds."""
+        """Send to it, as soon as it follows, within so many seconds."""
         if self._early is not None:
             self._early.append(message)
         elif self._line is not None:
             self._line.send(message, within_s)
 
-    def _on_mark(self, position: Position, records: int) -> None:
-        self.tell({"mark": (position.term, position.number), "records": records}, TOGETHER_S)
+    def _lose(self, reason: str) -> None:
+        if self.peer is not None:
+            self.suspect()
+            self._end(reason)
 
-    def _lose(self, number: int, reason: str) -> None:
-        if number != self._number:
-            return
-        if self._peer is not None:
-            self._host.absent.lose(f"standby-{number}", self._peer.address)
-        self._drop()
-        self._host.announce()
-        self._host.feed(StandbyLost(number, reason))
+    def _end(self, reason: str) -> None:
+        self._on_ended(self._number, reason)
 
     def suspect(self) -> None:
-        """Hire nobody in the process of a standby whose number is claimed, before it is heard again."""
-        if self._peer is not None:
-            self._host.absent.lose(f"standby-{self._number}", self._peer.address)
+        """Hire nobody in its process before it is heard again."""
+        if self.peer is not None:
+            self._host.absent.lose(self._name, self.peer.address)
 
-    def _drop(self) -> None:
-        peer, self._peer, self._early = self._peer, None, None
+    def drop(self) -> None:
+        """Let go of it."""
+        peer, self.peer, self._early = self.peer, None, None
         if self._line is not None:
             self._line.close()
             self._line = None
@@ -212,37 +227,13 @@ class Deputy:
         if peer is not None:
             self._fleet.release(peer)
 
-    def lose_process(self, address: str, reason: str) -> None:
-        """Report the standby of a process that is lost."""
-        if self._peer is not None and self._peer.address == address:
-            self._lose(self._number, reason)
-
-    def on_processes_changed(self) -> None:
-        """Try again to make a standby, if none could be."""
-        if self.wanted:
-            self.wanted = False
-            self._host.lead.without_standby()
-
-    async def hand_over(self) -> None:
-        """Let the standby take over now: this process is about to end."""
-        peer, line = self._peer, self._line
-        if peer is None or line is None:
-            return
-        await line.flush(_HAND_OVER_S)
-        with contextlib.suppress(PeerLost):
-            await call(self._host.connect, peer, "relieve", deadline_s=_HAND_OVER_S)
+    async def flush(self, limit_s: float) -> None:
+        """Let it hear what it has not heard yet, within so many seconds."""
+        if self._line is not None:
+            await self._line.flush(limit_s)
 
     def close(self) -> None:
         """Say nothing more to it."""
         self._background.close()
         if self._line is not None:
             self._line.close()
-
-    async def dismiss(self) -> None:
-        """Let the standby go: everything is written, and nothing is left to take over."""
-        self.close()
-        if self._peer is not None:
-            await self._fleet.close(self._peer)
-
-    def _do(self, work: Any) -> None:
-        self._background.do(work)

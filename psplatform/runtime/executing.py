@@ -11,6 +11,7 @@ from psplatform.core.effects import (
     Appoint,
     CancelTimer,
     Claim,
+    Consult,
     Depart,
     Discard,
     Dismiss,
@@ -30,12 +31,14 @@ from psplatform.core.events import TimerFired
 from psplatform.core.lead import Lead
 from psplatform.core.messages import Commit, Lease, Moved, Observed
 from psplatform.errors import PsplatformError
+from psplatform.runtime.claims import Claims
 from psplatform.runtime.coordinator_process import CoordinatorProcess
 from psplatform.runtime.copy_staff import CopyStaff
-from psplatform.runtime.deputy import DECIDED_S, TOGETHER_S, Deputy
+from psplatform.runtime.deputy import DECIDED_S, TOGETHER_S
 from psplatform.runtime.journal import Journal
 from psplatform.runtime.sealing import Sealer
 from psplatform.runtime.staff import Staff
+from psplatform.runtime.standbys import Standbys
 
 
 class ExecutorHost(CoordinatorProcess, Protocol):
@@ -44,15 +47,13 @@ class ExecutorHost(CoordinatorProcess, Protocol):
     journal: Journal
     copies: CopyStaff
     staff: Staff
-    deputy: Deputy
+    standbys: Standbys
+    claims: Claims
     sealer: Sealer
 
     @property
     def lead(self) -> Lead:
         """The coordinator."""
-
-    def claim(self, number: int) -> None:
-        """Claim a term's number in the background."""
 
     def step_down(self) -> None:
         """Decide and say nothing more: another has taken over."""
@@ -83,8 +84,9 @@ class Executor:
             Retire: lambda effect: host.copies.retire(effect.copy),
             Seal: self._seal,
             Discard: lambda effect: host.sealer.discard(effect.number),
-            Appoint: lambda effect: host.deputy.appoint(effect.number),
+            Appoint: lambda effect: host.standbys.appoint(effect.number),
             Claim: self._claim,
+            Consult: lambda effect: host.claims.consult(effect.number),
             Depart: lambda effect: host.step_down(),
             Finish: lambda effect: host.finish(effect.failure),
         }
@@ -121,7 +123,7 @@ class Executor:
         elif to.kind == "copy":
             host.copies.send(to.name, message)
         elif to.kind == "standby":
-            host.deputy.tell(message, self._may_wait_s(message))
+            host.standbys.tell(message, self._may_wait_s(message))
         else:
             if isinstance(message, Moved) and (place := host.copies.place_of(message.copy)) is not None:
                 host.staff.send(to.name, place)
@@ -134,8 +136,8 @@ class Executor:
         return DECIDED_S if decided else TOGETHER_S
 
     def _claim(self, effect: Claim) -> None:
-        self._host.deputy.suspect()
-        self._host.claim(effect.number)
+        self._host.standbys.suspect(effect.number)
+        self._host.claims.claim(effect.number)
 
     def _order(self, effect: Evaluate | SaveModel) -> None:
         self._host.staff.order(effect)

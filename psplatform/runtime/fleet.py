@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -233,13 +233,13 @@ class Fleet:
                 await call(self._connect, peer, "close", deadline_s=5.0)
         self.release(peer)
 
-    async def close_all(self, but: Peer | None = None) -> None:
-        """Let every actor but one clean up, and let go of them."""
+    async def close_all(self, but: Collection[Peer] = ()) -> None:
+        """Let every actor but those clean up, and let go of them."""
         with contextlib.suppress(OSError):  # without a scheduler, everybody is asked
             _, there = await self.cluster()
             for peer in [peer for peer in self._held if peer.address not in there]:
                 self.release(peer)  # nobody would answer before the deadline
-        await asyncio.gather(*(self.close(peer) for peer in list(self._held) if peer != but))
+        await asyncio.gather(*(self.close(peer) for peer in list(self._held) if peer not in but))
 
     def release(self, peer: Peer) -> None:
         """Let go of an actor."""

@@ -8,7 +8,7 @@ wherever there is a process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
@@ -56,11 +56,11 @@ class Hire:
     inquired: bool = False
 
 
-class StandbyBeside(Protocol):
-    """What the staff, which watches the cluster, tells the standby's side."""
+class StandbysBeside(Protocol):
+    """What the staff, which watches the cluster, tells the standbys' side."""
 
     def lose_process(self, address: str, reason: str) -> None:
-        """Report the standby of a process that is lost."""
+        """Report the standbys of a process that is lost."""
 
 
 class StaffHost(Employer, Protocol):
@@ -83,8 +83,8 @@ class StaffHost(Employer, Protocol):
         """Number of live workers."""
 
     @property
-    def deputy(self) -> StandbyBeside:
-        """The standby's side."""
+    def standbys(self) -> StandbysBeside:
+        """The standbys' side."""
 
 
 class Staff:
@@ -235,8 +235,8 @@ class Staff:
         if self._host.phase == "running":
             self._do(self._fill())
 
-    async def disband(self, limit_s: float, but: Peer | None = None) -> None:
-        """Wait for the workers to leave, for at most `limit_s`, then close whoever is left but one."""
+    async def disband(self, limit_s: float, but: Collection[Peer] = ()) -> None:
+        """Wait for the workers to leave, for at most `limit_s`, then close every actor that is left but those."""
         deadline = self._now() + limit_s
         while self._host.live and self._now() < deadline:  # noqa: ASYNC110  the core counts members, nobody signals
             await asyncio.sleep(_LEAVE_LOOK_S)
@@ -454,7 +454,7 @@ class Staff:
         if self._evaluator is not None and self._evaluator.address == address:
             self._replace_evaluator(self._evaluator, reason)
         self._host.copies.lose_process(address, reason)
-        self._host.deputy.lose_process(address, reason)
+        self._host.standbys.lose_process(address, reason)
 
     async def _welcome(self, process: Process) -> None:
         limit = self._host.program.plan.max_workers

@@ -17,7 +17,7 @@ from psplatform.core.effects import Claim, Depart, Effect, Send, TakeOver
 from psplatform.core.events import Claimed, LeadLost, Tick
 from psplatform.core.grants import Grants
 from psplatform.core.messages import Beat, Observed
-from psplatform.core.standby import Standby
+from psplatform.core.standby import PRECEDENCE_S, Standby, standby_name
 from psplatform.core.wire import encode
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, PeerLost, approach, call
@@ -41,6 +41,8 @@ class Posting:
     ----------
     number
         The term under which it takes over.
+    lowest_number
+        The lowest number of a standby of the same coordinator that may take over.
     snapshot
         The coordinator and the picture of the run, pickled by its process for this one.
     handled, elapsed_s
@@ -54,6 +56,7 @@ class Posting:
     """
 
     number: int
+    lowest_number: int
     snapshot: bytes
     handled: int
     elapsed_s: float
@@ -108,6 +111,7 @@ class StandingBy:
             posting.number,
             coordinator,
             posting.handled,
+            lowest_number=posting.lowest_number,
             timers=posting.timers,
             grants=grants,
             now=self.now,
@@ -194,7 +198,7 @@ class StandingBy:
 
     def _execute(self, effect: Effect) -> None:
         if isinstance(effect, Claim):
-            self._background.do(self._claim(effect.number))
+            self._background.do(self._claim(effect))
         elif isinstance(effect, TakeOver):
             self.close()
             self.on_take_over()
@@ -202,14 +206,28 @@ class StandingBy:
             self.close()
             self.on_depart(effect.reason)
 
-    async def _claim(self, number: int) -> None:
-        name = f"standby-{number}"
-        granted = await claim(self.client, self.program, number, name)
-        if not granted:
-            # Whoever has gone on without it hears of it once more, and can hire its process again.
+    async def _claim(self, effect: Claim) -> None:
+        await asyncio.sleep(effect.after_s)
+        granted = await self._has_claimed(effect.number, out=effect.out)
+        if not granted and not effect.out:
+            # A coordinator that has gone on without it hears of it once more, and can hire its process again.
+            name = standby_name(self.standby.term, self.standby.number)
             with contextlib.suppress(PeerLost):
                 await call(self.connect, self.lead, "deliver", name, encode([]), deadline_s=_WORD_S)
-        self.feed(Claimed(number, granted))
+        self.feed(Claimed(effect.number, granted))
+
+    async def _has_claimed(self, number: int, *, out: bool = False) -> bool:
+        term = self.standby.term
+        name = f"coordinator-{term}" if out else standby_name(term, number)
+        return await claim(self.client, self.program, term, number, name)
+
+    async def may_end(self) -> bool:
+        """Claim the right to write the end of a run whose coordinator was lost with it; return whether it has it."""
+        if not await self._has_claimed(self.standby.number):
+            return False
+        if self.standby.others:
+            await asyncio.sleep(PRECEDENCE_S)
+        return all([await self._has_claimed(number, out=True) for number in self.standby.others])
 
     def _on_lead_lost(self, reason: str) -> None:
         lost = LeadLost(reason, self._loop.time() - self._heard_at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from psplatform.core.coordination.ending import Phase
 from psplatform.core.lead import Lead
@@ -21,6 +21,14 @@ _ENDING: Final = {
 def assembling(ready: int, wanted: int) -> str:
     """Return what a run waits for whose servers are ready."""
     return f"waiting for workers to load the model and their data: {ready} of {wanted} are ready"
+
+
+def serving(lead: Lead) -> list[dict[str, Any]]:
+    """Return what the coordinator holds of each shard: its server, that one's epoch, and the replicas in sync."""
+    return [
+        {"server": one.server, "epoch": one.epoch, "in_sync": tuple(one.in_sync), "promoting": one.promoting}
+        for one in lead.coordinator.state.shards
+    ]
 
 
 def in_words(lead: Lead | None, step: str) -> str:

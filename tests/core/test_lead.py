@@ -9,10 +9,11 @@ import pytest
 
 from psplatform.core import messages as msg
 from psplatform.core.coordination import Coordinator
-from psplatform.core.effects import STANDBY, Appoint, Claim, Depart, Effect, Finish, Role, SaveModel, Send
+from psplatform.core.effects import STANDBY, Appoint, Claim, Consult, Depart, Effect, Finish, Role, SaveModel, Send
 from psplatform.core.events import (
     Begin,
     Claimed,
+    Consulted,
     CopyAwake,
     CopyLost,
     Evaluated,
@@ -36,10 +37,10 @@ INERT = NoCopy(0, "nothing")
 def lead() -> Callable[..., Lead]:
     """Make a lead of a run with one shard and one replica, which has begun."""
 
-    def make(**given: Any) -> Lead:
+    def make(replicas: int = 1, *, alone: bool = False, **given: Any) -> Lead:
         plan = Plan(
             "run", workers=1, shards=1, samples=8, batch_size=4, stop=Stop(updates=9), schedule=Constant(),
-            protection=Protection(1),
+            protection=Protection(replicas, alone=alone),
         )  # fmt: skip
         made = Lead(Coordinator(plan, Asynchronous()), **given)
         made.handle(Begin(), 0.0)
@@ -64,7 +65,7 @@ def of_kind(effects: list[Effect], kind: type) -> list[Any]:
 
 
 def test_a_standby_is_appointed_once_with_the_next_number(lead: Any) -> None:
-    made = Lead(lead().coordinator, appoints=True)
+    made = Lead(lead().coordinator, appoints=1)
     assert of_kind(made.handle(INERT, 0.0), Appoint) == [Appoint(2)]
     assert of_kind(made.handle(INERT, 0.0), Appoint) == []
 
@@ -74,18 +75,18 @@ def test_nobody_is_appointed_where_nobody_is_wanted(lead: Any) -> None:
 
 
 def test_where_none_could_be_made_one_is_appointed_again(lead: Any) -> None:
-    made = lead(appoints=True)
-    made.without_standby()
+    made = lead(appoints=1)
+    made.without_standby(2)
     assert of_kind(made.handle(INERT, 0.0), Appoint) == [Appoint(3)]
 
 
 def test_nobody_is_appointed_when_the_run_is_over(lead: Any) -> None:
-    made = lead(appoints=True)
+    made = lead(appoints=1)
     made.handle(StopRequested("enough"), 0.0)
     made.handle(Evaluated(0, None, None), 0.0)
     made.handle(ModelSaved(0), 0.0)
     assert made.over
-    made.without_standby()
+    made.without_standby(2)
     assert of_kind(made.handle(INERT, 0.0), Appoint) == []
 
 
@@ -126,6 +127,7 @@ def test_excluding_a_replica_waits_as_well(lead: Any) -> None:
     made = lead()
     made.enlist(2, 0.0)
     assert orders(made.handle(CopyLost("replica-0-0", "there", "killed"), 1.0), msg.Exclude) == []
+    made.handle(Consulted(2), 1.1)
     assert len(orders(made.handle(msg.Witnessed(2, 2), 1.2), msg.Exclude)) == 1
 
 
@@ -157,6 +159,101 @@ def test_nothing_at_all_happens_while_the_standby_is_far_behind(lead: Any) -> No
     made.handle(INERT, 1.0)
     released = made.handle(msg.Witnessed(2, MOST_BEHIND), 1.0)
     assert len(orders(released, msg.Welcome)) == 1
+
+
+# --- going on without a replica ---
+
+
+def test_a_server_goes_on_without_its_last_replica_only_when_the_scheduler_is_heard(lead: Any) -> None:
+    """The side that is cut off must not go on alone: of what it made of the model nobody else would know."""
+    made = lead()
+    effects = made.handle(CopyLost("replica-0-0", "there", "silent"), 1.0)
+    assert (orders(effects, msg.Exclude), of_kind(effects, Consult)) == ([], [Consult(2)])
+    (released,) = made.handle(Consulted(2), 1.2)
+    assert released == Send(Role.copy("server-0"), msg.Exclude(1, 1, "replica-0-0"))
+    assert made.handle(Consulted(2), 1.3) == []
+
+
+def test_everything_else_goes_on_while_the_scheduler_is_not_heard(lead: Any) -> None:
+    made = lead()
+    made.enlist(2, 0.0)
+    made.handle(CopyLost("replica-0-0", "there", "silent"), 1.0)
+    for number in range(2 * MOST_BEHIND):
+        made.handle(INERT, 1.0)
+        made.handle(msg.Witnessed(2, number + 3), 1.0)
+    assert len(orders(made.handle(msg.Join("a", "p"), 1.0), msg.Welcome)) == 1
+
+
+def test_an_answer_from_before_the_loss_counts_for_nothing(lead: Any) -> None:
+    made = lead(replicas=2)
+    assert of_kind(made.handle(CopyLost("replica-0-0", "there", "silent"), 1.0), Consult) == [], "one is left"
+    made.handle(CopyLost("replica-0-1", "there", "silent"), 1.0)
+    assert made.handle(Consulted(2), 1.1) == []
+    assert len(made.handle(Consulted(3), 1.1)) == 1
+
+
+def test_a_run_that_is_told_so_goes_on_alone(lead: Any) -> None:
+    effects = lead(alone=True).handle(CopyLost("replica-0-0", "there", "silent"), 1.0)
+    assert (len(orders(effects, msg.Exclude)), of_kind(effects, Consult)) == (1, [])
+
+
+# --- several standbys ---
+
+
+def test_as_many_are_appointed_as_are_wanted_and_again_when_one_is_lost(lead: Any) -> None:
+    made = Lead(lead().coordinator, appoints=2)
+    assert of_kind(made.handle(INERT, 0.0), Appoint) == [Appoint(2), Appoint(3)]
+    made.enlist(2, 0.0)
+    made.enlist(3, 0.0)
+    assert made.handle(StandbyLost(2, "killed"), 0.1) == [Claim(2)]
+    assert of_kind(made.handle(Claimed(2, granted=True), 0.2), Appoint) == [Appoint(4)]
+    assert made.lowest_number == 3
+
+
+def test_what_cannot_be_undone_waits_for_every_standby(lead: Any) -> None:
+    """Either may take over, and must know of it."""
+    made = lead()
+    made.enlist(2, 0.0)
+    made.enlist(3, 0.0)
+    made.handle(CopyLost("server-0", "there", "killed"), 1.0)
+    assert made.handle(msg.Witnessed(3, 2), 1.1) == []
+    assert len(orders(made.handle(msg.Witnessed(2, 2), 1.2), msg.Promote)) == 1
+
+
+def test_a_lost_standby_is_waited_for_until_its_number_is_claimed(lead: Any) -> None:
+    made = lead()
+    made.enlist(2, 0.0)
+    made.enlist(3, 0.0)
+    made.handle(CopyLost("server-0", "there", "killed"), 1.0)
+    made.handle(msg.Witnessed(3, 2), 1.1)
+    made.handle(StandbyLost(2, "killed"), 1.1)
+    assert len(orders(made.handle(Claimed(2, granted=True), 1.2), msg.Promote)) == 1
+
+
+def test_leases_are_given_as_long_as_no_standby_may_have_taken_over(lead: Any) -> None:
+    made = lead(grants=Grants(1.0, 5.0))
+    made.enlist(2, 0.0)
+    made.enlist(3, 0.0)
+    made.handle(msg.Lease(2, 2.0, 5.0), 2.1)
+    assert made.entitled_until == 3.0, "the other has not been heard"
+    assert made.handle(msg.Beat("server-0", 3.0), 3.1) == []
+    made.handle(msg.Lease(3, 3.0, 2.0), 3.2)
+    assert made.entitled_until == pytest.approx(4.8)
+
+
+def test_a_longer_lease_is_given_only_when_every_standby_has_heard_of_it(lead: Any) -> None:
+    made = lead(grants=Grants(1.0, 9.0))
+    made.enlist(2, 0.0)
+    made.enlist(3, 0.0)
+    made.handle(Tick(), 0.0)
+    for at in (0.2, 0.4, 0.6, 1.9):
+        for name in ("server-0", "replica-0-0"):
+            made.handle(msg.Beat(name, at), at)
+    made.handle(Tick(), 2.0)
+    made.handle(msg.Lease(2, 2.0, 9.0), 2.1)
+    assert given(made.handle(msg.Beat("server-0", 2.2), 2.2)) == 3.0
+    made.handle(msg.Lease(3, 2.0, 9.0), 2.3)
+    assert given(made.handle(msg.Beat("server-0", 2.4), 2.4)) == pytest.approx(6.5)
 
 
 # --- losing the standby, or the office ---
@@ -192,7 +289,7 @@ def test_word_of_an_earlier_standby_changes_nothing(lead: Any) -> None:
 
 
 def test_after_a_lost_standby_another_is_appointed(lead: Any) -> None:
-    made = lead(appoints=True)
+    made = lead(appoints=1)
     made.enlist(2, 0.0)
     made.handle(StandbyLost(2, "killed"), 1.0)
     assert of_kind(made.handle(Claimed(2, granted=True), 1.0), Appoint) == [Appoint(3)]
@@ -309,7 +406,6 @@ def test_a_longer_lease_is_given_only_when_the_standby_has_heard_of_it(lead: Any
     """It would wait for the end of one that it has heard of, and then another would serve beside the holder."""
     made = lead(grants=Grants(1.0, 9.0))
     made.enlist(2, 0.0)
-    made.entitled_until = 99.0
     made.handle(Tick(), 0.0)
     made.handle(msg.Lease(2, 0.0, 3.0), 0.1)
     for at in (0.2, 0.4, 0.6, 1.9):

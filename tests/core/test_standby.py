@@ -9,7 +9,7 @@ import pytest
 
 from psplatform.core import messages as msg
 from psplatform.core.coordination import Coordinator
-from psplatform.core.effects import COORDINATOR, Claim, Depart, Effect, Role, Send, SetTimer, TakeOver
+from psplatform.core.effects import COORDINATOR, Appoint, Claim, Depart, Effect, Role, Send, SetTimer, TakeOver
 from psplatform.core.events import Begin, Claimed, Evaluated, LeadLost, ModelSaved, StopRequested, Tick
 from psplatform.core.grants import Grants
 from psplatform.core.lead import Lead
@@ -180,7 +180,7 @@ def test_risen_it_asks_everybody_and_sets_the_timers_that_were_set(pair: Any) ->
     assert SetTimer("pool:0", 7.0) in effects
     asked = [each.to for each in effects if isinstance(each, Send) and isinstance(each.message, msg.Inquire)]
     assert asked == [Role.copy("server-0"), Role.copy("replica-0-0"), Role.member("a")]
-    assert (risen.term, risen.handled, risen.standby, risen.next_number) == (2, 2, 0, 3)
+    assert (risen.term, risen.handled, risen.standbys, risen.next_number) == (2, 2, {}, 3)
     assert standby.handle(one, 2.0) == []
 
 
@@ -192,3 +192,45 @@ def test_a_risen_lead_appoints_nobody_before_it_is_up_to_date(pair: Any) -> None
     effects = risen.handle(msg.Standing(0, "server-0", 2, 1, True, 0, ()), 2.1)
     assert "Appoint" in [type(one).__name__ for one in effects]
     assert risen.coordinator.state.live == 1, "what came too early was kept"
+
+
+# --- beside other standbys ---
+
+
+def test_it_needs_the_lower_numbers_as_well_and_claims_its_own_first(pair: Any) -> None:
+    """A coordinator that goes on without it must not lose its other standby by that."""
+    lead, _ = pair()
+    third = Standby(4, *lead.enlist(4, 0.0), lowest_number=2)
+    assert third.handle(LOST, 1.0) == [Claim(4)]
+    first, second = third.handle(Claimed(4, granted=True), 1.1)
+    assert [(one.number, one.out, one.after_s > 0) for one in (first, second)] == [(2, True, True), (3, True, True)]
+    assert third.handle(Claimed(3, granted=True), 1.8) == []
+    assert third.handle(Claimed(3, granted=True), 1.8) == []
+    assert third.handle(Claimed(2, granted=True), 1.9) == [TakeOver(4)]
+
+
+def test_it_goes_when_a_lower_one_has_taken_over(pair: Any) -> None:
+    lead, _ = pair()
+    second = Standby(3, *lead.enlist(3, 0.0), lowest_number=2)
+    second.handle(LOST, 1.0)
+    second.handle(Claimed(3, granted=True), 1.1)
+    (departed,) = second.handle(Claimed(2, granted=False), 1.7)
+    assert isinstance(departed, Depart)
+    assert second.handle(Claimed(2, granted=True), 1.8) == []
+
+
+def test_it_claims_no_number_of_another_where_its_own_is_gone(pair: Any) -> None:
+    lead, _ = pair()
+    second = Standby(3, *lead.enlist(3, 0.0), lowest_number=2)
+    second.handle(LOST, 1.0)
+    (departed,) = second.handle(Claimed(3, granted=False), 1.1)
+    assert isinstance(departed, Depart)
+
+
+def test_risen_it_appoints_as_many_as_are_wanted(pair: Any) -> None:
+    _, standby = pair()
+    standby.handle(LOST, 1.0)
+    standby.handle(Claimed(2, granted=True), 1.0)
+    risen, _ = standby.rise(1.0, appoints=2)
+    appointed = risen.handle(msg.Standing(0, "server-0", 2, 1, True, 0, (), ()), 1.1)
+    assert [one.number for one in appointed if isinstance(one, Appoint)] == [3, 4]

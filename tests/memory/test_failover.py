@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from psplatform.core.events import ProcessesChanged
 from psplatform.core.plan import Protection, Stop
 from psplatform.core.replica import Replica
 from psplatform.errors import ClusterError
@@ -219,8 +218,7 @@ def test_where_nothing_can_replace_a_replica_the_server_goes_on_alone(protected:
 
 def test_told_to_pause_a_server_shows_nothing_until_it_has_a_replica_again(protected: Any) -> None:
     trained = protected(pause=True, spares=0).kill("replica-0-0", at=3.0)
-    trained.memory.agenda.enter_at(20.0, lambda: setattr(trained.memory, "_spares", 1))
-    trained.memory.agenda.enter_at(20.0, lambda: trained.memory.tell_lead(ProcessesChanged()))
+    trained.memory.agenda.enter_at(20.0, lambda: trained.memory.reinforce(1))
     trained.run()
     times = [one["at"] for one in trained.of_kind("applied")]
     assert not [at for at in times if 3.5 < at < 20.0]
@@ -236,8 +234,7 @@ def test_told_to_pause_a_promoted_server_shows_nothing_until_it_has_a_replica(
     trained = protected(pause=True, spares=0, replicas=replicas).kill("server-0", at=3.0)
     if replicas == 2:  # the other one is lost before the new server has brought it in sync
         trained.kill("replica-0-1", at=3.0)
-    trained.memory.agenda.enter_at(20.0, lambda: setattr(trained.memory, "_spares", replicas))
-    trained.memory.agenda.enter_at(20.0, lambda: trained.memory.tell_lead(ProcessesChanged()))
+    trained.memory.agenda.enter_at(20.0, lambda: trained.memory.reinforce(replicas))
     trained.run()
     risen = trained.of_kind("promoted")[0]["at"]
     times = [one["at"] for one in trained.of_kind("applied")]
@@ -255,8 +252,7 @@ def test_told_to_pause_a_run_that_ends_makes_the_replica_that_a_promoted_server_
     trained = protected(pause=True, standby=True, spares=0, stop=Stop(updates=2)).kill("server-0", at=3.0)
     if taken_over:
         trained.kill("coordinator-1", at=3.1)
-    trained.memory.agenda.enter_at(20.0, lambda: setattr(trained.memory, "_spares", 1))
-    trained.memory.agenda.enter_at(20.0, lambda: trained.memory.tell_lead(ProcessesChanged()))
+    trained.memory.agenda.enter_at(20.0, lambda: trained.memory.reinforce(1))
     trained.run()
     assert trained.finish.outcome == "updates"
     assert trained.of_kind("commit")[-1]["at"] < 20.0 < trained.of_kind("applied")[-1]["at"]

@@ -93,7 +93,7 @@ def test_a_coordinator_that_hands_over_has_decided_its_last(leading: Any, jump: 
             came.append("handed over")
 
         host.copies = host.staff = cast(Any, SimpleNamespace(close=lambda: came.append("silent")))
-        host.deputy = cast(Any, SimpleNamespace(hand_over=meanwhile, close=lambda: came.append("said")))
+        host.standbys = cast(Any, SimpleNamespace(hand_over=meanwhile, close=lambda: came.append("said")))
         await host._retire()
         return host.lead.handled - before, came
 
@@ -106,7 +106,7 @@ def test_a_copy_that_cannot_keep_its_state_is_told_while_it_lasts(leading: Any, 
     async def tell() -> tuple[list[dict[str, Any]], list[Any]]:
         host = await leading()
         heard: list[Any] = []
-        host.deputy = cast(Any, SimpleNamespace(tell=heard.append))
+        host.standbys = cast(Any, SimpleNamespace(tell=heard.append))
         await host.on_cold_trouble("server-0", "shard 0: the disk is full")
         incidents = (await host.status(0.0))["summary"]["incidents"]
         await host.journal.close()
@@ -154,7 +154,7 @@ def test_what_fails_while_decisions_are_acted_on_ends_the_run(
 
         monkeypatch.setattr(host, "_end", end)
         host.staff = host.copies = cast(Any, Broken(times))
-        host.deputy = cast(Any, SimpleNamespace(tell=lambda message: None))
+        host.standbys = cast(Any, SimpleNamespace(tell=lambda message: None))
         host.feed(Begin())
         host.feed(msg.Join("worker-1", "tcp://10.0.0.1:2"))
         host.feed(msg.Leave("worker-1", "told so"))

@@ -56,7 +56,7 @@ def following(network: Network, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> 
         )
         hired = {"server-0": ("copy", 0, peer)}
         snapshot = snapshot_of(coordinator, RunView())
-        one.begin(Posting(2, snapshot, handled, 0.0, {}, (Position(1, 0), 0), (), hired), None, 0.0)
+        one.begin(Posting(2, 2, snapshot, handled, 0.0, {}, (Position(1, 0), 0), (), hired), None, 0.0)
         return lead, one
 
     return make

@@ -167,9 +167,9 @@ def _as_if_everything_were_known(on_promoted: Any) -> Any:
 
 
 def _granting_everybody(claim: Any) -> Any:
-    def wrapped(claims: Claims, name: str, number: int, feed: Any) -> None:
+    def wrapped(claims: Claims, name: str, number: tuple[int, int], claimant: str, feed: Any) -> None:
         claims.granted.pop(number, None)
-        claim(claims, name, number, feed)
+        claim(claims, name, number, claimant, feed)
 
     return wrapped
 

@@ -48,8 +48,8 @@ class Distances:
     def check(self, shards: set[int]) -> None:
         """Check the shards of which something has changed."""
         coordinators = [self._run.coordinator]
-        if self._run.standby is not None and not self._run.processes.is_dead(self._run.standby.name):
-            coordinators.append(self._run.standby.standby.coordinator)
+        alive = [one for one in self._run.standbys.heirs if not self._run.processes.is_dead(one.name)]
+        coordinators += [one.standby.coordinator for one in alive]
         for shard in sorted(shards):
             for coordinator in coordinators:
                 self._check_replicas(coordinator, coordinator.state.shards[shard])

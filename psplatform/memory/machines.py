@@ -1,0 +1,198 @@
+"""Which role of an in-memory run lives in which process, and which processes there are.
+
+Either every role has a process of its own, and so many copies can be made anew (`Unplaced`); or there are Dask workers
+on hosts, and roles go where they go in a run on a cluster (`Machines`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from psplatform.core.coordination import Coordinator
+from psplatform.core.effects import first_replica, first_server
+from psplatform.core.placement import Process, place, process_for_copy, process_for_standby
+from psplatform.core.plan import Plan
+from psplatform.memory.leading import LeadProcess
+from psplatform.memory.processes import Processes
+from psplatform.memory.standbys import Standbys
+
+OnPlaced = Callable[[str, Process, list[Process], list[Process]], None]
+"""Takes a role that was given a process after the start, that process, those from which it is to be apart, and all that
+there are."""
+
+
+class PlacedRun(Protocol):
+    """What is asked of a run whose roles are given processes."""
+
+    plan: Plan
+    processes: Processes
+    standbys: Standbys
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """The coordinator that is in charge."""
+
+    @property
+    def worker_names(self) -> list[str]:
+        """The gradient workers that have not left."""
+
+
+class Seating(Protocol):
+    """Gives roles processes."""
+
+    def begin(self, run: PlacedRun) -> None:
+        """Give the roles that a run begins with their processes."""
+
+    def seat_copy(self, run: PlacedRun, shard: int, name: str) -> bool:
+        """Give another copy of a shard a process, if there is one for it."""
+
+    def seat_standby(self, run: PlacedRun, lead: LeadProcess, name: str) -> bool:
+        """Give a standby a process, if there is one for it."""
+
+    def seat_worker(self, run: PlacedRun, name: str) -> bool:
+        """Give a gradient worker a process, if there is one for it."""
+
+    def reinforce(self, count: int) -> None:
+        """Let there be so many further processes."""
+
+
+@dataclass
+class Unplaced:
+    """Every role has a process of its own, but a standby, which lives beside a replica; `spares` copies can be made."""
+
+    spares: int = 0
+
+    def begin(self, run: PlacedRun) -> None:
+        """Leave everything as it is."""
+
+    def seat_copy(self, run: PlacedRun, shard: int, name: str) -> bool:
+        """Use one of the spares."""
+        if not self.spares:
+            return False
+        self.spares -= 1
+        return True
+
+    def seat_standby(self, run: PlacedRun, lead: LeadProcess, name: str) -> bool:
+        """Let it live beside the first replica that is apart from the coordinator and the other standbys."""
+        replicas = [copy for one in lead.lead.coordinator.state.shards for copy in one.in_sync]
+        beside = run.processes.first_apart(replicas, [lead.name, *(one.name for one in run.standbys.heirs)])
+        if beside is not None:
+            run.processes.share(name, beside)
+        return True
+
+    def seat_worker(self, run: PlacedRun, name: str) -> bool:
+        """Leave it as it is."""
+        return True
+
+    def reinforce(self, count: int) -> None:
+        """Add spares."""
+        self.spares += count
+
+
+@dataclass
+class Machines:
+    """Dask workers, spread evenly over hosts; roles go where `psplatform.core.placement` says.
+
+    Attributes
+    ----------
+    on_placed
+        Told of each role that is given a process after the start.
+    there
+        The processes that have not ended.
+    """
+
+    hosts: int
+    count: int
+    on_placed: OnPlaced | None = None
+    there: list[Process] = field(default_factory=list)
+    _made: int = 0
+    _seats: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Start the processes."""
+        self.reinforce(self.count)
+
+    # --- the processes ---
+
+    def reinforce(self, count: int) -> None:
+        """Start so many further processes."""
+        for number in range(count):
+            self.start(f"host-{number % self.hosts}")
+
+    def start(self, host: str) -> None:
+        """Start another process on a host."""
+        self._made += 1
+        self.there.append(Process(f"process-{self._made}", host, {}))
+
+    def end(self, address: str) -> str:
+        """Note that a process has ended; return its host, or "" where it was none of these."""
+        host = self.host_of(address)
+        self.there = [one for one in self.there if one.address != address]
+        return host
+
+    def host_of(self, address: str) -> str:
+        """Return the host of a process that is there, or ""."""
+        return next((one.host for one in self.there if one.address == address), "")
+
+    def on_host(self, host: str) -> list[str]:
+        """Return the processes that are there on a host."""
+        return [one.address for one in self.there if one.host == host]
+
+    # --- the roles ---
+
+    def begin(self, run: PlacedRun) -> None:
+        """Place everything that a run begins with."""
+        protection, share = run.plan.protection, run.processes.share
+        replicas = protection.replicas if protection is not None else 0
+        placed = place(self.there, workers=run.plan.workers, shards=run.plan.shards, replicas=replicas)
+        share("coordinator-1", placed.coordinator)
+        for shard, address in enumerate(placed.servers):
+            share(first_server(shard), address)
+        for shard, group in enumerate(placed.replicas):
+            for number, address in enumerate(group):
+                share(first_replica(shard, number), address)
+        self._seats = list(placed.workers)
+
+    def seat_copy(self, run: PlacedRun, shard: int, name: str) -> bool:
+        """Place another copy of a shard."""
+        copies = [(one.shard, run.processes.of(copy)) for one in run.coordinator.state.shards for copy in one.copies]
+        address = process_for_copy(self.there, shard, copies, self._busy(run))
+        return self._seat(run, name, address, [place for held, place in copies if held == shard])
+
+    def seat_standby(self, run: PlacedRun, lead: LeadProcess, name: str) -> bool:
+        """Place a standby."""
+        of, shards = run.processes.of, lead.lead.coordinator.state.shards
+        address = process_for_standby(
+            self.there,
+            lead=of(lead.name),
+            standbys=[of(one.name) for one in run.standbys.heirs],
+            servers={of(one.server) for one in shards},
+            replicas={of(copy) for one in shards for copy in one.in_sync},
+            busy=self._busy(run),
+        )
+        return self._seat(run, name, address, [of(lead.name)])
+
+    def seat_worker(self, run: PlacedRun, name: str) -> bool:
+        """Let a worker have the process that was chosen at the start, or one without a worker."""
+        busy = self._busy(run)
+        free = [one.address for one in self.there if one.address not in busy]
+        chosen = [one for one in self._seats if one in free] or free
+        if not chosen:
+            return False
+        self._seats = [one for one in self._seats if one != chosen[0]]
+        run.processes.share(name, chosen[0])
+        return True
+
+    def _busy(self, run: PlacedRun) -> set[str]:
+        return {run.processes.of(one) for one in run.worker_names}
+
+    def _seat(self, run: PlacedRun, name: str, address: str | None, apart: list[str]) -> bool:
+        known = {one.address: one for one in self.there}
+        if address is None or address not in known:
+            return False
+        run.processes.share(name, address)
+        if self.on_placed is not None:
+            self.on_placed(name, known[address], [known[one] for one in apart if one in known], list(self.there))
+        return True

@@ -1,0 +1,110 @@
+"""The standbys as their coordinator sees them: as many as it wants, all told the same."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any, Final
+
+from psplatform.core.events import StandbyLost
+from psplatform.runtime.calls import Peer, PeerLost, call
+from psplatform.runtime.deputy import TOGETHER_S, Deputy, DeputyHost
+from psplatform.runtime.fleet import Fleet
+from psplatform.telemetry.segments import Position
+
+_HAND_OVER_S: Final = 1.0
+"""For the standby to hear the rest, and as much for it to be asked to take over: it must be in charge before servers of
+the same process can be handed over, and Dask gives all of that four seconds."""
+
+
+class Standbys:
+    """Makes the standbys of one coordinator, and speaks to them."""
+
+    def __init__(self, host: DeputyHost, fleet: Fleet) -> None:
+        self._host = host
+        self._fleet = fleet
+        self._deputies: dict[int, Deputy] = {}
+        self._wanted: set[int] = set()
+        self._placing = asyncio.Lock()
+
+    @property
+    def peers(self) -> list[Peer]:
+        """Where the standbys are, those that are being made included."""
+        return [one.peer for one in self._deputies.values() if one.peer is not None]
+
+    @property
+    def stand_by(self) -> bool:
+        """Whether there is a standby that follows."""
+        return any(one.stands_by for one in self._deputies.values())
+
+    def roles(self) -> dict[str, str]:
+        """Return where the standbys are, by role: ``standby``, and ``standby-N`` for each further one."""
+        found = [peer.address for peer in self.peers]
+        return {"standby" if not place else f"standby-{place + 1}": address for place, address in enumerate(found)}
+
+    def appoint(self, number: int) -> None:
+        """Make a standby of that number in the background."""
+        self._host.journal.on_mark = self._on_mark
+        made = Deputy(self._host, self._fleet, number, self._beside, self._placing, self._on_ended)
+        self._deputies[number] = made
+        made.begin()
+
+    def _beside(self, number: int) -> set[str]:
+        """Return where the standbys of other numbers are, or are being made."""
+        return {one.address for other, one in self._deputies.items() if other != number} - {""}
+
+    def _on_ended(self, number: int, reason: str) -> None:
+        """Forget a standby that is lost, or that could not be made."""
+        ended = self._deputies.pop(number, None)
+        if ended is None:
+            return
+        ended.drop()
+        if ended.was_told:
+            self._host.announce()
+            self._host.feed(StandbyLost(number, reason))
+        else:
+            self._wanted.add(number)
+
+    def tell(self, message: Any, within_s: float = 0.0) -> None:
+        """Send to the standbys, if there are any, within so many seconds."""
+        for one in self._deputies.values():
+            one.tell(message, within_s)
+
+    def _on_mark(self, position: Position, records: int) -> None:
+        self.tell({"mark": (position.term, position.number), "records": records}, TOGETHER_S)
+
+    def suspect(self, number: int) -> None:
+        """Hire nobody in the process of a standby whose number is claimed, before it is heard again."""
+        if number in self._deputies:
+            self._deputies[number].suspect()
+
+    def lose_process(self, address: str, reason: str) -> None:
+        """Report the standbys of a process that is lost."""
+        for number in [number for number, one in self._deputies.items() if one.peer and one.address == address]:
+            self._on_ended(number, reason)
+
+    def on_processes_changed(self) -> None:
+        """Try again to make the standbys that could not be made."""
+        wanted, self._wanted = self._wanted, set()
+        for number in wanted:
+            self._host.lead.without_standby(number)
+
+    async def hand_over(self) -> None:
+        """Let the first standby take over now: this process is about to end."""
+        following = [one for one in self._deputies.values() if one.stands_by]
+        await asyncio.gather(*(one.flush(_HAND_OVER_S) for one in following))
+        peer = following[0].peer if following else None
+        if peer is not None:
+            with contextlib.suppress(PeerLost):
+                await call(self._host.connect, peer, "relieve", deadline_s=_HAND_OVER_S)
+
+    def close(self) -> None:
+        """Say nothing more to them."""
+        for one in self._deputies.values():
+            one.close()
+
+    async def dismiss(self) -> None:
+        """Let the standbys go: everything is written, and nothing is left to take over."""
+        self.close()
+        for peer in self.peers:
+            await self._fleet.close(peer)
