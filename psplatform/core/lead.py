@@ -116,7 +116,7 @@ class Lead:
     @property
     def awaits_witness(self) -> bool:
         """Whether something is held back until the standbys have seen what led to it."""
-        return bool(self._held)
+        return any(number > self._witnessed for number, _ in self._held)
 
     @property
     def entitled_until(self) -> float:
@@ -157,12 +157,14 @@ class Lead:
             return effects
         first = next((number for number, _ in self._held if number > self._witnessed), self.handled)
         far_behind = first <= self.handled - MOST_BEHIND
+        far_behind = far_behind or self.handled - self._witnessed > MOST_BEHIND
         through: list[Effect] = []
         for effect in effects:
-            if effect in consults or (self.standbys and _must_be_witnessed(effect)):
-                self._held.append((self.handled, effect))
-            elif far_behind or (self.standbys and self.handled - self._witnessed > MOST_BEHIND):
-                self._held.append((self.handled - MOST_BEHIND, effect))
+            awaited = self.handled if self.standbys and _must_be_witnessed(effect) else 0
+            if far_behind and not awaited:
+                awaited = self.handled - MOST_BEHIND
+            if awaited or effect in consults:
+                self._held.append((awaited, effect))
             else:
                 through.append(effect)
         if consults:

@@ -172,7 +172,8 @@ class Machines:
             replicas={of(copy) for one in shards for copy in one.in_sync},
             busy=self._busy(run),
         )
-        return self._seat(run, name, address, [of(lead.name)])
+        others = [of(one.name) for one in run.standbys.heirs]
+        return self._seat(run, name, address, [of(lead.name), *others])
 
     def seat_worker(self, run: PlacedRun, name: str) -> bool:
         """Let a worker have the process that was chosen at the start, or one without a worker."""

@@ -10,6 +10,7 @@ arithmetic are those of every run; here are only the faults, the checks and the 
 ``drawing``      drawing a trial from a seed
 ``amending``     what is drawn from streams of its own: processes that end in good order, claims that are held back
 ``scenarios``    losses that come together, which chance alone would draw too rarely
+``hosts``        hosts that are lost or cut off, with all that is on them
 ``world``        the durations of everything, and what a partition or a bad network does to messages
 ``injection``    doing to a run what its schedule says, when it says so
 ``storage``      checkpoints in a storage that fails, tears and loses what is written

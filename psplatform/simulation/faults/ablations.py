@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from psplatform.core import lead, shard_copy
+from psplatform.core import lead, placement, shard_copy, standby
 from psplatform.core import messages as msg
 from psplatform.core.coordination import admission, takeover
 from psplatform.core.coordination.checkpoints import Checkpoints
@@ -170,6 +170,18 @@ def _granting_everybody(claim: Any) -> Any:
     def wrapped(claims: Claims, name: str, number: tuple[int, int], claimant: str, feed: Any) -> None:
         claims.granted.pop(number, None)
         claim(claims, name, number, claimant, feed)
+
+    return wrapped
+
+
+def _seen_by_any(leading: lead.Lead) -> int:
+    return max(leading.standbys.values(), default=leading.handled)
+
+
+def _with_its_own_number(on_claimed: Any) -> Any:
+    def wrapped(witness: Any, event: Any, now: float) -> Any:
+        witness._open &= {witness.number}
+        return on_claimed(witness, event, now)
 
     return wrapped
 
@@ -346,6 +358,30 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         "the run ends, or a manifest is written, and the standby does not know",
         ((lead, "_must_be_witnessed", _unwitnessed(Seal, Finish, SaveModel)),),
         "a coordinator wakes up",
+    ),
+    Ablation(
+        "going on alone",
+        "a server goes on without its last replica, whether or not its coordinator is cut off",
+        ((lead.Lead, "_leaves_alone", _as(lambda leading, effect: False)),),
+        "a coordinator is cut off alone",
+    ),
+    Ablation(
+        "hosts unknown to placement",
+        "roles are placed as if every process had a host of its own",
+        ((placement, "apart", _as(lambda one, other: placement.Apart(2 * (one.address != other.address)))),),
+        "a host is lost",
+    ),
+    Ablation(
+        "other standbys forgotten",
+        "a standby takes over with its own number alone",
+        ((standby.Standby, "_on_claimed", _with_its_own_number),),
+        "coordinators are lost together",
+    ),
+    Ablation(
+        "witnessed by one",
+        "what cannot be undone happens when one of several standbys has witnessed what led to it",
+        ((lead.Lead, "_witnessed", _as(property(_seen_by_any))),),
+        "coordinators are lost together",
     ),
     Ablation(
         "promotion of a replica out of sync",

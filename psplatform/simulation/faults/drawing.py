@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from psplatform.policies.registry import make_policy, policy_names
 from psplatform.simulation.faults.amending import LATER, amend
+from psplatform.simulation.faults.hosts import HOSTED, with_hosts
 from psplatform.simulation.faults.scenarios import CLOCKS, Scene, draw_scenario
 from psplatform.simulation.faults.schedule import FLAWS, WAYS, Fault
 from psplatform.simulation.faults.trial import LIVENESS, SAFETY, Copying, Noise, Trial
@@ -95,16 +96,16 @@ def draw(seed: int, *, workload: str = "digits", options: Mapping[str, Any] | No
         late=tuple(rng.uniform(0, 10) for _ in range(rng.choice([0, 0, 1, 2]))),
     )
     if mode == LIVENESS:
-        return _sourced(amend(replace(trial, rates=_rates(rng, trial), faults=_gentle(rng, trial))))
+        return with_hosts(_sourced(amend(replace(trial, rates=_rates(rng, trial), faults=_gentle(rng, trial)))))
     scene = _scene(rng, trial, scenario)
     rates = {**_rates(rng, scene.trial), **scene.trial.rates}
     trial = replace(scene.trial, rates=rates, faults=scene.faults)
-    return _sourced(trial if scenario else amend(trial))
+    return _sourced(trial) if scenario else with_hosts(_sourced(amend(trial)))
 
 
 def _scene(rng: random.Random, trial: Trial, scenario: str) -> Scene:
-    if scenario in LATER:
-        return LATER[scenario](rng, trial)
+    if scenario in LATER or scenario in HOSTED:
+        return {**LATER, **HOSTED}[scenario](rng, trial)
     follows = bool(scenario) or rng.random() < _SCENARIOS
     return draw_scenario(rng, trial, scenario) if follows else Scene(trial, _any(rng, trial))
 

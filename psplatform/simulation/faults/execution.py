@@ -17,6 +17,7 @@ from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import Optimizer
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun
+from psplatform.memory.machines import Machines
 from psplatform.memory.supervision import Supervision
 from psplatform.memory.training import TensorArithmetic
 from psplatform.policies.registry import make_policy
@@ -24,6 +25,7 @@ from psplatform.replication.accounts import Account
 from psplatform.simulation.faults.coverage import Coverage
 from psplatform.simulation.faults.crowd import Case
 from psplatform.simulation.faults.distance import Distances
+from psplatform.simulation.faults.hosts import Nannies, machines_of
 from psplatform.simulation.faults.injection import Injection
 from psplatform.simulation.faults.observation import Observation
 from psplatform.simulation.faults.promises import (
@@ -120,16 +122,18 @@ class Execution:
         self.policy = make_policy(trial.policy, trial.parameters)
         self._world = TrialWorld(trial.seed, trial.noise)
         self.truth = _truth(trial, self.policy, self.storage)
-        self.run = _run(trial, self.policy, self.truth, self._world)
+        self._machines = machines_of(trial)
+        self.run = _run(trial, self.policy, self.truth, self._world, self._machines)
+        self._nannies = Nannies(self.run, self._machines) if self._machines is not None else None
         self._world.process_of = self.run.process_of
         self._world.server_of = lambda shard: self.run.coordinator.state.shards[shard].server
         self.truth.takeovers = lambda: len(self.run.leads) - 1
-        self.observation = Observation(self.run, self.truth)
+        self.observation = Observation(self.run, self.truth, self._world.was_heard)
         self._distances = Distances(self.run, self.truth, trial.copying or Copying())
         self._shown: Any = None
         self._shown_at = 0.0
         self._reinforced = False
-        self._injection = Injection(self.run, self._world, self.storage, trial.faults, self._note)
+        self._injection = Injection(self.run, self._world, self.storage, trial.faults, self._note, self._machines)
 
     def _note(self, fault: Fault, process: str) -> None:
         self.coverage.note(self.run, fault)
@@ -185,6 +189,8 @@ class Execution:
         return True
 
     def _check_now(self) -> None:
+        if self._nannies is not None:
+            self._nannies.look()
         if self.truth.dirty:
             self._distances.check(self.truth.dirty)
             self.truth.dirty.clear()
@@ -256,7 +262,7 @@ def run_trial(trial: Trial) -> Verdict:
         return Verdict(trial, "error", str(violation))
 
 
-def _run(trial: Trial, policy: Policy, truth: Truth, world: TrialWorld) -> MemoryRun:
+def _run(trial: Trial, policy: Policy, truth: Truth, world: TrialWorld, machines: Machines | None) -> MemoryRun:
     supervision = Supervision(
         standby=trial.standby,
         spares=trial.spares,
@@ -275,9 +281,10 @@ def _run(trial: Trial, policy: Policy, truth: Truth, world: TrialWorld) -> Memor
         seed=trial.seed,
         make_account=_account(trial.copying, trial.shards) if trial.copying is not None else None,
         supervision=supervision,
+        seating=machines,
     )
     run.processes.rates.update(trial.rates)
-    if trial.shared:
+    if trial.shared and machines is None:
         run.processes.share(run.leads[0].name, "server-0")
     for number in range(trial.workers):
         run.join(f"w{number}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from psplatform.memory import MemoryRun
+from psplatform.memory.machines import Machines
 from psplatform.simulation.faults.schedule import Fault, Selector
 from psplatform.simulation.faults.storage import Storage
 from psplatform.simulation.faults.world import BadLink, Partition, TrialWorld
@@ -36,7 +37,9 @@ class Injection:
         storage: Storage,
         faults: tuple[Fault, ...],
         on_fault: Callable[[Fault, str], None],
+        machines: Machines | None = None,
     ) -> None:
+        self._machines = machines
         self.done = 0
         self.quiet_at = 0.0
         self._run = run
@@ -115,14 +118,30 @@ class Injection:
         until = self._run.agenda.now + fault.seconds
         if others or not fault.others:
             sides = frozenset({process}), frozenset(one for one in others if one is not None)
-            self._world.split(Partition(until, *sides, fault.way))
+            self._world.split(Partition(self._run.agenda.now, until, *sides, fault.way))
 
     def _spoil_link(self, fault: Fault, process: str) -> None:
         until = self._run.agenda.now + fault.seconds
         self._world.spoil(BadLink(until, process, fault.kind, fault.factor))
 
     def _hold_claims(self, fault: Fault, process: str) -> None:
-        self._world.split_from_grants(process, self._run.agenda.now + fault.seconds, fault.way)
+        now = self._run.agenda.now
+        self._world.split_from_grants(process, now, now + fault.seconds, fault.way)
+
+    def _beside(self, process: str) -> list[str]:
+        """Return the processes on its host; where there are no hosts, itself."""
+        host = self._machines.host_of(process) if self._machines is not None else ""
+        return self._machines.on_host(host) if self._machines is not None and host else [process]
+
+    def _kill_host(self, fault: Fault, process: str) -> None:
+        for one in self._beside(process):
+            self._run.kill_now(one)
+
+    def _cut_off(self, fault: Fault, process: str) -> None:
+        side, now = self._beside(process), self._run.agenda.now
+        self._world.split(Partition(now, now + fault.seconds, frozenset(side), frozenset(), "both"))
+        for one in side:
+            self._world.split_from_grants(one, now, now + fault.seconds, "both")
 
     def _spoil_storage(self, fault: Fault, process: str) -> None:
         self._storage.arm(fault.what, fault.how, fault.write)
@@ -138,5 +157,7 @@ _MEANS: dict[str, Callable[[Injection, Fault, str], None]] = {
     "reorder": Injection._spoil_link,
     "duplicate": Injection._spoil_link,
     "claim": Injection._hold_claims,
+    "host": Injection._kill_host,
+    "cut": Injection._cut_off,
     "storage": Injection._spoil_storage,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,14 @@ _OF_COORDINATORS = (
 
 
 class Observation:
-    """Checks S4, S10 and hand-overs (S5) at everything that a coordinator or a copy handles.
+    """Checks S4, S10, S11 and hand-overs (S5) at everything that a coordinator or a copy handles.
+
+    S11: no server is told to go on without its last replica by a coordinator that could not hear the scheduler since.
+
+    Parameters
+    ----------
+    was_heard
+        Whether a process could hear the scheduler, and was heard, at any time between two times.
 
     Attributes
     ----------
@@ -39,10 +46,12 @@ class Observation:
         Shard and epoch of each server that took over from one that ended in good order.
     """
 
-    def __init__(self, run: MemoryRun, truth: Truth) -> None:
+    def __init__(self, run: MemoryRun, truth: Truth, was_heard: Callable[[str, float, float], bool]) -> None:
         self.counts: Counter[str] = Counter()
         self._run = run
         self._truth = truth
+        self._was_heard = was_heard
+        self._alone_since: dict[tuple[str, int], float] = {}
         self._serving: dict[int, int] = {}
         self._heard: dict[str, int] = {}
         self._fenced: set[str] = set()
@@ -147,8 +156,21 @@ class Observation:
         if isinstance(event, msg.InSync):
             self.counts["joins in sync"] += 1
             self._truth.dirty.add(event.shard)
+        self._judge_isolation(lead, effects)
         for effect in effects:
             self._judge_decision(lead, effect)
+
+    def _judge_isolation(self, lead: LeadProcess, effects: Iterable[Effect]) -> None:
+        now = self._run.agenda.now
+        told = {one.to.name for one in effects if isinstance(one, Send) and isinstance(one.message, msg.Exclude)}
+        for one in lead.lead.coordinator.state.shards:
+            key = lead.name, one.shard
+            if one.in_sync:
+                self._alone_since.pop(key, None)
+                continue
+            since = self._alone_since.setdefault(key, now)
+            if one.server in told and not self._was_heard(self._run.processes.of(lead.name), since, now):
+                raise violated("S11", f"{lead.name}, cut off, lets {one.server} go on without a replica")
 
     def _judge_leases(self, lead: LeadProcess, effects: Iterable[Effect]) -> None:
         for effect in effects:

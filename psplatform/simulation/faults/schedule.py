@@ -24,6 +24,8 @@ KINDS: Final[dict[str, str]] = {
     "reorder": "for `seconds`, each message to and from the process takes up to `factor` seconds longer, by chance",
     "duplicate": "for `seconds`, messages to and from the process arrive twice",
     "claim": "for `seconds`, whoever grants the next term does not hear the process (`way`: out) or is not heard (in)",
+    "host": "every process on the host of `who` ends at once",
+    "cut": "for `seconds`, nothing passes between the host of `who` and others, nor the one that grants the next term",
     "storage": "the next `write`-th writing of a `what` (part, manifest) fails, is torn or lost (`how`)",
 }
 WAYS: Final = ("both", "out", "in")

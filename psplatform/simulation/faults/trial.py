@@ -58,8 +58,10 @@ class Trial:
     copying
         How servers are protected, or ``None``.
     standby, shared, spares
-        Whether there is a standby, whether the coordinator lives in the process of server 0, and how many copies can
-        be made anew.
+        Whether there are standbys, as many as replicas, whether the coordinator lives in the process of server 0, and
+        how many copies can be made anew.
+    hosts, processes
+        How many hosts there are, with how many Dask workers on all of them; 0 where each role has a process of its own.
     leases
         Whether silence is noticed; else only the end of a process is.
     rates
@@ -87,6 +89,8 @@ class Trial:
     standby: bool = False
     shared: bool = False
     spares: int = 0
+    hosts: int = 0
+    processes: int = 0
     leases: bool = False
     cut_every: int = 0
     rates: Mapping[str, float] = field(default_factory=dict)

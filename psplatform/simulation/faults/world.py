@@ -24,6 +24,7 @@ _GRANTS: Final = "whoever grants claims"
 class Partition:
     """Messages between two sets of processes are held back until a time; an empty second set is everybody else."""
 
+    since: float
     until: float
     side: frozenset[str]
     others: frozenset[str]
@@ -82,9 +83,17 @@ class TrialWorld:
         """Make a process's messages late, out of order or doubled."""
         self._bad.append(link)
 
-    def split_from_grants(self, process: str, until: float, way: str) -> None:
+    def split_from_grants(self, process: str, since: float, until: float, way: str) -> None:
         """Hold back what crosses between the process and whoever grants claims."""
-        self._unclaimable.append(Partition(until, frozenset({process}), frozenset({_GRANTS}), way))
+        self._unclaimable.append(Partition(since, until, frozenset({process}), frozenset({_GRANTS}), way))
+
+    def was_heard(self, process: str, since: float, until: float) -> bool:
+        """Whether the process and the one that grants claims could hear each other at any time in between."""
+        cuts = sorted((one.since, one.until) for one in self._unclaimable if process in one.side)
+        for begins, ends in cuts:
+            if begins <= since < ends:
+                since = ends
+        return since <= until
 
     def claim_s(self, process: str, now: float) -> tuple[float, float]:
         """Return until when the process is not heard, or its answer is held back."""

@@ -12,6 +12,7 @@ from psplatform.simulation.faults.amending import LATER
 from psplatform.simulation.faults.drawing import draw
 from psplatform.simulation.faults.execution import Verdict, run_trial
 from psplatform.simulation.faults.fuzzing import search
+from psplatform.simulation.faults.hosts import HOSTED
 from psplatform.simulation.faults.scenarios import SCENARIOS
 from psplatform.simulation.faults.shrinking import shrink
 from psplatform.simulation.threads import one_thread
@@ -49,7 +50,7 @@ def test_nothing_is_violated_whatever_fails_and_enough_has_failed() -> None:
     assert len({name for name in met if name.startswith("kill | ")}) > 5
 
 
-@pytest.mark.parametrize("name", sorted([*SCENARIOS, *LATER]))
+@pytest.mark.parametrize("name", sorted([*SCENARIOS, *LATER, *HOSTED]))
 def test_nothing_is_violated_when_losses_come_together(name: str) -> None:
     for seed in range(6):
         verdict = run_trial(draw(seed, scenario=name))

@@ -1,0 +1,155 @@
+"""Hosts that are lost or cut off, drawn from a stream of their own: every seed keeps its other choices.
+
+A trial with hosts has Dask workers on them, and its roles go where `psplatform.core.placement` says, at the start and
+after each loss.  A process that has ended comes back after a while, empty, as a nanny would start it again.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Final
+
+from psplatform.core.effects import STANDBY
+from psplatform.core.placement import Process
+from psplatform.memory import MemoryRun
+from psplatform.memory.machines import Machines
+from psplatform.simulation.faults.scenarios import UNTIL_S, Scenario, Scene, loosely
+from psplatform.simulation.faults.schedule import Fault
+from psplatform.simulation.faults.trial import LIVENESS, Copying, Trial
+from psplatform.simulation.faults.truth import violated
+
+_SHARE: Final = 0.35
+"""Share of the trials with copies and a standby that have hosts."""
+
+_RESTART_S: Final = 3.0
+"""Seconds after which a process that has ended is started again."""
+
+
+def with_hosts(trial: Trial) -> Trial:
+    """Return the trial, or one that has hosts and may lose one of them, as its seed says."""
+    rng = random.Random(f"hosts {trial.seed}")
+    if trial.copying is None or not trial.standby or rng.random() >= _SHARE:
+        return trial
+    trial = _on_hosts(rng, trial)
+    if trial.mode == LIVENESS:
+        return replace(trial, faults=tuple(_as_of_host(rng, one) for one in trial.faults))
+    if rng.random() < 0.6:
+        trial = replace(trial, faults=(*trial.faults, _of_host(rng, trial, rng.uniform(0, UNTIL_S))))
+    return trial
+
+
+def _on_hosts(rng: random.Random, trial: Trial, hosts: int = 0) -> Trial:
+    copies = 1 + (trial.copying.replicas if trial.copying is not None else 0)
+    spare = 3 if trial.mode == LIVENESS else rng.randint(0, 3)
+    processes = trial.workers + max(copies, trial.shards) + spare
+    return replace(trial, hosts=hosts or (3 if trial.mode == LIVENESS else rng.choice([2, 3, 3])), processes=processes)
+
+
+def _of_host(rng: random.Random, trial: Trial, at: float) -> Fault:
+    shard = rng.randrange(trial.shards)
+    who = rng.choice(["coordinator", "coordinator", "standby", f"server {shard}", f"replica {shard}", "worker 0"])
+    if rng.random() < 0.5:
+        return Fault("host", who, at=at)
+    return Fault("cut", who, at=at, seconds=rng.uniform(0.5, 9))
+
+
+def _as_of_host(rng: random.Random, fault: Fault) -> Fault:
+    """Let the host be lost, or cut off, instead of one process, in some of the trials that leave enough alive."""
+    if fault.kind not in ("kill", "retire") or rng.random() >= 0.7:
+        return fault
+    kind, seconds = ("host", 0.0) if rng.random() < 0.5 else ("cut", rng.uniform(0.5, 9))
+    return replace(fault, kind=kind, seconds=seconds)
+
+
+# --- scenarios ---
+
+
+def _host_is_lost(rng: random.Random, trial: Trial) -> Scene:
+    trial = _on_hosts(rng, loosely(rng, trial, rng.choice([1, 1, 2])))
+    start = rng.uniform(1, UNTIL_S)
+    again = [(), (), (_of_host(rng, trial, start + rng.uniform(2, 8)),)]
+    return Scene(trial, (Fault("host", rng.choice(["coordinator", "server 0"]), at=start), *rng.choice(again)))
+
+
+def _host_is_cut_off(rng: random.Random, trial: Trial) -> Scene:
+    trial = _on_hosts(rng, replace(loosely(rng, trial, rng.choice([1, 1, 2])), leases=True))
+    start = rng.uniform(1, UNTIL_S)
+    before = [(), (Fault("host", "coordinator", at=max(0.0, start - rng.uniform(4, 8))),)]
+    cut = Fault("cut", rng.choice(["coordinator", "server 0"]), at=start, seconds=rng.uniform(3, 12))
+    return Scene(trial, (*rng.choice(before), cut))
+
+
+def _coordinator_is_cut_off_alone(rng: random.Random, trial: Trial) -> Scene:
+    # Nothing stands by for it, and it shares the process of the first server: it could go on by itself.
+    copying = Copying(1, float(rng.choice([1, 2, 4, 8])), "updates")
+    trial = replace(trial, copying=copying, standby=False, shared=True, leases=True, spares=2)
+    return Scene(trial, (Fault("cut", "coordinator", at=rng.uniform(1, UNTIL_S), seconds=rng.uniform(5, 12)),))
+
+
+def _coordinators_are_lost_together(rng: random.Random, trial: Trial) -> Scene:
+    # With the one that would take over, or one after the other so fast that nothing is replaced; or the one that takes
+    # over has heard less than the other.
+    trial = replace(loosely(rng, trial, 2), shared=False, spares=rng.choice([0, 4]))
+    start = rng.uniform(1, UNTIL_S)
+    if rng.random() < 0.5:
+        late = Fault("delay", "standby", at=start - 0.5, seconds=4.0, factor=rng.uniform(0.5, 3))
+        lost = Fault("kill", rng.choice(["server 0", "server 0", "replica 0"]), at=start)
+        return Scene(trial, (late, lost, Fault("kill", "coordinator", at=start + rng.uniform(0.1, 1.5))))
+    roles = rng.choice([("coordinator", "standby"), ("standby", "coordinator"), ("coordinator", "coordinator")])
+    pause = rng.choice([0.0, 0.0, rng.uniform(0, 1)])
+    kinds = rng.choice(["kill", "kill", "pause"]), "kill"
+    pairs = zip(roles, kinds, (start, start + pause), strict=True)
+    return Scene(trial, tuple(Fault(kind, who, at=at, seconds=rng.uniform(2, 9)) for who, kind, at in pairs))
+
+
+HOSTED: Final[dict[str, Scenario]] = {
+    "a host is lost": _host_is_lost,
+    "a host is cut off": _host_is_cut_off,
+    "a coordinator is cut off alone": _coordinator_is_cut_off_alone,
+    "coordinators are lost together": _coordinators_are_lost_together,
+}
+
+
+# --- while a trial runs ---
+
+
+def machines_of(trial: Trial) -> Machines | None:
+    """Return the Dask workers of a trial that has hosts."""
+    return Machines(trial.hosts, trial.processes, on_placed=_require_apart) if trial.hosts else None
+
+
+def _require_apart(name: str, process: Process, others: list[Process], there: list[Process]) -> None:
+    """Hold a new standby or replica against the promise: not on the only host of the others while there is another."""
+    hosts = {process.host, *(one.host for one in others)}
+    if others and len(hosts) == 1 and any(one.host != process.host for one in there):
+        kind = STANDBY.kind if name.startswith(STANDBY.kind) else "replica"
+        raise violated(
+            "S12", f"the {kind} {name} is on {process.host}, as {others[0].address} is, and there are others"
+        )
+
+
+class Nannies:
+    """Starts processes again that have ended in `run`, and lets workers join where some are missing."""
+
+    def __init__(self, run: MemoryRun, machines: Machines) -> None:
+        self._run = run
+        self._machines = machines
+        self._buried: set[str] = set()
+        self._came = 0
+
+    def look(self) -> None:
+        """See which processes have ended."""
+        for address in sorted(self._run.processes.dead - self._buried):
+            self._buried.add(address)
+            host = self._machines.end(address)
+            if host:
+                self._run.agenda.enter(_RESTART_S, self._start, host)
+
+    def _start(self, host: str) -> None:
+        run = self._run
+        self._machines.start(host)
+        run.on_processes_changed()
+        if len(run.worker_names) < run.plan.workers:
+            self._came += 1
+            run.join(f"again{self._came}", run.agenda.now)
