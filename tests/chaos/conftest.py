@@ -204,8 +204,8 @@ def reaches(until: Until) -> Callable[..., None]:
 class Watched:
     """A run on a cluster that it shares with a test, as its log, its actors and its card show it."""
 
-    def __init__(self, cluster: Cluster, run: ps.Run) -> None:
-        self.cluster, self.run = cluster, run
+    def __init__(self, cluster: Cluster, run: ps.Run, until: Until) -> None:
+        self.cluster, self.run, self._until = cluster, run, until
 
     def log(self, kind: str) -> list[Record]:
         """Return the records of that kind."""
@@ -233,6 +233,8 @@ class Watched:
 
     def finish(self) -> dict[str, Any]:
         """Stop the run; return its summary, having seen that it ended well and had gone on learning."""
+        # The last version is evaluated in any case: how often before depends on how busy the machine is.
+        self._until(lambda: len(self.log("evaluated")) > 1, "two versions are evaluated")
         self.run.stop("seen enough")
         summary = self.run.wait(LIMIT_S)
         assert (summary["outcome"], summary["detail"]) == ("stopped", "seen enough")
@@ -244,9 +246,9 @@ class Watched:
 
 
 @pytest.fixture
-def watch() -> Callable[[Cluster, ps.Run], Watched]:
+def watch(until: Until) -> Callable[[Cluster, ps.Run], Watched]:
     """Watch a run."""
-    return Watched
+    return lambda cluster, run: Watched(cluster, run, until)
 
 
 @pytest.fixture

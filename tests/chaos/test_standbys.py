@@ -21,6 +21,7 @@ PATIENT = {
 
 
 def standbys_of(run: ps.Run) -> dict[str, str]:
+    run.status()  # which finds the coordinator that has taken over, if one has
     return {name: address for name, address in run.roles().items() if name.startswith("standby")}
 
 
