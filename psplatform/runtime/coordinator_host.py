@@ -33,20 +33,17 @@ from psplatform.runtime.deputy import Deputy
 from psplatform.runtime.executing import Executor
 from psplatform.runtime.fleet import Fleet
 from psplatform.runtime.journal import Journal
-from psplatform.runtime.outcome import write_outcome
+from psplatform.runtime.outcome import conclude
 from psplatform.runtime.placement import Placement
 from psplatform.runtime.processes import Locatable, process_at
 from psplatform.runtime.program import Program
-from psplatform.runtime.publication import announce, open_client, withdraw
+from psplatform.runtime.publication import Card, open_client
 from psplatform.runtime.retirement import PROCESS_ENDS, before_the_end, not_before_the_end
 from psplatform.runtime.sealing import Sealer
 from psplatform.runtime.staff import Staff
 from psplatform.runtime.standing_by import Posting, StandingBy
 from psplatform.runtime.steps import LOADING, PLACING, assembling, in_words
 from psplatform.tasks.foreign import unforeseen
-
-_LEAVING_S: Final = 5.0
-"""How long the end of a run waits for its workers to say good-bye."""
 
 _ASSEMBLY_S: Final = 60.0
 """How long those who are ready wait for a gradient worker that is not; it joins later then."""
@@ -119,6 +116,7 @@ class CoordinatorHost(Locatable):
         self._process = str(worker.nanny or ""), os.getpid()
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._client = await open_client(worker, self.run)
+        self._card = Card(self._client, self.run, program.store, self.peer)
         self.fleet = Fleet(self._client, self.connect, program)
         await before_the_end(worker, f"{self.run}-{key}", self._retire)
 
@@ -343,8 +341,8 @@ class CoordinatorHost(Locatable):
 
     def announce(self) -> None:
         """Let programs that look for the run find its coordinator here."""
-        stands_by = self.deputy.stands_by
-        self._background.do(announce(self._client, self.run, self.program.store, self.peer, standby=stands_by))
+        stands_by = self._lead is not None and self._lead.standby != 0 and self.deputy.stands_by
+        self._background.do(self._card.show(self.term, standby=stands_by))
 
     def on_refused(self) -> None:
         """Stop: an actor obeys another coordinator."""
@@ -369,6 +367,7 @@ class CoordinatorHost(Locatable):
             self._standing_by.close()
         self._over.set()
         self._background.close()
+        await self._card.retract()
         await self._close_client()
 
     async def _close_client(self) -> None:
@@ -442,7 +441,10 @@ class CoordinatorHost(Locatable):
         self._background.do(self._claim_number(number))
 
     async def _claim_number(self, number: int) -> None:
-        self.feed(Claimed(number, await claim(self._client, self.program, number, self.sender)))
+        granted = await claim(self._client, self.program, number, self.sender)
+        self.feed(Claimed(number, granted))
+        if granted:  # else another leads, and says so itself
+            self.announce()
 
     @property
     def lead(self) -> Lead:
@@ -478,18 +480,11 @@ class CoordinatorHost(Locatable):
         self._ending = self._ending or self._loop.create_task(self._end(failure))
 
     async def _end(self, failure: PsplatformError | None) -> None:
-        self.executor.close()
-        self.failure = failure = await self.fleet.explain(failure, self.absent.addresses)
-        if hasattr(self, "staff"):
-            await self.staff.disband(_LEAVING_S, self.deputy.peer)
-            self.copies.close()
-        await write_outcome(self.journal, self.program.store, self.run, failure, self.elapsed_s)
-        if hasattr(self, "deputy"):
-            await self.deputy.dismiss()
-        await withdraw(self._client, self.run)
+        self.failure = await conclude(self, failure)
+        await self._card.withdraw()
         self.phase = "over"
         self._over.set()
-        await withdraw(self._client, self.run)  # whoever started the run may have published it just now
+        await self._card.withdraw()  # whoever started the run may have published it just now
         self._background.close()
         await self._close_client()
 

@@ -106,6 +106,7 @@ class Deputy:
             self.wanted = True
             return
         host = self._host
+        await self._fleet.offer(number)
         try:
             peer = await self._fleet.create(type(host), f"standby-{number}", address)
         except PeerLost as error:
@@ -193,7 +194,7 @@ class Deputy:
         if self._peer is not None:
             self._host.absent.lose(f"standby-{number}", self._peer.address)
         self._drop()
-        self._host.announce()
+        # Programs hear of it when the number is claimed: until then the standby may lead.
         self._host.feed(StandbyLost(number, reason))
 
     def suspect(self) -> None:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, Protocol
 
 from psplatform.errors import PsplatformError, to_plain
 from psplatform.replication.store import update_run
+from psplatform.runtime.absent import Absent
+from psplatform.runtime.copy_staff import CopyStaff
+from psplatform.runtime.deputy import Deputy
+from psplatform.runtime.executing import Executor
+from psplatform.runtime.fleet import Fleet
 from psplatform.runtime.journal import Journal
+from psplatform.runtime.program import Program
 from psplatform.runtime.segments import sweep
+from psplatform.runtime.staff import Staff
+
+_LEAVING_S: Final = 5.0
+"""How long the end of a run waits for its workers to say good-bye."""
 
 _NEVER_BEGUN: Final = {
     "kind": "finished",
@@ -18,6 +28,37 @@ _NEVER_BEGUN: Final = {
     "accuracy": None,
     "seconds": 0.0,
 }
+
+
+class EndingHost(Protocol):
+    """What the end of a run concerns in the coordinator's process; the later parts are missing if it never began."""
+
+    program: Program
+    run: str
+    journal: Journal
+    executor: Executor
+    fleet: Fleet
+    absent: Absent
+    staff: Staff
+    copies: CopyStaff
+    deputy: Deputy
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the servers were ready."""
+
+
+async def conclude(host: EndingHost, failure: PsplatformError | None) -> PsplatformError | None:
+    """Let everybody go who worked for the run, and write how it ended; return why it has failed, if it has."""
+    host.executor.close()
+    failure = await host.fleet.explain(failure, host.absent.addresses)
+    if hasattr(host, "staff"):
+        await host.staff.disband(_LEAVING_S, host.deputy.peer)
+        host.copies.close()
+    await write_outcome(host.journal, host.program.store, host.run, failure, host.elapsed_s)
+    if hasattr(host, "deputy"):
+        await host.deputy.dismiss()
+    return failure
 
 
 async def write_outcome(
