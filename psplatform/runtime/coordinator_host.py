@@ -298,8 +298,9 @@ class CoordinatorHost(Locatable):
             return
         standby = standing_by.standby
         await self._succeed(standing_by)
-        self.copies.adopt(standing_by.copies, standing_by.processes)
         state = standby.coordinator.state
+        counted = {name for one in state.shards for name in one.copies}
+        self.copies.adopt(standing_by.copies, standing_by.processes, counted)
         self.staff.adopt(standing_by.others, state.shards, {member.name for member in state.roster.members()})
         self.phase = "running" if standby.coordinator.ending.phase is Phase.RUNNING else "ending"
         self._lead, effects = standby.rise(self.elapsed_s, grants=self._grants(), process=process_at(self.peer.address))
