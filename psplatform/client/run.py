@@ -271,6 +271,8 @@ class Run:
         StoreError
             If the run has not saved such a model (yet).
         """
+        if flaw := self._of_another():
+            raise StoreError(flaw, store=self.store)
         return load_model(self.store, best=best)
 
     def model(self, *, best: bool = False) -> nn.Module:
@@ -390,10 +392,25 @@ class Run:
             return ""
         return f"{death}: " if death is not None else ""
 
+    def _of_another(self) -> str:
+        """Return what is to be said where the store is another run's by now, or ``""``."""
+        with contextlib.suppress(StoreError):
+            other = describe_run(self.store).get("run")
+            if other not in (None, self.run):
+                return (
+                    f"{self.store} now holds run {other}; of run {self.run}, whose store was removed, nothing is kept"
+                )
+        return ""
+
     def _from_store(self, trouble: str = "") -> dict[str, Any]:
+        if flaw := self._of_another():
+            failure: PsplatformError | None = StoreError(f"{flaw}: start it again in another store", store=self.store)
+            summary = self._live.view.to_summary()
+            phase = "over" if self._gone else "unknown"
+            return {"phase": phase, "step": "", "summary": summary, "failure": failure, "trouble": trouble or flaw}
         self._live.refresh()
         outcome, summary = self._live.view.outcome, self._live.view.to_summary()
-        failure: PsplatformError | None = None
+        failure = None
         if outcome is not None and outcome.outcome == "failed":
             described = describe_run(self.store).get("failure")
             failure = from_plain(described) if described else ClusterError(outcome.detail)

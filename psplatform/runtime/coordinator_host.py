@@ -33,6 +33,8 @@ from psplatform.runtime.deputy import Deputy
 from psplatform.runtime.executing import Executor
 from psplatform.runtime.fleet import Fleet
 from psplatform.runtime.journal import Journal
+from psplatform.runtime.keeping import StoreKeeper, keeper_of
+from psplatform.runtime.news import told
 from psplatform.runtime.outcome import conclude
 from psplatform.runtime.placement import Placement
 from psplatform.runtime.processes import Locatable, process_at
@@ -83,7 +85,8 @@ class CoordinatorHost(Locatable):
     async def open(self, program: Program, placement: Placement, key: str) -> None:
         """Start the run in the background."""
         await self._settle_in(program, key)
-        self.journal = await Journal.open(program.store, program.term)
+        keeper = await keeper_of(program)
+        self.journal = told(await Journal.open(program.store, program.term, keeper=keeper), self)
         self._starting = self._loop.create_task(self._start(placement))
 
     async def stand_by(self, program: Program, key: str, lead: Peer, posting: Posting) -> None:
@@ -318,7 +321,8 @@ class CoordinatorHost(Locatable):
         self._epoch_s = self._loop.time() - standing_by.now
         self._take_office(number)
         (after, _), view, again = standing_by.place, standing_by.view, standing_by.unwritten
-        self.journal = await Journal.succeed(self.program.store, number, after, view, again)
+        keeper = StoreKeeper.of(self.program, standing_by.description)
+        self.journal = told(await Journal.succeed(self.program.store, number, after, view, again, keeper), self)
 
     async def _depart(self) -> None:
         """Leave; but bring a run to its end whose coordinator was lost while it did."""

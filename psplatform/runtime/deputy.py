@@ -159,6 +159,7 @@ class Deputy:
             place=host.journal.place,
             unwritten=tuple(host.journal.unwritten),
             hired=hired,
+            description=host.journal.keeper.description if host.journal.keeper is not None else {},
         )
 
     def _begin(self, number: int, peer: Peer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-from psplatform.errors import PsplatformError, to_plain
+from psplatform.errors import PsplatformError, StoreError, to_plain
 from psplatform.replication.store import update_run
 from psplatform.runtime.absent import Absent
 from psplatform.runtime.copy_staff import CopyStaff
@@ -55,7 +55,7 @@ async def conclude(host: EndingHost, failure: PsplatformError | None) -> Psplatf
     if hasattr(host, "staff"):
         await host.staff.disband(_LEAVING_S, host.deputy.peer)
         host.copies.close()
-    await write_outcome(host.journal, host.program.store, host.run, failure, host.elapsed_s)
+    failure = await write_outcome(host.journal, host.program.store, host.run, failure, host.elapsed_s)
     if hasattr(host, "deputy"):
         await host.deputy.dismiss()
     return failure
@@ -63,19 +63,27 @@ async def conclude(host: EndingHost, failure: PsplatformError | None) -> Psplatf
 
 async def write_outcome(
     journal: Journal, store: str, run: str, failure: PsplatformError | None, elapsed_s: float
-) -> None:
+) -> PsplatformError | None:
     """Bring out what the journal holds, and let the store say how the run has ended; sweep this host's segments.
 
-    What the store refuses is named in the journal's `trouble`.
+    What the store refuses is named in the journal's `trouble`.  Return why the run has failed, if it has: one of which
+    nothing is kept, because another took its store, has.
     """
     if journal.view.outcome is None:  # it ended before its coordinator began
         detail = str(failure.args[0]) if failure is not None else ""
         journal.append({**_NEVER_BEGUN, "at": elapsed_s, "detail": detail})
     await journal.close()
     outcome = journal.view.to_summary()["outcome"]
-    plain = to_plain(failure) if failure is not None else None
-    try:
-        await asyncio.to_thread(update_run, store, outcome=outcome, error=str(failure or ""), failure=plain)
-    except PsplatformError as error:
-        journal.trouble = str(error)
+    if journal.taken:
+        failure = failure or StoreError(journal.trouble, store=store)
+    else:
+        plain = to_plain(failure) if failure is not None else None
+        changes = {"outcome": outcome, "error": str(failure or ""), "failure": plain}
+        try:
+            if journal.keeper is not None:
+                await asyncio.to_thread(journal.keeper.ensure)
+            await asyncio.to_thread(update_run, store, **changes)
+        except PsplatformError as error:
+            journal.trouble = str(error)
     await asyncio.to_thread(sweep, run)
+    return failure

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from psplatform.client.recovery import _goes_on
 from psplatform.client.run import Run
-from psplatform.errors import ClusterError
-from psplatform.replication.store import create_run, update_run
+from psplatform.errors import ClusterError, StoreError
+from psplatform.replication.store import create_run, save_model, update_run
 from psplatform.runtime.calls import Peer
 from psplatform.runtime.cluster import cluster_of
 from psplatform.telemetry.writer import EventLog
@@ -171,6 +173,20 @@ def test_what_is_waited_for_is_said(run_on: Callable[[Cluster], Run]) -> None:
         run_on(Cluster()).wait(timeout_s=0.2, step=steps.append)
     assert all("its process is there: it is busy or stopped" in text for text in steps)
     assert steps
+
+
+def test_a_store_that_another_run_has_by_now_tells_nothing_of_this_one(run_on: Callable[[Cluster], Run]) -> None:
+    """Neither how it ended nor its model: those are the other's, and the error names both."""
+    run = run_on(Cluster(there=False))
+    shutil.rmtree(run.store)
+    other = Run("mlp-asp-4d5e6f", run.store)
+    create_run(run.store, {"run": other.run})
+    ended(other)
+    save_model(run.store, {"weight": np.zeros(2)}, version=7)
+    for ask in (run.wait, run.parameters):
+        with pytest.raises(StoreError, match=f"now holds run mlp-asp-4d5e6f; of run {RUN}, whose store was removed"):
+            ask()
+    assert other.parameters()[1] == 7
 
 
 @pytest.fixture
