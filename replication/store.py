@@ -36,7 +36,7 @@ from zarr.errors import BaseZarrError, GroupNotFoundError
 
 from psplatform.core.quality import Watch
 from psplatform.errors import ConfigurationError, PsplatformError, StoreError
-from psplatform.replication.arrays import encoded
+from psplatform.replication.arrays import encoded, group_metadata
 from psplatform.replication.objects import file_system_of
 
 _KEY: Final = "psplatform"
@@ -66,6 +66,11 @@ def create_run(store: str, description: Mapping[str, Any]) -> None:
     with _named_failure(store, "write to"):
         root = zarr.open_group(store, mode="w-", zarr_format=_ZARR_FORMAT)
         root.attrs[_KEY] = {"format": _FORMAT, **description}
+
+
+def new_description(description: Mapping[str, Any]) -> bytes:
+    """Return the zarr.json of a store whose run is described like that."""
+    return group_metadata({_KEY: {"format": _FORMAT, **description}})
 
 
 def require_free(store: str) -> None:

@@ -10,10 +10,14 @@ import click
 from rich.console import Console
 
 from psplatform.cli.progress import ProgressLine, closing
-from psplatform.errors import PsplatformError
+from psplatform.errors import PsplatformError, StoreError
 
 if TYPE_CHECKING:
     from psplatform.client.run import Run
+
+
+class Unkept(click.ClickException):
+    """A run failed because of its store; exit code 1."""
 
 
 def follow(
@@ -34,6 +38,8 @@ def follow(
     ------
     PsplatformError
         Why the run failed, after its summary was shown.
+    Unkept
+        The same, where its store is to blame: unlike one that is refused at the start, something was started.
     """
     failure: PsplatformError | None = None
     try:
@@ -42,6 +48,8 @@ def follow(
         failure = error
     line.__exit__()
     show(run.status(), as_json=as_json, failure=failure)
+    if isinstance(failure, StoreError):
+        raise Unkept(str(failure)) from failure
     if failure is not None:
         raise failure
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from psplatform.telemetry.words import closing_rows, one_line
 
-_TOLD: Final = ("promoted", "checkpoint", "copy", "cold replica", "beyond bound")
+_TOLD: Final = ("promoted", "checkpoint", "copy", "cold replica", "beyond bound", "store")
 """Kinds of incidents that get a line of their own at once; the others wait for the closing summary."""
 
 _PLAIN_EVERY_S: Final = 2.0

@@ -198,7 +198,6 @@ async def _start(client: Client, program: Program, placement: Placement) -> tupl
     peer = Peer(placement.coordinator, key)
     if program.resume is not None:  # the coordinator before may have been lost on this cluster
         await withdraw(client, program.run)
-        await client.set_metadata([name], None)
     arguments = hosted_name(CoordinatorHost), program.run
     future = client.submit(call_named, *arguments, actor=True, key=key, workers=[peer.address], pure=False)
     await made(future, "coordinator", peer.address)
@@ -210,6 +209,5 @@ async def _start(client: Client, program: Program, placement: Placement) -> tupl
     # A run that was over before it was published has not withdrawn this.
     status = await call(client.rpc, peer, "status", 0.0, deadline_s=_OPEN_LIMIT_S)
     if status["phase"] == "over":
-        with contextlib.suppress(KeyError):
-            await client.unpublish_dataset(name)
+        await withdraw(client, program.run)
     return peer, future, status.get("process")

@@ -101,6 +101,10 @@ class Run:
         it starts or ends; ``summary`` is that of `metrics`; ``failure`` is the error that ended the run, and
         ``trouble`` what the store or the coordinator lacks.
         """
+        return self._look(wait_s)
+
+    def _look(self, wait_s: float, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+        """Return what `status` does; `say` is told what is waited for where that may take long."""
         if self._last is not None:
             return self._last
         if not self._found():
@@ -108,19 +112,20 @@ class Run:
         tries, give_up_at = 0, time.monotonic() + _TAKEOVER_S
         lost: PeerLost | None = None
         while tries < _TRIES or (self._stands_by and time.monotonic() < give_up_at):
-            try:
-                status = self._ask("status", wait_s, deadline_s=_DEADLINE_S + wait_s)
-                lost = None
-            except PeerLost as error:
-                lost = error
-            if lost is None and status["phase"] not in ("standing by", "replaced"):
+            status, lost = self._answer(wait_s)
+            if status is not None:
                 return self._told(status)
             if self._seek():
                 self._repeat_stop()
                 continue
+            if self._is_written():  # nobody will answer any more, and nobody has to
+                self._gone = True
+                return self._from_store()
             left = self._left_the_cluster()
             if not self._stands_by and (left or isinstance(lost, PeerSilent)):
                 break
+            if self._stands_by:
+                say(f"the coordinator does not answer; waiting up to {_TAKEOVER_S:g} s for its standby to take over")
             tries += 1
             time.sleep(_POLL_S)
         if lost is not None and not isinstance(lost, ActorGone) and not self._left_the_cluster():
@@ -129,6 +134,14 @@ class Run:
             )
         self._gone, self._died = True, self._ask_of_death()
         return self._from_store()
+
+    def _answer(self, wait_s: float) -> tuple[dict[str, Any] | None, PeerLost | None]:
+        """Return what the coordinator says, if it leads the run, or else why it does not answer."""
+        try:
+            status: dict[str, Any] = self._ask("status", wait_s, deadline_s=_DEADLINE_S + wait_s)
+        except PeerLost as error:
+            return None, error
+        return (status if status["phase"] not in ("standing by", "replaced") else None), None
 
     def _told(self, status: dict[str, Any]) -> dict[str, Any]:
         """Return what the coordinator says, and tell it again to stop where it did not hear that."""
@@ -165,11 +178,11 @@ class Run:
         """
         deadline = time.monotonic() + timeout_s if timeout_s is not None else None
         while True:
-            status = self.status(_POLL_S)
+            status = self._look(_POLL_S, step)
             if status["phase"] == "over":
                 break
-            if status["step"]:
-                step(status["step"])
+            if status["step"] or (status["phase"] == "unknown" and status["trouble"]):
+                step(status["step"] or status["trouble"])
             else:
                 progress(status["summary"])
             if status["phase"] == "unknown":
@@ -258,6 +271,8 @@ class Run:
         StoreError
             If the run has not saved such a model (yet).
         """
+        if flaw := self._of_another():
+            raise StoreError(flaw, store=self.store)
         return load_model(self.store, best=best)
 
     def model(self, *, best: bool = False) -> nn.Module:
@@ -348,6 +363,14 @@ class Run:
         moved, self._coordinator = found != self._coordinator, found
         return moved
 
+    def _is_written(self) -> bool:
+        """Whether the store says how the run has ended: that is written last, when everything else is."""
+        try:
+            description = describe_run(self.store)
+        except StoreError:
+            return False  # it may be out of this program's reach
+        return description.get("run") == self.run and "outcome" in description
+
     def _left_the_cluster(self) -> bool:
         # Calls to a process that died last until their deadline; its scheduler knows at once.
         client: Any = self._client
@@ -369,10 +392,25 @@ class Run:
             return ""
         return f"{death}: " if death is not None else ""
 
+    def _of_another(self) -> str:
+        """Return what is to be said where the store is another run's by now, or ``""``."""
+        with contextlib.suppress(StoreError):
+            other = describe_run(self.store).get("run")
+            if other not in (None, self.run):
+                return (
+                    f"{self.store} now holds run {other}; of run {self.run}, whose store was removed, nothing is kept"
+                )
+        return ""
+
     def _from_store(self, trouble: str = "") -> dict[str, Any]:
+        if flaw := self._of_another():
+            failure: PsplatformError | None = StoreError(f"{flaw}: start it again in another store", store=self.store)
+            summary = self._live.view.to_summary()
+            phase = "over" if self._gone else "unknown"
+            return {"phase": phase, "step": "", "summary": summary, "failure": failure, "trouble": trouble or flaw}
         self._live.refresh()
         outcome, summary = self._live.view.outcome, self._live.view.to_summary()
-        failure: PsplatformError | None = None
+        failure = None
         if outcome is not None and outcome.outcome == "failed":
             described = describe_run(self.store).get("failure")
             failure = from_plain(described) if described else ClusterError(outcome.detail)

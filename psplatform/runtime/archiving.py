@@ -19,8 +19,10 @@ from psplatform.core.effects import Archive
 from psplatform.core.events import Archived, ArchiveFailed
 from psplatform.errors import StoreError
 from psplatform.replication.arrays import Contents
+from psplatform.replication.guard import StoreGuard
 from psplatform.replication.parts import CheckpointWriter
 from psplatform.runtime.background import Background
+from psplatform.runtime.program import Program
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import carve, size_bytes_of
@@ -34,12 +36,13 @@ class Archiver:
 
     Parameters
     ----------
-    store
-        Where they go.
+    program
+        Names the store that they go to.
     """
 
-    def __init__(self, store: str, layout: Layout, shard: Shard, background: Background) -> None:
-        self._store = store
+    def __init__(self, program: Program, layout: Layout, shard: Shard, background: Background) -> None:
+        self._store = program.store
+        self._guard = StoreGuard(program.store, program.run, program.term)
         self._layout = layout
         self._shard = shard
         self._kept: dict[str, Tensor] = {}
@@ -78,7 +81,7 @@ class Archiver:
                 version=effect.version,
                 plain=plain,
             )
-            part = await asyncio.get_running_loop().run_in_executor(self._writing, write)
+            part = await asyncio.get_running_loop().run_in_executor(self._writing, self._guard.within, write)
         except StoreError as error:
             feed(ArchiveFailed(effect.number, str(error)))
         else:

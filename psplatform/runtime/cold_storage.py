@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +17,8 @@ from psplatform.core.replica import Replica
 from psplatform.core.shown import REMEMBERED
 from psplatform.errors import StoreError
 from psplatform.replication.cold import ColdCopy, ColdState
+from psplatform.replication.guard import RENEWED, StoreGuard
+from psplatform.replication.store import describe_run
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Connect, Peer
 from psplatform.runtime.outbox import Outbox
@@ -50,6 +53,7 @@ class StoreCarrier:
         self._on_trouble = on_trouble
         self._in_trouble = False
         self._store = ColdCopy(program.store, shard.index, program.term)
+        self._guard = StoreGuard(program.store, program.run, program.term)
         self._outbox = Outbox(program.run, name, shard.state_sizes(), shared=False)
         self._commits = 0
         self._past: dict[int, Past] = {}
@@ -92,13 +96,13 @@ class StoreCarrier:
         if not self._pruned:
             self._pruned = True
             with contextlib.suppress(StoreError):  # it only takes room, until the next server removes it
-                await asyncio.to_thread(self._store.prune, transfer.epoch)
+                await asyncio.to_thread(self._guard.within, partial(self._store.prune, transfer.epoch))
 
     async def _keep(self, state: ColdState) -> None:
         failed = False
         while True:
             try:
-                await asyncio.to_thread(self._store.write, state)
+                await asyncio.to_thread(self._guard.within, partial(self._store.write, state))
             except StoreError as error:
                 if not self._in_trouble:
                     self._on_trouble(f"shard {self._shard.index}: training waits for its replica in the store: {error}")
@@ -121,10 +125,13 @@ def awaken(program: Program, part: Replica, shard: Shard) -> None:
     Raises
     ------
     StoreError
-        If what is kept is damaged.
+        If what is kept is damaged, or was removed.
     """
     state = ColdCopy(program.store, shard.index, program.term).read()
     if state is None:
+        if RENEWED in describe_run(program.store):
+            text = f"the replica of shard {shard.index} was removed with the store {program.store}"
+            raise StoreError(f"{text}; recover the run from a checkpoint", store=program.store)
         return  # nothing was ever transferred: the state in which the run began is what the server was held to
     vectors = {name: torch.from_numpy(np.asarray(vector)) for name, vector in state.vectors.items()}
     shard.restore(vectors, version=state.version, commits=state.commits)

@@ -32,11 +32,13 @@ from psplatform.runtime.copy_staff import CopyStaff, where
 from psplatform.runtime.executing import Executor
 from psplatform.runtime.fleet import Fleet
 from psplatform.runtime.journal import Journal
-from psplatform.runtime.outcome import write_outcome
+from psplatform.runtime.keeping import StoreKeeper, keeper_of
+from psplatform.runtime.news import told
+from psplatform.runtime.outcome import conclude
 from psplatform.runtime.placement import Placement
 from psplatform.runtime.processes import Locatable, process_at
 from psplatform.runtime.program import Program
-from psplatform.runtime.publication import announce, open_client, withdraw
+from psplatform.runtime.publication import Card, open_client
 from psplatform.runtime.retirement import PROCESS_ENDS, before_the_end, not_before_the_end
 from psplatform.runtime.sealing import Sealer
 from psplatform.runtime.staff import Staff
@@ -44,9 +46,6 @@ from psplatform.runtime.standbys import Standbys
 from psplatform.runtime.standing_by import Posting, StandingBy
 from psplatform.runtime.steps import LOADING, PLACING, assembling, in_words, serving
 from psplatform.tasks.foreign import unforeseen
-
-_LEAVING_S: Final = 5.0
-"""How long the end of a run waits for its workers to say good-bye."""
 
 _ASSEMBLY_S: Final = 60.0
 """How long those who are ready wait for a gradient worker that is not; it joins later then."""
@@ -86,7 +85,8 @@ class CoordinatorHost(Locatable):
     async def open(self, program: Program, placement: Placement, key: str) -> None:
         """Start the run in the background."""
         await self._settle_in(program, key)
-        self.journal = await Journal.open(program.store, program.term)
+        keeper = await keeper_of(program)
+        self.journal = told(await Journal.open(program.store, program.term, keeper=keeper), self)
         self._starting = self._loop.create_task(self._start(placement))
 
     async def stand_by(self, program: Program, key: str, lead: Peer, posting: Posting) -> None:
@@ -119,6 +119,7 @@ class CoordinatorHost(Locatable):
         self._process = str(worker.nanny or ""), os.getpid()
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._client = await open_client(worker, self.run)
+        self._card = Card(self._client, self.run, program.store, self.peer)
         self.fleet = Fleet(self._client, self.connect, program)
         await before_the_end(worker, f"{self.run}-{key}", self._retire)
 
@@ -302,8 +303,9 @@ class CoordinatorHost(Locatable):
             return
         standby = standing_by.standby
         await self._succeed(standing_by)
-        self.copies.adopt(standing_by.copies, standing_by.processes)
         state = standby.coordinator.state
+        counted = {name for one in state.shards for name in one.copies}
+        self.copies.adopt(standing_by.copies, standing_by.processes, counted)
         self.staff.adopt(standing_by.others, state.shards, {member.name for member in state.roster.members()})
         self.phase = "running" if standby.coordinator.ending.phase is Phase.RUNNING else "ending"
         process, wanted = process_at(self.peer.address), self._wanted_standbys
@@ -322,7 +324,8 @@ class CoordinatorHost(Locatable):
         self._epoch_s = self._loop.time() - standing_by.now
         self._take_office(number)
         (after, _), view, again = standing_by.place, standing_by.view, standing_by.unwritten
-        self.journal = await Journal.succeed(self.program.store, number, after, view, again)
+        keeper = StoreKeeper.of(self.program, standing_by.description)
+        self.journal = told(await Journal.succeed(self.program.store, number, after, view, again, keeper), self)
 
     async def _depart(self) -> None:
         """Leave; but bring a run to its end whose coordinator was lost while it did."""
@@ -345,8 +348,8 @@ class CoordinatorHost(Locatable):
 
     def announce(self) -> None:
         """Let programs that look for the run find its coordinator here."""
-        stands_by = self.standbys.stand_by
-        self._background.do(announce(self._client, self.run, self.program.store, self.peer, standby=stands_by))
+        stands_by = self._lead is not None and bool(self._lead.standbys) and self.standbys.stand_by
+        self._background.do(self._card.show(self.term, standby=stands_by))
 
     def on_refused(self) -> None:
         """Stop: an actor obeys another coordinator."""
@@ -371,6 +374,7 @@ class CoordinatorHost(Locatable):
             self._standing_by.close()
         self._over.set()
         self._background.close()
+        await self._card.retract()
         await self._close_client()
 
     async def _close_client(self) -> None:
@@ -475,18 +479,11 @@ class CoordinatorHost(Locatable):
         self._ending = self._ending or self._loop.create_task(self._end(failure))
 
     async def _end(self, failure: PsplatformError | None) -> None:
-        self.executor.close()
-        self.failure = failure = await self.fleet.explain(failure, self.absent.addresses)
-        if hasattr(self, "staff"):
-            await self.staff.disband(_LEAVING_S, self.standbys.peers)
-            self.copies.close()
-        await write_outcome(self.journal, self.program.store, self.run, failure, self.elapsed_s)
-        if hasattr(self, "standbys"):
-            await self.standbys.dismiss()
-        await withdraw(self._client, self.run)
+        self.failure = await conclude(self, failure)
+        await self._card.withdraw()
         self.phase = "over"
         self._over.set()
-        await withdraw(self._client, self.run)  # whoever started the run may have published it just now
+        await self._card.withdraw()  # whoever started the run may have published it just now
         self._background.close()
         await self._close_client()
 

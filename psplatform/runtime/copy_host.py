@@ -166,7 +166,7 @@ class CopyHost(Locatable):
         self._made.callback(self._carrier.close)
         self._follower = Follower(self._exposures, self._shard)
         self._receiver = Receiver(self._shard, self._follower)
-        self._archiver = Archiver(self._program.store, layout, self._shard, self._background)
+        self._archiver = Archiver(self._program, layout, self._shard, self._background)
         self._made.callback(self._archiver.close)
         if self._program.checkpoints.written and not self._beginning.serving:
             self._archiver.prepare()  # replicas write where there are any

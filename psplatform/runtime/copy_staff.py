@@ -114,9 +114,17 @@ class CopyStaff:
             if post.name.startswith("replica-"):
                 self.tell(first_server(post.shard), _where(post))
 
-    def adopt(self, known: Mapping[str, tuple[int, Peer]], processes: Mapping[str, ProcessId]) -> None:
-        """Watch and speak to the copies that a coordinator before has made, in `processes` by address."""
+    def adopt(
+        self, known: Mapping[str, tuple[int, Peer]], processes: Mapping[str, ProcessId], counted: Collection[str]
+    ) -> None:
+        """Watch and speak to the copies that a coordinator before has made, in `processes` by address.
+
+        One that is not `counted` among a shard's copies was being made: nobody goes on with that, so it is let go of.
+        """
         for name, (shard, peer) in known.items():
+            if name not in counted:
+                self._do(self._let_go(Post(name, shard, peer)))
+                continue
             self.posts[name] = Post(name, shard, peer)
             self._do(self._fleet.meet(peer))
             self._begin(self.posts[name], processes.get(peer.address))
@@ -188,6 +196,7 @@ class CopyStaff:
             silence_s = max(silence_s, asyncio.get_running_loop().time() - post.heard_at)
             self._host.absent.lose(name, post.peer.address)
             self._host.feed(CopyLost(name, post.peer.address, reason, silence_s))
+            self.retire(name)  # where the coordinator does not count it, or must wait before it says so
             self._do(self._inquire(post))
 
     async def _inquire(self, post: Post) -> None:

@@ -119,9 +119,10 @@ class Deputy:
 
     async def _make(self) -> None:
         host = self._host
-        if self._number > host.program.term + 1:  # not the run's first
-            await asyncio.sleep(REPLACE_AFTER_S)
-        async with self._placing:
+        async with self._placing:  # in the order of their numbers: who claims a number claims those below it
+            if self._number > host.program.term + 1:  # not the run's first
+                await asyncio.sleep(REPLACE_AFTER_S)
+            await self._fleet.offer(host.term, self._number)
             self.address = await self._place() or ""
         if not self.address:
             self._end("there is no process for it")
@@ -176,6 +177,7 @@ class Deputy:
             place=host.journal.place,
             unwritten=tuple(host.journal.unwritten),
             hired=hired,
+            description=host.journal.keeper.description if host.journal.keeper is not None else {},
         )
 
     def _follow(self, peer: Peer) -> None:

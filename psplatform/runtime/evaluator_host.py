@@ -6,9 +6,11 @@ It pulls one published version like any worker and measures it in a thread of it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from distributed import get_worker
 
@@ -19,6 +21,7 @@ from psplatform.core.policy import Scope
 from psplatform.core.pulling import Pulling
 from psplatform.core.wire import decode
 from psplatform.errors import StoreError
+from psplatform.replication.guard import StoreGone, StoreGuard
 from psplatform.replication.store import save_best, save_model
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, connections_of
@@ -30,6 +33,12 @@ from psplatform.runtime.retirement import before_the_end, not_before_the_end
 from psplatform.tasks.cancellation import Cancellation
 from psplatform.tasks.foreign import describe
 from psplatform.tensors.vectors import allocate, named_views
+
+_Made = TypeVar("_Made")
+
+_TRIES: Final = 20
+_PAUSE_S: Final = 0.5
+"""A store that was removed is made anew within a second; so often and so far apart it is looked for."""
 
 
 class EvaluatorHost(Locatable):
@@ -58,6 +67,7 @@ class EvaluatorHost(Locatable):
     async def open(self, program: Program) -> None:
         """Build the task and begin to answer; must be called once, before anything else."""
         self._program = program
+        self._guard = StoreGuard(program.store, program.run, program.term)
         # Blocks with versions of their own have none in common.
         self._pulling.exact = program.policy.traits.scope is Scope.MODEL
         self._worker = get_worker()
@@ -149,10 +159,9 @@ class EvaluatorHost(Locatable):
         """Save the best version before it is known as such: one that is known can be loaded."""
         watch, store = self._program.plan.watch, self._program.store
         value = found.values[watch.metric]
+        save = partial(save_best, store, self._arrays(), version=found.version, watch=watch, value=value)
         try:
-            kept = await asyncio.to_thread(
-                save_best, store, self._arrays(), version=found.version, watch=watch, value=value
-            )
+            kept = await self._kept_in_store(save)
         except StoreError as error:
             return replace(found, trouble=str(error))
         return replace(found, kept=kept)
@@ -186,10 +195,19 @@ class EvaluatorHost(Locatable):
 
     async def _save(self, order: SaveModel) -> ModelSaved | SaveFailed:
         try:
-            await asyncio.to_thread(save_model, self._program.store, self._arrays(), version=order.version)
+            save = partial(save_model, self._program.store, self._arrays(), version=order.version)
+            await self._kept_in_store(save)
         except StoreError as error:
             return SaveFailed(str(error), error.store)
         return ModelSaved(order.version)
+
+    async def _kept_in_store(self, save: Callable[[], _Made]) -> _Made:
+        """Save in the run's own store; one that was removed is waited for: the coordinator's process makes it anew."""
+        for _ in range(_TRIES):
+            with suppress(StoreGone):
+                return await asyncio.to_thread(self._guard.within, save)
+            await asyncio.sleep(_PAUSE_S)
+        return await asyncio.to_thread(self._guard.within, save)
 
     def _stop(self) -> None:
         self._background.close()

@@ -12,6 +12,7 @@ from distributed import CancelledError, Client, Future
 
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 from psplatform.runtime.calls import Peer, PeerLost, call
+from psplatform.runtime.claims import offer
 from psplatform.runtime.cluster import cluster_of, foreign_workers
 from psplatform.runtime.deaths import Death, death_of
 from psplatform.runtime.hosting import call_named, key_of, name_of
@@ -136,6 +137,10 @@ class Fleet:
             making.cancel()
             watching.cancel()
         return peer
+
+    async def offer(self, term: int, number: int) -> None:
+        """Let the number of a standby of the coordinator of `term` be claimed: before that, it is granted to none."""
+        await offer(self._client, self._program, term, number)
 
     async def meet(self, peer: Peer) -> None:
         """Learn of an actor's process, while it is there, what tells later how that ended.

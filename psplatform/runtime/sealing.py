@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from functools import partial
 
 from psplatform.core.effects import Seal
 from psplatform.core.events import CheckpointFailed, CheckpointSealed
 from psplatform.errors import PsplatformError, StoreError
 from psplatform.replication.checkpoints import discard, prune
+from psplatform.replication.guard import StoreGuard
 from psplatform.replication.parts import Part
 from psplatform.replication.sealing import seal
 from psplatform.runtime.background import Background
@@ -22,6 +24,7 @@ class Sealer:
     def __init__(self, host: CoordinatorProcess) -> None:
         self._host = host
         self._turn = asyncio.Lock()
+        self._guard = StoreGuard(host.program.store, host.program.run, host.program.term)
         self._background = Background(host.on_mishap)
 
     def seal(self, effect: Seal) -> None:
@@ -38,12 +41,12 @@ class Sealer:
     async def _discard(self, number: int) -> None:
         async with self._turn:
             with suppress(StoreError):
-                await asyncio.to_thread(discard, self._host.program.store, number)
+                await asyncio.to_thread(self._guard.within, partial(discard, self._host.program.store, number))
 
     async def _seal(self, effect: Seal) -> None:
         try:
             async with self._turn:
-                size_bytes = await asyncio.to_thread(self._write, effect)
+                size_bytes = await asyncio.to_thread(self._guard.within, partial(self._write, effect))
         except PsplatformError as error:
             self._host.feed(CheckpointFailed(effect.number, str(error)))
         else:

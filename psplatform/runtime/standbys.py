@@ -60,7 +60,7 @@ class Standbys:
             return
         ended.drop()
         if ended.was_told:
-            self._host.announce()
+            # Programs hear of it when the number is claimed: until then the standby may lead.
             self._host.feed(StandbyLost(number, reason))
         else:
             self._wanted.add(number)

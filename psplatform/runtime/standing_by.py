@@ -53,6 +53,8 @@ class Posting:
         Up to where the log is in the store, with the records of the term so far, and the records beyond.
     hired
         The run's actors by name: what they are, their shard, and where.
+    description
+        What the store says of the run.
     """
 
     number: int
@@ -64,6 +66,7 @@ class Posting:
     place: tuple[Position, int]
     unwritten: tuple[dict[str, Any], ...]
     hired: dict[str, tuple[str, int, Peer]]
+    description: dict[str, Any] = field(default_factory=dict)
 
 
 def snapshot_of(coordinator: Coordinator, view: RunView) -> bytes:
@@ -86,6 +89,8 @@ class StandingBy:
         The processes of those actors by address, as far as they are known.
     ended
         How the coordinator was lost, where that was the end of its process, and of everybody's in it.
+    description
+        What the store says of the run.
     """
 
     run: str
@@ -100,6 +105,7 @@ class StandingBy:
     unwritten: list[dict[str, Any]] = field(default_factory=list)
     processes: dict[str, ProcessId] = field(default_factory=dict)
     ended: LeadLost | None = None
+    description: dict[str, Any] = field(default_factory=dict)
 
     def begin(self, posting: Posting, grants: Grants | None, arrived_at: float) -> None:
         """Follow the coordinator from where `posting` was made, which came at `arrived_at` on the loop's clock."""
@@ -117,6 +123,7 @@ class StandingBy:
             now=self.now,
         )
         self.hired.update(posting.hired)
+        self.description = posting.description
         self.unwritten += posting.unwritten
         self.place = posting.place
         self._heard_at = self._loop.time()

@@ -86,6 +86,14 @@ class SegmentFolder:
             else:
                 self._files.pipe_file(path, data)
 
+    def clear(self, term: int) -> None:
+        """Remove the segments of all terms up to `term`."""
+        for name in self._names():
+            position = Position.of(name)
+            if position is not None and position.term <= term:
+                with self._named_failure(f"remove log/{name} from"), suppress(FileNotFoundError):
+                    self._files.rm_file(f"{self._folder}/{name}")
+
     @contextmanager
     def _named_failure(self, action: str) -> Iterator[None]:
         # Every fsspec driver has exceptions of its own, so this seam cannot list them.

@@ -331,6 +331,7 @@ _FOLDS: Final[dict[str, Callable[[RunView, Record], None]]] = {
     "protection": RunView._protection,
     "checkpoint": RunView._checkpoint,
     "cold replica": RunView._note,
+    "store": RunView._note,
     "aborted": RunView._aborted,
     "evaluated": RunView._evaluated,
     "bad batch": RunView._bad_batch,

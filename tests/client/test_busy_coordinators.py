@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from psplatform.client.recovery import _goes_on
 from psplatform.client.run import Run
-from psplatform.errors import ClusterError
-from psplatform.replication.store import create_run
+from psplatform.errors import ClusterError, StoreError
+from psplatform.replication.store import create_run, save_model, update_run
 from psplatform.runtime.calls import Peer
 from psplatform.runtime.cluster import cluster_of
+from psplatform.telemetry.writer import EventLog
 
 RUN = "digits-bsp-1a2b3c"
 PEER = Peer("tcp://127.0.0.1:1", f"psplatform-{RUN}-1-coordinator")
@@ -126,6 +129,64 @@ GONE = {
 def test_one_that_cannot_answer_any_more_is_gone(run_on: Callable[[Cluster], Run], cluster: Cluster) -> None:
     with pytest.raises(ClusterError, match=f"the coordinator of run {RUN} is gone"):
         run_on(cluster).wait(timeout_s=60)
+
+
+def ended(run: Run) -> None:
+    """Let the store of a run say how it ended, as whoever leads it does last."""
+    log = EventLog(run.store, 1)
+    for record in ({"kind": "run", "at": 0.0, "run": RUN}, {"kind": "finished", "at": 2.0, **FINISHED}):
+        log.append(record)
+    log.close()
+    update_run(run.store, outcome="updates")
+
+
+FINISHED = {"outcome": "updates", "detail": "7 updates", "version": 7, "loss": 0.1, "accuracy": None, "seconds": 2.0}
+
+OVER = {
+    "its process has left the cluster": Cluster(there=False, standby="tcp://127.0.0.1:3"),
+    "its process has no such actor": Cluster([KeyError(PEER.key)] * 9, standby="tcp://127.0.0.1:3"),
+}
+
+
+@pytest.mark.parametrize("cluster", OVER.values(), ids=OVER)
+def test_how_a_run_ended_is_read_from_its_store_at_once_where_nobody_answers_any_more(
+    run_on: Callable[[Cluster], Run], monkeypatch: pytest.MonkeyPatch, cluster: Cluster
+) -> None:
+    """Although its card says that a standby exists: nobody will take over a run that is over."""
+    waits: list[float] = []
+    monkeypatch.setattr("psplatform.client.run.time.sleep", waits.append)
+    run = run_on(cluster)
+    ended(run)
+    summary = run.wait(timeout_s=60)
+    assert (summary["outcome"], summary["detail"]) == ("updates", "7 updates")
+    assert waits == []
+
+
+def test_what_is_waited_for_is_said(run_on: Callable[[Cluster], Run]) -> None:
+    """While a standby is looked for, and while a coordinator is there that does not answer."""
+    steps: list[str] = []
+    with pytest.raises(ClusterError, match="is gone"):
+        run_on(Cluster(there=False, standby="tcp://127.0.0.1:3")).wait(step=steps.append)
+    assert set(steps) == {"the coordinator does not answer; waiting up to 0.1 s for its standby to take over"}
+    steps.clear()
+    with pytest.raises(TimeoutError):
+        run_on(Cluster()).wait(timeout_s=0.2, step=steps.append)
+    assert all("its process is there: it is busy or stopped" in text for text in steps)
+    assert steps
+
+
+def test_a_store_that_another_run_has_by_now_tells_nothing_of_this_one(run_on: Callable[[Cluster], Run]) -> None:
+    """Neither how it ended nor its model: those are the other's, and the error names both."""
+    run = run_on(Cluster(there=False))
+    shutil.rmtree(run.store)
+    other = Run("mlp-asp-4d5e6f", run.store)
+    create_run(run.store, {"run": other.run})
+    ended(other)
+    save_model(run.store, {"weight": np.zeros(2)}, version=7)
+    for ask in (run.wait, run.parameters):
+        with pytest.raises(StoreError, match=f"now holds run mlp-asp-4d5e6f; of run {RUN}, whose store was removed"):
+            ask()
+    assert other.parameters()[1] == 7
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from psplatform.core.messages import STATE, Replicated, Transfer
 from psplatform.errors import StoreError
 from psplatform.jobs.optimizers import SGD
 from psplatform.replication.cold import ColdCopy
+from psplatform.replication.store import create_run
 from psplatform.runtime.background import Background
 from psplatform.runtime.cold_storage import StoreCarrier
 from psplatform.tensors.layout import Layout
@@ -53,6 +54,7 @@ def test_a_store_that_does_not_take_a_state_is_told_once_until_it_takes_one_at_o
     refusals += reasons
     begun = shard_vectors(layout, 0, allocate(layout))
     shard = Shard(layout, 0, SGD(lr=1.0), begun, (allocate(layout, 0), allocate(layout, 0)))
+    create_run(str(tmp_path), {"run": "run"})
     program: Any = SimpleNamespace(store=str(tmp_path), term=1, run="run")
 
     async def transmit() -> tuple[list[str], list[int]]:

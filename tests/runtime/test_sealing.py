@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from psplatform.core.effects import Seal
 from psplatform.core.events import CheckpointFailed
 from psplatform.errors import StoreError
 from psplatform.replication.checkpoints import discard
+from psplatform.replication.store import create_run
 from psplatform.runtime import sealing
 from psplatform.runtime.sealing import Sealer
 
@@ -26,7 +28,8 @@ class FakeHost:
     """A coordinator's process with a store, that notes what it is told."""
 
     def __init__(self, store: Path) -> None:
-        self.program = SimpleNamespace(store=str(store))
+        create_run(str(store), {"run": "run"})
+        self.program = SimpleNamespace(store=str(store), run="run", term=1)
         self.told: list[Any] = []
 
     def feed(self, event: Any) -> None:
@@ -80,6 +83,7 @@ def test_a_store_that_refuses_to_remove_is_no_trouble_for_the_run(
     host: FakeHost, sealer_of: Callable[[], Any], jump: Jump
 ) -> None:
     """What it refuses stays until the next checkpoint is sealed."""
+    shutil.rmtree(host.program.store)
     Path(host.program.store).write_text("a file stands where the store belongs")
 
     async def give_up() -> None:

@@ -1,0 +1,152 @@
+"""Numbers on a real scheduler: granted once, and to nobody any more when the run is over."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from distributed import Client, Scheduler
+
+from psplatform.runtime.calls import Peer
+from psplatform.runtime.claims import claim, offer
+from psplatform.runtime.hosting import dataset_name
+from psplatform.runtime.publication import Card, withdraw
+
+RUN, OTHER = "digits-bsp-1a2b3c", "digits-bsp-1a2b3c4"
+Body = Callable[[Client, Scheduler], Awaitable[None]]
+
+
+def program(run: str, term: int = 1) -> Any:
+    return SimpleNamespace(run=run, term=term)
+
+
+@pytest.fixture
+def on_scheduler() -> Callable[[Body], None]:
+    """Run a coroutine function with a client of a scheduler of its own, and the scheduler."""
+
+    async def connected(body: Body) -> None:
+        async with (
+            Scheduler(host="127.0.0.1", port=0, dashboard=False) as scheduler,
+            Client(scheduler.address, asynchronous=True, set_as_default=False) as client,
+        ):
+            await body(client, scheduler)
+
+    return lambda body: asyncio.run(connected(body))
+
+
+def traces(scheduler: Any) -> list[str]:
+    """Return what a scheduler holds under the run's name, wherever that is."""
+    semaphores = scheduler.extensions["semaphores"]
+    places = [semaphores.max_leases, semaphores.leases, semaphores.lease_timeouts, semaphores.events]
+    places += [*semaphores.metrics.values(), scheduler.task_metadata, scheduler.clients, scheduler.tasks]
+    places += [scheduler.extensions["publish"].datasets]
+    return [str(name) for place in places for name in place if RUN in str(name)]
+
+
+def test_a_number_is_granted_once_and_to_nobody_before_it_is_offered(on_scheduler: Callable[[Body], None]) -> None:
+    """Asked again, the one who has it hears the same."""
+
+    async def body(client: Client, scheduler: Scheduler) -> None:
+        assert not await claim(client, program(RUN), 1, 2, "standby-2")
+        await offer(client, program(RUN), 1, 2)
+        await offer(client, program(RUN), 1, 2)
+        assert await claim(client, program(RUN), 1, 2, "standby-2")
+        assert not await claim(client, program(RUN), 1, 2, "coordinator-1")
+        assert await claim(client, program(RUN), 1, 2, "standby-2")
+
+    on_scheduler(body)
+
+
+@pytest.mark.parametrize("terms", [(1,), (1, 7)])
+def test_whoever_wakes_up_after_the_end_is_granted_nothing(
+    on_scheduler: Callable[[Body], None], terms: tuple[int, ...]
+) -> None:
+    """Neither what was claimed before, nor what never was; and the scheduler keeps nothing of the run."""
+
+    async def body(client: Client, scheduler: Scheduler) -> None:
+        card = Card(client, RUN, "runs/my.zarr", Peer("tcp://10.0.0.1:1", "coordinator"))
+        for term in terms:
+            await card.show(term, standby=True)
+            for number in (term + 1, term + 2):
+                await offer(client, program(RUN, term), term, number)
+            await claim(client, program(RUN, term), term, term + 1, "claimant")
+        await offer(client, program(OTHER), 1, 2)
+        assert traces(scheduler)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            await card.withdraw()
+        assert [name for name in traces(scheduler) if OTHER not in name] == []
+        for term in terms:
+            for number in (term + 1, term + 2):
+                assert not await claim(client, program(RUN, term), term, number, "claimant")
+        assert [name for name in traces(scheduler) if OTHER not in name] == [], "asking leaves nothing either"
+        assert await claim(client, program(OTHER), 1, 2, "standby-2"), "another run's numbers stay"
+
+    on_scheduler(body)
+
+
+def test_what_was_published_is_forgotten_with_the_name_it_was_published_under(
+    on_scheduler: Callable[[Body], None],
+) -> None:
+    async def body(client: Client, scheduler: Scheduler) -> None:
+        await client.publish_dataset("what", name=dataset_name(RUN))
+        assert len(traces(scheduler)) == 2
+        await withdraw(client, RUN)
+        assert traces(scheduler) == []
+        await withdraw(client, RUN)
+
+    on_scheduler(body)
+
+
+def test_a_coordinator_that_was_replaced_does_not_hide_its_successor(on_scheduler: Callable[[Body], None]) -> None:
+    """It may have been stopped, and wake up in the midst of saying where it is."""
+
+    async def body(client: Client, scheduler: Scheduler) -> None:
+        before = Card(client, RUN, "runs/my.zarr", Peer("tcp://10.0.0.1:1", "coordinator"))
+        after = Card(client, RUN, "runs/my.zarr", Peer("tcp://10.0.0.1:2", "standby-2"))
+        await before.show(1, standby=True)
+        await after.show(2, standby=False)
+        await before.show(1, standby=False)
+        found = await client.get_metadata([dataset_name(RUN)])
+        assert (found["key"], found["term"], found["standby"]) == ("standby-2", 2, False)
+        await before.retract()
+        assert await client.get_metadata([dataset_name(RUN)], default=None) == found
+        await after.withdraw()
+        await before.show(1, standby=False)
+        assert traces(scheduler) == [], "one that has retracted says nothing more"
+
+    on_scheduler(body)
+
+
+def test_one_that_wakes_up_after_the_end_takes_back_what_it_has_said(on_scheduler: Callable[[Body], None]) -> None:
+    async def body(client: Client, scheduler: Scheduler) -> None:
+        late = Card(client, RUN, "runs/my.zarr", Peer("tcp://10.0.0.1:1", "coordinator"))
+        await late.show(1, standby=False)
+        await late.retract()
+        assert traces(scheduler) == []
+
+    on_scheduler(body)
+
+
+@pytest.mark.parametrize("missing", [ImportError("no module named psplatform"), AttributeError("show_card")])
+def test_a_scheduler_that_lacks_our_functions_keeps_the_card_all_the_same(
+    on_scheduler: Callable[[Body], None], monkeypatch: pytest.MonkeyPatch, missing: Exception
+) -> None:
+    """One of an older psplatform: what it keeps of a run is then as little as it can be told to."""
+
+    async def body(client: Client, scheduler: Scheduler) -> None:
+        async def refuse(*anything: Any, **named: Any) -> None:
+            raise missing
+
+        monkeypatch.setattr(client, "run_on_scheduler", refuse)
+        card = Card(client, RUN, "runs/my.zarr", Peer("tcp://10.0.0.1:1", "coordinator"))
+        await card.show(1, standby=False)
+        assert (await client.get_metadata([dataset_name(RUN)]))["key"] == "coordinator"
+        await card.withdraw()
+        assert await client.get_metadata([dataset_name(RUN)]) is None
+
+    on_scheduler(body)

@@ -1,0 +1,99 @@
+"""Which copies a coordinator's process counts among the run's roles: those that live and are known to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+from psplatform.core.events import CopyLost
+from psplatform.runtime.absent import Absent
+from psplatform.runtime.calls import Peer
+from psplatform.runtime.copy_staff import CopyStaff
+
+Jump = Callable[[Any], Any]
+Network = Callable[..., Any]
+
+
+class Host:
+    """A coordinator's process whose coordinator takes note of what is lost, and orders nothing."""
+
+    def __init__(self, connect: Any) -> None:
+        self.program = SimpleNamespace(cold=False, server_lease_s=10.0)
+        self.peer, self.connect, self.sender, self.term = Peer("tcp://10.0.0.9:1", "lead"), connect, "coordinator-2", 2
+        self.absent, self.elapsed_s = Absent(), 0.0
+        self.fed: list[Any] = []
+        self.let_go: list[str] = []
+        self.feed, self.released = self.fed.append, self.let_go.append
+
+    def note(self, record: dict[str, Any]) -> None:
+        """Write it down."""
+
+    def on_mishap(self, text: str) -> None:
+        raise AssertionError(text)
+
+    def on_refused(self) -> None:
+        """Nobody refuses anything."""
+
+    def whereabouts(self) -> dict[str, Any]:
+        return {"lead": 2, "address": self.peer.address, "key": self.peer.key}
+
+
+class Ground:
+    """Stands for the fleet: notes which actors are let go of."""
+
+    def __init__(self) -> None:
+        self.released: list[Peer] = []
+        self.release = self.released.append
+
+    async def meet(self, peer: Peer) -> None:
+        """Nothing is learnt."""
+
+    async def death_of(self, address: str) -> None:
+        """Nothing is known."""
+
+
+def peer_of(name: str) -> Peer:
+    return Peer(f"tcp://10.0.0.{len(name)}:{len(name)}", name)
+
+
+def staffed(network: Network, known: list[str], counted: set[str]) -> tuple[CopyStaff, Host, Ground]:
+    host, ground = Host(network(lambda method, *_: asyncio.sleep(0 if method == "retire" else 99))), Ground()
+    staff = CopyStaff(cast(Any, host), cast(Any, ground))
+    staff.adopt({name: (0, peer_of(name)) for name in known}, {}, counted)
+    return staff, host, ground
+
+
+def test_a_copy_that_is_lost_leaves_at_once_whether_it_is_counted_or_not(network: Network, jump: Jump) -> None:
+    """Whatever the coordinator makes of the loss, and however late: nobody is there any more."""
+
+    async def lose() -> tuple[list[str], list[Any], list[str], list[Peer]]:
+        staff, host, ground = staffed(network, ["server-0", "replica-0-0"], {"server-0", "replica-0-0"})
+        staff.lose("replica-0-0", "process ended")
+        left = list(staff.directory())
+        await asyncio.sleep(2)
+        staff.lose("replica-0-0", "closed connection")
+        staff.close()
+        return left, host.fed, host.let_go, ground.released
+
+    left, fed, let_go, released = jump(lose())
+    assert left == ["server-0"]
+    assert [(one.copy, one.reason) for one in fed if isinstance(one, CopyLost)] == [("replica-0-0", "process ended")]
+    assert let_go == ["replica-0-0"]
+    assert released == [peer_of("replica-0-0")]
+
+
+def test_a_copy_that_was_being_made_when_its_coordinator_was_lost_is_let_go_of(network: Network, jump: Jump) -> None:
+    """Nobody would open it: it would stay among the roles for ever, and in the way of another in its process."""
+
+    async def adopt() -> tuple[list[str], list[Peer], set[str]]:
+        staff, _, ground = staffed(network, ["server-0", "replica-0-2.1"], {"server-0"})
+        await asyncio.sleep(2)
+        staff.close()
+        return list(staff.directory()), ground.released, staff.addresses
+
+    left, released, addresses = jump(adopt())
+    assert left == ["server-0"]
+    assert released == [peer_of("replica-0-2.1")]
+    assert addresses == {peer_of("server-0").address}
