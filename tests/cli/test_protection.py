@@ -86,6 +86,7 @@ def in_words(text: str) -> str:
     [
         ("--replication none", NoReplication()),
         ("--replication chain --replicas 2 --on-replica-loss pause", Chain(replicas=2, on_replica_loss="pause")),
+        ("--on-isolation continue", Bounded(on_isolation="continue")),
         ("--replication bounded --max-divergence 0.5", Bounded(max_divergence=0.5)),
         ("--max-divergence 4updates", Bounded(max_divergence=4, unit="updates")),
         ("--max-divergence 4u --replication-target store", Bounded(max_divergence=4, unit="updates", target="store")),

@@ -104,6 +104,7 @@ STORED: dict[str, Any] = {
         "source": "server",
         "target": "replica",
         "on_replica_loss": "continue",
+        "on_isolation": "wait",
     },
     "checkpoints": {"every_updates": 5, "every_seconds": 60.0, "keep": 3},
     "device": "auto",

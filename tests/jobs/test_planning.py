@@ -19,6 +19,7 @@ from psplatform.jobs.replication import Bounded, Chain, NoReplication, Replicati
         (Bounded(max_divergence=3, unit="updates", replicas=2), Protection(2, 3, "updates", 3)),
         (Bounded(max_divergence=1.0), Protection(1, 1.0, "norm", 0.5)),
         (Chain(on_replica_loss="pause"), Protection(1, 0.0, "updates", 0.0, pause=True)),
+        (Chain(on_isolation="continue"), Protection(1, 0.0, "updates", 0.0, alone=True)),
         (Chain(target="store"), Protection(1, 0.0, "updates", 0.0, cold=True)),
     ],
     ids=str,

@@ -24,7 +24,7 @@ from psplatform.jobs.replication import (
 SPECS = [
     NoReplication(),
     Chain(),
-    Chain(replicas=2, source="workers", on_replica_loss="pause"),
+    Chain(replicas=2, source="workers", on_replica_loss="pause", on_isolation="continue"),
     Bounded(),
     Bounded(max_divergence=0.5),
     Bounded(max_divergence=3, unit="updates", target="store"),
@@ -124,6 +124,7 @@ def test_a_bound_is_written_as_a_norm_or_with_its_unit(text: str, found: tuple[f
         ({"replicas": "two"}, "replicas must be an int from 1 to 64, not 'two'"),
         ({"source": "worker"}, "source must be 'server' or 'workers', not 'worker'"),
         ({"target": "disk"}, "target must be 'replica' or 'store', not 'disk'"),
+        ({"on_isolation": "stop"}, "on_isolation must be 'wait' or 'continue', not 'stop'"),
         ({"on_replica_loss": "stop"}, "on_replica_loss must be 'continue' or 'pause', not 'stop'"),
         ({"target": "store", "replicas": 2}, "the store holds one copy, not 2"),
         ({"target": "store", "source": "workers"}, "workers cannot send to the store"),

@@ -111,7 +111,7 @@ def train() -> Callable[..., Training]:
     def prepare(task: Any, policy: str = "bsp", options: dict[str, Any] | None = None, **given: Any) -> Training:
         arithmetic_fields = ("shards", "batch_size", "block_elements", "micro_batches", "measures_steps")
         driver_fields = (
-            "compute_s", "deliver", "evaluation_s", "latency_s", "make_account", "supervision", "resume",
+            "compute_s", "deliver", "evaluation_s", "latency_s", "make_account", "supervision", "resume", "world",
         )  # fmt: skip
         fields: dict[str, Any] = {"workers": 2, "shards": 1, "batch_size": 8, "stop": Stop(updates=6), **given}
         sampling, optimizer = fields.pop("sampling", "replacement"), fields.pop("optimizer", SGD(lr=0.1))

@@ -16,6 +16,7 @@ from psplatform.errors import ClusterError
 from psplatform.jobs.optimizers import SGD
 from psplatform.memory import MemoryRun
 from psplatform.memory.supervision import Supervision
+from psplatform.memory.world import Ideal
 from psplatform.policies.registry import policy_names
 from psplatform.replication.accounts import Account
 
@@ -34,7 +35,8 @@ def protected(train: Any, convolutional: Any) -> Callable[..., Any]:
 
     def prepare(policy: str = "bsp", account: Callable[[], Account] = CHAIN, **given: Any) -> Any:
         watched = {name: given.pop(name) for name in list(given) if name in Supervision.__dataclass_fields__}
-        protection = Protection(given.pop("replicas", 1), pause=given.pop("pause", False))
+        asked = {name: given.pop(name) for name in ("pause", "alone") if name in given}
+        protection = Protection(given.pop("replicas", 1), **asked)
         known: dict[str, Any] = {"workers": 3, "shards": 2, "stop": Stop(updates=UPDATES), "latency_s": 0.02}
         supervision = Supervision(**{"spares": 6, "notice_s": 0.05, **watched})
         return train(
@@ -310,3 +312,41 @@ def test_every_coordinator_in_turn_may_be_lost(protected: Any, assert_equal: Any
     trained.run()
     assert trained.memory.leads[-1].lead.term > 3
     assert_equal(trained.result, protected().run().result)
+
+
+@pytest.mark.parametrize("also", ["standby-2", "standby-1-3"], ids=["first", "second"])
+def test_with_two_replicas_a_coordinator_may_be_lost_with_a_standby(
+    protected: Any, assert_equal: Any, also: str
+) -> None:
+    """As many losses as replicas are survived, whichever of the two would have taken over."""
+    trained = protected(standby=True, replicas=2).kill("coordinator-1", at=3.3).kill(also, at=3.3).run()
+    assert trained.finish.outcome == "updates"
+    assert trained.memory.leads[-1].lead.term == (3 if also == "standby-2" else 2)
+    assert_equal(trained.result, protected().run().result)
+    assert len(trained.memory.standbys.heirs) == 2, "both were replaced"
+
+
+# --- isolation ---
+
+
+class CutOff:
+    """A world in which the scheduler does not hear the coordinator until a time; everything else takes no time."""
+
+    def __init__(self, until: float) -> None:
+        self._ideal, self._until = Ideal(pace, lambda sender, to, message: [0.0]), until
+
+    def claim_s(self, process: str, now: float) -> tuple[float, float]:
+        return max(0.0, self._until - now), 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ideal, name)
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["wait", "continue"])
+def test_a_server_that_lost_its_replica_waits_until_the_scheduler_is_heard(protected: Any, *, alone: bool) -> None:
+    """Its coordinator may be the one that is cut off; unless the job says that it goes on all the same."""
+    trained = protected(alone=alone, spares=0, world=CutOff(20.0)).kill("replica-0-0", at=3.0).run()
+    times = [one["at"] for one in trained.of_kind("applied")]
+    assert trained.finish.outcome == "updates"
+    assert bool([at for at in times if 4.5 < at < 20.0]) == alone
+    assert (max(times) > 20.0) != alone

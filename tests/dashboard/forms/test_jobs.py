@@ -42,7 +42,12 @@ BOUNDS = st.one_of(
     st.just({"unit": "updates"}),
     st.just({}),
 )
-COPIES = parts(replicas=st.integers(1, 3), on_replica_loss=st.just("pause"), source=st.just("workers"))
+COPIES = parts(
+    replicas=st.integers(1, 3),
+    on_replica_loss=st.just("pause"),
+    on_isolation=st.just("continue"),
+    source=st.just("workers"),
+)
 REPLICATIONS = st.one_of(
     st.just({"mode": "none"}),
     st.builds(lambda more: {"mode": "chain", **more}, COPIES),
