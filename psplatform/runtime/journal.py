@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from psplatform.errors import StoreError
 from psplatform.runtime.background import Background
+from psplatform.runtime.recording import LogHistory
 from psplatform.telemetry.read_model import RunView
 from psplatform.telemetry.segments import Position
 from psplatform.telemetry.writer import EventLog
@@ -27,7 +28,7 @@ class Journal:
 
     Parameters
     ----------
-    log
+    log, term
         Opened where this term's records go.
     view
         What the records before add up to.
@@ -44,8 +45,9 @@ class Journal:
         Why the store could not be written to last time, or empty.
     """
 
-    def __init__(self, log: EventLog, view: RunView | None = None) -> None:
+    def __init__(self, log: EventLog, term: int, view: RunView | None = None) -> None:
         self.view = view or RunView()
+        self._history = LogHistory(term)
         self.trouble = ""
         self.on_mark: Callable[[Position, int], None] = lambda position, records: None
         self.unwritten: list[dict[str, Any]] = []
@@ -73,7 +75,7 @@ class Journal:
         again
             Records beyond that place which `view` knows, and which are written again under this term.
         """
-        journal = cls(await asyncio.to_thread(EventLog, store, term, after=after), view)
+        journal = cls(await asyncio.to_thread(EventLog, store, term, after=after), term, view)
         for record in again or ():
             journal._buffer(record)
         return journal
@@ -106,6 +108,7 @@ class Journal:
         self._buffer(record)
 
     def _buffer(self, record: dict[str, Any]) -> None:
+        self._history.note(self.view.run.get("run", ""), record)
         self.unwritten.append(record)
         self._log.buffer(record)
 
