@@ -14,6 +14,7 @@ from distributed import Client, LocalCluster, Nanny, SpecCluster, Status, utils
 
 from psplatform.client.forking import BEFORE_START, HUGE_PAGES, begin, keyboard_is_ours
 from psplatform.runtime.fleet import REPLACE_AFTER_S
+from psplatform.runtime.recording import recording_settings
 
 _METHOD: Final = "distributed.worker.multiprocessing-method"
 
@@ -86,7 +87,7 @@ def start_cluster(processes: int) -> tuple[LocalCluster, Client]:
                 # reports to the scheduler while the cluster ends says at length that it cannot.
                 silence_logs=logging.CRITICAL,
                 worker_class=PatientNanny,
-                env=dict(HUGE_PAGES),
+                env={**HUGE_PAGES, **recording_settings()},
             )
         return cluster, Client(cluster, set_as_default=False, direct_to_workers=True)
     except BaseException:

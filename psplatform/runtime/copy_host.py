@@ -20,13 +20,14 @@ from distributed import get_worker
 from numpy.typing import NDArray
 
 from psplatform.core.effects import Archive, Effect, Gather, Load, Publish, Send, Serve, Skip, Stage, Transmit
-from psplatform.core.events import Captured, GatherDone, GatherFailed, Loaded, PullWithdrawn, StageDone, Tick
+from psplatform.core.events import Captured, GatherDone, GatherFailed, Loaded, StageDone, Tick
 from psplatform.core.messages import GRADIENTS, Exclude, InSync, Pull, Pulled, Retiring, Transfer
 from psplatform.core.replica import Replica
 from psplatform.core.server import Server
 from psplatform.core.shard_copy import ShardCopy
 from psplatform.core.wire import decode, encode
 from psplatform.replication.accounts import account_factory
+from psplatform.runtime.answering import POLL_S, Answering
 from psplatform.runtime.archiving import Archiver
 from psplatform.runtime.background import Background
 from psplatform.runtime.beginning import Beginning
@@ -38,14 +39,12 @@ from psplatform.runtime.following import MOST_KEPT, Follower
 from psplatform.runtime.lines import Line
 from psplatform.runtime.processes import Locatable, process_at
 from psplatform.runtime.program import Program
+from psplatform.runtime.recording import CopyHistory
 from psplatform.runtime.retirement import before_the_end, not_before_the_end
 from psplatform.runtime.segments import SegmentName, sweep
 from psplatform.runtime.transfers import Carrier, Parcel, Receiver
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, fill, shard_vectors
-
-POLL_S: Final = 5.0
-"""How long a pull or a push waits before it is answered "not yet"; well below any deadline of a call."""
 
 EVALUATOR: Final = "evaluator"
 """What the names of evaluators begin with."""
@@ -76,7 +75,7 @@ class CopyHost(Locatable):
         self._coordinator, self._term = coordinator, 0
         self._beginning = beginning
         self._arithmetic = ThreadPoolExecutor(1, thread_name_prefix=f"psplatform-{name}")
-        self._waiting: dict[tuple[str, int], asyncio.Future[Pulled]] = {}
+        self._answering = Answering(self._feed)
         self._requests = count()
         self._copied = Copied()
         self._front = 0
@@ -88,6 +87,8 @@ class CopyHost(Locatable):
         self._begun = contextlib.ExitStack()  # what is to be ended on the event loop
         self._made = contextlib.ExitStack()  # what is to be given back in the thread that computes, which made it
         self._made.callback(sweep, run)
+        self._history = CopyHistory()
+        self._made.callback(self._history.close)
         self._given_back: Future[None] | None = None
 
     async def open(self, program: Program) -> str:
@@ -155,6 +156,7 @@ class CopyHost(Locatable):
             awaken(self._program, self._control.part, self._shard)
         self._front = 0 if self._shard.front[next(iter(storage[0]))] is storage[0][next(iter(storage[0]))] else 1
         self.content.show(self._front, self._shard.version)
+        self._history.begin(self._program, self._name, self._shard, self._control.part)
         self._exposures = Exposures(layout, self._index)
         shared = self._program.transport != "comms"
         self._carrier: Carrier | StoreCarrier = Carrier(
@@ -237,7 +239,7 @@ class CopyHost(Locatable):
     async def pull(self, data: bytes, with_content: bool) -> Answer:
         """Answer with the version asked for or a newer one as soon as it is visible, or "not yet"."""
         pull: Pull = decode(data)
-        pulled = await self._visible(pull)
+        pulled = await self._answering.answer_to(pull)
         if pulled is None:
             return Answer(None)
         looks_on = pull.member.startswith(EVALUATOR)  # and is not held up
@@ -247,20 +249,6 @@ class CopyHost(Locatable):
             return Answer(encode(replace(pulled, version=self._control.part.version)), self._front, ())
         version, arrays = await self._copied.newest(self.content, self._shown)
         return Answer(encode(replace(pulled, version=version)), self._front, arrays)
-
-    async def _visible(self, pull: Pull) -> Pulled | None:
-        key = pull.member, pull.request
-        answer = self._waiting[key] = self._loop.create_future()
-        self._feed(pull)
-        try:
-            async with asyncio.timeout(POLL_S):
-                pulled: Pulled = await answer
-        except TimeoutError:
-            self._feed(PullWithdrawn(pull.member, pull.request))
-            return None
-        finally:
-            self._waiting.pop(key, None)
-        return pulled
 
     async def transfer(self, parcel: Parcel) -> bytes | None:
         """Take what brings this replica to its server's position; return its answer, ``None`` for "send it whole"."""
@@ -301,7 +289,8 @@ class CopyHost(Locatable):
     def _feed(self, event: Any) -> None:
         if self._closed:
             return
-        self._execute(self._control.handle(event, self._loop.time()))
+        self._now = self._loop.time()
+        self._execute(self._control.handle(event, self._now))
 
     def _execute(self, effects: list[Effect]) -> None:
         work: list[_Work] = []
@@ -311,13 +300,13 @@ class CopyHost(Locatable):
             elif isinstance(effect, Publish):
                 self._shard.publish(effect.version)
                 self._front = 1 - self._front
-                self._show(effect.position, effect.version)
+                self._show(effect, effect.position)
             elif isinstance(effect, Skip):
-                self._show(effect.position, effect.version)
+                self._show(effect, effect.position)
             elif isinstance(effect, Serve):
                 self.content.belong_to(effect.epoch)
                 self._loop.call_later(_FORGET_AFTER_S, self._receiver.forget)
-                self._show(-1, effect.version)
+                self._show(effect, -1)
             elif isinstance(effect, Transmit) and effect.transfer.kind == GRADIENTS:
                 self._name_gradients(effect)
             elif isinstance(effect, Gather | Stage | Load | Transmit | Archive):
@@ -353,9 +342,8 @@ class CopyHost(Locatable):
 
     def _send(self, effect: Send) -> None:
         if isinstance(effect.message, Pulled):
-            waiting = self._waiting.get((effect.to.name, effect.message.request))
-            if waiting is not None and not waiting.done():
-                waiting.set_result(effect.message)
+            if self._answering.give(effect.to.name, effect.message):
+                self._history.answered(effect.to.name, effect.message, self._now)
         elif effect.to.kind == "copy":
             self._receiver.answer(effect.to.name, effect.message)
         else:
@@ -368,10 +356,11 @@ class CopyHost(Locatable):
         part = self._control.part
         return part.links.distance if isinstance(part, Server) and part.links.in_sync else math.inf
 
-    def _show(self, position: int, version: int) -> None:
-        self._shard.version = version
-        self.content.show(self._front, version, self._divergence)
-        self._exposures.release(position, version)
+    def _show(self, effect: Publish | Skip | Serve, position: int) -> None:
+        self._history.shown(effect, self._control.part)
+        self._shard.version = effect.version
+        self.content.show(self._front, effect.version, self._divergence)
+        self._exposures.release(position, effect.version)
         # Whoever waits for room looks again, once; a new event is for those who wait from now on.
         self._moved.set()
         self._moved = asyncio.Event()
@@ -395,6 +384,7 @@ class CopyHost(Locatable):
             return self._load(work.transfer)
         if isinstance(work, Archive):
             self._archiver.copy(work)
+            self._history.archived(work, self._control.part.epoch)
             self._loop.call_soon_threadsafe(self._archive, work)
             return None
         size_bytes = self._carrier.capture(work)
@@ -404,6 +394,7 @@ class CopyHost(Locatable):
     def _gather(self, effect: Gather) -> GatherDone | GatherFailed:
         if not self._exposures.gather(self._shard, effect.contributions, careful=effect.careful):
             return GatherFailed(effect.position)
+        self._history.gathered(effect.contributions)
         return GatherDone(effect.position, tuple(self._shard.squared_norms()) if effect.norms else ())
 
     def _stage(self, effect: Stage) -> StageDone:
@@ -411,7 +402,9 @@ class CopyHost(Locatable):
         if effect.factor != 1.0:
             self._shard.scale(effect.factor)
         measure = self._program.plan.protection is not None
-        return StageDone(effect.position, self._shard.stage(effect.rate, measure=measure))
+        step = self._shard.stage(effect.rate, measure=measure)
+        self._history.staged(self._control.part.epoch, effect.position)
+        return StageDone(effect.position, step)
 
     def _load(self, transfer: Transfer) -> Loaded:
         back = 1 - self._front
@@ -421,6 +414,7 @@ class CopyHost(Locatable):
         self._shard.version = transfer.version
         self._front = back
         self.content.show(self._front, transfer.version)
+        self._history.loaded(transfer)
         return Loaded(transfer.number)
 
     def _on_computed(self, done: asyncio.Future[list[_Done]]) -> None:

@@ -10,10 +10,10 @@ import torch
 
 from psplatform.core.messages import Pull, Pulled
 from psplatform.core.wire import decode, encode
+from psplatform.runtime.answering import POLL_S
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Connect, Peer, PeerLost, call
 from psplatform.runtime.content import Answer, Content, Vectors
-from psplatform.runtime.copy_host import POLL_S
 from psplatform.runtime.segments import SegmentName
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors

@@ -17,6 +17,7 @@ from psplatform.errors import StoreError
 from psplatform.replication.guard import StoreTaken
 from psplatform.runtime.background import Background
 from psplatform.runtime.keeping import StoreKeeper
+from psplatform.runtime.recording import LogHistory
 from psplatform.telemetry.folder import SegmentFolder
 from psplatform.telemetry.read_model import RunView
 from psplatform.telemetry.reader import LogReader
@@ -64,6 +65,7 @@ class Journal:
         self, log: EventLog | None, view: RunView | None = None, keeper: StoreKeeper | None = None, term: int = 1
     ) -> None:
         self.view = view or RunView()
+        self._history = LogHistory(term)
         self.trouble = ""
         self.on_mark: Callable[[Position, int], None] = lambda position, records: None
         self.on_news: Callable[[str, bool], None] = lambda text, renewed: None
@@ -146,6 +148,7 @@ class Journal:
         self._buffer(record)
 
     def _buffer(self, record: dict[str, Any]) -> None:
+        self._history.note(self.view.run.get("run", ""), record)
         self.unwritten.append(record)
         if self._log is not None:
             self._log.buffer(record)

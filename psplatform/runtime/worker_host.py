@@ -34,6 +34,7 @@ from psplatform.runtime.lines import Line
 from psplatform.runtime.processes import Locatable, process_at
 from psplatform.runtime.program import Program, choose_device
 from psplatform.runtime.pushing import Exposed, Pushes
+from psplatform.runtime.recording import WorkerHistory
 from psplatform.runtime.retirement import PROCESS_ENDS, before_the_end, not_before_the_end
 from psplatform.runtime.segments import sweep
 from psplatform.runtime.supplying import Supply
@@ -61,6 +62,7 @@ class WorkerHost(Locatable):
         self._supply: Supply | None = None
         self._opening: asyncio.Task[None] | None = None
         self._background = Background(self._on_mishap)
+        self._history = WorkerHistory()
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     async def open(self, program: Program) -> None:
@@ -119,6 +121,7 @@ class WorkerHost(Locatable):
         late = program.plan.protection is not None and program.plan.from_workers and program.plan.protection.bound > 0
         self._slab = Slab.create(self._layout, self._run, shared=shared, with_copy=late)
         self._values = allocate(self._layout)
+        self._history.begin(program, self._member, self._layout, self._values)
         deliver: Callable[[Any], None] = self._feed_from_thread
         self._computing = Computing(program, workspace, self._layout, device, self._values, self._slab.vectors, deliver)
 
@@ -238,7 +241,10 @@ class WorkerHost(Locatable):
         return self._session.expects(pulled)
 
     def _feed(self, event: Any) -> None:
+        if isinstance(event, Pulled) and self._session.expects(event):
+            self._history.pulled(event)
         for effect in self._session.handle(event, self._loop.time()):
+            self._history.does(effect)
             self._execute(effect)
 
     def _execute(self, effect: Effect) -> None:
@@ -313,5 +319,6 @@ class WorkerHost(Locatable):
         self._loop.create_task(not_before_the_end(self._worker, f"{self._run}-{self._member}"))
         self._fetcher.close()
         self._computing.close()
+        self._history.close()
         self._slab.remove()
         sweep(self._run)

@@ -126,3 +126,13 @@ def test_a_part_of_a_checkpoint_is_written_by_one_in_sync_that_is_not_busy() -> 
     assert link.replica == "b"
     link.flying = 2
     assert made.archiving() is None
+
+
+def test_one_is_level_that_lacks_nothing_of_a_state_and_no_other() -> None:
+    made = links("a", "b")
+    behind, level = made.get("a"), made.get("b")
+    assert behind is not None
+    assert level is not None
+    behind.position, level.position = 1, 2
+    assert made.level_with(2) is level
+    assert made.level_with(3) is None

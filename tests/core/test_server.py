@@ -9,7 +9,7 @@ import pytest
 
 from psplatform.core.effects import COORDINATOR, Effect, Gather, Publish, Send, Stage
 from psplatform.core.events import GatherDone, StageDone
-from psplatform.core.messages import Applied, Commit, Contribution, Gathered, Proceed, Refused
+from psplatform.core.messages import Applied, Commit, Contribution, Gathered, Inquire, Proceed, Refused
 from psplatform.core.server import Server
 
 
@@ -182,6 +182,20 @@ def test_a_pending_commit_of_a_lower_term_is_replaced() -> None:
     do(server, GatherDone(1, ()))
     gather = next(one for one in do(server, StageDone(1)) if isinstance(one, Gather))
     assert gather.contributions == (Contribution("m0", 0, 9),)
+
+
+def test_what_a_coordinator_has_ordered_that_is_gone_is_not_applied_beside_what_its_successor_decides() -> None:
+    """The successor sends again what it adopts of that; the rest it decides anew."""
+    server = Server(0)
+    do(server, commit(3, 9, term=1))
+    do(server, Inquire(2))
+    for position in (1, 2):
+        do(server, commit(position, term=2))
+        do(server, GatherDone(position, ()))
+        effects = do(server, StageDone(position))
+    assert work(effects) == [Publish(2, 2)]
+    (gather, _) = do(server, commit(3, 4, term=2))
+    assert gather.contributions == (Contribution("m0", 0, 4),)
 
 
 # --- clipping ---

@@ -330,6 +330,17 @@ def test_a_server_that_hears_of_a_successor_says_and_does_nothing_any_more(event
     assert one.renew(99.0, 0.0) == []
 
 
+@pytest.mark.parametrize(("epoch", "fenced"), [(2, True), (1, False)])
+def test_a_transfer_of_its_successor_fences_a_server_and_one_of_the_server_before_is_answered(
+    epoch: int, fenced: bool
+) -> None:
+    one = server(CHAIN, "r")
+    transfer = msg.Transfer("other", 0, epoch, 1, msg.STATE, 3, 3, 1.0, ())
+    outdated = [] if fenced else [Send(Role.copy("other"), msg.Outdated(0, 1))]
+    assert do(one, transfer) == outdated
+    assert one.fenced is fenced
+
+
 def test_word_of_its_own_epoch_or_an_earlier_one_does_not_fence_a_server() -> None:
     one = server(epoch=2)
     do(one, msg.Outdated(0, 2))

@@ -91,6 +91,21 @@ def test_a_lease_lets_go_the_answers_that_were_held_back_for_it() -> None:
     assert isinstance(answer.message, msg.Pulled)
 
 
+@pytest.mark.parametrize("lease", [None, Lease(1, 1.0, 2.0)], ids=["waits for its first", "of a replica"])
+def test_being_promoted_entitles_to_no_answer_where_leases_are_held(lease: Lease | None) -> None:
+    """It may have been stopped since, and another promoted in its place."""
+    one = waiting()
+    one.handle(Tick(), 1.0)
+    if lease is not None:
+        one.handle(lease, 1.5)
+    one.handle(Promote(1, 2), 2.0)
+    assert one.serving
+    assert one.handle(msg.Pull("m", 0, 1, 0), 9.0) == []
+    (answer,) = one.handle(Lease(1, 9.0, 2.0), 9.5)
+    assert isinstance(answer, Send)
+    assert isinstance(answer.message, msg.Pulled)
+
+
 def test_a_lease_of_a_lower_term_is_none() -> None:
     server = Server(0, name="s", term=3, entitled_until=1.0)
     ShardCopy(server, CHAIN).handle(Lease(2, 10.0, 5.0), 10.0)

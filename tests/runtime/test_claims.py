@@ -6,13 +6,13 @@ import asyncio
 import warnings
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from distributed import Client, Scheduler
 
 from psplatform.runtime.calls import Peer
-from psplatform.runtime.claims import claim, offer
+from psplatform.runtime.claims import claim, consult, offer
 from psplatform.runtime.hosting import dataset_name
 from psplatform.runtime.publication import Card, withdraw
 
@@ -150,3 +150,67 @@ def test_a_scheduler_that_lacks_our_functions_keeps_the_card_all_the_same(
         assert await client.get_metadata([dataset_name(RUN)]) is None
 
     on_scheduler(body)
+
+
+def test_of_many_at_once_exactly_one_gets_a_number(on_scheduler: Callable[[Body], None]) -> None:
+    async def body(client: Client, scheduler: Scheduler) -> None:
+        await offer(client, program(RUN), 1, 2)
+
+        async def once(claimant: str) -> bool:
+            async with Client(scheduler.address, asynchronous=True, set_as_default=False) as another:
+                return await claim(another, program(RUN), 1, 2, claimant)
+
+        granted = await asyncio.gather(*(once(f"claimant-{number}") for number in range(5)))
+        assert sorted(granted) == [False] * 4 + [True]
+
+    on_scheduler(body)
+
+
+def test_two_coordinators_count_apart(on_scheduler: Callable[[Body], None]) -> None:
+    """The standbys of one that was replaced have no part in those of its successor, nor a run in one that went on."""
+
+    async def body(client: Client, scheduler: Scheduler) -> None:
+        for term, began in ((1, 1), (2, 1), (1, 9)):
+            await offer(client, program(RUN, began), term, 3)
+            assert await claim(client, program(RUN, began), term, 3, f"coordinator-{term}")
+
+    on_scheduler(body)
+
+
+def test_a_claim_is_repeated_until_the_scheduler_answers(jump: Callable[[Any], Any]) -> None:
+    """Without it no standby can take over, and none has; a client that Dask has given up asks as little."""
+    asked: list[str] = []
+
+    class Silent:
+        async def semaphore_acquire(self, **_: Any) -> bool:
+            asked.append("acquire")
+            if len(asked) <= 2:
+                raise OSError
+            return False
+
+    client: Any = SimpleNamespace(scheduler=Silent())
+    assert jump(claim(client, program(RUN), 1, 2, "standby-2")) is False
+    assert len(asked) == 3
+
+
+def test_a_scheduler_that_does_not_answer_is_told_of_once(jump: Callable[[Any], Any]) -> None:
+    said: list[float] = []
+
+    class Stopped:
+        def __init__(self) -> None:
+            self.asked = 0
+
+        async def identity(self, **_: Any) -> dict[str, Any]:
+            self.asked += 1
+            if self.asked < 3:
+                await asyncio.sleep(99)
+            return {}
+
+    async def ask() -> float:
+        loop = asyncio.get_running_loop()
+        await consult(cast(Any, SimpleNamespace(scheduler=Stopped())), lambda: said.append(loop.time()))
+        return loop.time()
+
+    answered_at = jump(ask())
+    assert len(said) == 1
+    assert said[0] < answered_at

@@ -18,9 +18,10 @@ from psplatform.core.shard_copy import ShardCopy
 from psplatform.core.wire import encode
 from psplatform.jobs.replication import Chain
 from psplatform.replication.accounts import account_factory
+from psplatform.runtime.answering import POLL_S
 from psplatform.runtime.beginning import Beginning
 from psplatform.runtime.calls import Peer
-from psplatform.runtime.copy_host import POLL_S, CopyHost
+from psplatform.runtime.copy_host import CopyHost
 from psplatform.runtime.exposure import Exposures, Slab
 from psplatform.runtime.following import PUSH_WAIT_S, Follower
 from psplatform.tensors.layout import Layout
