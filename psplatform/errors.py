@@ -21,7 +21,14 @@ pickling, because errors travel between Dask processes.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import errno
+from typing import Any, Final, TypeVar
+
+MORE_FILES: Final = "raise the limit of open files with `ulimit -n 1024` where its process is started"
+"""What to do where `lacks_files` holds."""
+
+_CAUSES: Final = 8
+"""Errors that are looked at, each the cause of the one before."""
 
 _Kind = TypeVar("_Kind", bound=Exception)
 
@@ -180,6 +187,17 @@ class ProtocolError(PsplatformError):
 
 class InvariantViolation(AssertionError):
     """A promise of psplatform does not hold: a bug in psplatform, please report it."""
+
+
+def lacks_files(error: BaseException | None) -> bool:
+    """Whether an error came of this process, or its host, having as many files open as it may."""
+    for _ in range(_CAUSES):
+        if error is None:
+            return False
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def to_plain(error: PsplatformError) -> dict[str, Any]:

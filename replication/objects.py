@@ -24,7 +24,7 @@ from zlib import crc32
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from psplatform.errors import StoreError
+from psplatform.errors import MORE_FILES, StoreError, lacks_files
 from psplatform.replication import direct_io
 
 AT_ONCE: Final = 8
@@ -205,7 +205,8 @@ class ObjectFolder:
         try:
             yield
         except Exception as error:
-            message = f"cannot {action} the store {self.store} ({error}); free or mend it, or choose another store"
+            remedy = MORE_FILES if lacks_files(error) else "free or mend it, or choose another store"
+            message = f"cannot {action} the store {self.store} ({error}); {remedy}"
             raise StoreError(message, store=self.store) from error
 
 

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from zarr.errors import BaseZarrError, GroupNotFoundError
 
 from psplatform.core.quality import Watch
-from psplatform.errors import ConfigurationError, PsplatformError, StoreError
+from psplatform.errors import MORE_FILES, ConfigurationError, PsplatformError, StoreError, lacks_files
 from psplatform.replication.arrays import encoded, group_metadata
 from psplatform.replication.objects import file_system_of
 
@@ -346,6 +346,8 @@ def _named_failure(store: str, action: str, remedy: str = _USABLE) -> Iterator[N
 def _remedy(store: str, error: Exception, usual: str) -> str:
     if isinstance(error, OSError) and error.errno in _FULL:
         return "make room there"
+    if lacks_files(error):
+        return MORE_FILES
     # Zarr reports foreign metadata as whatever it stumbles over first.
     foreign = isinstance(error, BaseZarrError | JSONDecodeError | TypeError | LookupError | AttributeError)
     return _REACHABLE if "://" in store and not foreign else usual

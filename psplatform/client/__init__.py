@@ -14,7 +14,8 @@
 ``embedded``      a cluster on this machine, for one run
 ``forking``       its processes, forked from one that has imported what they need
 ``prepared``      from a job to the ``program`` that every process of the run receives
-``preflight``     what must hold before anything is started; ``importable``, the modules of the job's objects
+``preflight``     what must hold before anything is started; ``importable``, the modules of the job's objects;
+                  ``open_files``, how many a process may have
 ================  ==================================================================================
 
 Nothing here decides anything about training: that is `psplatform.core`, which `psplatform.runtime` runs on Dask and

@@ -15,6 +15,7 @@ from psplatform.client.embedded import end_cluster, serving_processes, start_clu
 from psplatform.client.first_gradient import try_here, try_on
 from psplatform.client.forking import begin
 from psplatform.client.importable import require_importable, require_imported
+from psplatform.client.open_files import require_files, require_files_on
 from psplatform.client.preflight import able_workers, require_visible_store
 from psplatform.client.prepared import Prepared, module_of, prepare, program_of
 from psplatform.client.run import Run
@@ -79,13 +80,15 @@ def start(prepared: Prepared, client: Client | None, report: Report) -> Run:
             return _launch(prepared, client, report, on_close=lambda: None, embedded=False)
         except OSError as error:
             raise ClusterError(f"lost the scheduler while the run was starting ({error}); start it again") from error
+    workers = job.workers or _EMBEDDED_WORKERS
+    processes = workers + serving_processes(job.shards, replicas_of(job.replication))
+    require_files(processes)
     begin()
     report("trying a first gradient")
     trial = try_here(prepared)
     report("starting a cluster on this machine")
-    workers = job.workers or _EMBEDDED_WORKERS
     readiness.check(prepared.policy, workers)
-    cluster, own = start_cluster(workers + serving_processes(job.shards, replicas_of(job.replication)))
+    cluster, own = start_cluster(processes)
     try:
         return _launch(prepared, own, report, on_close=partial(end_cluster, own, cluster), embedded=True, trial=trial)
     except BaseException:
@@ -104,6 +107,8 @@ def _launch(
 ) -> Run:
     report("looking at the cluster")
     placement, replication = client.sync(_place, prepared, client, report)
+    if not embedded:
+        client.sync(require_files_on, client, placement)
     client.sync(require_importable, client, prepared.references, placement.addresses)
     if trial is None:
         report("trying a first gradient")

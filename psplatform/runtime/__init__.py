@@ -9,8 +9,9 @@
                       ``executing`` its effects with ``fleet`` (actors on the cluster), ``staff``
                       (gradient workers and evaluator), ``copy_staff`` (copies of shards), ``standbys``
                       (each a ``deputy``), ``absent`` (where nobody is hired), ``sealing`` (checkpoints),
-                      ``claims`` (who may take over, and whether the scheduler is heard) and ``journal``
-                      (the event log)
+                      ``claims`` (who may take over, and whether the scheduler is heard), ``journal``
+                      (the event log), ``keeping`` (the store, which may be removed under a run) and
+                      ``news`` of that
 ``copy_host``         one copy of a shard, server or replica: arithmetic in a thread of its own, its
                       ``content`` in a segment; ``transfers`` to replicas through an ``outbox``, and
                       ``archiving`` of its part of checkpoints
@@ -20,7 +21,8 @@
 ``watching``          noticing at once that a process has ended, one of this host (``processes``) before
                       its sockets are closed; ``retirement``, before it does
 ``hurting``           a process that is killed or stopped on purpose
-``publication``       where programs find the coordinator
+``publication``       where programs find the coordinator; ``scheduler_side``, what that is on the
+                      scheduler, which forgets it with the run
 ``background``        tasks that nobody awaits
 ``fetching``          a pull's content into local vectors
 ``calls``, ``lines``  calls with a deadline, and ordered one-way delivery on top of them

@@ -14,7 +14,7 @@ from typing import Any, Final
 from distributed import Worker
 from distributed.protocol.serialize import Serialize, to_serialize
 
-from psplatform.errors import ClusterError
+from psplatform.errors import MORE_FILES, ClusterError, lacks_files
 from psplatform.runtime.processes import ProcessId
 
 _PROBE_S: Final = 1.0
@@ -102,7 +102,10 @@ async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadl
         raise PeerSilent(f"{peer.address} did not answer {method} within {deadline_s:g} s", peer=peer.address) from None
     except OSError as error:
         _stay_cancelled()
-        raise PeerLost(f"{peer.address} is gone ({error})", peer=peer.address) from error
+        text = f"{peer.address} is gone ({error})"
+        if lacks_files(error):
+            text = f"{peer.address} cannot be reached from here: this process has no file left to open; {MORE_FILES}"
+        raise PeerLost(text, peer=peer.address) from error
     except RuntimeError as error:
         # Dask closed this process's own connections: its scheduler is gone, or it ends.
         _stay_cancelled()

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from psplatform.errors import ClusterError, PsplatformError, UserCodeError
+from psplatform.errors import MORE_FILES, ClusterError, PsplatformError, UserCodeError, lacks_files
 
 
 @contextmanager
@@ -30,4 +30,5 @@ def describe(error: BaseException) -> tuple[str, str, str]:
 def unforeseen(error: BaseException, what: str, peer: str | None = None) -> ClusterError:
     """Return what ends a run when `what` happened at `peer` because of an error that nobody has foreseen."""
     kind, text, trace = describe(error)
-    return ClusterError(f"{what} ({kind}: {text})\n{trace}", peer=peer)
+    remedy = f"; {MORE_FILES}" if lacks_files(error) else ""
+    return ClusterError(f"{what} ({kind}: {text}){remedy}\n{trace}", peer=peer)

@@ -10,6 +10,7 @@ module           idea
 ``folder``       segments in a folder that any fsspec URL can name; each appears whole or not at all
 ``writer``       `EventLog`: buffers records and brings them out as segments of one term
 ``reader``       `LogReader`: reads on from a position; a higher term supersedes what it did not continue
+``renewal``      the records by which a log that was removed begins anew
 ``follow``       `LiveRun`: a run's picture that keeps up with its log
 ``grouped``      consecutive records by kind, and their fields as columns
 ``read_model``   `RunView`: folds records, one by one or many at once, into the picture

@@ -14,7 +14,7 @@ from pathlib import Path
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from psplatform.errors import StoreError
+from psplatform.errors import MORE_FILES, StoreError, lacks_files
 from psplatform.telemetry.segments import Position
 
 
@@ -100,7 +100,8 @@ class SegmentFolder:
         try:
             yield
         except Exception as error:
-            message = f"cannot {action} the store {self._store} ({error}); free or mend it, or choose another store"
+            remedy = MORE_FILES if lacks_files(error) else "free or mend it, or choose another store"
+            message = f"cannot {action} the store {self._store} ({error}); {remedy}"
             raise StoreError(message, store=self._store) from error
 
 

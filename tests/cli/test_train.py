@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from psplatform.errors import ConfigurationError, DivergedError, UserCodeError
+from psplatform.errors import ConfigurationError, DivergedError, StoreError, UserCodeError
 from psplatform.jobs.optimizers import SGD, Adam, AdamW
 from psplatform.replication.store import create_run
 
@@ -225,6 +225,7 @@ def test_scripts_are_told_what_the_store_refuses(
         (DivergedError("not finite", slot=0, version=3, loss=float("nan")), 1),
         (UserCodeError("boom", kind="ValueError", user_traceback="Traceback\n  in model"), 1),
         (ConfigurationError("the task cannot be trained there", field="model"), 2),
+        (StoreError("its store was removed", store="run.zarr"), 1),
     ],
 )
 def test_a_run_that_fails_is_told_with_what_it_reached(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,12 +13,14 @@ import pytest
 
 from psplatform.core.effects import Transmit
 from psplatform.core.messages import STATE, Replicated, Transfer
+from psplatform.core.replica import Replica
 from psplatform.errors import StoreError
 from psplatform.jobs.optimizers import SGD
 from psplatform.replication.cold import ColdCopy
 from psplatform.replication.store import create_run
 from psplatform.runtime.background import Background
-from psplatform.runtime.cold_storage import StoreCarrier
+from psplatform.runtime.cold_storage import StoreCarrier, awaken
+from psplatform.runtime.keeping import StoreKeeper
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, shard_vectors
@@ -72,3 +75,18 @@ def test_a_store_that_does_not_take_a_state_is_told_once_until_it_takes_one_at_o
 
     waits = "shard 0: training waits for its replica in the store: "
     assert jump(transmit()) == ([f"{waits}{reason}" for reason in told], [1, 2, 3])
+
+
+def test_a_replica_that_was_removed_with_its_store_is_not_taken_for_one_that_has_nothing_yet(
+    layout: Layout, tmp_path: Path
+) -> None:
+    """It would begin again at the first version, and nobody would know."""
+    shard = Shard(layout, 0, SGD(lr=1.0), shard_vectors(layout, 0, allocate(layout)), (allocate(layout, 0),) * 2)
+    program: Any = SimpleNamespace(store=str(tmp_path / "run.zarr"), term=1, run="run")
+    part = Replica(0, "replica-0-0", 1)
+    create_run(program.store, {"run": "run"})
+    awaken(program, part, shard)
+    shutil.rmtree(program.store)
+    StoreKeeper.of(program, {"run": "run"}).ensure()
+    with pytest.raises(StoreError, match=r"the replica of shard 0 was removed with the store .*; recover the run"):
+        awaken(program, part, shard)
