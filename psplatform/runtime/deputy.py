@@ -101,7 +101,7 @@ class Deputy:
     async def _appoint(self, number: int) -> None:
         if number > self._host.program.term + 1:  # not the run's first
             await asyncio.sleep(REPLACE_AFTER_S)
-        address = await self._place()
+        address = await self._host.copies.seating.for_standby()
         if address is None:
             self.wanted = True
             return
@@ -125,23 +125,6 @@ class Deputy:
             self._begin(number, peer)
         else:  # it took so long that another was made instead
             self._fleet.release(peer)
-
-    async def _place(self) -> str | None:
-        host = self._host
-        avoided = {host.peer.address} | host.absent.addresses
-        beside = [post.peer.address for post in host.copies.posts.values() if post.name.startswith("replica-")]
-        for address in beside:
-            if address not in avoided:
-                return address
-        try:
-            processes, _ = await self._fleet.cluster()
-        except (OSError, TimeoutError):
-            return None
-        others = [one.address for one in processes if one.address not in avoided]
-        for address in sorted(others, key=lambda address: (address in host.staff.addresses, address)):
-            if not await self._fleet.lack(address):
-                return address
-        return None
 
     def _posting(self, number: int) -> Posting:
         host = self._host
