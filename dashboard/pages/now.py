@@ -14,6 +14,7 @@ from psplatform.dashboard.pages.frame import Shown, library, metric
 from psplatform.dashboard.read_models.workers import SLOW
 from psplatform.dashboard.words import UNKNOWN, decimals, duration, number, plain
 from psplatform.telemetry.picture import INCIDENTS
+from psplatform.telemetry.words import survival_text
 
 _WIDTHS = (1.1, 1.5, 1.15, 0.95, 0.9)
 """Of the columns of figures, two in each."""
@@ -91,3 +92,5 @@ def _say_how_it_ended(shown: Shown, summary: Mapping[str, Any]) -> None:
     if summary["unprotected"]:
         shards = plain(", ".join(str(shard) for shard in summary["unprotected"]))
         st.warning(f"Unprotected: no replica of shard {shards} is in sync. The loss of its server would end the run.")
+    elif state is State.LIVE and (text := survival_text(summary)):
+        st.caption(f"The run survives {plain(text)}.")

@@ -74,7 +74,7 @@ def shard_table(
         replicas = [
             f"{one.copy}: {one.status}{_at(roles.get(one.copy) or one.process)}"
             for one in copies.values()
-            if one.status not in ("lost", "promoted")
+            if one.status not in ("lost", "moved", "promoted")
         ]
         own = shards[shard] if shard < len(shards) else None
         table.append(

@@ -3,7 +3,8 @@
 Real processes, real signals.  A kill is timed from the signal to the first commit that the promoted replica shows, as
 seen in its segment.  The segments of both copies are mapped before: so the state that was promoted can be compared with
 the replica's before, and the distance to what the dead server had last shown with the bound, both without asking the
-run.  Reading takes memory bandwidth of the run's; the times include it.
+run.  Reading takes memory bandwidth of the run's; the times include it.  A run is protected again when its log says
+that it survives the loss of any one process: each shard has a replica in sync, and the coordinator a standby.
 
 Losses are single ones: the next comes when the run is as it was before, at a random moment.
 """
@@ -96,8 +97,9 @@ def measure(
     Returns
     -------
     dict
-        ``kills, seconds, distance_lost, bound, bounds, sigstop, rows, violations, checked, rivals``: `bounds` are those
-        of a whole model by policy, `bound` is the largest of them, and each row has that of its shard.
+        ``kills, seconds, protected_again, distance_lost, bound, bounds, sigstop, rows, violations, checked, rivals``:
+        `protected_again` is the time from the signal until the loss of any one process is survived again; `bounds` are
+        those of a whole model by policy, `bound` is the largest of them, and each row has that of its shard.
     """
     rows: list[Row] = []
     bounds = {}
@@ -185,6 +187,7 @@ def _one(patient: Patient, shard: int, sent: signal.Signals, pause_s: float, syn
         "seconds": watch.resumed_at - began,
         "promoted_seconds": watch.promoted_at - began,
         "told_seconds": _told_seconds(patient, told, began),
+        "protected_again_seconds": _protected_again_seconds(patient, told, began),
         **_lost(server, promoted, kept, told),
         "signal_seen": told["signal"],
         "state_compared": expected is not None,
@@ -224,6 +227,12 @@ def _told_seconds(patient: Patient, told: Row, began: float) -> float:
     return float(patient.standing()["began_s"] + lost_at + told["first_commit_seconds"] - began)
 
 
+def _protected_again_seconds(patient: Patient, told: Row, began: float) -> float:
+    """Return when the run survived the loss of a process again, from its own records."""
+    since = patient.protected_since(told["at"] - told["promoted_seconds"])
+    return float(patient.standing()["began_s"] + since - began)
+
+
 def _broken(row: Row, *, same: bool) -> list[str]:
     """Return what must not be, in words."""
     found = []
@@ -256,13 +265,18 @@ def _summary(rows: list[Row], bounds: dict[str, float]) -> Row:
     return {
         "kills": len(kills),
         "seconds": _spread([row["seconds"] for row in kills]),
+        "protected_again": _spread([row["protected_again_seconds"] for row in kills]),
         "distance_lost": {
             "max": max((row["distance_lost"] for row in rows if row["distance_lost"] is not None), default=None),
             "estimate_max": max((row["estimate"] for row in rows if row["estimate"] is not None), default=None),
         },
         "bound": max(bounds.values()),
         "bounds": bounds,
-        "sigstop": {"stops": len(stops), "seconds": _spread([row["seconds"] for row in stops])},
+        "sigstop": {
+            "stops": len(stops),
+            "seconds": _spread([row["seconds"] for row in stops]),
+            "protected_again": _spread([row["protected_again_seconds"] for row in stops]),
+        },
         "checked": {
             "distance": sum(row["distance_lost"] is not None for row in rows),
             "state": sum(row["state_compared"] for row in rows),

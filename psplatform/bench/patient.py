@@ -17,6 +17,7 @@ from psplatform.bench.glimpse import Glimpse, Vectors
 from psplatform.client.embedded import end_cluster, start_cluster
 from psplatform.client.launch import train
 from psplatform.core.messages import Pull
+from psplatform.core.survival import NOTHING
 from psplatform.core.wire import encode
 from psplatform.errors import ClusterError
 from psplatform.jobs.job import Job
@@ -145,6 +146,17 @@ class Patient:
             self._require_going()
             time.sleep(_ASK_S)
         raise ClusterError(f"not within {LIMIT_S:g} s: the log tells of the failover of shard {shard}")
+
+    def protected_since(self, lost_at: float) -> float:
+        """Return since when, in seconds of the run, it survives the loss of any one process, after one at `lost_at`."""
+        give_up_at = time.monotonic() + LIMIT_S
+        while time.monotonic() < give_up_at:
+            found = self.run.metrics().get("survives") or {"what": NOTHING, "since": 0.0}
+            if found["what"] != NOTHING and found["since"] > lost_at:
+                return float(found["since"])
+            self._require_going()
+            time.sleep(_ASK_S)
+        raise ClusterError(f"not within {LIMIT_S:g} s: the run is protected again; it survives {found}")
 
     def _call(self, peer: Peer, method: str, *arguments: Any) -> Any:
         return self._client.sync(call, self._client.rpc, peer, method, *arguments, deadline_s=_CALL_S)

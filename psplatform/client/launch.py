@@ -19,6 +19,7 @@ from psplatform.client.open_files import require_files, require_files_on
 from psplatform.client.preflight import able_workers, require_visible_store
 from psplatform.client.prepared import Prepared, module_of, prepare, program_of
 from psplatform.client.run import Run
+from psplatform.core.placement import Placement, place
 from psplatform.errors import ClusterError, ConfigurationError, UserCodeError
 from psplatform.jobs.job import Job
 from psplatform.jobs.replication import NoReplication, Replication, replicas_of
@@ -37,7 +38,6 @@ from psplatform.runtime.coordinator_host import CoordinatorHost
 from psplatform.runtime.fleet import made
 from psplatform.runtime.hosting import call_named, dataset_name, key_of
 from psplatform.runtime.hosting import name_of as hosted_name
-from psplatform.runtime.placement import Placement, place
 from psplatform.runtime.program import Program
 from psplatform.runtime.publication import withdraw
 from psplatform.runtime.trial import Trial

@@ -11,8 +11,8 @@ from typing import Final
 
 from distributed import Client
 
+from psplatform.core.placement import Placement
 from psplatform.errors import ClusterError, ConfigurationError
-from psplatform.runtime.placement import Placement
 
 _PROGRAM: Final = 26
 _PROGRAM_EACH: Final = 10

@@ -10,10 +10,10 @@ from typing import Final
 
 from distributed import Client
 
+from psplatform.core.placement import Process
 from psplatform.errors import ClusterError, ConfigurationError, StoreError
 from psplatform.replication.objects import file_system_of
 from psplatform.runtime.cluster import cluster_of, foreign_workers, restarting
-from psplatform.runtime.placement import Process
 
 RESTART_S: Final = 15.0
 """For a nanny to start a process again, and for that to import what it needs."""

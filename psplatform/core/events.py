@@ -73,6 +73,14 @@ class CopyAwake:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyMisplaced:
+    """A replica in sync would be better elsewhere: another is to be made there, and this one is to go after that."""
+
+    copy: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessesChanged:
     """There are other processes than before: what could not be made may be possible now."""
 

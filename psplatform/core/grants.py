@@ -2,7 +2,7 @@
 
 A lease that is too short takes a busy process for a lost one; one that is too long lets a stopped one hold the run up.
 What is right depends on the machines and their load, so it is measured: a lease lasts several times the longest recent
-pause between beats.
+pause between beats.  What passes before the first beat is no pause: whoever was only named may still be starting.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ _FIRST: Final = 3.0
 
 _REMEMBERED: Final = 256
 """Pauses that count, of all holders together."""
+
+_REMEMBERED_S: Final = 20.0
+"""Seconds for which a pause counts: few holders beat seldom, and one long pause would lengthen leases for a minute."""
 
 
 @dataclass
@@ -43,7 +46,8 @@ class Grants:
     ceiling_s: float = math.inf
     _heard_at: dict[str, float] = field(default_factory=dict)
     _until: dict[str, float] = field(default_factory=dict)
-    _pauses: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    _beaten: set[str] = field(default_factory=set)
+    _pauses: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _beats: int = 0
     _inherited_s: float | None = None
 
@@ -65,7 +69,8 @@ class Grants:
     def _wanted_s(self) -> float:
         if self._beats < 2 * max(1, len(self._heard_at)):
             return self._before_beats_s
-        return min(self.longest_s, max(self.shortest_s, _TIMES * max(self._pauses, default=0.0)))
+        longest_s = max((pause_s for _, pause_s in self._pauses), default=0.0)
+        return min(self.longest_s, max(self.shortest_s, _TIMES * longest_s))
 
     def longest_left(self, now: float) -> float:
         """Return the seconds from now on of the longest lease that is held, or would be given if nothing limited it."""
@@ -84,18 +89,26 @@ class Grants:
         """Expect nothing of `name` any more."""
         self._heard_at.pop(name, None)
         self._until.pop(name, None)
+        self._beaten.discard(name)
 
     def renew(self, name: str, now: float) -> float | None:
         """Note a beat of `name`; return the seconds it is given, or ``None`` if nothing is expected of it."""
         if name not in self._heard_at:
             return None
-        self._pauses.append(now - self._heard_at[name])
+        self._note_pause(name, now)
         self._beats += 1
         self._heard_at[name] = now
         seconds = self.duration_s
         # Never shorter than what it was given before: it may act until then.
         self._until[name] = max(self._until[name], now + seconds)
         return seconds
+
+    def _note_pause(self, name: str, now: float) -> None:
+        if name in self._beaten:
+            self._pauses.append((now, now - self._heard_at[name]))
+        self._beaten.add(name)
+        while self._pauses and self._pauses[0][0] < now - _REMEMBERED_S:
+            self._pauses.popleft()
 
     def is_over(self, name: str, now: float) -> bool:
         """Whether the lease of `name` is over, and it is still expected to beat."""

@@ -292,7 +292,7 @@ def _for_workers(able: Sequence[Process], serving: Sequence[Process], wanted: in
 
 
 def _evenly(able: Sequence[Process], serving: Sequence[Process], wanted: int) -> list[Process]:
-    """Return what `_for_workers` does, but of those that can serve one of the host that has most of them left."""
+    """Return what `_for_workers` does, but of those that can serve always one of the host with most of them left."""
     left, chosen = _for_workers(able, serving, len(able)), []
     can_serve = {one.address for one in serving}
     hosts = Counter(one.host for one in serving)

@@ -81,6 +81,7 @@ _TYPES: Final[tuple[type, ...]] = (
     messages.Cut,
     events.MemberDied,
     events.EvaluatorDied,
+    events.CopyMisplaced,
 )
 _CODES: Final = {kind: code for code, kind in enumerate(_TYPES)}
 _FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in _TYPES}

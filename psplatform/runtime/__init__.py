@@ -4,7 +4,8 @@
 ``program``           what every process of the run gets to know, and ``trial``, a first gradient with it;
                       ``references``, what it names that a process must be able to import
 ``cluster``           which Dask workers there are
-``placement``         which role goes into which process
+``seating``           keeps roles where `psplatform.core.placement` would put them when some are lost, with
+                      ``moves`` (what should go elsewhere) and ``warming`` (imports ahead, off the event loop)
 ``coordinator_host``  the coordinator, or its standby (``standing_by``) until it takes over;
                       ``executing`` its effects with ``fleet`` (actors on the cluster), ``staff``
                       (gradient workers and evaluator), ``copy_staff`` (copies of shards), ``standbys``

@@ -1,14 +1,17 @@
-"""What one copy of a shard begins as."""
+"""What one copy of a shard begins as: light, because Dask reads it on the event loops of scheduler and worker."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from psplatform.core.leases import entitlement
 from psplatform.core.links import MakeAccount
 from psplatform.core.replica import Replica
 from psplatform.core.server import Server
-from psplatform.runtime.program import Program
+
+if TYPE_CHECKING:
+    from psplatform.runtime.program import Program
 
 
 @dataclass(frozen=True, slots=True)

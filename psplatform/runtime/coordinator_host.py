@@ -21,6 +21,7 @@ from psplatform.core.events import Begin, CopyLost, ProcessesChanged, RunBroken,
 from psplatform.core.grants import Grants
 from psplatform.core.lead import Lead
 from psplatform.core.messages import Lease, Leave, Retiring, Witnessed
+from psplatform.core.placement import Placement
 from psplatform.core.wire import decode, encode
 from psplatform.errors import ClusterError, PsplatformError
 from psplatform.runtime.absent import Absent
@@ -35,7 +36,6 @@ from psplatform.runtime.journal import Journal
 from psplatform.runtime.keeping import StoreKeeper, keeper_of
 from psplatform.runtime.news import told
 from psplatform.runtime.outcome import conclude
-from psplatform.runtime.placement import Placement
 from psplatform.runtime.processes import Locatable, process_at
 from psplatform.runtime.program import Program
 from psplatform.runtime.publication import Card, open_client
@@ -162,7 +162,7 @@ class CoordinatorHost(Locatable):
             "began_s": self._epoch_s,
             "term": self.term,
             "lead": self.peer,
-            "stands_by": self.standbys.stand_by,
+            "stands_by": bool(self.standbys.following),
             "copies": self.copies.directory(),
             "shards": serving(self._lead),
         }
@@ -348,7 +348,7 @@ class CoordinatorHost(Locatable):
 
     def announce(self) -> None:
         """Let programs that look for the run find its coordinator here."""
-        stands_by = self._lead is not None and bool(self._lead.standbys) and self.standbys.stand_by
+        stands_by = self._lead is not None and bool(self._lead.standbys) and bool(self.standbys.following)
         self._background.do(self._card.show(self.term, standby=stands_by))
 
     def on_refused(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from psplatform.core.effects import COORDINATOR, first_replica, first_server
 from psplatform.core.events import CopyAwake, CopyLost, CopyReady, LeadLost, NoCopy
 from psplatform.core.messages import Promote
+from psplatform.core.placement import Placement
 from psplatform.errors import PsplatformError
 from psplatform.runtime.background import Background, Kept
 from psplatform.runtime.beginning import Beginning
@@ -19,8 +20,8 @@ from psplatform.runtime.coordinator_process import Employer
 from psplatform.runtime.copy_host import CopyHost
 from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
 from psplatform.runtime.lines import Line
-from psplatform.runtime.placement import Placement, process_for_copy
 from psplatform.runtime.processes import ProcessId, process_at
+from psplatform.runtime.seating import Seating, SeatingHost
 from psplatform.runtime.watching import watch
 from psplatform.tasks.foreign import describe
 
@@ -51,7 +52,7 @@ class WorkersBeside(Protocol):
         """Let every gradient worker attach to a new copy of a shard."""
 
 
-class CopiesHost(Employer, Protocol):
+class CopiesHost(Employer, SeatingHost, Protocol):
     """What the copies' staff may ask of the coordinator's process, beside what every employer of actors may.
 
     Attributes
@@ -77,6 +78,7 @@ class CopyStaff:
         self._cold = host.program.cold
         self._waking: set[str] = set()
         self._background = Background(host.on_mishap)
+        self.seating = Seating(host, fleet, self)
 
     # --- at the start ---
 
@@ -113,6 +115,7 @@ class CopyStaff:
         for post in self.posts.values():
             if post.name.startswith("replica-"):
                 self.tell(first_server(post.shard), _where(post))
+        self.seating.begin()
 
     def adopt(
         self, known: Mapping[str, tuple[int, Peer]], processes: Mapping[str, ProcessId], counted: Collection[str]
@@ -129,6 +132,7 @@ class CopyStaff:
             self._do(self._fleet.meet(peer))
             self._begin(self.posts[name], processes.get(peer.address))
             self.tell(name, self._host.whereabouts())
+        self.seating.begin()
 
     def _begin(self, post: Post, process: ProcessId | None = None) -> None:
         host = self._host
@@ -146,6 +150,11 @@ class CopyStaff:
         post.watching = self._background.keep(partial(watch, host.connect, post.peer, on_lost, process))
 
     # --- what the coordinator's host asks ---
+
+    @property
+    def posted(self) -> Collection[Post]:
+        """Every copy there is, those that are being made included."""
+        return self.posts.values()
 
     @property
     def addresses(self) -> set[str]:
@@ -287,7 +296,7 @@ class CopyStaff:
         self._waking.add(name)
         shard, tried = int(name.split("-")[1]), set[str]()
         reason = "no process is left for it; start a Dask worker"
-        while (address := await self._process_for(shard, tried)) is not None:
+        while (address := await self.seating.for_copy(shard, tried)) is not None:
             # An actor of its own for each attempt: one of a coordinator before may still be there.
             actor = self._fleet.next_name(name)
             post, flaw = await self._make(name, actor, shard, address, Beginning(serving=False, cold=True))
@@ -306,7 +315,7 @@ class CopyStaff:
     async def _recruit(self, shard: int) -> None:
         await asyncio.sleep(REPLACE_AFTER_S)
         reason = "every process has a copy of this shard already; start a Dask worker"
-        while (address := await self._process_for(shard)) is not None:
+        while (address := await self.seating.for_copy(shard)) is not None:
             name = self._fleet.next_name(f"replica-{shard}")
             post, flaw = await self._make(name, name, shard, address, Beginning(serving=False, fresh=False))
             if post is not None:
@@ -333,24 +342,11 @@ class CopyStaff:
             return None, f"{kind}: {text}"
         return post, ""
 
-    async def _process_for(self, shard: int, but: Collection[str] = ()) -> str | None:
-        try:
-            processes, _ = await self._fleet.cluster()
-        except (OSError, TimeoutError):
-            return None  # without a scheduler nothing can be made
-        avoided = self._host.absent.addresses.union(but)
-        there = [one for one in processes if one.address not in avoided]
-        while True:
-            places = [(post.shard, post.peer.address) for post in self.posts.values()]
-            address = process_for_copy(there, shard, places, self._host.staff.addresses)
-            if address is None or not await self._fleet.lack(address):
-                return address
-            there = [one for one in there if one.address != address]
-
     # --- the end ---
 
     def close(self) -> None:
         """Say nothing more to anybody."""
+        self.seating.close()
         self._background.close()
         for post in self.posts.values():
             if post.line is not None:

@@ -123,7 +123,7 @@ class Deputy:
             if self._number > host.program.term + 1:  # not the run's first
                 await asyncio.sleep(REPLACE_AFTER_S)
             await self._fleet.offer(host.term, self._number)
-            self.address = await self._place() or ""
+            self.address = await host.copies.seating.for_standby(self._beside(self._number)) or ""
         if not self.address:
             self._end("there is no process for it")
             return
@@ -143,23 +143,6 @@ class Deputy:
             return
         if self.peer is not None:  # else it was lost meanwhile
             self._follow(peer)
-
-    async def _place(self) -> str | None:
-        host = self._host
-        avoided = {host.peer.address} | host.absent.addresses | self._beside(self._number)
-        replicas = [post.peer.address for post in host.copies.posts.values() if post.name.startswith("replica-")]
-        for address in replicas:
-            if address not in avoided:
-                return address
-        try:
-            processes, _ = await self._fleet.cluster()
-        except (OSError, TimeoutError):
-            return None
-        others = [one.address for one in processes if one.address not in avoided]
-        for address in sorted(others, key=lambda address: (address in host.staff.addresses, address)):
-            if not await self._fleet.lack(address):
-                return address
-        return None
 
     def _posting(self) -> Posting:
         host = self._host

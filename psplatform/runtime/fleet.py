@@ -10,15 +10,16 @@ from typing import Any, Final
 
 from distributed import CancelledError, Client, Future
 
+from psplatform.core.placement import Process
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 from psplatform.runtime.calls import Peer, PeerLost, call
 from psplatform.runtime.claims import offer
 from psplatform.runtime.cluster import cluster_of, foreign_workers
 from psplatform.runtime.deaths import Death, death_of
 from psplatform.runtime.hosting import call_named, key_of, name_of
-from psplatform.runtime.placement import Process
 from psplatform.runtime.program import Program
 from psplatform.runtime.references import find_lacking
+from psplatform.runtime.warming import Warmth
 
 CREATE_LIMIT_S: Final = 60.0
 """For Dask to make an actor; a busy worker may have to end a task first."""
@@ -73,6 +74,10 @@ class Fleet:
 
     Attributes
     ----------
+    known
+        The Dask workers that could be hired when the cluster was looked at last, by address.
+    warmth
+        Which of them need not import anything before a role is made there.
     left_out
         The Dask workers, by address, that cannot import what the run needs, and why.
     on_left_out
@@ -86,6 +91,8 @@ class Fleet:
         self._held: dict[Peer, Future[Any]] = {}
         self._numbers = 0
         self._term = program.term
+        self.known: dict[str, Process] = {}
+        self.warmth = Warmth(client)
         self._able: set[str] = set()
         self.left_out: dict[str, str] = {}
         self.on_left_out: Callable[[str], None] = lambda text: None
@@ -118,12 +125,8 @@ class Fleet:
         if lack := await self.lack(address):
             raise PeerLost(f"{address} cannot run {name}: it {lack}", peer=address)
         peer = self.peer(name, address)
-        arguments = name_of(host), self._program.run, *arguments
-        self._held[peer] = future = self._client.submit(
-            call_named, *arguments, actor=True, key=peer.key, workers=[address], pure=False
-        )
         watching = asyncio.create_task(self._until_gone(address))
-        making = asyncio.create_task(made(future, name, address))
+        making = asyncio.create_task(self._make(peer, name, name_of(host), self._program.run, *arguments))
         try:
             await asyncio.wait([making, watching], return_when=asyncio.FIRST_COMPLETED)
             if not making.done():
@@ -141,6 +144,15 @@ class Fleet:
     async def offer(self, term: int, number: int) -> None:
         """Let the number of a standby of the coordinator of `term` be claimed: before that, it is granted to none."""
         await offer(self._client, self._program, term, number)
+
+    async def _make(self, peer: Peer, name: str, *arguments: Any) -> None:
+        # Dask reads the arguments on that worker's event loop, and would import there whatever they are made of.
+        await self.warmth.warm(peer.address)
+        self._held[peer] = future = self._client.submit(
+            call_named, *arguments, actor=True, key=peer.key, workers=[peer.address], pure=False
+        )
+        await made(future, name, peer.address)
+        self.warmth.note([peer.address])
 
     async def meet(self, peer: Peer) -> None:
         """Learn of an actor's process, while it is there, what tells later how that ended.
@@ -160,6 +172,7 @@ class Fleet:
         """Forget what was known of a process, because another runs at its address."""
         self._pids.pop(address, None)
         self._able.discard(address)
+        self.warmth.forget(address)
 
     async def death_of(self, address: str) -> Death | None:
         """Return how the process of a Dask worker ended; ``None`` where it cannot be seen to have ended."""
@@ -191,6 +204,7 @@ class Fleet:
     async def hold(self, peers: Sequence[Peer]) -> None:
         """Hold actors that another process has made, so that they outlive it."""
         self.trust(peer.address for peer in peers)
+        self.warmth.note(peer.address for peer in peers)
         keys = [peer.key for peer in peers if peer not in self._held]
         for peer in peers:
             self._held.setdefault(peer, Future(peer.key, self._client))
@@ -265,10 +279,11 @@ class Fleet:
     async def cluster(self) -> tuple[list[Process], set[str]]:
         """Return the Dask workers that can be hired now, and the addresses of all there are."""
         processes, there = await cluster_of(self._client)
+        self.known = {one.address: one for one in processes}
         self._nannies.update({one.address: one.nanny for one in processes})
         for address in self._departed & there:
             self._forget(address)
-        self._departed = (self._departed | self._pids.keys() | self._able) - there
+        self._departed = (self._departed | self._pids.keys() | self._able | self.warmth.known) - there
         return processes, there
 
     async def fits(self, process: Process) -> bool:

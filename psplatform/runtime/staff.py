@@ -18,6 +18,7 @@ from psplatform.core.effects import Evaluate, Redirect, SaveModel, first_server
 from psplatform.core.events import EvaluationLost, EvaluatorDied, MemberDied, MemberLost, RunFailed
 from psplatform.core.leases import Leases
 from psplatform.core.messages import Moved
+from psplatform.core.placement import Placement, Process
 from psplatform.errors import ProcessDied, PsplatformError
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, PeerLost, wakes
@@ -28,7 +29,6 @@ from psplatform.runtime.deaths import died
 from psplatform.runtime.evaluator_host import EvaluatorHost
 from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
 from psplatform.runtime.lines import Line
-from psplatform.runtime.placement import Placement, Process
 from psplatform.runtime.worker_host import WorkerHost
 from psplatform.tasks.foreign import unforeseen
 

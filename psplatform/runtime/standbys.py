@@ -33,9 +33,9 @@ class Standbys:
         return [one.peer for one in self._deputies.values() if one.peer is not None]
 
     @property
-    def stand_by(self) -> bool:
-        """Whether there is a standby that follows."""
-        return any(one.stands_by for one in self._deputies.values())
+    def following(self) -> tuple[str, ...]:
+        """Where the standbys are that follow."""
+        return tuple(one.address for one in self._deputies.values() if one.stands_by)
 
     def roles(self) -> dict[str, str]:
         """Return where the standbys are, by role: ``standby``, and ``standby-N`` for each further one."""
@@ -81,6 +81,7 @@ class Standbys:
     def lose_process(self, address: str, reason: str) -> None:
         """Report the standbys of a process that is lost."""
         for number in [number for number, one in self._deputies.items() if one.peer and one.address == address]:
+            self._deputies[number].suspect()
             self._on_ended(number, reason)
 
     def on_processes_changed(self) -> None:

@@ -16,6 +16,8 @@ LOSSES: Final = 256
 COPIES: Final = 8  # of a shard, lost ones included: a copy's name is used once, and a long run may lose many
 
 REPLICA_STATUS: Final = frozenset({"ready", "in sync", "out of sync"})
+GONE: Final = frozenset({"lost", "moved"})
+"""What a copy is that is no copy any more."""
 
 SERVER: Final = "server"
 RETIRED: Final = "retired"
@@ -55,7 +57,7 @@ class CopyView:
     Attributes
     ----------
     status
-        ``ready``, ``in sync``, ``out of sync``, ``lost`` or ``promoted``, and since when and why.
+        ``ready``, ``in sync``, ``out of sync``, ``lost``, ``moved`` or ``promoted``, and since when and why.
     """
 
     shard: int
@@ -131,6 +133,22 @@ class Failover:
         return {**{one.name: getattr(self, one.name) for one in fields(self)}, "text": self.text}
 
 
+class Survives(NamedTuple):
+    """The largest loss that the run survives now: ``nothing`` or ``any one process``, ``host`` or ``zone``.
+
+    Attributes
+    ----------
+    why
+        What would have to change for a larger one, in words.
+    since
+        Since when, in seconds of the run.
+    """
+
+    what: str
+    why: str
+    since: float
+
+
 @dataclass(slots=True)
 class Protection:
     """How well a run is protected, and what that was good for.
@@ -148,6 +166,8 @@ class Protection:
         By shard and name.
     unprotected
         Shards without a replica in sync.
+    survives
+        The largest loss that the run survives now, ``None`` where that is not known.
     long_step
         The first step that by itself was longer than the bound, if there was one: replication is a chain in effect.
     failovers, lost_positions
@@ -163,6 +183,7 @@ class Protection:
     to_replica_bytes: int = 0
     copies: dict[int, dict[str, CopyView]] = field(default_factory=dict)
     unprotected: tuple[int, ...] = ()
+    survives: Survives | None = None
     long_step: LongStep | None = None
     lost_positions: deque[LostPositions] = field(default_factory=lambda: deque(maxlen=LOSSES))
     term: int = 1
@@ -181,7 +202,7 @@ class Protection:
         self.term = term
         self.max_divergence = self.max_lag = self.long_step = None
         self.to_replica_bytes = 0
-        self.copies, self.epochs, self.unprotected = {}, {}, ()
+        self.copies, self.epochs, self.unprotected, self.survives = {}, {}, (), None
 
     def show(self, records: Sequence[Record]) -> None:
         """Fold what ``applied`` records say of replicas, if anything."""
@@ -205,14 +226,14 @@ class Protection:
         # The loss of a server is told by the failover that it leads to.
         if event == "lost" and before is not None and before.status in REPLICA_STATUS:
             return f"shard {shard}: replica {name} lost ({reason})"
-        return None
+        return f"shard {shard}: replica {name} {reason}" if event == "moved" else None
 
     def _note(self, found: CopyView) -> CopyView | None:
         """Take the newest word of a copy; return the one before."""
         of_shard = self.copies.setdefault(found.shard, {})
         before = of_shard.get(found.copy)
         of_shard[found.copy] = found
-        lost = [one for one, copy in of_shard.items() if copy.status == "lost"]
+        lost = [one for one, copy in of_shard.items() if copy.status in GONE]
         if len(of_shard) > COPIES and lost:
             del of_shard[lost[0]]
         return before
@@ -232,6 +253,12 @@ class Protection:
         else:
             self.term = max(failover.epoch, self.term)
         return failover
+
+    def outlive(self, record: Record) -> None:
+        """Fold a ``survives`` record."""
+        before, what = self.survives, str(record["what"])
+        since = before.since if before is not None and before.what == what else record["at"]
+        self.survives = Survives(what, str(record["why"]), since)
 
     def outstep(self, record: Record) -> str:
         """Fold a ``beyond bound`` record; return what a person should know of it."""
@@ -263,6 +290,7 @@ class Protection:
             "lost_positions": [one._asdict() for one in self.lost_positions],
             "copies": [copy.to_plain() for _, of_shard in sorted(self.copies.items()) for copy in of_shard.values()],
             "unprotected": list(self.unprotected),
+            "survives": None if self.survives is None else self.survives._asdict(),
             "to_replica_bytes": self.to_replica_bytes,
             "term": self.term,
             "shard_epochs": dict(sorted(self.epochs.items())),

@@ -226,6 +226,9 @@ class RunView(Picture):
     def _protection(self, record: Record) -> None:
         self.protection.unprotected = tuple(record["shards"])
 
+    def _survives(self, record: Record) -> None:
+        self.protection.outlive(record)
+
     def _checkpoint(self, record: Record) -> None:
         text = self.checkpoints.add(record)
         if text is not None:
@@ -329,6 +332,7 @@ _FOLDS: Final[dict[str, Callable[[RunView, Record], None]]] = {
     "lost positions": RunView._lost_positions,
     "beyond bound": RunView._beyond_bound,
     "protection": RunView._protection,
+    "survives": RunView._survives,
     "checkpoint": RunView._checkpoint,
     "cold replica": RunView._note,
     "store": RunView._note,

@@ -38,6 +38,8 @@ def one_line(summary: Mapping[str, Any]) -> str:
         parts.append(f"dropped {summary['dropped']['total']}")
     if bare := unprotected(summary):
         parts.append(f"unprotected {bare}")
+    elif summary.get("survives"):
+        parts.append(f"survives {summary['survives']['what']}")
     return "  ".join(parts)
 
 
@@ -123,6 +125,7 @@ def protection_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """
     rows = [("replication", _replication_text(summary))] if summary.get("replication") else []
     rows += [("replication", long_step["text"])] if (long_step := summary.get("long_step")) else []
+    rows += [("survives", text)] if (text := survival_text(summary)) else []
     rows += [("failover", _failover_text(one)) for one in summary.get("failovers", ())[-_SHOWN:]]
     rows += [("fencing", text) for text in _fencing(summary)]
     if summary.get("checkpoint_rule") or summary.get("checkpoints") or summary.get("checkpoints_held"):
@@ -138,6 +141,18 @@ def unprotected(summary: Mapping[str, Any]) -> str:
     if not shards:
         return ""
     return f"shard{'s' if len(shards) > 1 else ''} {', '.join(str(shard) for shard in shards)}"
+
+
+def survival_text(summary: Mapping[str, Any]) -> str:
+    """Return the largest loss that a run survives as it goes on, and why no larger one; empty where that is not known.
+
+    Of a run that is over, or whose cluster is gone, what it survived last means nothing.
+    """
+    found = summary.get("survives")
+    if not found or summary["outcome"] is not None or summary.get("state", "live") != "live":
+        return ""
+    loss = "no loss" if found["what"] == "nothing" else f"the loss of {found['what']}"
+    return f"{loss} ({found['why']})" if found["why"] else loss
 
 
 def _replication_text(summary: Mapping[str, Any]) -> str:

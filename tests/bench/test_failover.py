@@ -40,6 +40,17 @@ def test_a_kill_is_timed_until_the_first_commit(found: dict[str, Any]) -> None:
     assert found["seconds"] == {"p50": row["seconds"], "p95": row["seconds"], "max": row["seconds"]}
 
 
+def test_a_kill_is_timed_until_the_run_is_protected_again(found: dict[str, Any]) -> None:
+    (row,) = found["rows"]
+    seconds = row["protected_again_seconds"]
+    assert row["promoted_seconds"] < seconds, "a promoted replica has yet to get one of its own"
+    assert found["protected_again"] == {"p50": seconds, "p95": seconds, "max": seconds}
+    assert found["sigstop"] == {
+        "stops": 0,
+        **{name: dict.fromkeys(("p50", "p95", "max")) for name in ("seconds", "protected_again")},
+    }
+
+
 def test_the_distance_lost_is_within_the_bound(found: dict[str, Any]) -> None:
     (row,) = found["rows"]
     assert found["bound"] == found["bounds"]["asp"] == row["bound"] == 5 * STEP

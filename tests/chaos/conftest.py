@@ -59,9 +59,9 @@ class Cluster:
         self.clients.append(client)
         return client
 
-    def start_worker(self) -> subprocess.Popen[bytes]:
-        """Start another Dask worker."""
-        settings = ["--host", "127.0.0.1", "--no-nanny", "--nthreads", "1", "--memory-limit", "0"]
+    def start_worker(self, host: str = "127.0.0.1") -> subprocess.Popen[bytes]:
+        """Start another Dask worker, on an address of this machine that is a host of its own to Dask."""
+        settings = ["--host", host, "--no-nanny", "--nthreads", "1", "--memory-limit", "0"]
         worker = self._dask("worker", self.address, *settings)
         self.workers.append(worker)
         return worker

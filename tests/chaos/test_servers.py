@@ -14,11 +14,11 @@ import pytest
 
 import psplatform as ps
 from psplatform.client.recovery import recover
+from psplatform.core.placement import Placement, place
 from psplatform.errors import ClusterError
 from psplatform.replication.checkpoints import checkpoints_of
 from psplatform.replication.store import describe_run
 from psplatform.runtime.cluster import cluster_of
-from psplatform.runtime.placement import Placement, place
 
 Start = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]

@@ -17,7 +17,7 @@ from psplatform.jobs.job import Job
 from psplatform.jobs.replication import Bounded, Chain, NoReplication
 from psplatform.replication.store import create_run
 from psplatform.telemetry.read_model import RunView
-from psplatform.telemetry.words import one_line, protection_rows
+from psplatform.telemetry.words import one_line, protection_rows, survival_text
 from psplatform.telemetry.writer import EventLog
 
 Command = Callable[..., Any]
@@ -182,6 +182,30 @@ def test_a_failover_and_a_failed_checkpoint_get_a_line_each_and_once(
 def test_the_progress_line_names_unprotected_shards(protected: list[dict[str, Any]]) -> None:
     assert one_line(summary_of(protected)).endswith("unprotected shard 0")
     assert "unprotected" not in one_line(summary_of(protected[:3]))
+
+
+SURVIVES = {"kind": "survives", "at": 9.0, "what": "any one process", "why": "shard 0 is on one host (a)"}
+
+
+def test_the_progress_line_says_what_loss_is_survived(protected: list[dict[str, Any]]) -> None:
+    assert one_line(summary_of([*protected[:3], SURVIVES])).endswith("survives any one process")
+    assert "survives" not in one_line(summary_of([*protected, SURVIVES])), "unprotected shards are named instead"
+
+
+@pytest.mark.parametrize(
+    ("what", "why", "text"),
+    [
+        ("any one process", "shard 0 is on one host (a)", "the loss of any one process (shard 0 is on one host (a))"),
+        ("any one host", "", "the loss of any one host"),
+        ("nothing", "the coordinator has no standby", "no loss (the coordinator has no standby)"),
+    ],
+)
+def test_a_run_that_goes_on_says_what_loss_it_survives_and_why_no_larger_one(what: str, why: str, text: str) -> None:
+    summary = {"outcome": None, "survives": {"what": what, "why": why, "since": 1.0}}
+    assert survival_text(summary) == survival_text({**summary, "state": "live"}) == text
+    assert survival_text({**summary, "outcome": "stopped"}) == ""
+    assert survival_text({**summary, "state": "recoverable"}) == "", "its cluster is gone"
+    assert survival_text({"outcome": None, "survives": None}) == ""
 
 
 def test_the_end_tells_what_was_protected_and_how(protected: list[dict[str, Any]]) -> None:

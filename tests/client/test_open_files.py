@@ -14,10 +14,10 @@ import pytest
 
 from psplatform.client import launch
 from psplatform.client.open_files import files_left, require_files, require_files_on
+from psplatform.core.placement import Placement
 from psplatform.errors import ClusterError, ConfigurationError, StoreError, lacks_files
 from psplatform.jobs.job import Job
 from psplatform.replication.store import create_run
-from psplatform.runtime.placement import Placement
 from psplatform.tasks.foreign import unforeseen
 
 SPARE = 50

@@ -43,6 +43,25 @@ def test_a_pause_is_forgotten_in_time() -> None:
     assert beat(grants, "a", *(1.0 + 0.01 * number for number in range(1, 300))) == 0.1
 
 
+def test_what_passes_before_the_first_beat_is_no_pause() -> None:
+    """A standby that is made on a busy machine opens a client first: seconds that say nothing of beats."""
+    grants = Grants(1.0, 30.0)
+    grants.watch("a", 0.0)
+    assert beat(grants, "a", 4.0, 4.2, 4.4) == pytest.approx(1.0)
+    grants.forget("a")
+    grants.watch("a", 10.0)
+    assert beat(grants, "a", 15.0, 15.3) == pytest.approx(1.5)
+
+
+def test_a_pause_is_forgotten_after_some_seconds_however_seldom_there_are_beats() -> None:
+    """One coordinator beats four times a second: a number of beats would remember its longest pause for a minute."""
+    grants = Grants(1.0, 30.0)
+    grants.watch("a", 0.0)
+    assert beat(grants, "a", 1.0, 5.0) == pytest.approx(20.0)
+    assert beat(grants, "a", *(5.0 + 0.25 * number for number in range(1, 79))) == pytest.approx(20.0)
+    assert beat(grants, "a", *(24.5 + 0.25 * number for number in range(1, 5))) == pytest.approx(1.25)
+
+
 def test_who_is_not_expected_gets_nothing() -> None:
     grants = Grants(1.0, 2.0)
     assert grants.renew("stranger", 0.0) is None
@@ -110,7 +129,7 @@ def test_the_longest_left_is_that_of_a_lease_held_or_of_the_next() -> None:
     grants = Grants(1.0, 9.0)
     assert grants.longest_left(5.0) == 3.0
     grants.watch("a", 0.0)
-    beat(grants, "a", 1.8, 1.9)
+    beat(grants, "a", 0.1, 1.9)
     assert grants.longest_left(2.0) == pytest.approx(9.0)
     grants.ceiling_s = 1.0
     assert grants.longest_left(2.0) == pytest.approx(9.0), "what it would give if it might"

@@ -20,7 +20,8 @@ class Host:
     """A coordinator's process whose coordinator takes note of what is lost, and orders nothing."""
 
     def __init__(self, connect: Any) -> None:
-        self.program = SimpleNamespace(cold=False, server_lease_s=10.0)
+        plan = SimpleNamespace(protection=None)
+        self.program = SimpleNamespace(cold=False, server_lease_s=10.0, plan=plan)
         self.peer, self.connect, self.sender, self.term = Peer("tcp://10.0.0.9:1", "lead"), connect, "coordinator-2", 2
         self.absent, self.elapsed_s = Absent(), 0.0
         self.fed: list[Any] = []

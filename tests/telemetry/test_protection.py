@@ -141,6 +141,29 @@ def test_shards_without_a_replica_in_sync_are_listed() -> None:
     assert view.to_summary()["unprotected"] == []
 
 
+def _survives(at: float, what: str, why: str = "") -> Record:
+    return {"kind": "survives", "at": at, "what": what, "why": why}
+
+
+def test_the_newest_word_of_what_a_run_survives_counts_and_since_when() -> None:
+    view = _view(_survives(1.0, "nothing", "no standby"), _survives(2.0, "any one process", "a"))
+    assert view.to_summary()["survives"] == {"what": "any one process", "why": "a", "since": 2.0}
+    view.apply(_survives(3.0, "any one process", "b"))
+    assert view.to_summary()["survives"] == {"what": "any one process", "why": "b", "since": 2.0}
+
+
+def test_what_a_run_survived_before_it_was_recovered_is_not_known_of_it_now() -> None:
+    view = _view(_survives(1.0, "any one host"), _run(Bounded()))
+    assert view.to_summary()["survives"] is None
+
+
+def test_a_replica_that_has_moved_is_an_incident_and_no_loss() -> None:
+    view = _view(_copy("in sync"), _copy("moved", reason="moved away from the host of another copy of shard 0"))
+    assert _texts(view) == ["shard 0: replica server-0-2 moved away from the host of another copy of shard 0"]
+    many = [_copy("moved", copy=f"replica-{number}") for number in range(3 * COPIES)]
+    assert len(_view(*many).protection.copies[0]) <= COPIES
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [

@@ -169,9 +169,13 @@ class Checkpoints:
         """Give the checkpoint up: the one before stays."""
         self._fail(message.number, message.text)
 
+    def awaits(self, shard: int) -> bool:
+        """Whether a copy of the shard has yet to write its part of a checkpoint."""
+        return self._cut is not None and shard not in self._cut.parts
+
     def on_copy_lost(self, shard: int) -> None:
         """Give up a checkpoint that lacks the part of a shard whose copy is lost."""
-        if self._cut is not None and shard not in self._cut.parts:
+        if self.awaits(shard):
             self._abandon(f"a copy of shard {shard} was lost")
 
     def on_taken_over(self) -> None:

@@ -19,7 +19,7 @@ from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.shards import ShardState
 from psplatform.core.coordination.state import State
 from psplatform.core.effects import Recruit, Redirect, Retire, Role, Send
-from psplatform.core.events import CopyAwake, CopyLost, CopyReady, NoCopy, ProcessesChanged
+from psplatform.core.events import CopyAwake, CopyLost, CopyMisplaced, CopyReady, NoCopy, ProcessesChanged
 from psplatform.core.policy import Change
 from psplatform.core.reasons import Reason
 from psplatform.errors import ClusterError
@@ -40,6 +40,7 @@ class Copies:
         self._unprotected: tuple[int, ...] = ()
         self._outstepped = False
         self._recruiting: dict[int, int] = {}
+        self._moving: dict[int, CopyMisplaced] = {}
 
     def begin(self) -> None:
         """Note which copies the run begins with."""
@@ -189,6 +190,7 @@ class Copies:
     def on_none(self, event: NoCopy) -> None:
         """Note that a shard stays with fewer replicas than asked for."""
         self._recruiting[event.shard] = 0
+        self._moving.pop(event.shard, None)
         self._state.log("note", text=f"no new replica of shard {event.shard}: {event.reason}")
 
     def on_processes_changed(self, event: ProcessesChanged) -> None:
@@ -210,8 +212,44 @@ class Copies:
         for copy in one.replaced:
             self._exclude(one, copy)
         one.replaced.clear()
+        self._end_move(one)
         self._note_protection()
         self._hand_over(one)
+
+    # --- moving ---
+
+    def on_misplaced(self, event: CopyMisplaced) -> None:
+        """Have another replica made in the place of one that would be better elsewhere; of more than enough, let it go.
+
+        It stays until the other is in sync: the shard is not less protected meanwhile.
+        """
+        protection = self._state.plan.protection
+        for one in self._state.shards:
+            if protection is None or event.copy not in one.in_sync or one.promoting:
+                continue
+            if len(one.in_sync) > protection.replicas:
+                self._let_go(one, event)
+            elif not one.joining and not self._recruiting.get(one.shard, 0) and not self._ending.begun:
+                self._moving[one.shard] = event
+                self._recruiting[one.shard] = 1
+                self._state.emit(Recruit(one.shard))
+
+    def _let_go(self, one: ShardState, event: CopyMisplaced) -> None:
+        if self._ending.begun or self._checkpoints.awaits(one.shard):
+            return  # it may be needed; whoever has seen that there are more than enough says so again
+        one.in_sync.remove(event.copy)
+        self._gone.add(event.copy)
+        self._log(one, event.copy, "moved", event.reason)
+        self._exclude(one, event.copy)
+        self._state.emit(Retire(event.copy, event.reason))
+
+    def _end_move(self, one: ShardState) -> None:
+        """Let go of the replica in whose place another is in sync now."""
+        event, protection = self._moving.pop(one.shard, None), self._state.plan.protection
+        if event is None or protection is None or event.copy not in one.in_sync:
+            return
+        if len(one.in_sync) > protection.replicas:
+            self._let_go(one, event)
 
     def disown(self, one: ShardState, replicas: Sequence[str]) -> None:
         """Let a server wait for none of `replicas`, which it has, that only a coordinator knew of which is gone."""
@@ -222,6 +260,7 @@ class Copies:
     def forget_orders(self) -> None:
         """Note that whoever was to make new replicas is gone."""
         self._recruiting.clear()
+        self._moving.clear()
 
     def repeat(self, one: ShardState) -> None:
         """Say again which replicas the server waits for: who said so before may not have been heard."""

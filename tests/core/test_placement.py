@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from psplatform.core.placement import Placement, Process, place
 from psplatform.errors import ConfigurationError
-from psplatform.runtime.placement import Placement, Process, place
 
 
 def process(number: int, host: str = "a", **resources: float) -> Process:

@@ -1,0 +1,96 @@
+"""The standbys as their coordinator sees them: which one is lost, and what is told to whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from psplatform.core.events import StandbyLost
+from psplatform.runtime.absent import Absent
+from psplatform.runtime.calls import Peer
+from psplatform.runtime.deputy import Deputy
+from psplatform.runtime.standbys import Standbys
+
+HERE, THERE = Peer("tcp://10.0.0.2:1", "standby-2"), Peer("tcp://10.0.0.3:1", "standby-1-3")
+
+
+class Host:
+    """A coordinator's process that notes what it is fed."""
+
+    term = 1
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.without: list[int] = []
+        self.absent = Absent()
+        self.lead = SimpleNamespace(without_standby=self.without.append)
+        self.on_mishap: Callable[[str], None] = lambda text: None
+
+    def feed(self, event: Any) -> None:
+        self.events.append(event)
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+@pytest.fixture
+def standbys(host: Host) -> Standbys:
+    """Make the side of a coordinator that has two standbys."""
+    fleet = cast(Any, SimpleNamespace(release=lambda peer: None))
+    made = Standbys(cast(Any, host), fleet)
+    for number, peer in ((2, HERE), (3, THERE)):
+        one = Deputy(cast(Any, host), fleet, number, made._beside, asyncio.Lock(), made._on_ended)
+        one.peer, one.address, one.was_told, one._line = peer, peer.address, True, cast(Any, Silent())
+        made._deputies[number] = one
+    return made
+
+
+class Silent:
+    """Stands for a line to a standby; keeps what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+
+    def send(self, message: Any, within_s: float = 0.0) -> None:
+        self.said.append(message)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_every_standby_is_told_everything(standbys: Standbys) -> None:
+    standbys.tell("this")
+    assert [cast(Any, one._line).said for one in standbys._deputies.values()] == [["this"], ["this"]]
+    assert standbys.roles() == {"standby": HERE.address, "standby-2": THERE.address}
+    assert standbys._beside(3) == {HERE.address}
+
+
+def test_the_coordinator_hears_which_standby_is_lost_and_nothing_is_made_there(standbys: Standbys, host: Host) -> None:
+    standbys.lose_process(HERE.address, "process ended")
+    assert host.events == [StandbyLost(2, "process ended")]
+    assert standbys.following == (THERE.address,)
+    assert host.absent.addresses == {HERE.address}
+    standbys.lose_process(HERE.address, "its Dask worker left the cluster")
+    assert len(host.events) == 1, "it is told once"
+
+
+def test_another_process_that_is_lost_is_none_of_its_business(standbys: Standbys, host: Host) -> None:
+    standbys.lose_process("tcp://10.0.0.9:1", "process ended")
+    assert (host.events, len(standbys.peers)) == ([], 2)
+
+
+def test_one_that_could_not_be_made_is_made_when_there_are_other_processes(standbys: Standbys, host: Host) -> None:
+    """It has been told nothing, so it could not take over, and its number need not be claimed."""
+    standbys._deputies[3].was_told = False
+    standbys._on_ended(3, "there is no process for it")
+    assert (host.events, host.without) == ([], [])
+    standbys.on_processes_changed()
+    assert host.without == [3]
+    standbys.on_processes_changed()
+    assert host.without == [3]
