@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_asynchronous_client_is_refused_with_what_to_write(name: str, folder: Path) -> None:
     async def with_client() -> None:
         async with (
-            Scheduler(host="127.0.0.1", port=0, dashboard=False) as scheduler,
+            Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address="127.0.0.1:0") as scheduler,
             Client(scheduler.address, asynchronous=True, set_as_default=False) as client,
         ):
             CALLS[name](client, folder)

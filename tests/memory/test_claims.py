@@ -35,7 +35,7 @@ class Scene:
         self.told: list[tuple[str, Claimed]] = []
 
     def claim(self, name: str, number: int) -> None:
-        self.claims.claim(name, number, lambda event: self.told.append((name, event)))
+        self.claims.claim(name, (1, number), name, lambda event: self.told.append((name, event)))
 
     def until_the_end(self) -> list[tuple[str, bool]]:
         while self.agenda.do_next():
@@ -49,7 +49,7 @@ def test_of_two_claimants_the_first_gets_a_number_and_hears_so_again(world: Any)
     for name in ("standby-2", "coordinator", "standby-2"):
         scene.claim(name, 2)
     assert scene.until_the_end() == [("standby-2", True), ("coordinator", False), ("standby-2", True)]
-    assert scene.claims.granted == {2: "standby-2"}
+    assert scene.claims.granted == {(1, 2): "standby-2"}
 
 
 def test_another_number_is_free() -> None:

@@ -30,7 +30,7 @@ def on_scheduler() -> Callable[[Body], None]:
 
     async def connected(body: Body) -> None:
         async with (
-            Scheduler(host="127.0.0.1", port=0, dashboard=False) as scheduler,
+            Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address="127.0.0.1:0") as scheduler,
             Client(scheduler.address, asynchronous=True, set_as_default=False) as client,
         ):
             await body(client, scheduler)
