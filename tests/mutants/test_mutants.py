@@ -28,7 +28,7 @@ LIMIT_S: Final = 240.0
 FAILED: Final = 1
 """pytest's exit status where tests have failed; others say that it could not try them."""
 
-_COPIED: Final = ("psplatform", "policies", "replication", "dashboard", "tests", "pyproject.toml")
+_COPIED: Final = ("psplatform", "policies", "replication", "dashboard", "tests", "examples", "pyproject.toml")
 # `quick` bugs are in pure code: to notice them takes no process and no shared memory.
 _NAMED: Final = [pytest.param(one, id=one["name"]) for one in MUTANTS]
 _TRIED: Final = [pytest.param(one, id=one["name"]) for one in MUTANTS if ALL or one.get("quick")]
@@ -66,6 +66,12 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             shutil.copy(ROOT / name, folder / name)
     return folder
+
+
+def test_without_a_bug_the_tests_pass(checkout: Path) -> None:
+    """In the copy as it is: else they would notice anything."""
+    done = tried(checkout, sorted({one for mutant in MUTANTS if ALL or mutant.get("quick") for one in mutant["tests"]}))
+    assert done.returncode == 0, done.stdout[-2000:]
 
 
 @pytest.fixture
