@@ -7,8 +7,10 @@ until the lease is over, then SIGCONT; and the end of a process in good order, a
 
 By default one run is killed (a replica, a server, the coordinator), one is stopped (a server, the coordinator), and one
 ends process by process in good order (a server by ``close``, the coordinator by SIGTERM), on clusters that are repaired
-each time; and everything is killed at once and recovered.  Gradient workers and programs are hurt in `test_workers` and
-`test_programs`.  With `PSPLATFORM_FULL_MATRIX=1` each cell is tried by itself, with a run and a cluster of its own.
+each time; and everything is killed at once and recovered.  What every process did is recorded meanwhile, and held
+against the guarantees by a checker that shares no code with it (`psplatform.bench.history`).  Gradient workers and
+programs are hurt in `test_workers` and `test_programs`.  With `PSPLATFORM_FULL_MATRIX=1` each cell is tried by itself,
+with a run and a cluster of its own.
 """
 
 from __future__ import annotations
@@ -16,16 +18,18 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import psplatform as ps
+from psplatform.bench.history import check
 from psplatform.client.recovery import recover
 from psplatform.replication.checkpoints import checkpoints_of
 from psplatform.replication.store import describe_run
+from psplatform.runtime.recording import HISTORY
 
 Start = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]
@@ -133,6 +137,17 @@ class Patient:
 
 
 @pytest.fixture
+def recorded(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let every process record what it does; at the end, hold all of it against the guarantees."""
+    folder = tmp_path_factory.mktemp("history")
+    monkeypatch.setenv(HISTORY, str(folder))
+    yield
+    report = check(folder)
+    assert report.violations == []
+    assert {"publish", "pulled", "computes"} <= report.counts.keys(), "there was something to check"
+
+
+@pytest.fixture
 def patient(start: Start, watch: Watch, until: Until, reaches: Reaches) -> Callable[..., Patient]:
     """Start a run to be hurt."""
 
@@ -155,6 +170,7 @@ def assert_clean(one: Patient, until: Until, segments: Segments) -> None:
     assert one.log("finished")
 
 
+@pytest.mark.usefixtures("recorded")
 @pytest.mark.parametrize(
     ("way", "roles"), [("kill", ("replica", "server", "coordinator")), ("stop", ("server", "coordinator"))]
 )
@@ -176,6 +192,7 @@ def test_a_run_survives_what_befalls_its_processes(
     assert_clean(one, until, segments)
 
 
+@pytest.mark.usefixtures("recorded")
 def test_processes_that_end_in_good_order_lose_nothing(
     new_cluster: Callable[[], Any], patient: Callable[..., Patient], until: Until, segments: Segments
 ) -> None:
@@ -214,6 +231,7 @@ def bits_of(run: ps.Run) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in run.parameters()[0].items()}
 
 
+@pytest.mark.usefixtures("recorded")
 def test_after_everything_was_killed_the_run_goes_on_from_its_last_cut(
     new_cluster: Callable[[], Any], job: Callable[..., ps.Job], until: Until, segments: Segments, log: Log
 ) -> None:
@@ -246,6 +264,7 @@ whole = pytest.mark.skipif(not FULL, reason="takes minutes; set PSPLATFORM_FULL_
 
 
 @whole
+@pytest.mark.usefixtures("recorded")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("role", [*ROLES, "both"])
 def test_a_cell(

@@ -26,6 +26,17 @@ def test_what_comes_back_is_dealt_before_anything_new_the_earliest_first() -> No
     assert [deck.deal(1, 1), deck.deal(1, 2), deck.deal(1, 3)] == [Ticket(0, 1), Ticket(1, 0), Ticket(2, 0)]
 
 
+def test_what_a_lost_coordinator_has_dealt_is_not_dealt_again() -> None:
+    """Its successor hears of it from the worker: the batch would enter two gradients."""
+    deck = Deck(4)
+    assert deck.deal(0, 1) == Ticket(0, 0)
+    deck.adopt(0, 2, Ticket(0, 1), busy=True)
+    deck.adopt(1, 1, Ticket(0, 2), busy=False)
+    assert deck.deal(2, 1) == Ticket(0, 3)
+    deck.take_back(0, 2)
+    assert deck.deal(2, 2) == Ticket(0, 1), "what comes back is dealt all the same"
+
+
 def test_a_settled_ticket_never_comes_back() -> None:
     deck = Deck(3)
     deck.deal(0, 1)

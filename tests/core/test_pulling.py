@@ -55,6 +55,30 @@ def test_an_exact_pull_chases_until_all_agree() -> None:
     assert pulling.label == Label((3, 3), (1, 1))
 
 
+def test_an_answer_of_a_server_that_was_replaced_is_none() -> None:
+    """Even to the newest request: whoever gives it under an epoch that is over may show what is lost."""
+    pulling = Pulling("w", 1, exact=True)
+    pulling.begin(3)
+    (again,) = pulling.moved(0, 2, pulling=True)
+    assert not pulling.expects(answer(again, 4, epoch=1))
+    pulling.on_pulled(answer(again, 4, epoch=1))
+    assert pulling.label is None
+    pulling.on_pulled(answer(again, 3, epoch=2))
+    assert pulling.label == Label((3,), (2,))
+
+
+def test_an_answer_to_a_pull_under_way_is_asked_for_again_when_its_server_is_replaced() -> None:
+    pulling = Pulling("w", 2, exact=True)
+    first, second = pulling.begin(3)
+    pulling.on_pulled(answer(first, 3))
+    (again,) = pulling.moved(0, 2, pulling=True)
+    assert (again.shard, again.version, again.epoch) == (0, 3, 2)
+    pulling.on_pulled(answer(second, 3))
+    assert not pulling.complete
+    pulling.on_pulled(answer(again, 3, epoch=2))
+    assert pulling.label == Label((3, 3), (2, 1))
+
+
 def test_answers_to_void_requests_change_nothing() -> None:
     pulling = Pulling("w", 1, exact=True)
     (old,) = pulling.begin(1)

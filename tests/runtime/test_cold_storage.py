@@ -16,7 +16,7 @@ from psplatform.core.messages import STATE, Replicated, Transfer
 from psplatform.core.replica import Replica
 from psplatform.errors import StoreError
 from psplatform.jobs.optimizers import SGD
-from psplatform.replication.cold import ColdCopy
+from psplatform.replication.cold import ColdCopy, ColdState
 from psplatform.replication.store import create_run
 from psplatform.runtime.background import Background
 from psplatform.runtime.cold_storage import StoreCarrier, awaken
@@ -90,3 +90,16 @@ def test_a_replica_that_was_removed_with_its_store_is_not_taken_for_one_that_has
     StoreKeeper.of(program, {"run": "run"}).ensure()
     with pytest.raises(StoreError, match=r"the replica of shard 0 was removed with the store .*; recover the run"):
         awaken(program, part, shard)
+
+
+def test_a_copy_that_is_made_of_what_the_store_keeps_stands_where_that_does(layout: Layout, tmp_path: Path) -> None:
+    begun = shard_vectors(layout, 0, allocate(layout))
+    shard = Shard(layout, 0, SGD(lr=1.0), begun, (allocate(layout, 0), allocate(layout, 0)))
+    kept = {name: vector.numpy() + 1 for name, vector in shard.state().items()}
+    ColdCopy(str(tmp_path), 0, 1).write(ColdState(2, 7, 9, {0: 4}, 7, kept))
+    part = Replica(0, "replica-0-1", 0)
+    program: Any = SimpleNamespace(store=str(tmp_path), term=1)
+    awaken(program, part, shard)
+    assert (part.epoch, part.position, part.version, part.applied) == (2, 7, 9, {0: 4})
+    assert (shard.version, shard.commits) == (9, 7)
+    assert all(bool((vector == 1).all()) for vector in shard.state().values())

@@ -151,6 +151,31 @@ def test_a_copy_beside_the_slab_is_enough_for_who_reads_with_care(
     assert exposures.has_all([one], careful=True)
 
 
+def test_what_is_written_over_while_it_is_read_with_care_is_refused(
+    layout: Layout, exposures: Exposures, run_id: str
+) -> None:
+    """Half of it may be of the worker's next gradient."""
+    slab = Slab.create(layout, run_id, shared=True)
+    assert exposures.attach("worker-1", slab.name)
+    slab.hold(1)
+
+    class Summing:
+        """Stands for a shard, in the midst of whose sums a worker goes on."""
+
+        def gather(self, contributions: Any, *, copied: bool) -> None:
+            slab.begin()
+
+    contributions = (Contribution("worker-1", 0, 1),)
+    assert not exposures.gather(Summing(), contributions, careful=True)  # type: ignore[arg-type]
+
+
+def test_a_copy_of_what_was_written_over_meanwhile_is_none(layout: Layout, exposures: Exposures, run_id: str) -> None:
+    slab = Slab.create(layout, run_id, shared=True, with_copy=True)
+    slab.hold(2)
+    slab.keep_copy(1)
+    assert slab.find(1, late=True) is None
+
+
 def test_arrays_of_another_layout_are_refused(exposures: Exposures) -> None:
     """One piece for each region, no more and no fewer."""
     with pytest.raises(ValueError, match="shorter"):

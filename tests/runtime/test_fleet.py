@@ -37,6 +37,16 @@ def opening(network: Any, peer: Peer) -> Any:
     return open_and_look()
 
 
+def test_no_actor_has_the_name_of_another_whoever_made_that_one() -> None:
+    """A coordinator that takes over does not know all names that those before it have used."""
+    names = []
+    for term in (1, 2, 5):
+        fleet = Fleet(cast(Any, None), None, cast(Any, Program()))
+        fleet.begin_term(term)
+        names += [fleet.next_name(role) for role in ("replica-0", "replica-0", "worker")]
+    assert len(set(names)) == len(names)
+
+
 def test_a_process_that_answers_may_take_its_time(network: Network, peer: Peer, jump: Jump) -> None:
     def answer(method: str, *_: Any) -> Any:
         return asyncio.sleep(OPEN_LIMIT_S - 1, "open") if method == "open" else {}

@@ -60,6 +60,43 @@ def test_records_reach_the_store_while_the_run_goes_on(store: Path, jump: Jump) 
     jump(write())
 
 
+def test_a_record_that_comes_while_others_are_written_is_not_taken_for_written(store: Path, jump: Jump) -> None:
+    """A successor begins with what is unwritten: what is missing there is lost with this process."""
+
+    async def write() -> list[str]:
+        journal = await Journal.open(str(store), 1)
+        journal.append(note(1))
+        await until(lambda: journal.unwritten == [], "the first flush")
+        journal.abandon()  # nothing flushes beside this test any more
+        log: Any = journal._log
+        flush = log.flush
+
+        def flush_slowly() -> None:
+            log.flush = flush
+            flush()
+            journal.append(note(3))
+
+        log.flush = flush_slowly
+        journal.append(note(2))
+        await journal._flush()
+        kept = [record["text"] for record in journal.unwritten]
+        await journal.close()
+        return kept
+
+    assert jump(write()) == ["note 3"]
+    assert texts(store) == ["note 1", "note 2", "note 3"]
+
+
+def test_a_successor_writes_again_what_the_store_may_lack(store: Path, jump: Jump) -> None:
+    async def write() -> None:
+        journal = await Journal.open(str(store), 2, again=[note(1), note(2)])
+        journal.append(note(3))
+        await journal.close()
+
+    jump(write())
+    assert texts(store) == ["note 1", "note 2", "note 3"]
+
+
 def test_the_view_shows_a_record_at_once(store: Path, jump: Jump) -> None:
     """Whoever asks the coordinator does not wait for the store."""
 

@@ -71,6 +71,25 @@ def observed(lead: Lead, event: Any) -> msg.Observed:
     return found
 
 
+def test_records_are_kept_until_the_store_has_them(following: Any, jump: Jump) -> None:
+    """A mark counts the records of the whole term; those that it counts anew are the oldest."""
+
+    async def hear() -> list[list[str]]:
+        _, one = following()
+        kept = []
+        for note in (
+            *({"record": {"kind": "note", "at": 1.0, "text": text}} for text in "abcd"),
+            {"mark": (1, 1), "records": 2},
+            {"mark": (1, 2), "records": 3},
+        ):
+            one.take(note)
+            kept.append([record["text"] for record in one.unwritten])
+        one.close()
+        return kept[3:]
+
+    assert jump(hear()) == [["a", "b", "c", "d"], ["c", "d"], ["d"]]
+
+
 def test_whoever_was_let_go_of_is_not_taken_over(following: Any, jump: Jump) -> None:
     async def hear() -> list[str]:
         _, one = following()

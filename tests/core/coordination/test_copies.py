@@ -105,6 +105,8 @@ def test_the_other_replicas_are_brought_in_sync_anew(protected: Open) -> None:
     promote(scene, "replica-0-0", 0)
     assert scene.sent(msg.Include) == [msg.Include(1, 2, "replica-0-1")]
     assert scene.coordinator.state.shards[0].in_sync == []
+    scene.handle(msg.InSync(0, 1, "replica-0-1", 0))
+    assert scene.coordinator.state.shards[0].in_sync == [], "with the lost server it was in sync"
     scene.handle(msg.InSync(0, 2, "replica-0-1", 0))
     assert scene.coordinator.state.shards[0].in_sync == ["replica-0-1"]
 

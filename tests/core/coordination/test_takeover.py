@@ -114,6 +114,16 @@ def test_a_server_that_is_lost_meanwhile_is_replaced_and_its_successor_awaited(o
     assert {(one.position, one.epoch, one.term) for one in scene.sent(msg.Commit)} == {(1, 2, 2)}
 
 
+def test_a_successor_that_obeys_the_lost_coordinator_is_still_awaited(open_scene: Open) -> None:
+    """It may yet be given orders by that one."""
+    scene = take_over(open_scene(protection=Protection(1)).join("a").announce("a"))
+    scene.handle(CopyLost("server-0", "there", "killed"))
+    scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, term=1))
+    assert scene.coordinator.takeover.under_way
+    scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, term=2))
+    assert not scene.coordinator.takeover.under_way
+
+
 def test_a_promotion_under_way_is_ordered_again(open_scene: Open) -> None:
     scene = open_scene(protection=Protection(1)).join("a")
     scene.handle(CopyLost("server-0", "there", "killed"))
