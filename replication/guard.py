@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from uuid import uuid4
 
 from fsspec.implementations.local import LocalFileSystem
 
 from psplatform.errors import StoreError
+from psplatform.replication.description import make_group
 from psplatform.replication.objects import file_system_of
 from psplatform.replication.store import describe_run, new_description
 
@@ -102,7 +102,7 @@ class StoreGuard:
         data = new_description(description)
         try:
             if self._local:
-                _make_whole(Path(self._root) / _DESCRIPTION, data)
+                make_group(Path(self._root), data)
             else:
                 self._files.pipe_file(f"{self._root}/{_DESCRIPTION}", data, mode="create")
         except FileExistsError:
@@ -146,19 +146,3 @@ class StoreGuard:
             f"{self._store} now {what}: it was removed while run {self._run} went on, of which nothing more is kept; "
             f"start {self._run} again in another store"
         )
-
-
-def _make_whole(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        hidden.write_bytes(data)
-        try:
-            os.link(hidden, path)  # unlike a rename, it fails where something is
-        except FileExistsError:
-            raise
-        except OSError:  # not every file system has links
-            with path.open("xb") as file:
-                file.write(data)
-    finally:
-        hidden.unlink(missing_ok=True)

@@ -26,3 +26,9 @@ def place_of(store: str | os.PathLike[str]) -> str:
     url = _LOCAL_URL.match(store)
     path = unquote(store[url.end() :], errors="surrogateescape") if url else store
     return os.path.expanduser(path)  # noqa: PTH111  unlike Path, it leaves what it cannot expand, and URLs
+
+
+def whole_place(store: str | os.PathLike[str]) -> str:
+    """Return where a store is, without links and dots: two that name one folder differently get the same."""
+    place = place_of(store)
+    return place.rstrip("/") if "://" in place else os.path.realpath(place)

@@ -37,6 +37,7 @@ from zarr.errors import BaseZarrError, GroupNotFoundError
 from psplatform.core.quality import Watch
 from psplatform.errors import MORE_FILES, ConfigurationError, PsplatformError, StoreError, lacks_files
 from psplatform.replication.arrays import encoded, group_metadata
+from psplatform.replication.description import write_group
 from psplatform.replication.objects import file_system_of
 
 _KEY: Final = "psplatform"
@@ -64,8 +65,12 @@ def create_run(store: str, description: Mapping[str, Any]) -> None:
     """
     require_free(store)
     with _named_failure(store, "write to"):
-        root = zarr.open_group(store, mode="w-", zarr_format=_ZARR_FORMAT)
-        root.attrs[_KEY] = {"format": _FORMAT, **description}
+        attributes: dict[str, Any] = {_KEY: {"format": _FORMAT, **description}}
+        files, root = file_system_of(store)
+        if isinstance(files, LocalFileSystem):
+            write_group(Path(root), attributes)
+        else:
+            zarr.open_group(store, mode="w-", zarr_format=_ZARR_FORMAT, attributes=attributes)
 
 
 def new_description(description: Mapping[str, Any]) -> bytes:
@@ -99,7 +104,7 @@ def reopen_run(store: str, description: Mapping[str, Any]) -> None:
     with _named_failure(store, "write to"):
         root = _group(store, "r+")
         _described(store, root)
-        root.attrs[_KEY] = {"format": _FORMAT, **description}
+        _describe(store, root, {"format": _FORMAT, **description})
 
 
 def claim_recovery(store: str, term: int) -> None:
@@ -158,7 +163,15 @@ def update_run(store: str, **changes: Any) -> None:
     """Change parts of the store's description of its run."""
     with _named_failure(store, "write to"):
         root = _group(store, "r+")
-        root.attrs[_KEY] = {**_described(store, root), **changes}
+        _describe(store, root, {**_described(store, root), **changes})
+
+
+def _describe(store: str, group: zarr.Group, description: Mapping[str, Any]) -> None:
+    files, root = file_system_of(store)
+    if isinstance(files, LocalFileSystem):
+        write_group(Path(root), {**group.attrs.asdict(), _KEY: description})
+    else:
+        group.attrs[_KEY] = dict(description)
 
 
 def describe_run(store: str) -> dict[str, Any]:

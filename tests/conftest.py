@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pytest
@@ -11,6 +11,14 @@ import pytest
 MakeRecord = Callable[..., dict[str, Any]]
 
 LIMIT_S: Final = 180.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _records_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what programs note of their runs apart from what the user's own have noted."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PSPLATFORM_STATE", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture(scope="session")

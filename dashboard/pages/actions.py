@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import streamlit as st
 
+from psplatform.client import records
 from psplatform.client.listing import Listed, State
 from psplatform.client.programs import Program
 from psplatform.dashboard import programs
@@ -27,16 +28,15 @@ _STOPPING: Final = "The run is stopping: the last version is evaluated and saved
 def cluster_of(listed: Listed) -> Cluster | None:
     """Return the scheduler that may be asked about a run: the dashboard's, or that of a program started from here.
 
-    What a store says of its scheduler is followed only where this dashboard has itself started the run in it: Dask
-    believes what answers there.
+    What a store says of its scheduler is not believed: the user's own records name that of a program started from here.
     """
     own = cluster()
     if own is not None and own.knows(listed):
         return own
-    address = listed.description.get("scheduler")
-    program = programs.program_of(listed.store) if listed.state is State.LIVE and address else None
-    if program is not None:
-        return cluster_at(str(address), lambda: program.running)
+    program = programs.program_of(listed.store) if listed.state is State.LIVE else None
+    record = records.known(listed.run, listed.store) if program is not None else None
+    if program is not None and record is not None:
+        return cluster_at(record.scheduler, lambda: program.running)
     return own
 
 
@@ -163,8 +163,7 @@ def recover_arguments(listed: Listed, number: object, options: dict[str, str]) -
     """
     if not isinstance(number, int):
         raise ConfigurationError(f"a checkpoint has a number, not {number!r}; choose one of the list", field="number")
-    # What answers at an address in a store is not believed because somebody pressed a button.
-    arguments = ["recover", listed.store, "--checkpoint", str(number), "--no-ask-store-scheduler"]
+    arguments = ["recover", listed.store, "--checkpoint", str(number)]
     for flag, text in options.items():
         if text.strip():
             if text.strip().startswith("-"):

@@ -9,11 +9,17 @@ from psplatform.cli.progress import ProgressLine
 
 @click.command()
 @click.argument("run", metavar="RUN|STORE")
-@click.option("--scheduler", metavar="ADDRESS", help="Scheduler it runs on; the one its store names if not given.")
+@click.option(
+    "--scheduler", metavar="ADDRESS", help="Scheduler it runs on; by default the one on which you have started it."
+)
 @click.option("--stop", is_flag=True, help="End the run in good order.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
 def attach(run: str, *, scheduler: str | None, stop: bool, as_json: bool) -> None:
-    """Show the run of that id or store until it is over.  Ctrl-C leaves it alone."""
+    """Show the run of that id or store until it is over.  Ctrl-C leaves it alone.
+
+    Without --scheduler, the one on which you have started the run is asked.  What its store says is not believed: Dask
+    runs what a scheduler answers.
+    """
     from psplatform.cli.follow import follow  # noqa: PLC0415  brings Dask, which takes a second
     from psplatform.client.connecting import connect  # noqa: PLC0415
     from psplatform.client.run import attach as attach_to  # noqa: PLC0415

@@ -148,5 +148,6 @@ def _job_files(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 def _records_of(folder: str) -> Path:
     """Return this user's own folder for records of the programs that are started for a folder of runs."""
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    return state / "psplatform" / hashlib.sha256(folder.encode()).hexdigest()[:16]
+    from psplatform.client.records import state_folder  # noqa: PLC0415
+
+    return state_folder() / hashlib.sha256(folder.encode()).hexdigest()[:16]

@@ -29,7 +29,7 @@ _TARGETS = ("target_loss", "target_accuracy", "targets")
 @click.option(
     "--ask-store-scheduler/--no-ask-store-scheduler",
     default=True,
-    help="Ask the scheduler that STORE names if the run goes on there; Dask believes what answers. [ask]",
+    help="Ask the scheduler on which you have started the run if it goes on there, or look at its log alone. [ask]",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on the last line.")
 def recover(

@@ -11,7 +11,8 @@
 ``what_if``       `simulate`, and `compare`: one job under several policies on a modelled cluster
 ``job_files``     what a job file may say beyond the fields of a job
 ``connecting``    clients of a scheduler, and questions to one, within seconds or not at all
-``embedded``      a cluster on this machine, for one run
+``records``       what this user's programs have noted of the runs they started: where each one's scheduler is
+``embedded``      a cluster on this machine, for one run, and its ``credentials``
 ``forking``       its processes, forked from one that has imported what they need
 ``prepared``      from a job to the ``program`` that every process of the run receives
 ``preflight``     what must hold before anything is started; ``importable``, the modules of the job's objects;

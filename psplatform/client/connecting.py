@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -13,6 +14,8 @@ from distributed import Client
 from distributed.comm.addressing import parse_address, parse_host_port
 from distributed.comm.registry import get_backend
 
+from psplatform.client.credentials import security_of
+from psplatform.client.records import Record, credentials_at
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 
 _CONNECT_S: Final = 5
@@ -31,13 +34,17 @@ _LENGTH: Final = struct.Struct("<Q")
 _LONGEST_GREETING: Final = 2**20
 """Bytes that the first message of a Dask process does not have."""
 
+_ADDRESS: Final = re.compile(r"[a-z]+://[\w.:\[\]%-]{1,200}")
+"""What may be an address that a store names: it is repeated to a person."""
+
 _Answer = TypeVar("_Answer")
 
 
 def connect(scheduler: str) -> Client:
     """Return a client of the scheduler at that address, or of that scheduler file.
 
-    Certificates for a scheduler that wants some are those that Dask is configured with.
+    Certificates for a scheduler that wants some are those of this user's own embedded cluster there, or else those that
+    Dask is configured with.
 
     Raises
     ------
@@ -48,7 +55,9 @@ def connect(scheduler: str) -> Client:
         if Path(scheduler).is_file():
             return Client(scheduler_file=scheduler, timeout=_CONNECT_S, set_as_default=False, direct_to_workers=True)
         _require_listener(scheduler)
-        return Client(scheduler, timeout=_CONNECT_S, set_as_default=False, direct_to_workers=True)
+        own = credentials_at(scheduler)
+        security = security_of(own) if own is not None else None
+        return Client(scheduler, timeout=_CONNECT_S, set_as_default=False, direct_to_workers=True, security=security)
     except TypeError as error:  # what Dask says of an address that begins with tls:// where no certificate is known
         raise ConfigurationError(
             f"the scheduler at {scheduler} wants a certificate and Dask is configured with none; set {_CERTIFICATES}",
@@ -139,7 +148,10 @@ def usable(client: object) -> Client:
 
 
 def connect_or_none(scheduler: str | None, security: Any = None) -> Client | None:
-    """Return a client of the scheduler that a store names, or ``None`` where it does not answer within seconds."""
+    """Return a client of the scheduler at that address, or ``None`` where it does not answer within seconds.
+
+    What answers is believed, so the address must not come from a store: see `connect_to`.
+    """
     if not scheduler:
         return None
     try:
@@ -149,6 +161,28 @@ def connect_or_none(scheduler: str | None, security: Any = None) -> Client | Non
         # No scheduler is there, or it is an address that only its own program knows; the last two are what Dask says
         # where one side wants encryption that the other has not.
         return None
+
+
+def connect_to(record: Record, otherwise: Any = None) -> Client | None:
+    """Return a client of the scheduler that the user's own record names, or ``None`` where it does not answer.
+
+    Parameters
+    ----------
+    otherwise
+        Dask's ``Security`` for a cluster that is none of psplatform's own; by default what Dask is configured with.
+    """
+    security = security_of(record.credentials) if record.credentials is not None else otherwise
+    return connect_or_none(record.scheduler, security)
+
+
+def not_asked(store: str, description: Mapping[str, Any]) -> str:
+    """Return which scheduler a store names, in a clause that says why it was not asked and how a person can ask it."""
+    named = description.get("scheduler")
+    if isinstance(named, str) and _ADDRESS.fullmatch(named):
+        text = f"the scheduler {named} that {store} names is in none of your own records, so it was not asked"
+        return f"{text}; to ask it, give it: --scheduler {named}, or client=Client({named!r})"
+    text = f"{store} names no scheduler and your own records know none of its run, so none was asked"
+    return f"{text}; to ask one, give it: --scheduler ADDRESS, or client=Client(ADDRESS)"
 
 
 def ask(

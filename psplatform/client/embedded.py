@@ -12,16 +12,21 @@ from typing import Any, Final
 import dask
 from distributed import Client, LocalCluster, Nanny, SpecCluster, Status, utils
 
+from psplatform.client.credentials import make_credentials, security_of
 from psplatform.client.forking import BEFORE_START, HUGE_PAGES, begin, keyboard_is_ours
 from psplatform.runtime.fleet import REPLACE_AFTER_S
 from psplatform.runtime.recording import recording_settings
 
 _METHOD: Final = "distributed.worker.multiprocessing-method"
 
-_CONFIG: Final = {"distributed.admin.tick.interval": "500ms"}
-"""How often each of Dask's servers looks whether its event loop answers: several in this program and two in a process
-take a few per cent of a small machine's cores for it otherwise."""
-
+_CONFIG: Final[dict[str, Any]] = {
+    # How often each of Dask's servers looks whether its event loop answers: several in this program and two in a
+    # process take a few per cent of a small machine's cores for it otherwise.
+    "distributed.admin.tick.interval": "500ms",
+    # Every user of the machine could read them: names of actors, logs, addresses.
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+}
 
 _MOST_SERVING: Final = 16
 """Processes for servers on a machine with fewer cores than that: further shards share them, as a process of its own
@@ -68,7 +73,8 @@ class _Clusters:
 def start_cluster(processes: int) -> tuple[LocalCluster, Client]:
     """Start a cluster of so many Dask workers, each a process with one thread, that listens on localhost only.
 
-    To be ended with `end_cluster`.
+    Its processes speak to nobody who has not the client's certificate, which is made here: other users of this machine
+    reach localhost, too.  To be ended with `end_cluster`.
     """
     if forks := not _is_environment_other():
         begin()
@@ -87,6 +93,7 @@ def start_cluster(processes: int) -> tuple[LocalCluster, Client]:
                 # reports to the scheduler while the cluster ends says at length that it cannot.
                 silence_logs=logging.CRITICAL,
                 worker_class=PatientNanny,
+                security=security_of(make_credentials()),
                 env={**HUGE_PAGES, **recording_settings()},
             )
         return cluster, Client(cluster, set_as_default=False, direct_to_workers=True)

@@ -8,9 +8,11 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final
 
-from distributed import Client
+from distributed import Client, LocalCluster
 
-from psplatform.client.connecting import usable
+from psplatform.client import records
+from psplatform.client.connecting import address_of, usable
+from psplatform.client.credentials import credentials_of
 from psplatform.client.embedded import end_cluster, serving_processes, start_cluster
 from psplatform.client.first_gradient import try_here, try_on
 from psplatform.client.forking import begin
@@ -90,10 +92,20 @@ def start(prepared: Prepared, client: Client | None, report: Report) -> Run:
     readiness.check(prepared.policy, workers)
     cluster, own = start_cluster(processes)
     try:
-        return _launch(prepared, own, report, on_close=partial(end_cluster, own, cluster), embedded=True, trial=trial)
+        on_close = partial(_end, prepared.run, own, cluster)
+        return _launch(prepared, own, report, on_close=on_close, embedded=True, trial=trial)
     except BaseException:
         end_cluster(own, cluster)
         raise
+
+
+def _end(run: str, client: Client, cluster: LocalCluster) -> None:
+    """End the cluster of a run's own, and forget how it was asked."""
+    address = address_of(client)
+    try:
+        end_cluster(client, cluster)
+    finally:
+        records.forget(run, address)
 
 
 def _launch(
@@ -120,7 +132,10 @@ def _launch(
     workers = len(placement.workers)
     readiness.check(prepared.policy, workers)
     program = program_of(prepared, trial, workers, replication)
-    with _store_of(client, prepared, program, placement, embedded=embedded):
+    with (
+        _record_of(client, prepared, report, embedded=embedded),
+        _store_of(client, prepared, program, placement, embedded=embedded),
+    ):
         report("starting servers")
         coordinator, future, process = client.sync(_start, client, program, placement)
     return Run(
@@ -158,12 +173,36 @@ async def _place(prepared: Prepared, client: Client, report: Report) -> tuple[Pl
 
 
 @contextlib.contextmanager
+def _record_of(client: Client, prepared: Prepared, report: Report, *, embedded: bool) -> Iterator[None]:
+    """Let this user's other programs find the run's scheduler, from before its store is there; not if it fails.
+
+    Where nothing can be noted, the run starts all the same.
+    """
+    before = records.find(prepared.run)
+    credentials = credentials_of(client) if embedded else None
+    record = records.record_of(prepared.run, prepared.store, address_of(client), credentials)
+    try:
+        records.remember(record)
+    except OSError as error:
+        report(f"your other programs will not find this run's scheduler: it could not be noted for them ({error})")
+    try:
+        yield
+    except BaseException:
+        records.forget(record.run, record.scheduler)
+        if before is not None:
+            with contextlib.suppress(OSError):
+                records.remember(before)
+        raise
+
+
+@contextlib.contextmanager
 def _store_of(
     client: Client, prepared: Prepared, program: Program, placement: Placement, *, embedded: bool
 ) -> Iterator[None]:
     """Make or reopen the store, and see that every process of the run can use it; what fails leaves it as it was."""
-    address = client.scheduler.address if client.scheduler is not None else ""
-    of_store = {"job": prepared.plain, "scheduler": address, "embedded": embedded}
+    # The scheduler of an embedded cluster is asked by those only who find it in the user's own records.
+    address = {} if embedded else {"scheduler": client.scheduler.address if client.scheduler is not None else ""}
+    of_store = {"job": prepared.plain, "embedded": embedded, **address}
     undo = _describe(program, program.description | of_store)
     addresses = {placement.coordinator, placement.evaluator, *placement.servers, *chain(*placement.replicas)}
     try:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from psplatform.errors import StoreError
 from psplatform.replication.checkpoints import held_checkpoints
 from psplatform.replication.objects import file_system_of
-from psplatform.replication.places import place_of
+from psplatform.replication.places import place_of, whole_place
 from psplatform.replication.store import describe_run, holds_parts
 from psplatform.telemetry.folder import SegmentFolder
 from psplatform.telemetry.segments import START, Position
@@ -134,7 +134,7 @@ def goes_on(run: str, store: str, live: Live) -> bool:
     """Whether the run in a store is one of those that a scheduler says go on."""
     if run not in live:
         return False
-    return not isinstance(live, Mapping) or _whole(live[run]) == _whole(store)
+    return not isinstance(live, Mapping) or whole_place(live[run]) == whole_place(store)
 
 
 def is_folder_of_stores(path: Path) -> bool:
@@ -226,12 +226,6 @@ def _age_s(store: str, path: str) -> float | None:
     except Exception:  # noqa: BLE001  every fsspec driver has exceptions of its own, and some know no times
         return None
     return time.time() - written
-
-
-def _whole(store: str) -> str:
-    """Return where a store is, without links and dots: a run and a page may name one folder differently."""
-    store = place_of(store)
-    return store.rstrip("/") if "://" in store else os.path.realpath(store)
 
 
 def _term(description: Mapping[str, Any]) -> int:

@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from distributed import Client
 
@@ -87,11 +87,21 @@ def see_store(store: str) -> str:
         probe = f"{root}/.probe-{uuid.uuid4().hex}"  # several processes look at the same time
         if not files.exists(f"{root}/zarr.json"):
             return "does not see it"
+        if not _may_read(files, f"{root}/zarr.json"):
+            return "is another user's and may not read its zarr.json (give your group the right to write: umask 002)"
         files.pipe_file(probe, b"")
         files.rm_file(probe)
     except Exception as error:  # noqa: BLE001  every fsspec driver has exceptions of its own
         return f"cannot write to it ({error})"
     return ""
+
+
+def _may_read(files: Any, path: str) -> bool:
+    try:
+        files.cat_file(path)
+    except PermissionError:
+        return False
+    return True
 
 
 async def require_visible_store(client: Client, store: str, addresses: Sequence[str]) -> None:

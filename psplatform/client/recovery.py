@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from distributed import Client
 
-from psplatform.client.connecting import connect_or_none, usable
+from psplatform.client import records
+from psplatform.client.connecting import address_of, connect_to, not_asked, usable
 from psplatform.client.launch import Report, start
 from psplatform.client.listing import State, look_at
 from psplatform.client.prepared import prepare
@@ -40,10 +41,12 @@ def recover(
 
     The number of workers and of shards may be another than before.
 
-    A run that still goes on is refused: the scheduler that its store names is asked, and the client's.  One that does
-    not answer within seconds counts as gone.  A store does not tell whether it is, or has only been stopped, or
-    is out of reach: the cluster that a run without a client makes, for example, is heard on its own host only.  So see
-    to it that such a run is over.  Of several programs that recover a run at the same time, one goes on with it.
+    A run that still goes on is refused: the client's scheduler is asked, and the one on which this user has started the
+    run in that store.  One that does not answer within seconds counts as gone.  The scheduler of a run that another
+    user, or this one on another machine, has started is not asked, because what the store says of it is not believed:
+    then the run counts as going on while its log grows.  Its log does not tell whether it is over, or has only been
+    stopped, or is out of reach, so see to it that it is.  Of several programs that recover a run at the same time, one
+    goes on with it.
 
     Parameters
     ----------
@@ -52,9 +55,7 @@ def recover(
     checkpoint
         Number of the checkpoint; the newest one if not given.
     ask_store_scheduler
-        Whether the scheduler that the store names is asked if the run goes on there.  Dask believes whatever answers
-        at that address, so a store from elsewhere is better not followed: then the run counts as going on while its
-        log grows.
+        Whether the scheduler on which this user has started the run is asked; else its log is looked at instead.
     report
         Called with a few words at each step of starting.
     changes
@@ -73,7 +74,7 @@ def recover(
     client = usable(client) if client is not None else None
     store = place_of(store)
     description = describe_run(store)
-    _require_over(store, description, client, ask_store_scheduler=ask_store_scheduler)
+    _require_over(store, description, client, report, ask_store_scheduler=ask_store_scheduler)
     found = load_checkpoint(store, checkpoint)
     _require_later_end(description, changes)
     if "job" not in description:
@@ -86,22 +87,40 @@ def recover(
     return start(prepare(job, run=description["run"], resume=resume), client, report)
 
 
-def _require_over(store: str, description: dict[str, Any], client: Client | None, *, ask_store_scheduler: bool) -> None:
+def _require_over(
+    store: str,
+    description: dict[str, Any],
+    client: Client | None,
+    report: Report,
+    *,
+    ask_store_scheduler: bool,
+) -> None:
+    """Refuse a run that still goes on, as far as its scheduler or, where that is not known, its log tells."""
     if "outcome" in description:
         return
-    run, scheduler = description["run"], description.get("scheduler")
-    if not ask_store_scheduler:
-        scheduler, listed = None, look_at(store)
-        if listed.state is State.LIVE:
-            text = f"run {run} seems to go on ({listed.reason}); stop it, or wait until it is quiet"
-            raise ConfigurationError(text, field="store")
+    run = description["run"]
+    known = records.known(run, store) if ask_store_scheduler else None
+    if known is None:
+        _require_silence(store, description, client, report)
     with contextlib.ExitStack() as stack:
         asked = [client] if client is not None else []
-        if scheduler and (client is None or client.scheduler is None or client.scheduler.address != scheduler):
-            other = connect_or_none(scheduler, client.security if client is not None else None)
+        if known is not None and (client is None or address_of(client) != known.scheduler):
+            other = connect_to(known, client.security if client is not None else None)
             asked += [stack.enter_context(contextlib.closing(other))] if other is not None else []
         if any(_goes_on(run, store, one) for one in asked):
             raise ConfigurationError(f"run {run} still goes on; stop it, or attach to it instead", field="store")
+
+
+def _require_silence(store: str, description: dict[str, Any], client: Client | None, report: Report) -> None:
+    """Refuse a run whose log grows; of another, say that nobody was asked whether it goes on."""
+    listed, unasked = look_at(store), ""
+    if client is None or address_of(client) != description.get("scheduler"):
+        unasked = not_asked(store, description)
+    if listed.state is State.LIVE:
+        text = f"run {description['run']} seems to go on ({listed.reason}); stop it, or wait until it is quiet"
+        raise ConfigurationError(f"{text}{f' ({unasked})' if unasked else ''}", field="store")
+    if unasked:
+        report(unasked)
 
 
 def _goes_on(run: str, store: str, client: Client) -> bool:

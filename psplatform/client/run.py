@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from distributed import Client
 
-from psplatform.client.connecting import connect_or_none, usable
-from psplatform.client.listing import is_starting
+from psplatform.client import records
+from psplatform.client.connecting import address_of, connect_to, not_asked, usable
+from psplatform.client.listing import State, is_starting, look_at
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError, StoreError, from_plain
 from psplatform.replication.places import place_of
 from psplatform.replication.store import describe_run, load_model
@@ -56,7 +57,9 @@ class Run:
     on_close
         Called by `close`; ends an embedded cluster.
     gone
-        Whether it is known that no coordinator is left.
+        Whether no coordinator is left, as far as is known.
+    unasked
+        Which scheduler was not asked for one, in words.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Run:
         keep: Any = None,
         on_close: Callable[[], None] = lambda: None,
         gone: bool = False,
+        unasked: str = "",
     ) -> None:
         self.run = run
         self.store = store
@@ -82,6 +86,7 @@ class Run:
         self._live = LiveRun(store)
         self._last: dict[str, Any] | None = None
         self._gone = gone
+        self._unasked = unasked
         self._stands_by = False
         self._stop_reason: str | None = None
         self._stop_heard = True
@@ -148,6 +153,8 @@ class Run:
         self._process = status.pop("process", None)
         if status["phase"] == "over":
             self._last = status
+            client: Any = self._client
+            records.forget(self.run, address_of(client))
         elif not self._stop_heard:
             self._repeat_stop()
         return dict(status)
@@ -416,8 +423,11 @@ class Run:
             failure = from_plain(described) if described else ClusterError(outcome.detail)
         elif outcome is None and self._gone:
             updates = self._live.view.updates
+            what = f"the coordinator of run {self.run} is gone"
+            if self._unasked:
+                what = f"no coordinator of run {self.run} is known ({self._unasked})"
             failure = ClusterError(
-                f"{self._died}the coordinator of run {self.run} is gone; its log ends at version {updates}, and "
+                f"{self._died}{what}; its log ends at version {updates}, and "
                 f"`psplatform recover {self.store}` goes on from its newest checkpoint, if it has one"
             )
         phase = "over" if outcome is not None or self._gone else "unknown"
@@ -427,29 +437,46 @@ class Run:
 def attach(store_or_id: str, client: Client | None = None) -> Run:
     """Return a run that another program started, by its store or, on the client's cluster, by its id.
 
-    Without a client, the scheduler that the store names is asked; that of a run which made a cluster of its own is
-    heard on the same machine.  A run that is over, or whose cluster is gone, is read from its store.
+    Without a client, the scheduler on which this user has started the run is asked, as the user's own records name it;
+    that of a run which made a cluster of its own is heard on the same machine.  What the store says of its scheduler is
+    not believed: Dask runs what a scheduler answers.  A run that is over, or whose cluster is gone, is read from its
+    store, and so is one whose scheduler is not known while its log does not grow.
 
     Raises
     ------
     ConfigurationError
-        If there is no such run; on a cluster, the ids of those there are named.
+        If there is no such run; on a cluster, the ids of those there are named.  If it goes on, its scheduler is not
+        known, and no client was given.
     """
     store_or_id = place_of(store_or_id)
     if client is not None and not _is_store(store_or_id):
         return _attach_by_id(store_or_id, client)
     description = describe_run(store_or_id)
-    run, scheduler = description["run"], description.get("scheduler")
+    run = description["run"]
     client = usable(client) if client is not None else None
     own = client is None
-    client = None if "outcome" in description else client or connect_or_none(scheduler)
-    if client is None:
+    if "outcome" in description:
         return Run(run, store_or_id, gone=True)  # no process is left that could go on with it
+    if client is None:
+        record = records.known(run, store_or_id)
+        if record is None:
+            return _unknown(run, store_or_id, description)
+        client = connect_to(record)
+        if client is None:
+            return Run(run, store_or_id, gone=True)
     on_close = client.close if own else (lambda: None)
     try:
         return _attach_by_id(run, client, on_close)
     except ConfigurationError:
         return Run(run, store_or_id, client=client, on_close=on_close)  # it is starting, or lost
+
+
+def _unknown(run: str, store: str, description: dict[str, Any]) -> Run:
+    """Return what a store says of a run whose scheduler this user does not know; refuse one that goes on."""
+    listed, unasked = look_at(store), not_asked(store, description)
+    if listed.state is State.LIVE:
+        raise ConfigurationError(f"run {run} goes on ({listed.reason}), and {unasked}", field="scheduler")
+    return Run(run, store, gone=True, unasked=unasked)
 
 
 def runs_on(client: Client) -> list[str]:

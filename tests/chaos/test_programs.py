@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psplatform as ps
+from psplatform.client import records
 from psplatform.client.connecting import connect
 from psplatform.client.run import runs_on
 from psplatform.replication.checkpoints import checkpoints_of
@@ -97,7 +98,10 @@ def test_another_program_of_this_machine_sees_and_stops_a_run_with_a_cluster_of_
     with contextlib.closing(ps.attach(str(store))) as run:
         assert run.status()["phase"] == "running"
         assert run.roles().keys() >= {"coordinator", "server-0", "server-1"}
-        with connect(describe_run(str(store))["scheduler"]) as client:
+        assert "scheduler" not in describe_run(str(store)), "nobody who only reads the store learns where it is"
+        record = records.known(run.run, str(store))
+        assert record is not None
+        with connect(record.scheduler) as client:
             assert runs_on(client) == [run.run]
         run.stop("by another")
         assert run.wait(LIMIT_S)["detail"] == "by another"

@@ -139,6 +139,7 @@ def test_a_url_is_a_store(tmp_path: Path) -> None:
 def test_records_are_this_users_own_and_one_folders_are_not_anothers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("PSPLATFORM_STATE")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     one, other = (settings_for(str(tmp_path / name)).record_folder for name in ("a", "b"))
     assert one.parent == other.parent == tmp_path / "state" / "psplatform"

@@ -176,10 +176,19 @@ def test_a_dead_run_is_shown_as_far_as_it_came(psplatform: Command, dead: str, l
 
 def test_attaching_to_a_dead_run_ends_with_a_word(psplatform: Command, dead: str) -> None:
     """Nobody waits for ever for a run that nobody computes any more."""
+    grow_old(dead)
     result = psplatform("attach", dead)
     assert result.exit_code == 1
     assert "Traceback" not in result.output
     assert "Error: " in result.output
+
+
+def test_a_run_of_which_only_the_log_tells_that_it_goes_on_is_not_attached_to(psplatform: Command, dead: str) -> None:
+    """It is not called dead either: the command says how the scheduler can be asked."""
+    result = psplatform("attach", dead)
+    assert result.exit_code == 2
+    assert "goes on (its log grew" in result.output
+    assert "--scheduler ADDRESS" in result.output
 
 
 def test_the_runs_in_a_folder_are_listed(

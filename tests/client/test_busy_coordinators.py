@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class Cluster:
     there: bool = True
     standby: str = ""
     asked: list[str] = field(default_factory=list)
-    scheduler: str = "tcp://127.0.0.1:2"
+    scheduler: Any = field(default_factory=lambda: SimpleNamespace(address="tcp://127.0.0.1:2"))
     closed: bool = False
 
     def sync(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

@@ -233,7 +233,6 @@ def test_recovering_starts_a_program_with_what_was_filled_in(bench: Any, fake: A
             store,
             "--checkpoint",
             "1",
-            "--no-ask-store-scheduler",
             "--workers",
             "5",
             "--policy",
