@@ -21,6 +21,7 @@ pickling, because errors travel between Dask processes.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, TypeVar
 
 _Kind = TypeVar("_Kind", bound=Exception)
@@ -187,8 +188,20 @@ def to_plain(error: PsplatformError) -> dict[str, Any]:
     return {"class": type(error).__name__, "message": str(error.args[0]), "attributes": dict(error.__dict__)}
 
 
-def from_plain(plain: dict[str, Any]) -> PsplatformError:
-    """Return the error that `to_plain` described; a `ClusterError` where this version does not know its class."""
-    known = globals().get(plain["class"])
-    kind = known if isinstance(known, type) and issubclass(known, PsplatformError) else ClusterError
-    return _rebuild(kind, (plain["message"],), plain["attributes"])
+def from_plain(plain: Any) -> PsplatformError:
+    """Return the error that `to_plain` described; a `ClusterError` where this version does not know what it is."""
+    described = plain if isinstance(plain, dict) else {}
+    name, attributes = described.get("class"), described.get("attributes")
+    attributes = attributes if isinstance(attributes, dict) else {}
+    found = globals().get(name) if isinstance(name, str) else None
+    kind = found if isinstance(found, type) and issubclass(found, PsplatformError) else ClusterError
+    message = str(described.get("message", "an error of no known kind"))
+    if not _attributes_of(kind) <= attributes.keys() or not all(isinstance(one, str) for one in attributes):
+        return ClusterError(message)
+    return _rebuild(kind, (message,), attributes)
+
+
+def _attributes_of(kind: type[PsplatformError]) -> set[str]:
+    """Return the names of what an error of a class needs to be printed."""
+    given = inspect.signature(kind).parameters.values()
+    return {one.name for one in given if one.kind is one.KEYWORD_ONLY and one.default is one.empty}

@@ -483,6 +483,7 @@ class CoordinatorHost(Locatable):
         if hasattr(self, "staff"):
             await self.staff.disband(_LEAVING_S, self.deputy.peer)
             self.copies.close()
+            await self.sealer.close()
         await write_outcome(self.journal, self.program.store, self.run, failure, self.elapsed_s)
         if hasattr(self, "deputy"):
             await self.deputy.dismiss()
