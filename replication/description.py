@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from psplatform.untrusted.checks import is_count, is_number, is_run_id
 
-_TEXTS: Final = ("scheduler", "outcome", "error", "workload", "policy", "store")
+_TEXTS: Final = ("scheduler", "error", "store")
 _TABLES: Final = ("job", "failure")
 
 

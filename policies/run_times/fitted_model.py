@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -104,7 +105,7 @@ def _require_size(array: IO[bytes], size: int) -> None:
 
 _UNREADABLE: Final = (
     *(ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, RuntimeError, OverflowError, MemoryError),
-    *(NotImplementedError, struct.error, zipfile.BadZipFile, zlib.error),
+    *(NotImplementedError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
 )
 """What NumPy and the archive raise about bytes that are none of theirs."""
 

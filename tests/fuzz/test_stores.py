@@ -150,8 +150,10 @@ def test_commands_end_with_a_sentence_and_obey_nothing(fresh: Callable[[], Path]
 
 
 @pytest.mark.parametrize("folder", [False, True], ids=["file", "folder"])
-def test_no_link_leads_a_reader_out_of_a_store(fresh: Callable[[], Path], real: Path, tmp_path: Path, folder: bool) -> None:
-    """Each part in turn lies elsewhere, unchanged, behind a link: what it says is not read, and verification says so."""
+def test_no_link_leads_a_reader_out_of_a_store(
+    fresh: Callable[[], Path], real: Path, tmp_path: Path, *, folder: bool
+) -> None:
+    """Each part in turn lies elsewhere, unchanged, behind a link: it is not read, and verification says so."""
     parts = sorted(one for one in real.rglob("*") if one.is_dir() == folder and one.name != "recovered")
     for part in parts:
         store = fresh()
