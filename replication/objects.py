@@ -177,6 +177,14 @@ class ObjectFolder:
                 return []
         return sorted(_last(entry) for entry in found if entry["type"] == "directory")
 
+    def links(self) -> list[str]:
+        """Return the names of links directly below a local folder, sorted: nothing that they lead to is looked at."""
+        with self._named_failure(f"list {self._name} of"):
+            if not isinstance(self._files, LocalFileSystem):
+                return []
+            folder = self._local("")
+            return sorted(one.name for one in folder.iterdir() if one.is_symlink()) if folder.is_dir() else []
+
     def sizes(self, path: str) -> dict[str, int]:
         """Return the length in bytes of every object below a folder, by path."""
         with self._named_failure(f"list {self._name}/{path} of"):

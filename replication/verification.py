@@ -54,6 +54,11 @@ def verified_checkpoints(store: str) -> Iterator[Verified]:
         If the checkpoints cannot be listed.
     """
     catalog = Catalog(store)
+    for name in catalog.folder.links():
+        if name.isdecimal():
+            yield Verified(
+                int(name), UNREADABLE, "a link is in its place, and what a store holds must lie in the store"
+            )
     for number in catalog.numbers():
         try:
             data = catalog.manifest_bytes(number)

@@ -28,7 +28,7 @@ from psplatform.replication.store import create_run, save_best, save_model, upda
 from psplatform.telemetry.writer import EventLog
 from psplatform.tensors.layout import Layout, TensorSpec
 
-EXAMPLES: Final = int(os.environ.get("PSPLATFORM_FUZZ_EXAMPLES", "40"))
+EXAMPLES: Final = int(os.environ.get("PSPLATFORM_FUZZ_EXAMPLES", "30"))
 """Of each test; the same ones every time."""
 
 FUZZ: Final = settings(
