@@ -22,6 +22,7 @@ pickling, because errors travel between Dask processes.
 from __future__ import annotations
 
 import errno
+import inspect
 from typing import Any, Final, TypeVar
 
 MORE_FILES: Final = "raise the limit of open files with `ulimit -n 1024` where its process is started"
@@ -205,8 +206,20 @@ def to_plain(error: PsplatformError) -> dict[str, Any]:
     return {"class": type(error).__name__, "message": str(error.args[0]), "attributes": dict(error.__dict__)}
 
 
-def from_plain(plain: dict[str, Any]) -> PsplatformError:
-    """Return the error that `to_plain` described; a `ClusterError` where this version does not know its class."""
-    known = globals().get(plain["class"])
-    kind = known if isinstance(known, type) and issubclass(known, PsplatformError) else ClusterError
-    return _rebuild(kind, (plain["message"],), plain["attributes"])
+def from_plain(plain: Any) -> PsplatformError:
+    """Return the error that `to_plain` described; a `ClusterError` where this version does not know what it is."""
+    described = plain if isinstance(plain, dict) else {}
+    name, attributes = described.get("class"), described.get("attributes")
+    attributes = attributes if isinstance(attributes, dict) else {}
+    found = globals().get(name) if isinstance(name, str) else None
+    kind = found if isinstance(found, type) and issubclass(found, PsplatformError) else ClusterError
+    message = str(described.get("message", "an error of no known kind"))
+    if not _attributes_of(kind) <= attributes.keys() or not all(isinstance(one, str) for one in attributes):
+        return ClusterError(message)
+    return _rebuild(kind, (message,), attributes)
+
+
+def _attributes_of(kind: type[PsplatformError]) -> set[str]:
+    """Return the names of what an error of a class needs to be printed."""
+    given = inspect.signature(kind).parameters.values()
+    return {one.name for one in given if one.kind is one.KEYWORD_ONLY and one.default is one.empty}

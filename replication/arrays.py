@@ -59,6 +59,11 @@ class Grid:
         rows = math.ceil(length / math.ceil(length * run / max(1, limit)))
         return cls(shape, (1,) * (axis - 1) + (max(1, min(rows, limit // run)), *whole))
 
+    @property
+    def count(self) -> int:
+        """Number of chunks; 0 where there are no elements."""
+        return math.prod(-(-length // part) for length, part in zip(self.shape, self.chunk_shape, strict=True))
+
     def chunks(self, start: int, stop: int) -> Iterator[Chunk]:
         """Yield the chunks that hold any of the elements from `start` to `stop`, in order."""
         while start < stop:

@@ -10,6 +10,7 @@ from psplatform.errors import CheckpointError, StoreError
 from psplatform.replication.manifest import MANIFEST, BrokenManifest, Manifest, Summary
 from psplatform.replication.objects import ObjectFolder, Stored
 from psplatform.replication.parts import FOLDER, folder_of
+from psplatform.untrusted.files import MANIFEST_BYTES
 
 _REMEDY_WITHOUT_PREVIOUS: Final = "there is no complete one before it, so start the run again in another store"
 
@@ -60,7 +61,7 @@ class Catalog:
 
     def manifest_bytes(self, number: int) -> bytes | None:
         """Return the manifest as it is stored, or ``None`` where the checkpoint was not sealed."""
-        return self.folder.get(f"{folder_of(number)}/{MANIFEST}")
+        return self.folder.get(f"{folder_of(number)}/{MANIFEST}", MANIFEST_BYTES)
 
     def manifest(self, number: int, data: bytes) -> Manifest:
         """Return the manifest that these bytes are, once it is whole and all that it names is there.
@@ -70,7 +71,7 @@ class Catalog:
         CheckpointError
             If the checkpoint is damaged, as far as that can be seen without reading the objects.
         """
-        found = self._examined(number, data)
+        found = self.examined(number, data)
         if not isinstance(found, Manifest):
             raise self.damaged(number, *found)
         return found
@@ -78,14 +79,14 @@ class Catalog:
     def complete(self, number: int) -> Manifest | None:
         """Return the manifest of a checkpoint, or ``None`` if it is not complete."""
         data = self.manifest_bytes(number)
-        found = None if data is None else self._examined(number, data)
+        found = None if data is None else self.examined(number, data)
         return found if isinstance(found, Manifest) else None
 
     def held(self, number: int) -> Held | None:
         """Return a checkpoint as it is found, whatever that is, or ``None`` if it was not sealed or is removed."""
         try:
             data = self.manifest_bytes(number)
-            found = None if data is None else self._examined(number, data)
+            found = None if data is None else self.examined(number, data)
             if isinstance(found, Manifest):
                 return Held(number, "complete", summary=found.summary)
             # One that is being pruned loses its manifest first.
@@ -103,13 +104,17 @@ class Catalog:
         CheckpointError
             If they are not those that were written.
         """
-        folder = folder_of(number)
-        found = self.folder.get_all(f"{folder}/{stored.path}" for stored in objects)
-        for stored, data in zip(objects, found, strict=True):
+        for stored, data in self.found(number, objects):
             flaw = stored.flaw_of(data)
             if data is None or flaw is not None:
                 raise self.damaged(number, stored.path, str(flaw))
             yield data
+
+    def found(self, number: int, objects: Sequence[Stored]) -> Iterator[tuple[Stored, bytes | None]]:
+        """Yield objects of a checkpoint with the bytes that are there now, whatever they are."""
+        folder = folder_of(number)
+        data = self.folder.get_all(f"{folder}/{stored.path}" for stored in objects)
+        return zip(objects, data, strict=True)
 
     def damaged(self, number: int, path: str, flaw: str) -> CheckpointError:
         """Return the error that names the object at fault and the checkpoint to go back to."""
@@ -128,8 +133,8 @@ class Catalog:
         except StoreError:
             return None  # Said while another failure is reported, which must not be hidden by this one.
 
-    def _examined(self, number: int, data: bytes) -> Manifest | tuple[str, str]:
-        """Return the manifest, or the object at fault and what is wrong with it."""
+    def examined(self, number: int, data: bytes) -> Manifest | tuple[str, str]:
+        """Return the manifest that these bytes are, or the object at fault and what is wrong with it."""
         try:
             manifest = Manifest.from_bytes(data, self.store)
         except BrokenManifest as error:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +14,7 @@ from psplatform.replication.catalog import Catalog
 from psplatform.replication.manifest import STATE, Manifest, Summary
 from psplatform.replication.matching import require_match
 from psplatform.tensors.layout import Layout
+from psplatform.untrusted.values import Refused, from_msgpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Checkpoint:
         self._catalog = catalog
         self._manifest = manifest
         (packed,) = self._read([STATE])
-        plain = msgpack.unpackb(packed, strict_map_key=False)
+        plain = self._states(packed)
         self.state: dict[str, Any] = plain["coordinator"]
         cuts = zip(manifest.positions, manifest.versions, plain["shards"], strict=True)
         self.shards = tuple(ShardRecord(*cut) for cut in cuts)
@@ -67,6 +67,19 @@ class Checkpoint:
     def contents(self) -> Contents:
         """The layout of the run that wrote it, and its optimiser's slots."""
         return self._manifest.contents
+
+    def _states(self, packed: bytes) -> dict[str, Any]:
+        """Return the plain states: a table of the coordinator, and one for each shard."""
+        try:
+            plain = from_msgpack(packed)
+        except Refused as error:
+            raise self._catalog.damaged(self.number, STATE, str(error)) from None
+        shards: Any = plain.get("shards") if isinstance(plain, dict) else None
+        tables = isinstance(shards, list) and all(isinstance(one, dict) for one in shards)
+        if not (tables and len(shards) == len(self._manifest.positions) and isinstance(plain.get("coordinator"), dict)):
+            raise self._catalog.damaged(self.number, STATE, "it is not the state of a coordinator and its shards")
+        found: dict[str, Any] = plain
+        return found
 
     def verify(self) -> None:
         """Read everything once and return; then all of it is there as it was written."""

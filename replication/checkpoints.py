@@ -151,6 +151,23 @@ def discard(store: str, number: int) -> None:
         catalog.folder.remove(folder_of(number))
 
 
+def discard_unsealed(store: str) -> list[int]:
+    """Remove what was written of every checkpoint that was never sealed; return their numbers.
+
+    Only for a run that is over: nobody may be writing one, or sealing it.
+
+    Raises
+    ------
+    StoreError
+        If the storage fails; then some of them may be left.
+    """
+    catalog = Catalog(store)
+    unsealed = [number for number in catalog.numbers() if catalog.manifest_bytes(number) is None]
+    for number in unsealed:
+        catalog.folder.remove(folder_of(number))
+    return unsealed
+
+
 def _opened(catalog: Catalog, number: int, data: bytes) -> Checkpoint:
     return Checkpoint(catalog, catalog.manifest(number, data))
 

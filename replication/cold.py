@@ -25,8 +25,12 @@ from numpy.typing import NDArray
 
 from psplatform.core.messages import Past
 from psplatform.core.wire import decode, encode
-from psplatform.errors import StoreError
+from psplatform.errors import ProtocolError, StoreError
+from psplatform.replication.metadata import memory_bytes
 from psplatform.replication.objects import ObjectFolder, Stored, fingerprint
+from psplatform.tensors.layout import ITEM_BYTES
+from psplatform.untrusted.checks import are_counts, is_count
+from psplatform.untrusted.values import from_msgpack
 
 _PLACES: Final = 2
 
@@ -108,7 +112,7 @@ class ColdCopy:
             If something was kept, and all of it is damaged.
         """
         flaws: list[str] = []
-        for folder in reversed(self._folder.folders()):
+        for folder in reversed([one for one in self._folder.folders() if one.isdecimal()]):
             headers = [self._header(f"{folder}/{place}.msgpack", flaws) for place in range(_PLACES)]
             for header in sorted((one for one in headers if one is not None), key=lambda one: -one["position"]):
                 state = self._state(int(folder), header, flaws)
@@ -137,7 +141,7 @@ class ColdCopy:
 
     def _header(self, path: str, flaws: list[str]) -> dict[str, Any] | None:
         data = self._folder.get(path)
-        header = _opened(data) if data is not None else None
+        header = _opened(data, path.removesuffix(".msgpack")) if data is not None else None
         if data is not None and header is None:
             flaws.append(f"{path}: it is not as it was written")
         return header
@@ -145,14 +149,14 @@ class ColdCopy:
     def _state(self, epoch: int, header: Mapping[str, Any], flaws: list[str]) -> ColdState | None:
         vectors = {}
         for name, dtype, *stored in header["vectors"]:
-            data = self._folder.get(stored[0])
+            data = self._folder.get(stored[0], memory_bytes())
             flaw = Stored(*stored).flaw_of(data)
             if flaw is not None or data is None:
                 flaws.append(f"{stored[0]}: {flaw}")
                 return None
             vectors[name] = np.frombuffer(data, dtype).copy()
         place = epoch, header["position"], header["version"]
-        return ColdState(*place, dict(header["applied"]), header["commits"], vectors, decode(header["past"]))
+        return ColdState(*place, dict(header["applied"]), header["commits"], vectors, header["past"])
 
 
 def _sealed(header: Mapping[str, Any]) -> bytes:
@@ -161,13 +165,37 @@ def _sealed(header: Mapping[str, Any]) -> bytes:
     return sealed
 
 
-def _opened(data: bytes) -> dict[str, Any] | None:
-    """Return a header, or ``None`` where it is torn."""
+def _opened(data: bytes, place: str) -> dict[str, Any] | None:
+    """Return the header of the state in a place, or ``None`` where it is torn or speaks of other places."""
     try:
-        body, digest = msgpack.unpackb(data)
-        if fingerprint(body) != digest:
+        body, digest = from_msgpack(data)
+        if not isinstance(body, bytes) or fingerprint(body) != digest:
             return None
-        header: dict[str, Any] = msgpack.unpackb(body, strict_map_key=False)
-    except (ValueError, TypeError):
+        header: dict[str, Any] = from_msgpack(body)
+        if not _is_header(header, place):
+            return None
+        past = decode(header["past"])
+    except (ValueError, TypeError, ProtocolError):
         return None
-    return header
+    known = isinstance(past, tuple) and all(isinstance(one, Past) for one in past)
+    return {**header, "past": past} if known else None
+
+
+def _is_header(header: Any, place: str) -> bool:
+    if not isinstance(header, dict) or not isinstance(header.get("past"), bytes):
+        return False
+    applied, vectors = header.get("applied"), header.get("vectors")
+    counts = all(is_count(header.get(name)) for name in ("position", "version", "commits"))
+    pairs = isinstance(applied, list) and all(are_counts(one) and len(one) == 2 for one in applied)
+    return counts and pairs and isinstance(vectors, list) and all(_is_vector(one, place) for one in vectors)
+
+
+def _is_vector(plain: Any, place: str) -> bool:
+    """Whether this names a vector beside its header, of a size that its type divides."""
+    if not isinstance(plain, list) or len(plain) != 5 or not all(isinstance(plain[at], str) for at in (0, 1, 2, 4)):
+        return False
+    name, dtype, path, size, _ = plain
+    return dtype in _DTYPES and path == f"{place}/{name}" and is_count(size) and size % ITEM_BYTES[dtype] == 0
+
+
+_DTYPES: Final = frozenset(ITEM_BYTES) - {"bfloat16"}  # which NumPy does not have

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from fsspec.implementations.local import LocalFileSystem
 
 from psplatform.errors import StoreError
-from psplatform.replication.description import make_group
+from psplatform.replication.group_file import make_group
 from psplatform.replication.objects import file_system_of
 from psplatform.replication.store import describe_run, new_description
 

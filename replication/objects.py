@@ -11,6 +11,7 @@ for once, after many objects, because flushing each by itself makes the disk wri
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -26,9 +27,13 @@ from fsspec.implementations.local import LocalFileSystem
 
 from psplatform.errors import MORE_FILES, StoreError, lacks_files
 from psplatform.replication import direct_io
+from psplatform.untrusted.files import inside, read_object
 
 AT_ONCE: Final = 8
 """Enough to hide most of an object store's time per request, few enough that their bytes are little memory."""
+
+OBJECT_BYTES: Final = 1 << 30
+"""An object of a checkpoint has a few megabytes; the state of a coordinator that has led thousands of workers, too."""
 
 _CRC32: Final = "crc32:"
 
@@ -114,7 +119,8 @@ class ObjectFolder:
         self.store = store
         self._name = folder
         self._files, root = file_system_of(store)
-        self._root = f"{root.rstrip('/')}/{folder}"
+        self._store_root = root.rstrip("/")
+        self._root = f"{self._store_root}/{folder}"
 
     def put(self, path: str, data: Data) -> Stored:
         """Write an object; after a failure nobody may rely on it, so write it again or give it up.
@@ -148,14 +154,13 @@ class ObjectFolder:
             else:
                 self._files.pipe_file(self._place(path), data)
 
-    def get(self, path: str) -> bytes | None:
-        """Return an object's bytes, or ``None`` where there is none."""
+    def get(self, path: str, most: int = OBJECT_BYTES) -> bytes | None:
+        """Return an object's bytes, or ``None`` where there is none; one that is outside or too long is an error."""
         with self._named_failure(f"read {self._name}/{path} of"):
             try:
-                data: bytes = self._files.cat_file(self._place(path))
+                return read_object(self._files, self._store_root, f"{self._name}/{path}", most)
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 return None
-        return data
 
     def get_all(self, paths: Iterable[str]) -> Iterator[bytes | None]:
         """Yield what `get` returns for each path, in order; object stores are asked for several at once."""
@@ -165,16 +170,28 @@ class ObjectFolder:
         """Return the names of the folders directly below, sorted."""
         with self._named_failure(f"list {self._name} of"):
             self._files.invalidate_cache()
+            self._require_inside("")
             try:
                 found = self._files.ls(self._root, detail=True)
             except (FileNotFoundError, NotADirectoryError):
                 return []
         return sorted(_last(entry) for entry in found if entry["type"] == "directory")
 
+    def links(self) -> list[str]:
+        """Return the names of links directly below a local folder, sorted: nothing that they lead to is looked at."""
+        with self._named_failure(f"list {self._name} of"):
+            if not isinstance(self._files, LocalFileSystem):
+                return []
+            folder = self._local("")
+            return sorted(one.name for one in folder.iterdir() if one.is_symlink()) if folder.is_dir() else []
+
     def sizes(self, path: str) -> dict[str, int]:
         """Return the length in bytes of every object below a folder, by path."""
         with self._named_failure(f"list {self._name}/{path} of"):
             self._files.invalidate_cache()
+            self._require_inside(path)
+            if isinstance(self._files, LocalFileSystem):
+                return _local_sizes(self._root, self._local(path))
             found: dict[str, dict[str, Any]] = self._files.find(self._place(path), detail=True)
         return {place.removeprefix(f"{self._root}/"): int(entry["size"]) for place, entry in found.items()}
 
@@ -182,6 +199,7 @@ class ObjectFolder:
         """Remove an object, or a folder with all that is below it; what is not there is removed already."""
         with self._named_failure(f"remove {self._name}/{path} from"), suppress(FileNotFoundError):
             self._files.invalidate_cache()
+            self._require_inside(path)
             self._files.rm(self._place(path), recursive=True)
 
     def _at_once(self, call: Callable[[_Given], _Made], items: Iterable[_Given]) -> Iterator[_Made]:
@@ -196,6 +214,11 @@ class ObjectFolder:
     def _place(self, path: str) -> str:
         return f"{self._root}/{path}".rstrip("/")
 
+    def _require_inside(self, path: str) -> None:
+        """Refuse a folder of a local store that is reached by a link."""
+        if isinstance(self._files, LocalFileSystem):
+            inside(self._store_root, self._place(path).removeprefix(f"{self._store_root}/"))
+
     def _local(self, path: str) -> Path:
         return Path(self._place(path))
 
@@ -208,6 +231,19 @@ class ObjectFolder:
             remedy = MORE_FILES if lacks_files(error) else "free or mend it, or choose another store"
             message = f"cannot {action} the store {self.store} ({error}); {remedy}"
             raise StoreError(message, store=self.store) from error
+
+
+def _local_sizes(root: str, folder: Path) -> dict[str, int]:
+    """Return the length of every regular file below a folder, by its path below `root`; no link is followed."""
+    found = {}
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = f"{place}/{name}"
+            with suppress(FileNotFoundError):  # it was removed just now
+                told = os.lstat(path)
+                if stat.S_ISREG(told.st_mode):
+                    found[path.removeprefix(f"{root}/")] = told.st_size
+    return found
 
 
 def _last(entry: dict[str, Any]) -> str:

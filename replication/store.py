@@ -8,7 +8,7 @@ This is the only module that knows Zarr.  A store is laid out as
     log/                 the event log (psplatform.telemetry)
     model/               a group of arrays by parameter name, with the version they are as attribute
     best/                the same of the best version, where the job keeps it; its attribute "whole" names the group
-    recovered/           an empty object per term from which somebody has gone on with the run
+    recovered/           claims to go on with the run (psplatform.replication.claims)
 
 and can be read with plain Zarr.  Arrays of a model are named as those of a checkpoint: a name that no path can hold is
 encoded, and each stands in its array's attributes.  They are written first and the model's attributes last, so that a
@@ -17,33 +17,45 @@ model that says its version is whole.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import re
 import tempfile
 import uuid
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
+from zlib import crc32
 
 import numpy as np
 import zarr
 from fsspec.implementations.local import LocalFileSystem
 from numpy.typing import NDArray
-from zarr.errors import BaseZarrError, GroupNotFoundError
+from zarr.abc.store import ByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.errors import BaseZarrError
+from zarr.storage import WrapperStore
 
 from psplatform.core.quality import Watch
-from psplatform.errors import MORE_FILES, ConfigurationError, PsplatformError, StoreError, lacks_files
+from psplatform.errors import MORE_FILES, PsplatformError, StoreError, lacks_files
 from psplatform.replication.arrays import encoded, group_metadata
-from psplatform.replication.description import write_group
-from psplatform.replication.objects import file_system_of
+from psplatform.replication.description import flaw_of
+from psplatform.replication.group_file import write_group
+from psplatform.replication.metadata import DOCUMENT, Promises
+from psplatform.replication.objects import Data, checksum, file_system_of
+from psplatform.untrusted.files import METADATA_BYTES, read_object
+from psplatform.untrusted.values import Refused, from_json
 
 _KEY: Final = "psplatform"
 _FORMAT: Final = 1
 _ZARR_FORMAT: Final = 3
 _BEST: Final = "best"
+_SUMS: Final = "checksums"
 _TRIES: Final = 5
 """To read a best model that others take the place of meanwhile."""
 _PARTS: Final = ("log", "checkpoints")
@@ -64,7 +76,7 @@ def create_run(store: str, description: Mapping[str, Any]) -> None:
         If the place holds anything already, or cannot be written to.
     """
     require_free(store)
-    with _named_failure(store, "write to"):
+    with named_failure(store, "write to"):
         attributes: dict[str, Any] = {_KEY: {"format": _FORMAT, **description}}
         files, root = file_system_of(store)
         if isinstance(files, LocalFileSystem):
@@ -86,7 +98,7 @@ def require_free(store: str) -> None:
     StoreError
         Naming what is in the way.
     """
-    with _named_failure(store, "use"):
+    with named_failure(store, "use"):
         files, root = file_system_of(store)
         if isinstance(files, LocalFileSystem):
             _try_writing(Path(root))
@@ -101,72 +113,19 @@ def require_free(store: str) -> None:
 
 def reopen_run(store: str, description: Mapping[str, Any]) -> None:
     """Describe the run of a store anew: it goes on."""
-    with _named_failure(store, "write to"):
-        root = _group(store, "r+")
-        _described(store, root)
-        _describe(store, root, {"format": _FORMAT, **description})
-
-
-def claim_recovery(store: str, term: int) -> None:
-    """Claim to go on with a run that its store describes as begun under `term`: only one program can.
-
-    That is certain on local file systems and on those that can make an object only where there is none, as S3 can; on
-    others two programs may do so at the same moment.
-
-    Raises
-    ------
-    ConfigurationError
-        If another program has claimed it before.
-    StoreError
-        If the storage fails.
-    """
-    with _named_failure(store, "write to"):
-        files, path = _claim_of(store, term)
-        try:
-            if isinstance(files, LocalFileSystem):
-                Path(path).parent.mkdir(exist_ok=True)
-                Path(path).open("xb").close()
-            else:
-                _make_new(files, path)
-        except FileExistsError:
-            text = (
-                f"another program has begun to go on with the run in {store}; attach to it instead, or, if that "
-                f"program was killed as it began, remove {path}"
-            )
-            raise ConfigurationError(text, field="store") from None
-
-
-def _make_new(files: Any, path: str) -> None:
-    try:
-        files.pipe_file(path, b"", mode="create")
-    except FileExistsError:
-        raise
-    except Exception as error:  # every driver has exceptions of its own for what its server cannot do
-        if files.exists(path):
-            raise FileExistsError(path) from error
-        files.pipe_file(path, b"")
-
-
-def release_recovery(store: str, term: int) -> None:
-    """Let others claim it again."""
-    with _named_failure(store, "write to"):
-        files, path = _claim_of(store, term)
-        files.rm_file(path)
-
-
-def _claim_of(store: str, term: int) -> tuple[Any, str]:
-    files, root = file_system_of(store)
-    return files, f"{root.rstrip('/')}/recovered/{term:08d}"
+    with named_failure(store, "write to"):
+        _described(store)
+        _describe(store, {"format": _FORMAT, **description})
 
 
 def update_run(store: str, **changes: Any) -> None:
     """Change parts of the store's description of its run."""
-    with _named_failure(store, "write to"):
-        root = _group(store, "r+")
-        _describe(store, root, {**_described(store, root), **changes})
+    with named_failure(store, "write to"):
+        _describe(store, {**_described(store), **changes})
 
 
-def _describe(store: str, group: zarr.Group, description: Mapping[str, Any]) -> None:
+def _describe(store: str, description: Mapping[str, Any]) -> None:
+    group = _group(store, "r+")
     files, root = file_system_of(store)
     if isinstance(files, LocalFileSystem):
         write_group(Path(root), {**group.attrs.asdict(), _KEY: description})
@@ -180,15 +139,15 @@ def describe_run(store: str) -> dict[str, Any]:
     Raises
     ------
     StoreError
-        If there is no store, or it is not one of psplatform's, or of a newer format.
+        If there is no store, or it is not one of psplatform's, or of a newer format, or says what it should not.
     """
-    with _named_failure(store, "read the zarr.json of", _READABLE):
-        return _described(store, _group(store, "r"))
+    with named_failure(store, "read the zarr.json of", _READABLE):
+        return _described(store)
 
 
 def holds_parts(store: str) -> bool:
     """Whether segments of a run's log or its checkpoints lie there, and not only folders that are called so."""
-    with _named_failure(store, "look into", _READABLE):
+    with named_failure(store, "look into", _READABLE):
         files, root = file_system_of(store)
         folders = [folder for part in _PARTS if files.isdir(folder := f"{root}/{part}")]
         paths = [path for folder in folders for path in files.ls(folder, detail=False)]
@@ -197,7 +156,7 @@ def holds_parts(store: str) -> bool:
 
 def save_model(store: str, arrays: Mapping[str, NDArray[Any]], *, version: int) -> None:
     """Put named arrays into the store as the model of `version`, in place of the one before."""
-    with _named_failure(store, "write the model to"):
+    with named_failure(store, "write the model to"):
         _write_arrays(_group(store, "r+").create_group("model", overwrite=True), arrays, version=version)
 
 
@@ -213,7 +172,7 @@ def save_best(store: str, arrays: Mapping[str, NDArray[Any]], *, version: int, w
         What versions are compared by, and this one's value.
     """
     told = {"version": version, "metric": watch.metric, "value": repr(float(value))}
-    with _named_failure(store, "write the best model to"):
+    with named_failure(store, "write the best model to"):
         root = _group(store, "r+").require_group(_BEST)
         before = _best_of(root)
         if not _is_better(value, before, watch):
@@ -250,7 +209,7 @@ def load_model(store: str, *, best: bool = False) -> tuple[dict[str, NDArray[Any
     StoreError
         If the store holds no whole model.
     """
-    with _named_failure(store, "read the model of", _READABLE):
+    with named_failure(store, "read the model of", _READABLE):
         if not best:
             group = _group(store, "r").get("model")
             if not isinstance(group, zarr.Group) or "version" not in group.attrs:
@@ -260,7 +219,7 @@ def load_model(store: str, *, best: bool = False) -> tuple[dict[str, NDArray[Any
             found = _best_of(_group(store, "r").get(_BEST))
             if found is None:
                 text = "no model of a best version: its job has no keep_best, or what it watches had no value yet"
-                raise StoreError(f"{store} holds {text}", store=store)
+                raise StoreError(f"{store} holds {text}; read the last version's", store=store)
             with contextlib.suppress(KeyError, FileNotFoundError):
                 arrays = _read_arrays(found)
                 now = _best_of(_group(store, "r").get(_BEST))
@@ -270,17 +229,104 @@ def load_model(store: str, *, best: bool = False) -> tuple[dict[str, NDArray[Any
 
 
 def _read_arrays(group: zarr.Group) -> tuple[dict[str, NDArray[Any]], int]:
-    # Before names were encoded, one with a slash was a path of groups.
-    found = {path: array for path, array in group.members(max_depth=None) if isinstance(array, zarr.Array)}
+    found, sums = _arrays_of(group), _sums_of(group)
     arrays = {_name_of(path, found[path]): np.asarray(found[path][...]) for path in sorted(found)}
+    for name, array in arrays.items():
+        if sums is not None and sums.get(name) != checksum(_bytes_of(array)):
+            raise Refused(f"{name[:200]} is not as it was written")
     return arrays, int(str(group.attrs["version"]))
 
 
+def _arrays_of(group: zarr.Group) -> dict[str, zarr.Array[Any]]:
+    # Before names were encoded, one with a slash was a path of groups.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of what else lies there, by names that may be anything
+        return {path: array for path, array in group.members(max_depth=None) if isinstance(array, zarr.Array)}
+
+
+def _sums_of(group: zarr.Group) -> dict[str, Any] | None:
+    """Return the checksums of the arrays by name, ``None`` where they were written without."""
+    found = group.attrs.get(_SUMS)
+    return found if isinstance(found, dict) else None
+
+
+def _bytes_of(array: NDArray[Any]) -> Data:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b""
+
+
 def _write_arrays(group: zarr.Group, arrays: Mapping[str, NDArray[Any]], **said: Any) -> None:
+    sums = {}
     for name, array in arrays.items():
         known: dict[str, Any] = {_KEY: {"name": name}}
-        group.create_array(encoded(name), data=np.asarray(array, order="C"), attributes=known)
-    group.attrs.update(said)
+        data = np.asarray(array, order="C")
+        group.create_array(encoded(name), data=data, attributes=known)
+        sums[name] = checksum(_bytes_of(data))
+    group.attrs.update({_SUMS: sums, **said})
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedModel:
+    """A saved model of which every byte was read.
+
+    Attributes
+    ----------
+    state
+        ``complete``, ``damaged``, ``incomplete`` where it does not say its version, or ``none``.
+    flaw
+        What is wrong with it, or what cannot be told of it.
+    bytes
+        Of its arrays.
+    """
+
+    state: str
+    flaw: str = ""
+    bytes: int = 0
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the fields."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def verified_model(store: str, *, best: bool = False) -> VerifiedModel:
+    """Return what the saved model is, of the last version or of the `best` one, once all of it was read."""
+    try:
+        with named_failure(store, "read the model of", _READABLE):
+            found = _group(store, "r").get(_BEST if best else "model")
+            group = _best_of(found) if best else found
+            if not isinstance(group, zarr.Group):
+                return VerifiedModel("none")
+            if "version" not in group.attrs:
+                return VerifiedModel("incomplete", "it does not say its version: it was not saved to its end")
+            return _verified(group)
+    except StoreError as error:
+        return VerifiedModel("damaged", str(error))
+
+
+def _verified(group: zarr.Group) -> VerifiedModel:
+    found, sums, size = _arrays_of(group), _sums_of(group), 0
+    names = {_name_of(path, array): array for path, array in found.items()}
+    lacking = sorted((sums or {}).keys() - names.keys())
+    if lacking:
+        return VerifiedModel("damaged", f"{lacking[0][:200]} is missing")
+    for name, array in sorted(names.items()):
+        total = 0
+        for part in _slabs(array):
+            data = _bytes_of(part)
+            total, size = crc32(data, total), size + len(data)
+        if sums is not None and sums.get(name) != f"crc32:{total:08x}":
+            return VerifiedModel("damaged", f"{name[:200]} is not as it was written", size)
+    untold = "" if sums is not None else "saved by a psplatform that noted no checksums: it can be read, and no more"
+    return VerifiedModel("complete", untold, size)
+
+
+def _slabs(array: zarr.Array[Any]) -> Iterator[NDArray[Any]]:
+    """Yield an array in parts, as many of its rows as a chunk has."""
+    if not array.shape:
+        yield np.asarray(array[...])
+        return
+    rows = array.chunks[0]
+    for first in range(0, array.shape[0], rows):
+        yield np.asarray(array[first : first + rows])
 
 
 def _point_to(root: zarr.Group, name: str) -> None:
@@ -296,12 +342,36 @@ def _best_of(root: Any) -> zarr.Group | None:
 
 
 def _group(store: str, mode: Literal["r", "r+"]) -> zarr.Group:
-    file_system_of(store)  # which says what is wrong where nothing can open it
-    try:
-        # The format is given, or Zarr asks for the files of both at once and leaves the rest alone when one fails.
-        return zarr.open_group(store, mode=mode, zarr_format=_ZARR_FORMAT)
-    except (GroupNotFoundError, FileNotFoundError):
-        raise _without_run(store, f"there is no run in {store}; check the path") from None
+    _attributes(store)  # which says what is wrong where nothing can open it
+    # The format is given, or Zarr asks for the files of both at once and leaves the rest alone when one fails.
+    group = zarr.open_group(store, mode=mode, zarr_format=_ZARR_FORMAT, use_consolidated=False)
+    if mode == "r+":
+        return group
+    guarded = _Guarded(group.store, *file_system_of(store), Promises())
+    return zarr.open_group(guarded, mode=mode, zarr_format=_ZARR_FORMAT, use_consolidated=False)
+
+
+class _Guarded(WrapperStore[Any]):
+    """A store of Zarr's of which only what lies in it is read, and only as much as fits together and into memory."""
+
+    def __init__(self, store: Any, files: Any, root: str, promises: Promises) -> None:
+        super().__init__(store)
+        self._files, self._root, self._promises = files, root, promises
+
+    def _with_store(self, store: Any) -> Self:
+        return type(self)(store, self._files, self._root, self._promises)
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        data = await asyncio.to_thread(self._read, key)
+        return None if data is None else prototype.buffer.from_bytes(data)
+
+    def _read(self, key: str) -> bytes | None:
+        try:
+            data = read_object(self._files, self._root, key, self._promises.limit(key))
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
+        self._promises.check(key, data)
+        return data
 
 
 def _without_run(store: str, text: str) -> StoreError:
@@ -316,14 +386,33 @@ def _name_of(path: str, array: zarr.Array[Any]) -> str:
     return str(known["name"]) if isinstance(known, dict) else path
 
 
-def _described(store: str, root: zarr.Group) -> dict[str, Any]:
-    description = root.attrs.get(_KEY)
+def _described(store: str) -> dict[str, Any]:
+    description = _attributes(store).get(_KEY)
     if not isinstance(description, dict):
         raise _without_run(store, f"{store} is a Zarr group, but holds no run of psplatform; check the path")
     if description.get("format") != _FORMAT:
-        found = description.get("format")
+        found = str(description.get("format"))[:40]
         raise StoreError(f"{store} has format {found}; this psplatform reads format {_FORMAT}, update it", store=store)
+    if not isinstance(description.get("run"), str):
+        raise StoreError(f"the zarr.json of {store} does not name its run; restore it from a copy", store=store)
+    if flaw := flaw_of(description):
+        message = f"the zarr.json of {store} says what this psplatform does not understand ({flaw})"
+        raise StoreError(f"{message}; look at it with the psplatform that wrote it", store=store)
     return description
+
+
+def _attributes(store: str) -> dict[str, Any]:
+    """Return the attributes of the store's root group, read without Zarr, which would follow any link."""
+    files, root = file_system_of(store)
+    try:
+        document = from_json(read_object(files, root, DOCUMENT, METADATA_BYTES))
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise _without_run(store, f"there is no run in {store}; check the path") from None
+    kind = (document.get("zarr_format"), document.get("node_type")) if isinstance(document, dict) else None
+    attributes = document.get("attributes", {}) if kind == (_ZARR_FORMAT, "group") else None
+    if not isinstance(attributes, dict):
+        raise _without_run(store, f"the zarr.json of {store} is not that of a run; check the path")
+    return attributes
 
 
 def _try_writing(path: Path) -> None:
@@ -344,7 +433,8 @@ def _occupant(store: str) -> str:
 
 
 @contextmanager
-def _named_failure(store: str, action: str, remedy: str = _USABLE) -> Iterator[None]:
+def named_failure(store: str, action: str, remedy: str = _USABLE) -> Iterator[None]:
+    """Turn what the storage raises into a `StoreError` that names the store and what was to be done with it."""
     try:
         yield
     except PsplatformError:
@@ -362,5 +452,5 @@ def _remedy(store: str, error: Exception, usual: str) -> str:
     if lacks_files(error):
         return MORE_FILES
     # Zarr reports foreign metadata as whatever it stumbles over first.
-    foreign = isinstance(error, BaseZarrError | JSONDecodeError | TypeError | LookupError | AttributeError)
+    foreign = isinstance(error, BaseZarrError | JSONDecodeError | Refused | TypeError | LookupError | AttributeError)
     return _REACHABLE if "://" in store and not foreign else usual

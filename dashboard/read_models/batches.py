@@ -13,13 +13,11 @@ from typing import Any, Final
 
 from psplatform.errors import ProtocolError
 from psplatform.telemetry.grouped import Grouped
+from psplatform.telemetry.kinds import MOST_SLOTS, refused, require_kinds
 from psplatform.telemetry.segments import Record
 
 LONGEST_S: Final = 1e9
 """Time up to which a life of a run may last, thirty years: what counts over time has a loop over its doublings."""
-
-MOST_SLOTS: Final = 1_000_000
-"""Slots that a run may have: what counts by slot has a row for each up to the largest."""
 
 _MOST: Final = 2**63
 """Below which numbers of terms and bounds are."""
@@ -94,12 +92,12 @@ def _check(grouped: Grouped) -> None:
     """Refuse times, slots and counts that models break on; a field that lacks is noticed by the model that needs it."""
     for kind in grouped.kinds:
         if not isinstance(kind, str):
-            raise _refused(kind, "kind", kind)
+            raise refused(kind, "kind", kind)
         at = _known(grouped, kind, "at")
         # The sum tells where one is NaN, which compares as nothing.
         known = set(map(type, at)) <= {float, int}
         if at and not (known and min(at) >= 0 and max(at) < LONGEST_S and sum(at) >= 0):
-            raise _refused(kind, "at", _odd(at, LONGEST_S, float, int))
+            raise refused(kind, "at", _odd(at, LONGEST_S, float, int))
     for kind in _WITH_SLOT & grouped.kinds:
         _check_slots(kind, "slot", _known(grouped, kind, "slot"))
     _check_each("commit", "slots", _known(grouped, "commit", "slots"))
@@ -108,6 +106,7 @@ def _check(grouped: Grouped) -> None:
     _check_slots("run", "term", _known(grouped, "run", "term"), _MOST)
     bounds = [one for one in _known(grouped, "run", "staleness_bound") if one is not None]
     _check_slots("run", "staleness_bound", bounds, _MOST)
+    require_kinds(grouped)
 
 
 def _known(grouped: Grouped, kind: str, name: str) -> list[Any]:
@@ -119,22 +118,15 @@ def _known(grouped: Grouped, kind: str, name: str) -> list[Any]:
 
 def _check_each(kind: str, name: str, each: list[Any]) -> None:
     if not set(map(type, each)) <= {list, tuple}:
-        raise _refused(kind, name, each)
+        raise refused(kind, name, each)
     _check_slots(kind, name, list(chain.from_iterable(each)))
 
 
 def _check_slots(kind: str, name: str, slots: list[Any], most: int = MOST_SLOTS) -> None:
     if slots and not (set(map(type, slots)) == {int} and min(slots) >= 0 and max(slots) < most):
-        raise _refused(kind, name, _odd(slots, most, int))
+        raise refused(kind, name, _odd(slots, most, int))
 
 
 def _odd(values: list[Any], most: float, *types: type) -> Any:
     """Return the first value that is none of these types, or not in [0, most)."""
     return next((one for one in values if type(one) not in types or not 0 <= one < most), None)
-
-
-def _refused(kind: object, name: str, value: object) -> ProtocolError:
-    shown = value if isinstance(value, float) or (isinstance(value, int) and abs(value) <= 10**18) else type(value)
-    said = shown.__name__ if isinstance(shown, type) else repr(shown)
-    message = f"a log record of kind {str(kind)[:40]!r} has a field {name!r} that is none ({said})"
-    return ProtocolError(f"{message}; read the log with the psplatform it is of")

@@ -131,7 +131,7 @@ class Reading:
             if self._refusal is not None and history.holds(self._refusal.position):
                 raise ProtocolError(self._refusal.text)
             self._history, self._refusal = history, None
-            left = sum(1 for _ in history.after(self._position))
+            left = history.count_after(self._position)
             for records, position, segments in _in_bulk(self._reader.iter_from(self._position, history), give_up_at):
                 self._take(records, position)
                 self._segments += segments

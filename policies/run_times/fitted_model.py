@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import math
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,10 +72,42 @@ def _arrays(content: bytes, name: str) -> dict[str, NDArray[Any]]:
     if not content.startswith(b"PK"):
         raise _refusal(f"{name} is no file of a run-time model (it is no .npz archive)")
     try:
+        _require_plain(content)
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
-    except (ValueError, OSError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise _refusal(f"{name} is no file of a run-time model ({error})") from None
+    except _UNREADABLE as error:
+        raise _refusal(f"{name} is no file of a run-time model ({' '.join(str(error).split())[:200]})") from None
+
+
+def _require_plain(content: bytes) -> None:
+    """Refuse an archive that would become more than it is: `to_bytes` writes arrays as they are."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        entries = archive.infolist()
+        if any(one.compress_type != zipfile.ZIP_STORED for one in entries):
+            raise ValueError("its arrays are compressed")
+        if sum(one.file_size for one in entries) > len(content):
+            raise ValueError("its arrays are longer than the file")
+        for entry in entries:
+            with archive.open(entry) as array:
+                _require_size(array, entry.file_size)
+
+
+def _require_size(array: IO[bytes], size: int) -> None:
+    """Refuse an array whose shape does not make up its bytes, before anything is allocated for it."""
+    version = np.lib.format.read_magic(array)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if read is None:
+        raise ValueError(f"its arrays have the format {version}")
+    shape, _, dtype = read(array)
+    if math.prod(shape) * dtype.itemsize + array.tell() != size:
+        raise ValueError(f"an array of the shape {shape} does not have {size} bytes")
+
+
+_UNREADABLE: Final = (
+    *(ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, RuntimeError, OverflowError, MemoryError),
+    *(NotImplementedError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+"""What NumPy and the archive raise about bytes that are none of theirs."""
 
 
 def _refusal(what: str) -> ConfigurationError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -120,15 +121,17 @@ def _require_as_many(slots: Counter[int], name: str) -> None:
 
 
 def _whole_rounds(rows: Sequence[_Row], workers: int) -> Recorded:
-    known: dict[int, Times] = {}
+    known: dict[int, dict[int, float]] = {}
     twice: set[int] = set()
-    seen: set[tuple[int, int]] = set()
     for row in rows:
-        times = known.setdefault(row.round, np.full(workers, np.nan))
-        if (row.round, row.slot) in seen:
+        times = known.setdefault(row.round, {})
+        if row.slot in times:
             twice.add(row.round)
-        seen.add((row.round, row.slot))
-        if not row.censored:
-            times[row.slot] = row.seconds
-    whole = [known[one] for one in sorted(known) if one not in twice and np.all(np.isfinite(known[one]))]
-    return Recorded(np.array(whole).reshape(len(whole), workers), len(known) - len(whole))
+        times[row.slot] = np.nan if row.censored else row.seconds
+    # A round becomes a row of an array only where it is whole: there may be as many rounds as slots.
+    whole = [
+        [times[slot] for slot in range(workers)]
+        for _, times in sorted((one, times) for one, times in known.items() if one not in twice)
+        if len(times) == workers and not any(map(math.isnan, times.values()))
+    ]
+    return Recorded(np.array(whole, dtype=np.float64).reshape(len(whole), workers), len(known) - len(whole))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,13 +12,17 @@ from rich.table import Table
 
 from psplatform.cli.options import with_options
 from psplatform.cli.progress import ProgressLine
+from psplatform.cli.terminal import say
 from psplatform.cli.train import pairs
 from psplatform.errors import ConfigurationError
+from psplatform.untrusted.files import read_named
+from psplatform.untrusted.values import from_json
 
 if TYPE_CHECKING:
     from psplatform.simulation.faults.fuzzing import Search
 
 _BESIDE = frozenset({"seed", "workload_options"})
+_TRIAL_BYTES = 4 << 20
 _SHOWN = 40
 """Phases of the coverage that people are shown: the rest is in the JSON."""
 
@@ -120,16 +123,16 @@ def _replay(file: str, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(verdict.summary()))
     elif verdict.invariant:
-        click.echo(f"{verdict.invariant} is violated: {verdict.found}")
+        say(f"{verdict.invariant} is violated: {verdict.found}")
     else:
-        click.echo(f"nothing is violated; the run ended: {verdict.outcome} ({verdict.detail})")
+        say(f"nothing is violated; the run ended: {verdict.outcome} ({verdict.detail})")
     if verdict.invariant:
         click.get_current_context().exit(1)
 
 
 def _read(file: str) -> dict[str, Any]:
     try:
-        plain = json.loads(Path(file).expanduser().read_text())
+        plain = from_json(read_named(file, _TRIAL_BYTES))
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"cannot read {file}: {error}; give a JSON file with a trial", field="faults"

@@ -13,6 +13,7 @@ import click
 from psplatform.cli.output import output_file, write_whole
 from psplatform.cli.progress import ProgressLine
 from psplatform.errors import ConfigurationError
+from psplatform.untrusted.files import read_named
 
 if TYPE_CHECKING:
     from psplatform.policies.run_times.fitted_model import FittedModel
@@ -46,8 +47,8 @@ def fit_cutoff(trace: str, *, output: str | None, steps: int, seed: int, as_json
 
 def _read(trace: str) -> str:
     try:
-        return Path(trace).expanduser().read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        return read_named(trace).decode()
+    except (OSError, ValueError) as error:
         raise ConfigurationError(f"cannot read the trace {trace}: {error}; name a CSV file", field="trace") from error
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from psplatform.cli.terminal import printable
 from psplatform.errors import ConfigurationError, PsplatformError
 
 _COMMANDS = {
@@ -30,7 +31,7 @@ _COMMANDS = {
 
 class _Failure(click.ClickException):
     def __init__(self, error: PsplatformError) -> None:
-        super().__init__(str(error))
+        super().__init__(printable(error, lines=True))
         self.exit_code = 2 if isinstance(error, ConfigurationError) else 1  # type: ignore[misc]  # click reads it from the instance
 
 

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import click
 
+from psplatform.cli.terminal import printable, say
 from psplatform.dashboard.settings import LOCALHOST, PORT
 from psplatform.errors import ConfigurationError, PsplatformError
 
@@ -91,7 +92,7 @@ class Page:
             return
         if self._stays and (error is None or isinstance(error, PsplatformError)):
             if error is not None:
-                click.echo(f"Error: {error}", err=True)
+                click.echo(f"Error: {printable(error, lines=True)}", err=True)
             click.echo("The page stays open; press Ctrl-C to close it.", err=True)
             with contextlib.suppress(KeyboardInterrupt):
                 self._process.wait()
@@ -123,7 +124,7 @@ def _announce(url: str, run: str) -> None:
         with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/_stcore/health", timeout=1):  # noqa: S310  ours
             break
         time.sleep(0.25)
-    click.echo(f"dashboard: {url}/overview?run={quote(run)}", err=True)
+    say(f"dashboard: {url}/overview?run={quote(run)}", err=True)
 
 
 def free_port() -> int:

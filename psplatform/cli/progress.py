@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from psplatform.cli.terminal import printable
 from psplatform.telemetry.words import closing_rows, one_line
 
 _TOLD: Final = ("promoted", "checkpoint", "copy", "cold replica", "beyond bound", "store")
@@ -61,6 +62,7 @@ class ProgressLine:
         self._show(one_line(summary), always=False)
 
     def _tell(self, text: str) -> None:
+        text = printable(text)
         if self._live is not None:
             self._console.print(text, markup=False)
         else:
@@ -68,7 +70,7 @@ class ProgressLine:
             sys.stderr.flush()
 
     def _show(self, text: str, *, always: bool) -> None:
-        text = f"{time.monotonic() - self._began:5.1f} s  {text}"
+        text = printable(f"{time.monotonic() - self._began:5.1f} s  {text}")
         if self._live is not None:
             self._live.update(Text(text))
         elif always or time.monotonic() - self._last >= _PLAIN_EVERY_S:
@@ -83,5 +85,5 @@ def closing(summary: dict[str, Any], *, trouble: str = "") -> Table:
     table.add_column(style="bold")
     table.add_column()
     for name, text in closing_rows(summary, trouble=trouble):
-        table.add_row(name, Text(text))
+        table.add_row(name, Text(printable(text)))
     return table

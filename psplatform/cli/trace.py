@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from psplatform.cli.output import output_file, write_whole
+from psplatform.cli.terminal import say
 from psplatform.errors import ConfigurationError
 from psplatform.replication.places import place_of
 
@@ -77,10 +78,10 @@ def _traced(store: str) -> tuple[str, list[RunTime]]:
 
 
 def _records(store: str) -> Iterator[Record]:
+    from psplatform.telemetry.kinds import all_of  # noqa: PLC0415  with the log's reader
     from psplatform.telemetry.reader import LogReader  # noqa: PLC0415  brings fsspec
 
-    for records, _ in LogReader(store).iter_from():
-        yield from records
+    yield from all_of(records for records, _ in LogReader(store).iter_from())
 
 
 def _tell(name: str, times: list[RunTime], file: str, *, as_json: bool) -> None:
@@ -92,5 +93,5 @@ def _tell(name: str, times: list[RunTime], file: str, *, as_json: bool) -> None:
         click.echo(json.dumps({**found, "seconds_mean": mean, "file": file}))
         return
     cut_off = f", and {censored} that were cut off" if censored else ""
-    click.echo(f"{file}: {len(known)} gradients of {workers} workers, {mean:.4g} s on average{cut_off}")
-    click.echo(f"replay it: psplatform simulate WORKLOAD --workers {workers} --compute trace:{file}")
+    say(f"{file}: {len(known)} gradients of {workers} workers, {mean:.4g} s on average{cut_off}")
+    say(f"replay it: psplatform simulate WORKLOAD --workers {workers} --compute trace:{file}")

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from psplatform.errors import ConfigurationError
+from psplatform.untrusted.files import read_named
 
+_JOB_FILE_BYTES: Final = 4 << 20
 _USUAL_UPDATES: Final = 1000
 
 
@@ -22,9 +24,9 @@ def read_job_file(path: str | Path) -> dict[str, Any]:
     from psplatform.jobs.job_file import fields_in  # noqa: PLC0415  brings PyYAML, which only job files need
 
     try:
-        text = Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"cannot read the job file {path}: {error}", field="job") from error
+        text = read_named(path, _JOB_FILE_BYTES).decode()
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"cannot read the job file {path}: {error}; name a YAML file", field="job") from error
     return fields_in(text, str(path))
 
 
@@ -37,9 +39,10 @@ def read_trace(name: str) -> str:
         If it cannot be read.
     """
     try:
-        return Path(name).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"cannot read the trace {name}: {error}", field="stragglers") from error
+        return read_named(name).decode()
+    except (OSError, ValueError) as error:
+        text = f"cannot read the trace {name}: {error}; name a CSV file"
+        raise ConfigurationError(text, field="stragglers") from error
 
 
 def with_horizon(schedule: Any, stop: Mapping[str, Any]) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from distributed import Client, LocalCluster
 
 from psplatform.client import records
+from psplatform.client.claiming import claim
 from psplatform.client.connecting import address_of, usable
 from psplatform.client.credentials import credentials_of
 from psplatform.client.embedded import end_cluster, serving_processes, start_cluster
@@ -27,14 +28,7 @@ from psplatform.jobs.job import Job
 from psplatform.jobs.replication import NoReplication, Replication, replicas_of
 from psplatform.policies import readiness
 from psplatform.replication.objects import file_system_of
-from psplatform.replication.store import (
-    claim_recovery,
-    create_run,
-    describe_run,
-    release_recovery,
-    reopen_run,
-    update_run,
-)
+from psplatform.replication.store import create_run, reopen_run, update_run
 from psplatform.runtime.calls import Peer, call
 from psplatform.runtime.coordinator_host import CoordinatorHost
 from psplatform.runtime.fleet import made
@@ -223,10 +217,9 @@ def _describe(program: Program, description: dict[str, Any]) -> Callable[[], Non
     if resume is None:
         create_run(store, description)
         return partial(_remove_new, store)
-    claim_recovery(store, resume.succeeds)
     with contextlib.ExitStack() as undo:
-        undo.callback(release_recovery, store, resume.succeeds)
-        undo.callback(reopen_run, store, describe_run(store))
+        before = claim(store, resume, undo)
+        undo.callback(reopen_run, store, before)
         reopen_run(store, description)
         return undo.pop_all().close
 

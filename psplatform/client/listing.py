@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -117,12 +116,7 @@ def look_at(store: str, live: Live = frozenset()) -> Listed:
     store = place_of(store)
     try:
         description = describe_run(store)
-        run = description.get("run")
-        if not isinstance(run, str):
-            raise StoreError(f"the zarr.json of {store} does not name its run; restore it from a copy", store=store)
-        if flaw := _flaw(description):
-            message = f"the zarr.json of {store} says what this psplatform does not understand ({flaw})"
-            raise StoreError(f"{message}; look at it with the psplatform that wrote it", store=store)
+        run: str = description["run"]
         state, reason, checkpoint = _judge(store, description, goes_on=goes_on(run, store, live))
     except StoreError as error:
         name = store.rstrip("/").rpartition("/")[2]
@@ -192,26 +186,6 @@ def _error(description: Mapping[str, Any]) -> str:
     said = failure.get("message") if isinstance(failure, dict) else None
     lines = str(said or description.get("error") or "").splitlines()
     return shortened(lines[0].rstrip(".")) if lines else "it failed, and its store does not say why"
-
-
-def _flaw(description: Mapping[str, Any]) -> str | None:
-    """Return what in a description is not of its kind, of that which all who list runs compute with."""
-    job = description.get("job")
-    if not isinstance(job, Mapping | None):
-        return "its job is no table"
-    stop = (job or {}).get("stop")
-    if not isinstance(stop, Mapping | None):
-        return "the stop of its job is no table"
-    for name, value in (stop or {}).items():
-        if value is not None and not _is_number(value):
-            return f"{str(name)[:40]!r} in the stop of its job is no number"
-    if not _is_number(description.get("started", 0.0)):
-        return "its start is no time"
-    return None if isinstance(description.get("term", 1), int) else "its term is no whole number"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and abs(value) < math.inf
 
 
 def _newest_segment(store: str) -> Position:

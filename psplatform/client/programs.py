@@ -25,6 +25,8 @@ from typing import Any, Final
 
 from psplatform.errors import ConfigurationError
 from psplatform.runtime.processes import ProcessId, is_running, process_with, send_signal
+from psplatform.untrusted.files import read_named
+from psplatform.untrusted.values import from_json
 
 KEPT: Final = 50
 """Programs of which a folder keeps records: more than anybody looks back at."""
@@ -32,6 +34,8 @@ KEPT: Final = 50
 _TAIL_BYTES: Final = 1 << 16
 _RESULT_BYTES: Final = 1 << 25
 """The longest last line that is read: a summary is some kilobytes, with many curves some megabytes."""
+
+_RECORD_BYTES: Final = 1 << 22
 
 _RECORD: Final = ".json"
 _OUTPUT: Final = ".out"
@@ -87,7 +91,7 @@ class Program:
         """Return the JSON object on the last line that it has printed, ``None`` if there is none (yet)."""
         last = _tail(self.record.with_suffix(_OUTPUT), _RESULT_BYTES)[-1:]
         try:
-            found = json.loads(last[0]) if last else None
+            found = from_json(last[0]) if last else None
         except ValueError:
             return None
         return found if isinstance(found, dict) else None
@@ -198,7 +202,7 @@ def _write(record: Path, plain: Mapping[str, Any]) -> None:
 
 def _read(record: Path) -> dict[str, Any]:
     try:
-        found = json.loads(record.read_bytes())
+        found = from_json(read_named(record, _RECORD_BYTES))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -12,11 +12,13 @@ from psplatform.client.connecting import address_of, connect_to, not_asked, usab
 from psplatform.client.launch import Report, start
 from psplatform.client.listing import State, look_at
 from psplatform.client.prepared import prepare
+from psplatform.client.resuming import require_state
 from psplatform.client.run import Run, actors_of
 from psplatform.core.coordination.checkpoints import NUMBERS_PER_TERM
 from psplatform.errors import ConfigurationError, StoreError
 from psplatform.jobs.job import Job
 from psplatform.replication.checkpoints import load_checkpoint, next_number
+from psplatform.replication.claims import claims_made
 from psplatform.replication.places import place_of
 from psplatform.replication.store import describe_run
 from psplatform.runtime.calls import Peer
@@ -76,14 +78,17 @@ def recover(
     description = describe_run(store)
     _require_over(store, description, client, report, ask_store_scheduler=ask_store_scheduler)
     found = load_checkpoint(store, checkpoint)
+    require_state(store, found)
     _require_later_end(description, changes)
     if "job" not in description:
         raise StoreError(f"{store} does not say which job it ran; start the job again in another store", store=store)
     began = description.get("term", 1)
+    # Above that of a program that has claimed to go on as well, and was killed, or only stopped, before it had.
+    claims = claims_made(store, began)
     # The log may have been moved away, because it was damaged.
-    term = max(began, LogReader(store).history().end.term, next_number(store) // NUMBERS_PER_TERM) + 1
+    term = max(began, LogReader(store).history().end.term, next_number(store) // NUMBERS_PER_TERM) + 1 + claims
     job = Job.from_plain(description["job"], **{**changes, "store": store})
-    resume = Resume(found.number, term, found.state, succeeds=began)
+    resume = Resume(found.number, term, found.state, succeeds=began, claims=claims)
     return start(prepare(job, run=description["run"], resume=resume), client, report)
 
 

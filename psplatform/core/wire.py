@@ -106,7 +106,7 @@ def decode(data: bytes) -> Any:
     """
     try:
         return _unpack(data, _DEEPEST)
-    except (ValueError, TypeError, LookupError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ProtocolError(f"undecodable message ({error}); all processes must run the same psplatform") from error
 
 

@@ -88,8 +88,8 @@ class Archiver:
             feed(Archived(effect.number, effect.position, part.to_plain()))
 
     def close(self) -> None:
-        """Write nothing more after what is being written."""
-        self._writing.shutdown(wait=False, cancel_futures=True)
+        """Write nothing more, and wait for what is being written: after the run's end nobody would remove it."""
+        self._writing.shutdown(wait=True, cancel_futures=True)
 
 
 def _give_way() -> None:

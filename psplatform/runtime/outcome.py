@@ -13,6 +13,7 @@ from psplatform.runtime.executing import Executor
 from psplatform.runtime.fleet import Fleet
 from psplatform.runtime.journal import Journal
 from psplatform.runtime.program import Program
+from psplatform.runtime.sealing import Sealer
 from psplatform.runtime.segments import sweep
 from psplatform.runtime.staff import Staff
 from psplatform.runtime.standbys import Standbys
@@ -42,6 +43,7 @@ class EndingHost(Protocol):
     staff: Staff
     copies: CopyStaff
     standbys: Standbys
+    sealer: Sealer
 
     @property
     def elapsed_s(self) -> float:
@@ -55,6 +57,7 @@ async def conclude(host: EndingHost, failure: PsplatformError | None) -> Psplatf
     if hasattr(host, "staff"):
         await host.staff.disband(_LEAVING_S, host.standbys.peers)
         host.copies.close()
+        await host.sealer.close()
     failure = await write_outcome(host.journal, host.program.store, host.run, failure, host.elapsed_s)
     if hasattr(host, "standbys"):
         await host.standbys.dismiss()

@@ -60,12 +60,15 @@ class Resume:
         The coordinator's part.
     succeeds
         The term under which the run began that goes on.
+    claims
+        How many programs have claimed to go on with it before, and have not.
     """
 
     number: int
     term: int
     state: dict[str, Any]
     succeeds: int
+    claims: int = 0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from functools import partial
 from psplatform.core.effects import Seal
 from psplatform.core.events import CheckpointFailed, CheckpointSealed
 from psplatform.errors import PsplatformError, StoreError
-from psplatform.replication.checkpoints import discard, prune
+from psplatform.replication.checkpoints import discard, discard_unsealed, prune
 from psplatform.replication.guard import StoreGuard
 from psplatform.replication.parts import Part
 from psplatform.replication.sealing import seal
@@ -37,6 +37,15 @@ class Sealer:
         What the store refuses to remove stays until the next checkpoint is sealed.
         """
         self._background.do(self._discard(number))
+
+    async def close(self) -> None:
+        """Remove what was never sealed, once nobody writes any more: a run that is over leaves whole checkpoints only.
+
+        What was given up may have been written on after it was removed, by a copy that had not heard of that.
+        """
+        async with self._turn:
+            with suppress(StoreError):
+                await asyncio.to_thread(self._guard.within, partial(discard_unsealed, self._host.program.store))
 
     async def _discard(self, number: int) -> None:
         async with self._turn:

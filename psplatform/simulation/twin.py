@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from psplatform.core.policy import Policy, Scope
@@ -31,6 +30,7 @@ from psplatform.tasks.foreign import user_code
 from psplatform.tasks.layouts import require_trainable
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import size_bytes
+from psplatform.untrusted.files import read_named
 from psplatform.workloads.files import read_file
 from psplatform.workloads.subject import task_of, with_defaults
 
@@ -171,4 +171,4 @@ def _open(job: Job, policy: Policy, *, timing_only: bool) -> _Subject:
 
 
 def _read_text(path: str) -> str:
-    return Path(path).expanduser().read_text()
+    return read_named(path).decode()

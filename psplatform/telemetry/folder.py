@@ -16,6 +16,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from psplatform.errors import MORE_FILES, StoreError, lacks_files
 from psplatform.telemetry.segments import Position
+from psplatform.untrusted.files import SEGMENT_BYTES, inside, read_object
 
 
 class SegmentFolder:
@@ -39,7 +40,8 @@ class SegmentFolder:
         except Exception as error:  # every driver has exceptions of its own
             message = f"nothing here can open the store {store} ({error}); give a local path or install its driver"
             raise StoreError(message, store=store) from error
-        self._folder = f"{root.rstrip('/')}/log"
+        self._root = root.rstrip("/")
+        self._folder = f"{self._root}/log"
 
     def newest(self) -> list[Position]:
         """Return the last visible segment of each term, in order; none where the log does not exist yet.
@@ -48,19 +50,25 @@ class SegmentFolder:
         the listing, which is not atomic, missed them.
         """
         last: list[Position] = []
-        known: tuple[str, ...] = ()  # how the names of their terms begin
+        known: set[str] = set()  # how the names of their terms begin
         # From the newest on: a long run has thousands and is looked at every second, so few may be taken apart.
         for name in sorted(self._names(), key=lambda name: (len(name), name), reverse=True):
-            position = None if name.startswith(known) else Position.of(name)
+            term = name.partition("-")[0]
+            position = None if term in known else Position.of(name)
             if position is not None:
                 last.append(position)
-                known += (f"{position.term:08d}-",)
+                known.add(term)
         return sorted(last)
+
+    def positions(self) -> list[Position]:
+        """Return every visible segment, in order."""
+        return sorted(one for name in self._names() if (one := Position.of(name)) is not None)
 
     def _names(self) -> list[str]:
         with self._named_failure("list the log of"):
             try:
                 if isinstance(self._files, LocalFileSystem):
+                    inside(self._root, "log")
                     return os.listdir(self._folder)  # noqa: PTH208  names are all that is wanted, at a tenth of the time
                 self._files.invalidate_cache(self._folder)
                 return [name.rpartition("/")[2] for name in self._files.ls(self._folder, detail=False)]
@@ -74,8 +82,7 @@ class SegmentFolder:
     def read(self, position: Position) -> bytes:
         """Return the bytes of a segment."""
         with self._named_failure(f"read log/{position.name} of"):
-            data: bytes = self._files.cat_file(f"{self._folder}/{position.name}")
-        return data
+            return read_object(self._files, self._root, f"log/{position.name}", SEGMENT_BYTES)
 
     def write(self, position: Position, data: bytes) -> None:
         """Make a segment visible; after a failure it may or may not be, so try again with the same bytes."""

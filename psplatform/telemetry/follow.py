@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from psplatform.telemetry.grouped import Grouped
+from psplatform.telemetry.kinds import grouped
 from psplatform.telemetry.read_model import RunView
 from psplatform.telemetry.reader import LogReader
 from psplatform.telemetry.segments import START
@@ -29,12 +29,14 @@ class LiveRun:
         ------
         StoreError
             If the log cannot be read; a later refresh goes on where this one ended.
+        ProtocolError
+            If a record is none, or lacks a field, or has one that is not of its kind.
         """
         history = self._reader.history()
         if not history.holds(self._position):
             self.view, self._position = RunView(), START
         before = self._position
         for records, position in self._reader.iter_from(before, history):
-            self.view.take(Grouped(records))
+            self.view.take(grouped(records))
             self._position = position
         return self._position != before

@@ -36,6 +36,11 @@ class History:
             end.term == position.term and 0 < position.number <= end.number for end in self.ends
         )
 
+    def count_after(self, position: Position) -> int:
+        """Return how many segments there are above `position`, however many a name may claim."""
+        ends = [end for end in self.ends if end.term >= position.term]
+        return sum(end.number - (position.number if end.term == position.term else 0) for end in ends)
+
     def after(self, position: Position) -> Iterator[Position]:
         """Yield the segments above `position`, in order."""
         for end in self.ends:

@@ -21,12 +21,16 @@ from zlib import crc32
 import msgpack
 
 from psplatform.errors import StoreError
+from psplatform.untrusted.checks import are_counts, is_count
 
 Record = dict[str, Any]
 
 FORMAT: Final = "psplatform-log"
 VERSION: Final = 1
-_NAME: Final = re.compile(r"(\d{8,})-(\d{8,})\.msgpack")
+_NAME: Final = re.compile(r"([0-9]{8,15})-([0-9]{8,15})\.msgpack")
+_MOST: Final = 10**15 - 1
+_MOST_PARTS: Final = 1 << 20
+"""Values in one list or map of a record, and far more than any has; each asks for memory before it is read."""
 _ARRAY: Final = struct.Struct(">BI")  # the head of a msgpack array
 _END: Final = msgpack.packb({"end": 0, "crc32": 0})[:5]  # how the end frame begins: a map of two, first key "end"
 
@@ -55,7 +59,8 @@ class Position:
     def of(cls, name: str) -> Position | None:
         """Return the position a file's name stands for, ``None`` for a file that is not a segment."""
         match = _NAME.fullmatch(name)
-        return cls(int(match[1]), int(match[2])) if match else None
+        found = cls(int(match[1]), int(match[2])) if match else None
+        return found if found is not None and found.name == name else None
 
 
 START: Final = Position(0, 0)
@@ -94,10 +99,13 @@ def decode(data: bytes, position: Position, store: str) -> Segment:
     if not frames or not isinstance(frames[0], dict) or frames[0].get("format") != FORMAT:
         raise StoreError(f"{file} is torn, damaged or foreign; restore it or move the log folder away", store=store)
     header, *records = frames
-    if header["version"] > VERSION:
+    version, follows = header.get("version"), header.get("after")
+    if is_count(version) and version > VERSION:
         raise StoreError(f"{file} was written by a newer psplatform; upgrade to read it", store=store)
-    after = Position(*header["after"]) if "after" in header else None
-    in_place = (header["term"], header["number"]) == (position.term, position.number)
+    if not is_count(version) or not (follows is None or (are_counts(follows, _MOST) and len(follows) == 2)):
+        raise StoreError(f"{file} is torn, damaged or foreign; restore it or move the log folder away", store=store)
+    after = Position(*follows) if follows is not None else None
+    in_place = (header.get("term"), header.get("number")) == (position.term, position.number)
     if not in_place or (after is not None and after.term >= position.term):
         raise StoreError(f"{file} belongs to another place in the log; give it its own name back", store=store)
     return Segment(after, tuple(records))
@@ -107,15 +115,20 @@ def _verified_frames(data: bytes) -> list[Any]:
     """Return the frames before the end frame, or nothing where its count or checksum are not theirs."""
     cut = data.rfind(_END)
     try:
-        end = msgpack.unpackb(data[cut:]) if cut > 0 else {}
-    except ValueError:
+        end = msgpack.unpackb(data[cut:]) if cut > 0 else None
+    except (ValueError, TypeError):
         return []
     body = data[:cut]
-    if end.get("crc32") != crc32(body):
+    if not isinstance(end, dict) or end.get("crc32") != crc32(body):
+        return []
+    # No frame is shorter than two bytes, so that a count that is far too large is none.
+    if not is_count(end.get("end"), len(body) // 2):
         return []
     try:
         # As one array, which is unpacked in one go: frame by frame takes a fifth longer.
-        frames: list[Any] = msgpack.unpackb(_ARRAY.pack(0xDD, end["end"] + 1) + body, strict_map_key=False)
-    except (ValueError, KeyError, TypeError, struct.error):
+        packed = _ARRAY.pack(0xDD, end["end"] + 1) + body
+        most = max(end["end"] + 1, _MOST_PARTS)
+        frames: list[Any] = msgpack.unpackb(packed, strict_map_key=False, max_array_len=most, max_map_len=_MOST_PARTS)
+    except (ValueError, KeyError, TypeError, MemoryError, struct.error):
         return []
     return frames

@@ -11,6 +11,8 @@ _SHOWN: Final = 5  # failovers and incidents, the newest ones; --json has them a
 LONGEST_TEXT: Final = 300
 """Characters of one text out of a store, such as an error's, where many of them are shown."""
 
+_REPLICATED: Final = frozenset({"mode", "replicas", "target", "source"})
+
 _WITH_ROWS: Final = ("promoted", "beyond bound")
 """Kinds of incidents that the closing summary has rows of their own for."""
 
@@ -59,14 +61,19 @@ def closing_rows(summary: Mapping[str, Any], *, trouble: str = "") -> list[tuple
         ("dropped", f"{summary['dropped']['total']}" + (f" ({drops})" if drops else "")),
         *_bad_batch_rows(summary),
         ("waiting", f"{summary['waiting_fraction']:.0%} of the workers' time"),
-        ("policy", f"{summary['policy']} {summary['policy_parameters'] or ''}".strip()),
-        ("run", f"{summary['run']}: {summary['workers']} workers, {summary['shards']} shards"),
+        ("policy", f"{_known(summary, 'policy')} {summary.get('policy_parameters') or ''}".strip()),
+        ("run", "{}: {} workers, {} shards".format(*(_known(summary, name) for name in ("run", "workers", "shards")))),
         *protection_rows(summary),
-        ("store", str(summary["store"])),
+        ("store", _known(summary, "store")),
     ]
     incidents = [one for one in summary["incidents"] if one["kind"] not in _WITH_ROWS]
     rows += [("incident", f"{one['at']:.1f} s: {one['text']}") for one in incidents[-_SHOWN:]]
     return rows + ([("trouble", _trouble_text(summary, trouble))] if trouble else [])
+
+
+def _known(summary: Mapping[str, Any], name: str) -> str:
+    """Return what the log's first record says of the run: where that lacks, a dash."""
+    return str(summary.get(name, "-"))
 
 
 def applied_text(summary: Mapping[str, Any]) -> str:
@@ -157,8 +164,10 @@ def survival_text(summary: Mapping[str, Any]) -> str:
 
 def _replication_text(summary: Mapping[str, Any]) -> str:
     spec, divergence = summary["replication"], summary.get("divergence") or {}
-    if spec["mode"] == "none":
+    if spec.get("mode") == "none":
         return "none: what a server has learned since the last checkpoint is lost with it"
+    if not _REPLICATED.issubset(spec) or divergence.get("bound") is None:
+        return str(spec.get("mode", "-"))
     copies = "1 copy" if spec["replicas"] == 1 else f"{spec['replicas']} copies"
     place = "in the store" if spec["target"] == "store" else f"of each server, sent by the {spec['source']}"
     return f"{spec['mode']}: {copies} {place}, {_bound_text(spec, divergence)}{_lacking_text(summary)}"

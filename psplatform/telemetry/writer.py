@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, takewhile
 from threading import Lock
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import msgpack
 
@@ -12,6 +13,9 @@ from psplatform.errors import InvariantViolation, StoreError
 from psplatform.telemetry.folder import SegmentFolder
 from psplatform.telemetry.reader import LogReader
 from psplatform.telemetry.segments import Position, Record, encode
+
+MOST_BYTES: Final = 16 << 20
+"""Of the records in one segment: a store that took none for hours gets many segments and not one of any length."""
 
 
 class Mark(NamedTuple):
@@ -126,8 +130,8 @@ class EventLog:
         """
         with self._flushing:
             self._publish()
-            self._seal()
-            self._publish()
+            while self._seal():
+                self._publish()
 
     def close(self) -> None:
         """Flush; the log needs no other farewell."""
@@ -141,13 +145,18 @@ class EventLog:
     ) -> None:
         self.close()
 
-    def _seal(self) -> None:
+    def _seal(self) -> bool:
+        """Make a segment of what is buffered, or of the first of it; return whether there was anything."""
         with self._filling:
-            frames, self._frames = self._frames, []
-        if frames:
-            after = self._after if self._number == 0 else None
-            self._sealed = encode(Position(self._term, self._number + 1), after, frames)
-            self._sealed_records = len(frames)
+            sizes = accumulate(map(len, self._frames))
+            most = sum(1 for size in takewhile(lambda size: size <= MOST_BYTES, sizes)) or 1
+            frames, self._frames = self._frames[:most], self._frames[most:]
+        if not frames:
+            return False
+        after = self._after if self._number == 0 else None
+        self._sealed = encode(Position(self._term, self._number + 1), after, frames)
+        self._sealed_records = len(frames)
+        return True
 
     def _publish(self) -> None:
         # A sealed segment is retried byte for byte and never grows: an object store may have kept a put whose answer

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from psplatform.errors import ConfigurationError
+from psplatform.untrusted.files import read_named
 
 
 def read_file(path: str) -> bytes:
@@ -16,6 +15,6 @@ def read_file(path: str) -> bytes:
         If it cannot be read.
     """
     try:
-        return Path(path).expanduser().read_bytes()
-    except OSError as error:
+        return read_named(path)
+    except (OSError, ValueError, RuntimeError) as error:  # the latter two: a null character, no such user
         raise ConfigurationError(f"cannot read {path}: {error}; name a file that is there", field="policy") from error

@@ -95,6 +95,12 @@ def test_a_run_that_was_stopped_is_finished_and_says_so(folder: str) -> None:
     assert look_at(store).state is State.FINISHED
 
 
+def test_a_run_with_targets_for_metrics_is_none_of_another_writer(folder: str) -> None:
+    store = write(f"{folder}/run.zarr")
+    update_run(store, outcome="reached target", job={"stop": {"updates": 5, "targets": {"f1": 0.9}, "patience": None}})
+    assert look_at(store).state is State.FINISHED
+
+
 def test_of_a_finished_run_neither_log_nor_checkpoints_are_looked_at(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +257,12 @@ def test_what_cannot_be_read_is_foreign_with_the_reason(folder: str) -> None:
         ({"started": "yesterday"}, "its start is no time"),
         ({"started": None}, "its start is no time"),
         ({"term": "x"}, "its term is no whole number"),
+        ({"term": -1}, "its term is no whole number"),
+        ({"run": "digits\x1b[31m"}, "its run has an id that is none"),
+        ({"run": "../outside"}, "its run has an id that is none"),
+        ({"scheduler": 7}, "its scheduler is no text"),
+        ({"failure": "x"}, "its failure is no table"),
+        ({"started": 10**400}, "its start is no time"),
     ],
 )
 def test_a_description_that_is_not_of_its_kind_is_foreign(folder: str, field: dict[str, Any], sentence: str) -> None:

@@ -11,16 +11,13 @@ from uuid import uuid4
 import numpy as np
 import pytest
 import zarr
-from fsspec.implementations.memory import MemoryFileSystem
 
 from psplatform.errors import ConfigurationError, StoreError
 from psplatform.replication.store import (
-    claim_recovery,
     create_run,
     describe_run,
     holds_parts,
     load_model,
-    release_recovery,
     save_model,
     update_run,
 )
@@ -56,33 +53,6 @@ def test_a_description_can_be_changed_in_part(store: str) -> None:
     update_run(store, outcome="stopped")
     assert describe_run(store)["outcome"] == "stopped"
     assert describe_run(store)["workers"] == 2
-
-
-def test_only_one_program_goes_on_with_a_run(store: str) -> None:
-    """Whoever comes second is told; what was given up, or has itself been gone on with since, can be claimed."""
-    create_run(store, DESCRIPTION)
-    claim_recovery(store, 1)
-    with pytest.raises(ConfigurationError, match="another program has begun to go on with the run in .*; attach to it"):
-        claim_recovery(store, 1)
-    claim_recovery(store, 4)
-    release_recovery(store, 1)
-    claim_recovery(store, 1)
-
-
-def test_a_server_that_writes_nothing_on_a_condition_is_looked_at_first(
-    memory_run: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write = MemoryFileSystem.pipe_file
-
-    def unconditional(files: MemoryFileSystem, path: str, value: bytes, mode: str = "overwrite") -> None:
-        if mode == "create":
-            raise NotImplementedError
-        write(files, path, value)
-
-    monkeypatch.setattr(MemoryFileSystem, "pipe_file", unconditional)
-    claim_recovery(memory_run, 1)
-    with pytest.raises(ConfigurationError, match="another program has begun"):
-        claim_recovery(memory_run, 1)
 
 
 def test_a_place_that_holds_a_run_is_refused(store: str) -> None:

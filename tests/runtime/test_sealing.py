@@ -124,3 +124,15 @@ def test_removing_waits_for_the_seal_that_is_under_way(
     assert overtaken == [False]
     assert not folder.exists()
     assert host.told == [CheckpointFailed(1, "disk full")]
+
+
+def test_what_was_never_sealed_is_removed_at_the_end(host: FakeHost, sealer_of: Callable[[], Any], jump: Jump) -> None:
+    """A copy may have written on after its checkpoint was given up; what is sealed stays."""
+    sealed, written_on = write(host, 1, "manifest.jsonl"), write(host, 2)
+
+    async def end() -> None:
+        await sealer_of().close()
+
+    jump(end())
+    assert [folder.exists() for folder in (sealed, written_on)] == [True, False]
+    assert host.told == []

@@ -270,6 +270,7 @@ class Ending:
 
     def _finish(self) -> None:
         self.phase = Phase.OVER
+        self._checkpoints.give_up("the run ended before it was complete")
         last, state = self._last, self._state
         state.emit(CancelTimer("finish"))
         state.log(

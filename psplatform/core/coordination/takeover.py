@@ -150,8 +150,8 @@ class Takeover:
         for shard in sorted(self._promoted):
             self._copies.on_promoted(self._promoted[shard])
         self._repeat_to_members()
+        self._checkpoints.on_taken_over()  # before a run that ends cuts its last version anew
         self._ending.repeat()
-        self._checkpoints.on_taken_over()
         self._log()
         self._unconfirmed = True
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from psplatform.errors import ConfigurationError
+from psplatform.untrusted.checks import is_count, is_number
 
 KINDS: Final[dict[str, str]] = {
     "kill": "the process ends at once, as under SIGKILL",
@@ -31,6 +32,7 @@ KINDS: Final[dict[str, str]] = {
 WAYS: Final = ("both", "out", "in")
 WRITES: Final = ("part", "manifest")
 FLAWS: Final = ("fail", "torn", "lost")
+_LATEST_S: Final = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,16 @@ class Fault:
         ConfigurationError
             Naming the field.
         """
-        _require(self.kind in KINDS, "kind", f"{self.kind!r} is none of {', '.join(KINDS)}")
+        texts = isinstance(self.others, tuple) and all(isinstance(one, str) for one in (self.who, *self.others))
+        _require(texts, "who", "roles are texts")
+        _require(isinstance(self.kind, str) and self.kind in KINDS, "kind", f"it is none of {', '.join(KINDS)}")
+        for name, value in (("at", self.at), ("seconds", self.seconds), ("factor", self.factor)):
+            _require(value is None or (is_number(value) and 0 <= value <= _LATEST_S), name, "it is no time or strength")
+        for name, count in (("event", self.event), ("write", self.write)):
+            _require(count is None or is_count(count), name, "it is no count")
         _require((self.at is None) != (self.event is None), "at", "give either `at` (seconds) or `event` (a count)")
-        _require(self.way in WAYS, "way", f"{self.way!r} is none of {', '.join(WAYS)}")
-        _require(self.what in WRITES and self.how in FLAWS, "what", f"no storage does {self.what!r}, {self.how!r}")
+        _require(self.way in WAYS, "way", f"it is none of {', '.join(WAYS)}")
+        _require(self.what in WRITES and self.how in FLAWS, "what", "no storage does that")
         _require((self.kind == "storage") == (not self.who), "who", "every fault but the storage's needs a role")
 
     @property
@@ -110,7 +118,9 @@ class Fault:
         for name in plain:
             _require(name in known, str(name), "a fault has no such field")
         _require("kind" in plain, "kind", "a fault needs one")
-        return cls(**{**plain, "others": tuple(plain.get("others", ()))})
+        others = plain.get("others", ())
+        _require(isinstance(others, list | tuple), "others", "it is no list of roles")
+        return cls(**{**plain, "others": tuple(others)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
 from psplatform.errors import ConfigurationError
 from psplatform.simulation.faults.schedule import Fault
+from psplatform.untrusted.checks import MOST, is_count, is_number
 
 SAFETY: Final = "safety"
 LIVENESS: Final = "liveness"
+
+Checks = Mapping[str, Callable[[Any], bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +121,80 @@ class Trial:
         for name in values:
             if name not in known:
                 raise ConfigurationError(f"a trial has no field {name!r}", field=f"faults.{name}")
+        _require(values, _TRIAL, "trial")
         if values.get("copying") is not None:
-            values["copying"] = _made(Copying, values["copying"])
+            values["copying"] = _made(Copying, values["copying"], _COPYING)
         if "noise" in values:
-            values["noise"] = _made(Noise, values["noise"])
+            values["noise"] = _made(Noise, values["noise"], _NOISE)
         values["faults"] = tuple(Fault.from_plain(one) for one in values.get("faults", ()))
         values["late"] = tuple(values.get("late", ()))
         return cls(**{"seed": 0, **values})
 
 
-def _made(kind: type[Any], plain: Mapping[str, Any]) -> Any:
+def _made(kind: type[Any], plain: Any, checks: Checks) -> Any:
+    name = kind.__name__.lower()
+    if not isinstance(plain, Mapping):
+        raise ConfigurationError(f"a trial's {name} makes no sense: it is no table", field=f"faults.{name}")
+    _require(plain, checks, f"trial's {name}")
     try:
         return kind(**plain)
     except TypeError as error:
-        raise ConfigurationError(f"a trial's {kind.__name__.lower()} makes no sense: {error}", field="faults") from None
+        raise ConfigurationError(f"a trial's {name} makes no sense: {error}", field="faults") from None
+
+
+def _require(plain: Mapping[str, Any], checks: Checks, what: str) -> None:
+    for name, holds in checks.items():
+        if name in plain and not holds(plain[name]):
+            text = f"a {what} makes no sense: {name} is {reprlib.repr(plain[name])}; give it as --fuzz prints it"
+            raise ConfigurationError(text, field=f"faults.{name}")
+
+
+def _upto(most: int, least: int = 0) -> Callable[[Any], bool]:
+    return lambda value: is_count(value, most) and value >= least
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _is_amount(value: Any) -> bool:
+    return is_number(value) and 0 <= value <= _MOST_AMOUNT
+
+
+def _are_amounts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_amount, value))
+
+
+_MOST_AMOUNT: Final = 1e9
+"""Seconds, chances and bounds of a trial, which lasts some minutes of its own time."""
+
+_TRIAL: Final[Checks] = {
+    **dict.fromkeys(("mode", "workload", "policy"), _is_text),
+    **dict.fromkeys(("options", "parameters", "optimizer", "noise"), _is_table),
+    **dict.fromkeys(("epochs", "standby", "shared", "leases"), _is_flag),
+    **dict.fromkeys(("workers", "shards"), _upto(1000, least=1)),
+    **dict.fromkeys(("updates", "batch_size"), _upto(100_000, least=1)),
+    "seed": _upto(MOST**2),
+    "spares": _upto(1000),
+    "cut_every": _upto(100_000),
+    "clip": lambda value: value is None or (_is_amount(value) and value > 0),
+    "rates": lambda value: _is_table(value) and _are_amounts(list(value.values())),
+    "late": _are_amounts,
+    "faults": lambda value: isinstance(value, list | tuple) and all(map(_is_table, value)),
+}
+_COPYING: Final[Checks] = {
+    "replicas": _upto(64, least=1),
+    "bound": _is_amount,
+    "pause": _is_flag,
+    "unit": lambda value: value in ("updates", "norm"),
+    "source": lambda value: value in ("server", "workers"),
+}
+_NOISE: Final[Checks] = dict.fromkeys(("latency_s", "jitter_s", "twice"), _is_amount)

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from psplatform.core import messages as msg
-from psplatform.core.effects import Evaluate, SaveModel
-from psplatform.core.events import CopyLost, LeadLost, StopRequested
+from psplatform.core.effects import Discard, Evaluate, SaveModel, Seal
+from psplatform.core.events import CheckpointSealed, CopyLost, LeadLost, RunBroken, StopRequested
 from psplatform.core.messages import Commit, Contribution, Standing, Ticket
 from psplatform.core.plan import Cuts, Protection, Stop
+from psplatform.errors import ClusterError
 from psplatform.policies.backup import BackupWorkers
 from psplatform.policies.bsp import BulkSynchronous
 from psplatform.policies.psp import PartiallySynchronous
@@ -419,3 +420,26 @@ def test_taken_over_twice_the_second_asks_again(open_scene: Open) -> None:
     assert scene.coordinator.takeover.under_way, "that was for the one before"
     scene.handle(standing(0, term=3))
     assert not scene.coordinator.takeover.under_way
+
+
+def test_who_takes_over_while_a_run_ends_cuts_its_last_version(open_scene: Open) -> None:
+    """What the lost coordinator had cut is given up first: else the new cut goes with it, half written."""
+    scene = open_scene(cuts=Cuts(every_updates=100)).join("a").announce("a")
+    scene.handle(msg.Written(0, 100_001, 1, {})).clear()
+    scene.handle(CheckpointSealed(100_001, 80))
+    scene.announce("a").handle(StopRequested("enough"))
+    scene.show()
+    assert scene.coordinator.checkpoints.under_way
+    take_over(scene).handle(standing(0, 2))
+    assert [(one.number, one.position) for one in scene.sent(msg.Cut)] == [(200_003, 2)]
+    assert Discard(200_003) not in scene.effects
+    (seal,) = [one for one in scene.handle(msg.Written(0, 200_003, 2, {"shard": 0})) if isinstance(one, Seal)]
+    assert (seal.number, seal.version) == (200_003, 2)
+
+
+def test_what_is_being_written_when_a_run_breaks_is_removed(open_scene: Open) -> None:
+    scene = open_scene(cuts=Cuts(every_updates=100)).join("a").announce("a")
+    assert scene.coordinator.checkpoints.under_way
+    scene.handle(RunBroken(ClusterError("it cannot go on")))
+    assert [one for one in scene.effects if isinstance(one, Discard)] == [Discard(100_001)]
+    assert [one["event"] for one in scene.logged("checkpoint")] == ["abandoned"]

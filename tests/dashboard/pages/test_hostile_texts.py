@@ -19,6 +19,9 @@ from psplatform.replication.store import update_run
 
 EVIL = "<img src=x onerror=alert(1)> [x](http://evil.example) <b>b</b> %{evil} $x$ www.evil.example &lt;i&gt; :red[r]"
 
+RUN = "mlp-backup-1a2b3c"
+"""A run's id is one of ours, or the store is none; what the log says it is, is evil all the same."""
+
 RAW = (r"(?<!\\)<", r"(?<!\\)\[x", r"(?<!\\)\$x", r"http://", r"http\\://", r"www\\?\.", r"(?<!\\)&lt;", r"(?<!\\):red")
 """What Markdown, or Streamlit, would make something of."""
 
@@ -61,12 +64,12 @@ def _is_folded(records: list[dict[str, Any]]) -> bool:
 
 @pytest.fixture(params=["finished", "failed"])
 def evil(shelf: Any, request: pytest.FixtureRequest) -> str:
-    known = {"run": EVIL, "policy": EVIL, "workload": EVIL, "job": {**shelf.trained.job, "policy": EVIL}}
+    known = {"run": RUN, "policy": EVIL, "workload": EVIL, "job": {**shelf.trained.job, "policy": EVIL}}
     store = shelf.write("evil", evil_records(shelf.trained.records), **known)
     failure = {"class": "UserCodeError", "message": EVIL, "attributes": {}}
     failed = {"outcome": "failed", "error": EVIL, "failure": failure}
     update_run(store, **(failed if request.param == "failed" else {"outcome": EVIL}))
-    return EVIL
+    return RUN
 
 
 def texts_in(plain: Any) -> Iterator[str]:

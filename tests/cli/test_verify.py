@@ -1,0 +1,114 @@
+"""``psplatform runs STORE --verify``: every byte is read, and what is damaged or missing is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from psplatform.replication.arrays import Contents
+from psplatform.replication.parts import CheckpointWriter
+from psplatform.replication.sealing import seal
+from psplatform.replication.store import create_run, save_model
+from psplatform.telemetry.writer import EventLog
+from psplatform.tensors.layout import Layout, TensorSpec
+
+Command = Callable[..., Any]
+RUN = "digits-bsp-1a2b3c"
+
+
+@pytest.fixture
+def store(tmp_path: Path, records: Any) -> Path:
+    """Write a log of four segments and another term's, a model, and two checkpoints."""
+    place = tmp_path / "run.zarr"
+    create_run(str(place), {"run": RUN})
+    for term, some in ((1, records), (2, records[:2])):
+        with EventLog(str(place), term) as log:
+            for record in some:
+                log.buffer(record)
+                log.flush()
+    save_model(str(place), {"w": np.arange(8, dtype=np.float32)}, version=1)
+    contents = Contents(Layout.of((TensorSpec("w", (4,), "float32", "parameter"),), shards=1), ())
+    for number in (1, 2):
+        vectors = {key: np.ones(size, dtype) for key, (dtype, size) in contents.vectors(0).items()}
+        cut = {"position": number, "version": number, "plain": {"commits": 0}}
+        part = CheckpointWriter(str(place), number, contents).write_shard(0, vectors, **cut)
+        seal(str(place), number, [part], positions=[number], state={}, time_s=1e9)
+    return place
+
+
+def flip(path: Path, at: int = -1) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0x04
+    path.write_bytes(content)
+
+
+def test_a_sound_store_is_said_to_be_sound(psplatform: Command, store: Path, last_json: Any) -> None:
+    result = psplatform("runs", str(store), "--verify")
+    assert result.exit_code == 0, result.output
+    assert f"run {RUN}: all that is there is as it was written" in result.output
+    found = last_json(psplatform("runs", str(store), "--verify", "--json"))
+    assert (found["sound"], found["log"]["segments"], found["log"]["records"]) == (True, 6, 6)
+    assert (found["model"]["state"], found["best"]["state"]) == ("complete", "none")
+    assert [(one["number"], one["state"]) for one in found["checkpoints"]] == [(1, "complete"), (2, "complete")]
+
+
+def test_a_flipped_byte_of_a_checkpoint_is_found(psplatform: Command, store: Path, last_json: Any) -> None:
+    """`runs` alone looks at lengths only; the whole one is named to go on from."""
+    flip(store / "checkpoints" / "00000002" / "model" / "w" / "c" / "0")
+    assert last_json(psplatform("runs", str(store), "--json"))["checkpoints_held"][1]["state"] == "complete"
+    result = psplatform("runs", str(store), "--verify")
+    assert result.exit_code == 2
+    assert "checkpoint 2         damaged     model/w/c/0: its checksum differs" in result.output
+    assert f"psplatform recover {store} --checkpoint 1" in result.output
+
+
+def test_a_missing_segment_in_the_middle_is_told(psplatform: Command, store: Path, last_json: Any) -> None:
+    for number in (2, 3):
+        (store / "log" / f"00000001-0000000{number}.msgpack").unlink()
+    result = psplatform("runs", str(store), "--verify")
+    assert result.exit_code == 2
+    assert "00000001-00000002.msgpack to 00000001-00000003.msgpack are missing" in result.output
+
+
+def test_a_missing_end_of_a_term_is_told_by_the_term_that_goes_on(psplatform: Command, store: Path) -> None:
+    (store / "log" / "00000001-00000004.msgpack").unlink()
+    result = psplatform("runs", str(store), "--verify")
+    assert result.exit_code == 2
+    assert "goes on after 00000001-00000004.msgpack, which is missing" in result.output
+
+
+def test_a_damaged_segment_is_named(psplatform: Command, store: Path) -> None:
+    flip(store / "log" / "00000001-00000002.msgpack", 30)
+    result = psplatform("runs", str(store), "--verify")
+    assert result.exit_code == 2
+    assert "log/00000001-00000002.msgpack of" in result.output
+
+
+@pytest.mark.parametrize("way", ["flip", "remove"])
+def test_a_model_that_is_not_as_it_was_saved_is_damaged(psplatform: Command, store: Path, way: str) -> None:
+    """Plain Zarr shows a chunk that is missing as zeros."""
+    (chunk,) = (store / "model" / "w" / "c").iterdir()
+    if way == "flip":
+        flip(chunk, len(chunk.read_bytes()) // 2)
+    else:
+        chunk.unlink()
+    result = psplatform("runs", str(store), "--verify")
+    assert result.exit_code == 2
+    assert "model                damaged" in result.output
+
+
+def test_what_was_never_finished_is_no_damage(psplatform: Command, store: Path, last_json: Any) -> None:
+    """A killed run leaves a checkpoint without a manifest."""
+    (store / "checkpoints" / "00000002" / "manifest.jsonl").unlink()
+    result = psplatform("runs", str(store), "--verify", "--json")
+    assert result.exit_code == 0
+    assert [one["state"] for one in last_json(result)["checkpoints"]] == ["complete", "incomplete"]
+
+
+def test_what_cannot_be_verified_is_refused(refused: Callable[..., str], tmp_path: Path) -> None:
+    assert "--verify reads one store from end to end; name it" in refused("runs", "--verify")
+    assert "there is no run in" in refused("runs", str(tmp_path / "nowhere"), "--verify")
