@@ -27,9 +27,11 @@ import psplatform as ps
 from psplatform.bench.drill import Drill, Fault
 from psplatform.bench.host_cluster import HOSTS, Cut, HostCluster, Kill
 from psplatform.bench.namespaces import why_not
+from psplatform.errors import PsplatformError
 
 KINDS = ("5", "15", "40", "90", "kill", "off")
 USUAL = "5,15,40,90,kill"
+SPREAD_S = 30.0
 FIRST = "40"
 """The fault that the coordinator's host has, if it is among those asked for."""
 
@@ -134,19 +136,24 @@ def trial(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     history = folder / "history"
     history.mkdir()
     known = {"PSPLATFORM_HISTORY": str(history)}
-    rows = []
+    rows: list[dict[str, Any]] = []
+    ended = ""
     with (
         load(given.load),
         HostCluster(folder, given.processes, mbit=given.mbit, environment=known) as cluster,
-        Drill(cluster, job(given), folder, hosts=cluster.hosts.at, settle_s=given.settle) as drill,
+        Drill(cluster, job(given), folder, hosts=cluster.hosts.at, settle_s=given.settle, spread_s=SPREAD_S) as drill,
     ):
         drill.begin()
         print("the run trains, and can lose any one process", flush=True)
-        for number, (kind, host) in enumerate(plan(given.only.split(","), given.rounds, chance), 1):
-            rows.append(drill.hurt(fault_of(kind, host or drill.host_of("coordinator"), cluster)))
-            print(line(number, rows[-1]), flush=True)
+        try:
+            for number, (kind, host) in enumerate(plan(given.only.split(","), given.rounds, chance), 1):
+                rows.append(drill.hurt(fault_of(kind, host or drill.host_of("coordinator"), cluster)))
+                print(line(number, rows[-1]), flush=True)
+        except PsplatformError as error:
+            ended = f"after {len(rows)} faults: {error}"
+            print(ended, flush=True)
         runs = drill.finish()
-    return {"seed": given.seed, "faults": rows, "runs": runs, "history": verdict(history)}
+    return {"seed": given.seed, "faults": rows, "ended": ended, "runs": runs, "history": verdict(history)}
 
 
 def main() -> None:
@@ -170,7 +177,8 @@ def main() -> None:
 def broken_promises(found: dict[str, Any]) -> list[str]:
     """Return in words what must not be."""
     rows, runs = found["faults"], found["runs"]
-    broken = [f"{row['fault']}: the run ended" for row in rows if not row["survived"]]
+    broken = [found["ended"]] if found["ended"] else []
+    broken += [f"{row['fault']}: the run ended" for row in rows if not row["survived"]]
     broken += [f"{row['fault']}: {text}" for row in rows for text in row["beyond_bound"]]
     for run in runs:
         broken += run["back"]

@@ -28,13 +28,13 @@ def read_log(store: str) -> list[Record]:
 
 def next_commit_s(records: Iterable[Record], at: float) -> float | None:
     """Return the seconds from `at` to the next commit; ``None`` if there is none."""
-    later = (one["at"] - at for one in records if one["kind"] == "commit" and one["at"] > at)
+    later: list[float] = [one["at"] - at for one in records if one["kind"] == "commit" and one["at"] > at]
     return min(later, default=None)
 
 
 def longest_pause_s(records: Iterable[Record], begin: float, end: float) -> float:
     """Return the longest time without a commit between `begin` and `end`."""
-    within = sorted(one["at"] for one in records if one["kind"] == "commit" and begin < one["at"] < end)
+    within: list[float] = sorted(one["at"] for one in records if one["kind"] == "commit" and begin < one["at"] < end)
     moments = [begin, *within, max(begin, end)]
     return max(after - before for before, after in pairwise(moments))
 

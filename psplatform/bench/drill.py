@@ -45,12 +45,17 @@ _STEADY_LOOKS: Final = 3
 class Fault(Protocol):
     """Something that is done to a run's processes, and undone."""
 
-    name: str
-    seconds: float
-    """Between `begin` and `end`."""
+    @property
+    def name(self) -> str:
+        """What is done, in words."""
 
-    where: str
-    """The host or the Dask worker's address that is hit; "" for neither."""
+    @property
+    def where(self) -> str:
+        """The host or the Dask worker's address that is hit; "" for neither."""
+
+    @property
+    def seconds(self) -> float:
+        """Between `begin` and `end`."""
 
     def begin(self) -> None:
         """Do it."""
@@ -80,7 +85,10 @@ class Story:
         Those of them in which a shard had no replica in sync, by the log; in which the run could not have lost any one
         process, or any one host, as far as could be seen.
     back
-        In words, where versions went back: in the log as it grew, or as it is in the end.
+        In words, where versions went back: in the log as it grew under one coordinator, or as it is in the end.
+    retold
+        By how many versions the log was shorter, at most, right after a takeover: what the coordinator before had
+        written last is told again by its successor, or counts as `forgotten`.
     forgotten
         Versions that a replaced coordinator showed in vain.
     losses
@@ -94,6 +102,7 @@ class Story:
     unsafe_s: float = 0.0
     unspread_s: float = 0.0
     back: list[str] = field(default_factory=list)
+    retold: int = 0
     forgotten: list[dict[str, int]] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
 
@@ -109,11 +118,15 @@ class Drill:
         Tells the host of a Dask worker's address.
     settle_s
         How long a run may take to become whole after a fault has ended; the next fault comes all the same.
+    spread_s
+        How long it may take after that until it could lose any one host again.
     """
 
-    def __init__(self, cluster: Cluster, job: Job, folder: Path, *, hosts: Place, settle_s: float) -> None:
+    def __init__(
+        self, cluster: Cluster, job: Job, folder: Path, *, hosts: Place, settle_s: float, spread_s: float
+    ) -> None:
         self._cluster, self._job, self._folder = cluster, job, folder
-        self._hosts, self._settle_s = hosts, settle_s
+        self._hosts, self._settle_s, self._spread_s = hosts, settle_s, spread_s
         self.stories: list[Story] = []
         self._run: Run | None = None
 
@@ -121,9 +134,13 @@ class Drill:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._run is not None:
             self._onlooker.close()
             self._run.close()
+            self._run = None
 
     @property
     def store(self) -> str:
@@ -139,14 +156,12 @@ class Drill:
             If that takes too long, saying what is missing.
         """
         _wait(self._cluster.is_whole, "every Dask worker is there")
-        if self._run is not None:
-            self._onlooker.close()
-            self._run.close()
+        self._let_go()
         store = str(self._folder / f"run-{len(self.stories) + 1}.zarr")
-        self._run = train(self._job.model_copy(update={"store": store}), self._cluster.client)
+        run = train(self._job.model_copy(update={"store": store}), self._cluster.client)
+        self._onlooker = Onlooker(attach(store, self._cluster.client), self._hosts)
+        self._run, self._live, self._shown = run, LiveRun(store), (0, 0)
         self.stories.append(Story(store))
-        self._live, self._shown = LiveRun(store), 0
-        self._onlooker = Onlooker(attach(self._run.run, self._cluster.client), self._hosts)
         _wait(lambda: self._is_settled(0.0) or self._is_over(), "the run is whole")
         if self._is_over():
             raise ClusterError(f"the run ended before it was hurt: {self._newest().failure}")
@@ -179,6 +194,7 @@ class Drill:
             fault.end()
         ended = time.monotonic()
         self.watch(self._settle_s, lambda: self._is_over() or self._is_settled(ended))
+        self.watch(self._spread_s, lambda: self._is_over() or self._newest().is_spread)
         self.watch(_LOG_S)
         row = {"fault": fault.name, "where": fault.where, "hit": hit, "weak_before": before.weak_hosts}
         return {**row, **self._told(before, began, time.monotonic())}
@@ -199,7 +215,7 @@ class Drill:
 
     def _newest(self) -> Look:
         newest = self._onlooker.newest()
-        return newest if newest is not None else Look(0.0, "starting", [""], [""])
+        return newest if newest is not None else Look(0.0, 0.0, "starting", [""], [""])
 
     def _is_over(self) -> bool:
         return self._newest().phase == "over"
@@ -220,10 +236,16 @@ class Drill:
                 self._live.refresh()
             except StoreError:  # a coordinator has just begun to write another term
                 continue
-            shown = self._live.view.visible
-            if shown < self._shown:
-                self.stories[-1].back.append(f"the log showed version {self._shown}, and later {shown}")
-            self._shown = shown
+            self._compare(self._live.view.protection.term, self._live.view.visible)
+
+    def _compare(self, term: int, shown: int) -> None:
+        """Hold the newest version of the log against the one before."""
+        story, (term_before, before) = self.stories[-1], self._shown
+        if term > term_before:
+            story.retold = max(story.retold, before - shown)
+        elif shown < before:
+            story.back.append(f"the log showed version {before} in term {term}, and later {shown}")
+        self._shown = term, shown
 
     # --- telling ---
 

@@ -1,7 +1,7 @@
 """A Dask cluster on hosts made of namespaces: a scheduler on one, and some Dask workers with nannies on each other.
 
-The network between them can be cut, and a host killed; the program that makes them is on the same network.  Dask workers
-that are cut off from their scheduler for half a minute end, with their nannies: each host starts them again.
+The network between them can be cut, and a host killed; the program that makes them is on the same network.  Dask
+workers that are cut off from their scheduler for half a minute end, with their nannies: each host starts them again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -113,11 +113,11 @@ class Cut:
     cluster: HostCluster
     where: str
     seconds: float
-    name: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Name it."""
-        self.name = f"{self.where} cut off for {self.seconds:g} s"
+    @property
+    def name(self) -> str:
+        """What is done."""
+        return f"{self.where} cut off for {self.seconds:g} s"
 
     def begin(self) -> None:
         """Pull it."""
@@ -139,11 +139,11 @@ class Kill:
     where: str
     seconds: float = 10.0
     silently: bool = False
-    name: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Name it."""
-        self.name = f"{self.where} {'without power' if self.silently else 'killed'} for {self.seconds:g} s"
+    @property
+    def name(self) -> str:
+        """What is done."""
+        return f"{self.where} {'without power' if self.silently else 'killed'} for {self.seconds:g} s"
 
     def begin(self) -> None:
         """Kill them."""

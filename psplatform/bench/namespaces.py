@@ -35,8 +35,8 @@ _POLL_S: Final = 0.05
 
 _UNSHARE: Final = ("unshare", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 
-# The first process of a host: it gives the host its name and memory, starts the program, again when that has ended, as a
-# service manager does, and waits for the end of the pipe.  It takes every other process of the host with it.
+# The first process of a host: it gives the host its name and memory, starts the program, again when that has ended, as
+# a service manager does, and waits for the end of the pipe.  It takes every other process of the host with it.
 _FIRST: Final = """
 hostname "$0" && mount -t tmpfs -o size=4g tmpfs /dev/shm || exit 1
 exec 3<&0
@@ -110,7 +110,7 @@ class Host:
             _run("tc", "-n", self._network, "qdisc", "add", "dev", "eth0", *limit)
 
     def start(self, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
-        """Start a program on the host, and again whenever it ends; what it says is added to a file of the host's name."""
+        """Start a program on the host, and again whenever it ends; what it says goes to a file of the host's name."""
         own = folder / self.name
         own.mkdir(exist_ok=True)
         first = ("ip", "netns", "exec", self._network, *_UNSHARE, "sh", "-c", _FIRST, self.name)

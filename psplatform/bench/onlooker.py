@@ -23,8 +23,8 @@ class Look:
 
     Attributes
     ----------
-    at
-        By this machine's monotonic clock.
+    began, at
+        When it was begun and what it found was known, by this machine's monotonic clock.
     phase
         As `Run.status` tells it.
     weak, weak_hosts
@@ -33,6 +33,7 @@ class Look:
         As `Run.standing` and `Run.roles` tell them; empty where the coordinator could not be asked.
     """
 
+    began: float
     at: float
     phase: str
     weak: list[str]
@@ -101,20 +102,21 @@ class Onlooker:
                 return
 
     def _look(self) -> Look:
+        began = time.monotonic()
         try:
             status = self._run.status()
             phase, failure = status["phase"], status["failure"]
         except (PsplatformError, OSError, TimeoutError, RuntimeError) as error:
-            return Look(time.monotonic(), "unknown", [str(error)], [str(error)])
+            return Look(began, time.monotonic(), "unknown", [str(error)], [str(error)])
         if phase == "over":
             told = str(failure) if failure is not None else str(status["summary"]["detail"])
-            return Look(time.monotonic(), phase, [], [], failure=told)
+            return Look(began, time.monotonic(), phase, [], [], failure=told)
         try:
             standing, roles = self._run.standing(), self._run.roles()
         except (PsplatformError, OSError, TimeoutError) as error:
-            return Look(time.monotonic(), phase, [str(error)], [str(error)])
+            return Look(began, time.monotonic(), phase, [str(error)], [str(error)])
         weak, weak_hosts = (weak_points(standing, roles, place) for place in (itself, self._place))
-        return Look(time.monotonic(), phase, weak, weak_hosts, standing, roles)
+        return Look(began, time.monotonic(), phase, weak, weak_hosts, standing, roles)
 
 
 def seconds_until(looks: list[Look], begin: float, *, of_hosts: bool) -> float | None:
@@ -132,7 +134,7 @@ def seconds_until(looks: list[Look], begin: float, *, of_hosts: bool) -> float |
 def spans_of(looks: list[Look], end: float, *, of_hosts: bool) -> list[tuple[float, float]]:
     """Return from when to when a run could not have lost any one process, or any one host; the last may last to `end`.
 
-    A span begins and ends with the looks that found it so.
+    A span begins with the begin of the first look that found it so, and ends with the first that found it otherwise.
     """
     spans: list[tuple[float, float]] = []
     since: float | None = None
@@ -142,5 +144,5 @@ def spans_of(looks: list[Look], end: float, *, of_hosts: bool) -> list[tuple[flo
                 spans.append((since, one.at))
             since = None
         elif since is None:
-            since = one.at
+            since = one.began
     return spans if since is None else [*spans, (since, max(since, end))]

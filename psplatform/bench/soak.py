@@ -34,6 +34,9 @@ _STOPPED_S: Final = (3.0, 20.0)
 
 _SCHEDULER_S: Final = (2.0, 8.0)
 _HOST_DOWN_S: Final = 5.0
+_SPREAD_S: Final = 5.0
+"""For roles to move apart; where they do not, every fault takes so much longer."""
+
 _PAUSE_S: Final = 1.5
 """A fault comes at a random moment within so many seconds, so that it falls anywhere between two commits."""
 
@@ -82,19 +85,23 @@ def measure(
         folder = Path(name)
         with (
             GroupCluster(folder, processes) as cluster,
-            Drill(cluster, _job(gradient_s), folder, hosts=host_of, settle_s=settle_s) as drill,
+            Drill(cluster, _job(gradient_s), folder, hosts=host_of, settle_s=settle_s, spread_s=_SPREAD_S) as drill,
         ):
             drill.begin()
-            for number in range(1, faults + 1):
+            ended = ""
+            try:
+                for number in range(1, faults + 1):
+                    looks.append(_count(drill, cluster))
+                    drill.watch(chance.uniform(0.1, _PAUSE_S))
+                    rows.append(drill.hurt(_draw(chance, kinds, drill, cluster)))
+                    if report is not None:
+                        report({"fault": number, **_short(rows[-1])})
                 looks.append(_count(drill, cluster))
-                drill.watch(chance.uniform(0.1, _PAUSE_S))
-                row = drill.hurt(_draw(chance, kinds, drill, cluster))
-                rows.append(row)
-                if report is not None:
-                    report({"fault": number, **_short(row)})
-            looks.append(_count(drill, cluster))
+            except ClusterError as error:  # what has been measured until then is told
+                ended = f"the soak ended after {len(rows)} faults: {error}"
             runs = drill.finish()
-    return _summary(rows, looks, runs)
+    found = _summary(rows, looks, runs)
+    return {**found, "violations": [ended, *found["violations"]]} if ended else found
 
 
 def _job(gradient_s: float) -> Job:

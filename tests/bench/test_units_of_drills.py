@@ -23,6 +23,7 @@ from psplatform.bench.aftermath import (
     turned_back,
 )
 from psplatform.bench.census import census, growth, held_by, segments_of
+from psplatform.bench.drill import Drill, Story
 from psplatform.bench.onlooker import Look, seconds_until, spans_of
 from psplatform.bench.weak_points import host_of, itself, roles_at, weak_points
 from psplatform.errors import ConfigurationError
@@ -143,12 +144,12 @@ def test_the_roles_of_a_place_are_told_by_kind() -> None:
 
 
 def look(at: float, *, safe: bool, spread: bool = True) -> Look:
-    return Look(at, "running", [""] * (not safe), [""] * (not spread), {"term": 1})
+    return Look(at - 0.25, at, "running", [""] * (not safe), [""] * (not spread), {"term": 1})
 
 
 def test_a_run_is_safe_again_when_it_stays_so() -> None:
     looks = [look(1.0, safe=True), look(2.0, safe=False), look(3.0, safe=True), look(4.0, safe=False)]
-    assert spans_of(looks, 6.0, of_hosts=False) == [(2.0, 3.0), (4.0, 6.0)]
+    assert spans_of(looks, 6.0, of_hosts=False) == [(1.75, 3.0), (3.75, 6.0)]
     assert seconds_until(looks, 0.5, of_hosts=False) is None
     assert seconds_until([*looks, look(5.0, safe=True)], 0.5, of_hosts=False) == 4.5
     assert seconds_until(looks, 0.5, of_hosts=True) == 0.0
@@ -156,8 +157,21 @@ def test_a_run_is_safe_again_when_it_stays_so() -> None:
 
 
 def test_a_run_that_nobody_can_ask_is_not_safe() -> None:
-    assert not Look(1.0, "unknown", [], []).is_safe
-    assert not Look(1.0, "unknown", [], []).is_spread
+    assert not Look(0.0, 1.0, "unknown", [], []).is_safe
+    assert not Look(0.0, 1.0, "unknown", [], []).is_spread
+
+
+def test_the_log_may_be_shorter_right_after_a_takeover_and_at_no_other_time() -> None:
+    nothing: Any = None
+    drill = Drill(nothing, nothing, Path(), hosts=host_of, settle_s=1.0, spread_s=0.0)
+    story = Story("somewhere")
+    drill.stories.append(story)
+    drill._shown = (1, 0)
+    for term, version in [(1, 11), (2, 9), (2, 12)]:
+        drill._compare(term, version)
+    assert (story.retold, story.back) == (2, [])
+    drill._compare(2, 11)
+    assert story.back == ["the log showed version 12 in term 2, and later 11"]
 
 
 def test_what_grows_by_a_sixth_is_not_flat() -> None:
@@ -179,6 +193,8 @@ def test_a_census_has_the_largest_of_each_kind_of_role(tmp_path: Path) -> None:
     assert found["scheduler tasks"] == 3.0
     assert found["server pss_mib"] > 1
     assert found["server files"] >= 3
+    both = census({"server 0": os.getpid(), "server 1": os.getpid()}, {}, {})
+    assert both["server files"] == found["server files"], "the largest, not the sum"
 
 
 def test_a_soak_refuses_a_kind_of_fault_that_it_does_not_know() -> None:
