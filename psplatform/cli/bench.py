@@ -155,6 +155,29 @@ def dashboard(*, gradient_ms: float, as_json: bool, **sizes: Any) -> None:
     _measured(lambda report: measure(report, gradient_s=gradient_ms / 1000, **sizes), as_json=as_json)
 
 
+@bench.command()
+@click.option("--faults", type=click.IntRange(min=1), default=100, help="That one run is given. [100]")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the faults and their moments. [0]")
+@click.option("--processes", type=click.IntRange(min=2), default=3, help="Dask workers of each of three hosts. [3]")
+@click.option("--kinds", default="kill,stop,host,scheduler", help="Of faults. [kill,stop,host,scheduler]")
+@click.option("--settle-s", type=click.FloatRange(min=1), default=120.0, help="Longest wait for a whole run. [120]")
+@_json_option
+def soak(*, faults: int, seed: int, processes: int, kinds: str, settle_s: float, as_json: bool) -> None:
+    """Kill and stop processes, whole hosts and the scheduler under one run, and measure what that costs and what grows.
+
+    Ends with exit code 1 if the run did not survive a fault, or a promise was broken.
+    """
+    from psplatform.bench.soak import measure  # noqa: PLC0415  brings Dask and torch
+
+    chosen = tuple(kinds.split(","))
+    found = _measured(
+        lambda report: measure(report, faults=faults, seed=seed, processes=processes, kinds=chosen, settle_s=settle_s),
+        as_json=as_json,
+    )
+    if found["violations"] or found["survived"] < found["faults"]:
+        raise click.exceptions.Exit(1)
+
+
 def _measured(measure: Callable[[Callable[[Row], None]], Row], *, as_json: bool) -> Row:
     """Show a whole object: as it is, or its rows as a table and the rest as lines."""
     with ProgressLine() as line:
