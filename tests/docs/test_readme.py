@@ -48,6 +48,7 @@ SURVIVING = (
     "psplatform train digits --max-divergence 0.5 --checkpoint-every 20 --updates 50 --store runs/my.zarr",
     "psplatform recover runs/my.zarr --workers 2 --shards 3 --updates 80",
     "psplatform runs runs/my.zarr",
+    "psplatform runs runs/my.zarr --verify",
 )
 
 
@@ -129,10 +130,13 @@ def test_dask_workers_load_what_a_run_needs_before_there_is_one(cluster: Any) ->
 
 @pytest.mark.cluster
 def test_a_run_goes_on_from_its_store_on_other_shards(shell: Any) -> None:
-    train, recover, runs = (command.split() for command in SURVIVING)
+    train, recover, runs, verify = (command.split() for command in SURVIVING)
     assert "complete" in shell.run(*train)
     assert re.search(r"^updates +80 ", shell.run(*recover), flags=re.MULTILINE)
     assert "checkpoint " in shell.run(*runs)
+    verified = shell.run(*verify)
+    assert "all that is there is as it was written" in verified
+    assert "incomplete" not in verified, "nothing is left of a checkpoint that was never sealed"
 
 
 @pytest.mark.cluster
