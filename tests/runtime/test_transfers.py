@@ -143,3 +143,17 @@ def test_a_replica_that_is_forgotten_is_sent_nothing_more(
     before, after = jump(send())
     assert before == after > 1
     assert files_of(run_id) == []
+
+
+def test_a_server_gets_the_answer_to_its_own_transfers_and_no_other(layout: Layout, jump: Callable[[Any], Any]) -> None:
+    """One that was replaced would take its successor's for its own, and hold its replica for further on than it is."""
+    replica = new_shard(layout)
+    receiver = Receiver(replica, Follower(Exposures(layout, 0), replica))
+
+    async def ask() -> tuple[list[bool], Any]:
+        parcels = [Parcel(Transfer(of, 0, 1, 1, STATE, 1, 1, 1.0, ()), 1, (), None, (), {}) for of in ("old", "new")]
+        old, new = (receiver.expect(one) for one in parcels)
+        receiver.answer("new", Replicated(0, "r", 2, 1, 1))
+        return [old.done(), new.done()], new.result()
+
+    assert jump(ask()) == ([False, True], Replicated(0, "r", 2, 1, 1))
