@@ -32,6 +32,7 @@ def test_a_run_survives_the_loss_of_a_host_and_its_roles_are_apart_again_afterwa
     until(lambda: survives()["what"] == "any one host" and watched.protected(), "it survives the next one, too")
     told = [one["what"] for one in watched.log("survives")]
     assert "nothing" in told[told.index("any one host") :], "and it was said that it did not meanwhile"
+    assert run.status()["phase"] == "running", "and the new coordinator is found"
     roles = run.roles()
     there = {name: address.split("//")[1].split(":")[0] for name, address in roles.items()}
     assert there["coordinator"] != there["standby"]
