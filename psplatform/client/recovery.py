@@ -9,11 +9,12 @@ from distributed import Client
 
 from psplatform.client import records
 from psplatform.client.connecting import address_of, connect_to, not_asked, usable
+from psplatform.client.finding import actors_of, ended_lead
 from psplatform.client.launch import Report, start
 from psplatform.client.listing import State, look_at
 from psplatform.client.prepared import prepare
 from psplatform.client.resuming import require_state
-from psplatform.client.run import Run, actors_of
+from psplatform.client.run import Run
 from psplatform.core.coordination.checkpoints import NUMBERS_PER_TERM
 from psplatform.errors import ConfigurationError, StoreError
 from psplatform.jobs.job import Job
@@ -135,7 +136,8 @@ def _goes_on(run: str, store: str, client: Client) -> bool:
     except (OSError, TimeoutError):
         return False  # the scheduler was lost while it was asked
     if "key" not in lead:
-        return bool(actors)  # it is starting, or was never published
+        # It is starting, or was never published, or is over and could not write that into its store.
+        return bool(actors) and ended_lead(run, client) is None
     if lead["key"] not in actors:
         return any("-standby-" in key for key in actors)  # which takes over
     coordinator = Peer(lead["address"], lead["key"])

@@ -13,6 +13,7 @@ from distributed import Client
 
 from psplatform.client import records
 from psplatform.client.connecting import address_of, connect_to, not_asked, usable
+from psplatform.client.finding import actors_of, ended_lead
 from psplatform.client.listing import State, is_starting, look_at
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError, StoreError, from_plain
 from psplatform.replication.places import place_of
@@ -336,8 +337,16 @@ class Run:
             if self._seek():
                 self._repeat_stop()
             else:
-                self._gone = not self._is_starting()
+                self._coordinator = self._ended_here()
+                self._gone = self._coordinator is None and not self._is_starting()
         return self._coordinator is not None
+
+    def _ended_here(self) -> Peer | None:
+        client: Any = self._client
+        try:
+            return ended_lead(self.run, client) if client.scheduler is not None else None
+        except (OSError, TimeoutError):
+            return None
 
     def _is_starting(self) -> bool:
         client: Any = self._client
@@ -492,13 +501,6 @@ async def find_runs(client: Client) -> dict[str, str]:
     cards = {name: await client.get_metadata([name], default=None) or {} for name in names}
     going_on = {name: card for name, card in cards.items() if card.get("address") in there}
     return {name.removeprefix(beginning): str(card.get("store", "")) for name, card in going_on.items()}
-
-
-def actors_of(run: str, client: Client) -> set[str]:
-    """Return the keys of the run's actors that are, or are being made, in the cluster's processes."""
-    places = [*client.has_what().values(), *client.processing().values()]
-    keys = {str(key) for place in places for key in place}
-    return {key for key in keys if key.startswith(f"{dataset_name(run)}-")}
 
 
 def _attach_by_id(run: str, client: Client, on_close: Callable[[], None] = lambda: None) -> Run:

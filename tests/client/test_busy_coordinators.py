@@ -229,6 +229,26 @@ def test_a_client_that_is_closed_meanwhile_tells_nothing_of_a_death(
         run.wait(timeout_s=60)
 
 
+class Withdrawn(Cluster):
+    """A scheduler that has forgotten the run, while a program still holds its coordinator."""
+
+    def get_metadata(self, keys: list[str], default: Any) -> Any:
+        return default
+
+
+@pytest.mark.parametrize(("phase", "alive"), [("over", False), ("standing by", True), ("ending", True)])
+def test_a_run_that_is_over_and_could_not_write_that_is_over_all_the_same(
+    tmp_path: Path, phase: str, alive: bool
+) -> None:
+    """Its disk may be full: it can be recovered, and who attaches to it hears how it ended."""
+    store = str(tmp_path / "run.zarr")
+    create_run(store, {"run": RUN})
+    held: Any = Withdrawn([status(phase)] * 9)
+    assert _goes_on(RUN, store, held) is alive
+    found = Run(RUN, store, client=held).status()
+    assert (found["phase"], found["summary"] == SUMMARY) == (("unknown", False) if alive else ("over", True))
+
+
 def test_a_run_whose_coordinator_is_busy_is_not_recovered_beside_it(tmp_path: Path) -> None:
     store = str(tmp_path / "run.zarr")
     create_run(store, {"run": RUN})
