@@ -188,7 +188,7 @@ class Cluster:
         return self._deeds.get((run, FAULT))
 
     def _submit(self, run: str, act: Callable[[Run], T]) -> Future[T]:
-        from psplatform.client.run import attach  # noqa: PLC0415  brings Dask, which pages of stores need not
+        from psplatform.client.attaching import attach  # noqa: PLC0415  brings Dask, which pages of stores need not
 
         client = self._client
         if client is None:

@@ -26,8 +26,9 @@ from psplatform.bench.aftermath import (
 )
 from psplatform.bench.onlooker import Look, Onlooker, seconds_until, spans_of
 from psplatform.bench.weak_points import Place, roles_at
+from psplatform.client.attaching import attach
 from psplatform.client.launch import train
-from psplatform.client.run import Run, attach
+from psplatform.client.run import Run
 from psplatform.errors import ClusterError, PsplatformError, StoreError
 from psplatform.jobs.job import Job
 from psplatform.telemetry.follow import LiveRun

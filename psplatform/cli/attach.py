@@ -21,8 +21,8 @@ def attach(run: str, *, scheduler: str | None, stop: bool, as_json: bool) -> Non
     runs what a scheduler answers.
     """
     from psplatform.cli.follow import follow  # noqa: PLC0415  brings Dask, which takes a second
+    from psplatform.client.attaching import attach as attach_to  # noqa: PLC0415
     from psplatform.client.connecting import connect  # noqa: PLC0415
-    from psplatform.client.run import attach as attach_to  # noqa: PLC0415
 
     client = connect(scheduler) if scheduler else None
     found = attach_to(run, client)

@@ -79,8 +79,8 @@ def _row(one: Listed) -> dict[str, str]:
 
 
 def _on(scheduler: str) -> list[dict[str, str]]:
+    from psplatform.client.attaching import runs_on  # noqa: PLC0415
     from psplatform.client.connecting import connect  # noqa: PLC0415  brings Dask
-    from psplatform.client.run import runs_on  # noqa: PLC0415
 
     same = {"outcome": "running", "store": "", "state": "live", "reason": "its scheduler says that it goes on"}
     with connect(scheduler) as client:

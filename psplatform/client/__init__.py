@@ -3,7 +3,8 @@
 ================  ==================================================================================
 ``launch``        `train`: start a job, checked first on what it will run on
 ``recovery``      `recover`: continue a run from its store
-``run``           `Run`, `attach`: wait for a run, look at it, stop it, take its model
+``run``           `Run`: wait for a run, look at it, stop it, take its model
+``attaching``     `attach`, `runs_on`: runs that other programs have started
 ``finding``       what a cluster's processes hold of a run
 ``listing``       `list_runs`, `look_at`: which runs there are, and what can be done with each
 ``cluster_view``  `look_at_cluster`: the processes of a cluster and the runs on them

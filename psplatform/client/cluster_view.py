@@ -8,8 +8,8 @@ from typing import Any
 
 from distributed import Client
 
+from psplatform.client.attaching import find_runs
 from psplatform.client.connecting import address_of, ask
-from psplatform.client.run import find_runs
 from psplatform.runtime.cluster import seen_by
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import psplatform as ps
 from psplatform.client import records
+from psplatform.client.attaching import runs_on
 from psplatform.client.connecting import connect
-from psplatform.client.run import runs_on
 from psplatform.replication.checkpoints import checkpoints_of
 from psplatform.replication.store import describe_run
 

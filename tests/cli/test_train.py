@@ -206,7 +206,7 @@ def test_what_waits_in_memory_is_told_to_whoever_leaves_a_run(
     psplatform: Command, launch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launch.run.trouble, launch.run.records, launch.run.interrupts = FULL, launch.run.records[:-1], 1
-    monkeypatch.setattr("psplatform.client.run.attach", lambda run, client: launch.run)
+    monkeypatch.setattr("psplatform.client.attaching.attach", lambda run, client: launch.run)
     told = " ".join(psplatform("attach", "digits-bsp-1a2b3c").stdout.split())
     assert told.endswith(f"trouble the store lacks the latest records of the log, which wait in memory: {FULL}")
 

@@ -12,7 +12,7 @@ import pytest
 from distributed import Client, Scheduler
 
 import psplatform as ps
-from psplatform.client.run import runs_on
+from psplatform.client.attaching import runs_on
 from psplatform.errors import ConfigurationError
 from psplatform.replication.store import create_run
 

@@ -16,7 +16,7 @@ from distributed.core import Status
 from torch import nn
 
 import psplatform as ps
-from psplatform.client.run import runs_on
+from psplatform.client.attaching import runs_on
 from psplatform.core.policy import Committed, View
 from psplatform.errors import BadBatchError, ClusterError, ConfigurationError, DivergedError, StoreError, UserCodeError
 from psplatform.policies.asp import Asynchronous

@@ -15,8 +15,8 @@ from torch import nn
 
 import psplatform as ps
 from psplatform.cli.main import cli
+from psplatform.client.attaching import runs_on
 from psplatform.client.recovery import recover
-from psplatform.client.run import runs_on
 from psplatform.core.coordination.checkpoints import NUMBERS_PER_TERM
 from psplatform.errors import CheckpointError, ConfigurationError, StoreError
 from psplatform.replication.checkpoints import checkpoints_of, load_checkpoint

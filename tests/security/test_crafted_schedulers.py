@@ -15,9 +15,9 @@ from click.testing import CliRunner
 import psplatform as ps
 from psplatform.cli.main import cli
 from psplatform.client import records
+from psplatform.client.attaching import attach
 from psplatform.client.connecting import connect_or_none
 from psplatform.client.recovery import recover
-from psplatform.client.run import attach
 from psplatform.errors import ConfigurationError, PsplatformError
 from psplatform.replication.store import create_run, update_run
 
