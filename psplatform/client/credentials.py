@@ -31,8 +31,8 @@ class Credentials:
 def make_credentials() -> Credentials:
     """Return new ones, as Dask's ``Security.temporary`` makes them, but on the elliptic curve P-256.
 
-    An RSA key of 2048 bits takes a hundred times as long to make, and twenty times as long to sign with, which both
-    sides do whenever two processes connect.
+    Measured here: an RSA key of 2048 bits takes 44 ms to make instead of 0.2 ms, and each connection of two processes
+    6.6 ms of a core instead of 5.2 ms.
     """
     from cryptography import x509  # noqa: PLC0415  only a program that starts a cluster needs it
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
