@@ -50,11 +50,12 @@ def test_a_store_out_of_reach_is_told_to_whoever_attaches() -> None:
             attach(STORE, client)
 
 
-def test_a_store_out_of_reach_is_asked_once() -> None:
+def test_a_store_out_of_reach_is_asked_for_one_object() -> None:
     """Requests beside the one that fails would end after it, in words that nobody can make sense of."""
     with pytest.raises(StoreError):
         attach(STORE)
-    (path,) = Locked.asked
+    assert len(Locked.asked) <= 2, "its content, and its length, for an object without any"
+    (path,) = set(Locked.asked)
     assert path.endswith("run.zarr/zarr.json")
 
 

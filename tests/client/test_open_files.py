@@ -121,6 +121,6 @@ def test_the_remedy_is_named_where_they_run_out_during_a_run(monkeypatch: pytest
     def fail(*_: Any, **__: Any) -> Any:
         raise LACKING
 
-    monkeypatch.setattr("psplatform.replication.store.zarr.open_group", fail)
+    monkeypatch.setattr("psplatform.replication.store.write_group", fail)
     with pytest.raises(StoreError, match=remedy):
         create_run(str(tmp_path / "run.zarr"), {"run": "mine"})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from psplatform.core.placement import Process, place
 from psplatform.errors import ConfigurationError
-from psplatform.runtime.placement import Process, place
 
 
 def processes(*hosts: str) -> list[Process]:
