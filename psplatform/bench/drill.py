@@ -32,12 +32,14 @@ from psplatform.client.run import Run
 from psplatform.errors import ClusterError, PsplatformError, StoreError
 from psplatform.jobs.job import Job
 from psplatform.telemetry.follow import LiveRun
+from psplatform.telemetry.read_model import RunView
 from psplatform.telemetry.segments import Record
 
 _LOG_S: Final = 1.5
 """What happened is in the log after so long: it is written twice a second."""
 
 _START_S: Final = 900.0
+_STARTS: Final = 3
 _END_S: Final = 120.0
 _STEADY_LOOKS: Final = 3
 """So many looks in a row must find a run whole."""
@@ -129,6 +131,7 @@ class Drill:
         self._cluster, self._job, self._folder = cluster, job, folder
         self._hosts, self._settle_s, self._spread_s = hosts, settle_s, spread_s
         self.stories: list[Story] = []
+        self._started = 0
         self._run: Run | None = None
 
     def __enter__(self) -> Self:
@@ -149,24 +152,32 @@ class Drill:
         return self.stories[-1].store
 
     def begin(self) -> None:
-        """Start a run and wait until it is whole.
+        """Start a run and wait until it is whole; one that ends before that, on a busy machine, is started again.
 
         Raises
         ------
         ClusterError
-            If that takes too long, saying what is missing.
+            If that takes too long, saying what is missing, or no run gets so far.
         """
+        for _ in range(_STARTS):
+            self._start()
+            _wait(lambda: self._is_settled(0.0) or self._is_over(), "the run is whole")
+            if not self._is_over():
+                self._whole_at = time.monotonic()
+                return
+            self.stories.pop()
+        raise ClusterError(f"{_STARTS} runs ended before they were hurt, the last with: {self._newest().failure}")
+
+    def _start(self) -> None:
         _wait(self._cluster.is_whole, "every Dask worker is there")
         self._let_go()
-        store = str(self._folder / f"run-{len(self.stories) + 1}.zarr")
+        self._started += 1
+        store = str(self._folder / f"run-{self._started}.zarr")
         run = train(self._job.model_copy(update={"store": store}), self._cluster.client)
         self._onlooker = Onlooker(attach(store, self._cluster.client), self._hosts)
-        self._run, self._live, self._shown = run, LiveRun(store), (0, 0)
+        self._run, self._live = run, LiveRun(store)
+        self._shown = self._live.view, 0
         self.stories.append(Story(store))
-        _wait(lambda: self._is_settled(0.0) or self._is_over(), "the run is whole")
-        if self._is_over():
-            raise ClusterError(f"the run ended before it was hurt: {self._newest().failure}")
-        self._whole_at = time.monotonic()
 
     def whole(self) -> Look:
         """Return how the run stands, by the last look that found its coordinator; where it has ended, start another."""
@@ -237,16 +248,16 @@ class Drill:
                 self._live.refresh()
             except StoreError:  # a coordinator has just begun to write another term
                 continue
-            self._compare(self._live.view.protection.term, self._live.view.visible)
+            self._compare(self._live.view, self._live.view.visible)
 
-    def _compare(self, term: int, shown: int) -> None:
-        """Hold the newest version of the log against the one before."""
-        story, (term_before, before) = self.stories[-1], self._shown
-        if term > term_before:
+    def _compare(self, view: RunView, shown: int) -> None:
+        """Hold the newest version of the log against the one before; the view is another one after a takeover."""
+        story, (view_before, before) = self.stories[-1], self._shown
+        if view is not view_before:
             story.retold = max(story.retold, before - shown)
         elif shown < before:
-            story.back.append(f"the log showed version {before} in term {term}, and later {shown}")
-        self._shown = term, shown
+            story.back.append(f"the log showed version {before}, and later {shown}")
+        self._shown = view, shown
 
     # --- telling ---
 

@@ -93,6 +93,16 @@ class GroupCluster:
         if program.stdin is not None:
             program.stdin.close()
 
+    def pids(self) -> dict[str, int]:
+        """Return the process id of each Dask worker, by its address, as the scheduler knows them.
+
+        Raises
+        ------
+        ClusterError
+            If the scheduler does not answer.
+        """
+        return {one.address: one.pid for one in look_at_cluster(self.client).processes}
+
     def pid_at(self, address: str) -> int:
         """Return the process id of a Dask worker.
 
@@ -101,7 +111,7 @@ class GroupCluster:
         ClusterError
             If the scheduler does not know it, or does not answer.
         """
-        found = {one.address: one.pid for one in look_at_cluster(self.client).processes}
+        found = self.pids()
         if address not in found:
             raise ClusterError(f"the Dask worker {address} has just left; look again", peer=address)
         return found[address]
@@ -109,7 +119,7 @@ class GroupCluster:
     def is_whole(self) -> bool:
         """Whether every Dask worker of every group is there."""
         try:
-            return len(look_at_cluster(self.client).processes) == self._processes * len(GROUPS)
+            return len(self.pids()) == self._processes * len(GROUPS)
         except ClusterError:
             return False
 

@@ -155,7 +155,8 @@ def _count(drill: Drill, cluster: GroupCluster) -> dict[str, float]:
     look = drill.whole()
     pids, scheduler = {}, {}
     try:
-        pids = {role: cluster.pid_at(address) for role, address in _placed(look)}
+        known = cluster.pids()
+        pids = {role: known[address] for role, address in _placed(look) if address in known}
         scheduler = cluster.client.run_on_scheduler(entries)
     except (ClusterError, OSError, TimeoutError):
         pass  # one look of many is less complete

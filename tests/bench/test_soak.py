@@ -9,17 +9,20 @@ import pytest
 
 from psplatform.bench import soak
 
-FAULTS: Final = 6 if os.environ.get("PSPLATFORM_FULL_MATRIX") else 2
+FAULTS: Final = 4
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("PSPLATFORM_FULL_MATRIX"), reason="takes minutes; PSPLATFORM_FULL_MATRIX=1 runs it"
+)
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    """Measure with two processes in each group, so that a group that is killed leaves enough of them."""
+    """Measure with one process in each group: no two of a run's gradient workers are in one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(soak, "_STOPPED_S", (1.0, 2.0))
         patch.setattr(soak, "_SCHEDULER_S", (1.0, 2.0))
-        kinds = soak.KINDS if FAULTS > 2 else ("kill", "scheduler")
-        return soak.measure(faults=FAULTS, seed=1, processes=2, kinds=kinds, gradient_s=0.02)
+        return soak.measure(faults=FAULTS, seed=1, processes=1, gradient_s=0.02)
 
 
 def test_a_run_survives_every_fault_within_its_bound(found: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ from psplatform.bench.onlooker import Look, seconds_until, spans_of
 from psplatform.bench.weak_points import host_of, itself, roles_at, weak_points
 from psplatform.errors import ConfigurationError
 from psplatform.runtime.calls import Peer
+from psplatform.telemetry.read_model import RunView
 from psplatform.telemetry.segments import Position
 from psplatform.telemetry.writer import EventLog
 
@@ -166,12 +167,13 @@ def test_the_log_may_be_shorter_right_after_a_takeover_and_at_no_other_time() ->
     drill = Drill(nothing, nothing, Path(), hosts=host_of, settle_s=1.0, spread_s=0.0)
     story = Story("somewhere")
     drill.stories.append(story)
-    drill._shown = (1, 0)
-    for term, version in [(1, 11), (2, 9), (2, 12)]:
-        drill._compare(term, version)
+    before, after = RunView(), RunView()
+    drill._shown = before, 0
+    for view, version in [(before, 11), (after, 9), (after, 12)]:
+        drill._compare(view, version)
     assert (story.retold, story.back) == (2, [])
-    drill._compare(2, 11)
-    assert story.back == ["the log showed version 12 in term 2, and later 11"]
+    drill._compare(after, 11)
+    assert story.back == ["the log showed version 12, and later 11"]
 
 
 def test_what_grows_by_a_sixth_is_not_flat() -> None:
