@@ -1,15 +1,15 @@
 """The gradient workers and the evaluator of a run: who is asked where, who is silent, and who replaces whom.
 
 A gradient worker that is lost is replaced by a Dask worker that has neither a server nor a gradient worker of this run,
-if there is one; a Dask worker that comes later takes part, up to the job's `max_workers`.  The evaluator is replaced
-wherever there is a process.
+if there is one; where no gradient worker is left at all, by one that has a copy of a shard, or the run would end.  A
+Dask worker that comes later takes part, up to the job's `max_workers`.  The evaluator is replaced wherever there is a
+process.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -28,9 +28,9 @@ from psplatform.runtime.copy_staff import CopyStaff
 from psplatform.runtime.deaths import died
 from psplatform.runtime.evaluator_host import EvaluatorHost
 from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
+from psplatform.runtime.hires import Hire, why_not_started
 from psplatform.runtime.lines import Line
 from psplatform.runtime.worker_host import WorkerHost
-from psplatform.tasks.foreign import unforeseen
 
 _LOOK_S: Final = 0.5
 _ANSWER_S: Final = 10.0
@@ -38,22 +38,8 @@ _LEAVE_LOOK_S: Final = 0.02
 _TRIES_PER_PROCESS: Final = 3
 """A Dask worker on which starting failed so often is left alone."""
 
-
-@dataclass(slots=True)
-class Hire:
-    """One actor, and the way to it once it is open.
-
-    Attributes
-    ----------
-    inquired
-        Whether it is known to be lost, and asked of what its process has died.
-    """
-
-    name: str
-    address: str
-    peer: Peer | None = None
-    line: Line | None = None
-    inquired: bool = False
+_DESERTED_S: Final = 10.0
+"""After so long without a gradient worker one may share a process with a copy: nannies have had time to start others."""
 
 
 class StandbysBeside(Protocol):
@@ -100,6 +86,7 @@ class Staff:
         self._known: dict[str, Process] = {}
         self._seen: set[str] = set()
         self._missing: set[str] = set()
+        self._deserted_at = float("inf")
         self._failed_starts: dict[str, int] = {}
         self._leases = Leases(host.program.worker_lease_s)
         self._background = Background(host.on_mishap)
@@ -273,7 +260,7 @@ class Staff:
             self._do(self._inquire_about_worker(hire))
             self._do(self._fill())
         except Exception as error:  # noqa: BLE001  the seam where what an actor raises ends the run
-            self._host.feed(RunFailed(_named(error, hire)))
+            self._host.feed(RunFailed(why_not_started(error, hire)))
 
     async def _reopen_worker(self, hire: Hire, peer: Peer) -> None:
         try:
@@ -309,7 +296,7 @@ class Staff:
             self._replace_evaluator(hire, str(error))
             return
         except Exception as error:  # noqa: BLE001  the seam where what an actor raises ends the run
-            self._host.feed(RunFailed(_named(error, hire)))
+            self._host.feed(RunFailed(why_not_started(error, hire)))
             return
         hire.line = self._line_to(hire, lambda reason: self._replace_evaluator(hire, reason))
         for shard in range(len(self._serving)):
@@ -421,6 +408,9 @@ class Staff:
                 self._start_evaluator(self._place_for_evaluator())
         if came and not first:
             self._host.on_processes_changed()
+        self._deserted_at = float("inf") if self._workers else min(self._deserted_at, self._now())
+        if self._is_deserted:
+            self.fill()
         for process in processes:
             if process.address in came and not first:
                 # Beside this loop: a process that hangs while it is asked must not keep others from being noticed.
@@ -470,8 +460,14 @@ class Staff:
                 if len(self._workers) < self._initial:
                     await self._start_if_fit(process)
 
+    @property
+    def _is_deserted(self) -> bool:
+        return self._now() - self._deserted_at >= _DESERTED_S
+
     async def _start_if_fit(self, process: Process) -> None:
-        taken = self.addresses | self._host.absent.addresses | self._host.copies.addresses
+        taken = self.addresses | self._host.absent.addresses
+        if not self._is_deserted:
+            taken |= self._host.copies.addresses
         tried = self._failed_starts.get(process.address, 0)
         if self._host.phase != "running" or process.address in taken or tried >= _TRIES_PER_PROCESS:
             return
@@ -488,9 +484,3 @@ class Staff:
 
     def _note(self, text: str) -> dict[str, Any]:
         return {"kind": "note", "at": self._host.elapsed_s, "text": text}
-
-
-def _named(error: Exception, hire: Hire) -> PsplatformError:
-    if isinstance(error, PsplatformError):
-        return error
-    return unforeseen(error, f"{hire.name} at {hire.address} could not start", hire.address)

@@ -1,4 +1,4 @@
-"""What an evaluator is told of the servers that it asks."""
+"""What an evaluator is told of the servers that it asks, and where gradient workers are made."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from psplatform.core.coordination.shards import ShardState
 from psplatform.core.effects import Redirect
 from psplatform.core.messages import Moved
+from psplatform.core.placement import Process
 from psplatform.runtime.calls import Peer
-from psplatform.runtime.staff import Hire, Staff
+from psplatform.runtime.hires import Hire
+from psplatform.runtime.staff import Staff
 
 Jump = Callable[[Any], Any]
+COPY = "tcp://10.0.0.1:1"
 PLACE = {"peer": "replica-1-0", "address": "tcp://10.0.0.1:1", "key": "b"}
 
 
@@ -64,3 +69,40 @@ def test_an_evaluator_is_placed_twice_a_second_while_the_scheduler_cannot_be_ask
         return len(asked)
 
     assert 10 <= jump(place()) <= 21
+
+
+@pytest.mark.parametrize(("deserted", "made"), [(False, []), (True, [COPY])], ids=["one is left", "none is left"])
+def test_a_worker_is_made_beside_a_copy_when_there_would_be_none(
+    jump: Jump, monkeypatch: pytest.MonkeyPatch, *, deserted: bool, made: list[str]
+) -> None:
+    """Where the host of all gradient workers is lost, and every other process has a copy, the run would end."""
+
+    async def watch() -> list[str]:
+        started: list[str] = []
+        processes = [Process(COPY, "10.0.0.1", {})]
+
+        async def cluster() -> Any:
+            return processes, {COPY}
+
+        async def fits(process: Process) -> bool:
+            return True
+
+        program = SimpleNamespace(worker_lease_s=99.0, plan=SimpleNamespace(workers=2))
+        copies = SimpleNamespace(addresses={COPY})
+        absent = SimpleNamespace(addresses=set())
+        host = SimpleNamespace(program=program, on_mishap=started.append, copies=copies, absent=absent, phase="running")
+        staff = Staff(cast(Any, host), cast(Any, SimpleNamespace(cluster=cluster, fits=fits, left_out={})))
+        monkeypatch.setattr(staff, "_start_worker", started.append)
+        staff._seen = {COPY}
+        staff._evaluator = Hire("evaluator-1", COPY)
+        if not deserted:
+            staff._workers["worker-1"] = Hire("worker-1", "tcp://10.0.0.2:1")
+        watching = asyncio.create_task(staff._watch_cluster())
+        await asyncio.sleep(8)
+        assert started == [], "nannies may start others first"
+        await asyncio.sleep(4)
+        watching.cancel()
+        staff.close()
+        return started[:1]
+
+    assert jump(watch()) == made
