@@ -39,7 +39,7 @@ _TRIES_PER_PROCESS: Final = 3
 """A Dask worker on which starting failed so often is left alone."""
 
 _DESERTED_S: Final = 10.0
-"""After so long without a gradient worker one may share a process with a copy: nannies have had time to start others."""
+"""After so long without a gradient worker one may share a process with a copy: nannies had time to start others."""
 
 
 class StandbysBeside(Protocol):
