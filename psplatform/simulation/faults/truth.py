@@ -136,9 +136,11 @@ class Truth(TensorArithmetic):
         self._pulled: dict[str, dict[int, Content]] = defaultdict(dict)
         self.takeovers: Callable[[], int] = lambda: 0
         self._versions: dict[tuple[str, int], tuple[int, int]] = {}
-        self._bases_of: dict[Identity, dict[int, Content]] = {}
+        self._bases_of: dict[tuple[str, int], dict[int, Content]] = {}
         self.tickets: dict[Identity, Ticket | None] = {}
-        self._gradients: dict[Identity, Vectors] = {}
+        # By member: on a side that is cut off, a coordinator that was replaced may put another into the same slot.
+        self._gradients: dict[tuple[str, int], Vectors] = {}
+        self._tickets_of: dict[tuple[str, int], Ticket | None] = {}
         self._parameter_keys = [region.key for region in self.layout.regions if region.kind == "parameter"]
 
     # --- what roles ask for, told before it is done ---
@@ -194,7 +196,7 @@ class Truth(TensorArithmetic):
     def _check_gathered(self, copy: str, contributions: tuple[Contribution, ...]) -> None:
         held = self.copies[copy]
         parts = [
-            shard_vectors(self.layout, held.index, self._gradients[one.slot, one.sequence]) for one in contributions
+            shard_vectors(self.layout, held.index, self._gradients[one.member, one.sequence]) for one in contributions
         ]
         for key in self._parameter_keys:
             total = parts[0][key].clone()
@@ -207,7 +209,7 @@ class Truth(TensorArithmetic):
     def _check_exact(self, copy: str, history: History, contributions: tuple[Contribution, ...]) -> None:
         front = hash(history.front.tobytes())
         for one in contributions:
-            content = self._bases_of.get((one.slot, one.sequence), {}).get(history.shard)
+            content = self._bases_of.get((one.member, one.sequence), {}).get(history.shard)
             # What was computed under an epoch that has ended may have been decided before it did.
             if content is not None and content.epoch == history.epoch and content.digest != front:
                 raise violated("S6", f"gradient {one.slot, one.sequence} was not computed on what {copy} shows")
@@ -225,6 +227,7 @@ class Truth(TensorArithmetic):
         lineage = dict(history.lineage)
         for one in gradients:
             identity = one.slot, one.sequence
+            self.tickets[identity] = self._tickets_of.get((one.member, one.sequence))
             if identity in lineage:
                 raise violated("S1", f"{copy} applies gradient {identity} at {position} and at {lineage[identity]}")
             lineage[identity] = position
@@ -319,14 +322,14 @@ class Truth(TensorArithmetic):
 
     def compute(self, member: str, effect: Compute, seconds: float) -> Computed | ComputeFailed:
         """Compute, and note on what."""
-        self._bases_of[effect.slot, effect.sequence] = dict(self._pulled[member])
-        self.tickets[effect.slot, effect.sequence] = effect.ticket
+        self._bases_of[member, effect.sequence] = dict(self._pulled[member])
+        self._tickets_of[member, effect.sequence] = effect.ticket
         return super().compute(member, effect, seconds)
 
     def expose(self, member: str, slot: int, sequence: int) -> None:
         """Expose, and keep a copy of what was exposed."""
         super().expose(member, slot, sequence)
-        self._gradients[slot, sequence] = self._exposed[member][sequence]
+        self._gradients[member, sequence] = self._exposed[member][sequence]
 
     # --- checkpoints ---
 
