@@ -65,6 +65,7 @@ def test_a_run_that_has_reached_its_end_needs_a_later_one(
     refused: Refused, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("psplatform.client.recovery.load_checkpoint", lambda *arguments: None)
+    monkeypatch.setattr("psplatform.client.recovery.require_state", lambda *arguments: None)
     update_run(store, outcome="updates")
     assert "has reached its end (updates); give a later one" in refused("recover", store)
 
@@ -82,6 +83,7 @@ def test_more_shards_than_parameters_are_refused_before_anything_is_started(
 ) -> None:
     found = SimpleNamespace(number=1, state={"version": 7})
     monkeypatch.setattr("psplatform.client.recovery.load_checkpoint", lambda *arguments: found)
+    monkeypatch.setattr("psplatform.client.recovery.require_state", lambda *arguments: None)
     update_run(store, job=Job(workload="mlp").to_plain())
     before = describe_run(store)
     assert "shards must be at most" in refused("recover", store, "--shards", "4000")
@@ -92,6 +94,7 @@ def test_a_model_of_ones_own_is_asked_for_with_the_call_that_takes_it(
     refused: Refused, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("psplatform.client.recovery.load_checkpoint", lambda *arguments: None)
+    monkeypatch.setattr("psplatform.client.recovery.require_state", lambda *arguments: None)
     update_run(store, job=Job(model=list, loss=min, data=[1]).to_plain())
     assert "ps.recover(store, model=..., loss=..., data=...)" in refused("recover", store)
 
