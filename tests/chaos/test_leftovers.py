@@ -53,7 +53,7 @@ def test_runs_whose_coordinators_were_killed_leave_nothing(
         cluster.repair()
         one = watch(cluster, start(cluster, **PROTECTED, store=f"{cluster._folder}/run-{number}.zarr"))
         until(one.protected, "the run is protected")
-        assert any("-term-2" in name for name in left_on(cluster)), "what is looked for would be seen"
+        assert any("-term-1-2" in name for name in left_on(cluster)), "what is looked for would be seen"
         os.kill(cluster.pids()[one.card()["address"]], signal.SIGKILL)
         until(lambda one=one: one.card().get("term", 1) > 1, "the standby has taken over")
         reaches(one.run.store, 10)
