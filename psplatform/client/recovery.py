@@ -106,7 +106,9 @@ def _require_over(
         return
     run = description["run"]
     known = records.known(run, store) if ask_store_scheduler else None
-    if known is None:
+    # A scheduler that was given, and that the store names as well, knows better than its log.
+    asked_anyway = client is not None and address_of(client) == description.get("scheduler")
+    if known is None and not asked_anyway:
         _require_silence(store, description, client, report)
     with contextlib.ExitStack() as stack:
         asked = [client] if client is not None else []

@@ -84,6 +84,7 @@ _TYPES: Final[tuple[type, ...]] = (
     events.CopyMisplaced,
 )
 _CODES: Final = {kind: code for code, kind in enumerate(_TYPES)}
+_ERROR_FIELDS: Final = {"class", "message", "attributes"}
 _FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in _TYPES}
 _ERROR: Final = 127
 _DEEPEST: Final = 5
@@ -120,10 +121,17 @@ def _to_extension(message: Any) -> msgpack.ExtType:
     return msgpack.ExtType(_CODES[kind], msgpack.packb(values, default=_to_extension))
 
 
+def _error_of(plain: Any) -> PsplatformError:
+    # Of a store's, less is taken: but a message is made by the same psplatform.
+    if not isinstance(plain, dict) or plain.keys() != _ERROR_FIELDS:
+        raise ValueError("an error is a class, a message and attributes")
+    return from_plain(plain)
+
+
 def _unpack(data: bytes, depth: int) -> Any:
     def message_of(code: int, packed: bytes) -> Any:
         if code == _ERROR and depth:
-            return from_plain(_unpack(packed, 0))
+            return _error_of(_unpack(packed, 0))
         if not (0 <= code < len(_TYPES) and depth):
             raise ValueError(f"no message has the code {code} here")
         return _TYPES[code](*_unpack(packed, depth - 1))

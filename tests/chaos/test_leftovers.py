@@ -25,23 +25,23 @@ PROTECTED = {
 }
 
 
-def _on_scheduler(dask_scheduler: Any) -> list[str]:
-    semaphores, publish = (dask_scheduler.extensions[name] for name in ("semaphores", "publish"))
-    known = [semaphores.max_leases, semaphores.leases, semaphores.lease_timeouts, semaphores.events]
-    known += [*semaphores.metrics.values(), publish.datasets, dask_scheduler.task_metadata]
-    known += [dask_scheduler.tasks, dask_scheduler.task_groups, dask_scheduler.clients, dask_scheduler.plugins]
-    return sorted(str(name) for place in known for name in place if "psplatform-" in str(name))
-
-
-def _in_worker(dask_worker: Any) -> list[str]:
-    known = [dask_worker.plugins, dask_worker.state.actors, dask_worker.state.tasks, dask_worker.data]
-    return sorted(str(name) for place in known for name in place if "psplatform-" in str(name))
-
-
 def left_on(cluster: Any) -> list[str]:
     """Return the names of runs that the scheduler and the Dask workers know."""
-    in_workers: dict[str, list[str]] = cluster.client.run(_in_worker)
-    return [*cluster.client.run_on_scheduler(_on_scheduler), *(name for one in in_workers.values() for name in one)]
+
+    # Functions of their own, which travel by value: the processes of the cluster cannot import a test.
+    def on_scheduler(dask_scheduler: Any) -> list[str]:
+        semaphores, publish = (dask_scheduler.extensions[name] for name in ("semaphores", "publish"))
+        known = [semaphores.max_leases, semaphores.leases, semaphores.lease_timeouts, semaphores.events]
+        known += [*semaphores.metrics.values(), publish.datasets, dask_scheduler.task_metadata]
+        known += [dask_scheduler.tasks, dask_scheduler.task_groups, dask_scheduler.clients, dask_scheduler.plugins]
+        return sorted(str(name) for place in known for name in place if "psplatform-" in str(name))
+
+    def in_worker(dask_worker: Any) -> list[str]:
+        known = [dask_worker.plugins, dask_worker.state.actors, dask_worker.state.tasks, dask_worker.data]
+        return sorted(str(name) for place in known for name in place if "psplatform-" in str(name))
+
+    in_workers: dict[str, list[str]] = cluster.client.run(in_worker)
+    return [*cluster.client.run_on_scheduler(on_scheduler), *(name for one in in_workers.values() for name in one)]
 
 
 def test_runs_whose_coordinators_were_killed_leave_nothing(

@@ -107,7 +107,7 @@ def test_a_process_that_dies_at_a_first_gradient_is_named_with_what_it_died_of(
     """Nothing is left behind, and the cluster trains what comes next, though it lacks a process for a moment."""
     before = client.run(os.getpid)
     said, remedy, code = HOW[how]
-    with pytest.raises(ProcessDied, match=rf"^tcp://\S+ \(process \d+\) {said} while a first gradient was") as caught:
+    with pytest.raises(ProcessDied, match=rf"^t\w+://\S+ \(process \d+\) {said} while a first gradient was") as caught:
         start(**dying(small, how, place))
     assert remedy in str(caught.value)
     assert before[caught.value.peer] == caught.value.pid
@@ -260,9 +260,7 @@ def test_a_batch_that_ends_every_process_ends_the_run_and_saves_its_model(
     run = embedded(partial(deadly_sample, armed))
     until(lambda: run.metrics()["updates"] > 0, "it trains")
     armed.path.touch()
-    said = (
-        r"^3 processes have died one after the other while they computed the same batch: tcp://\S+ \(process \d+\) was "
-    )
+    said = r"^3 processes have died one after the other while they computed the same batch: t\w+://\S+ \(process \d+\) was "
     with pytest.raises(
         ProcessDied, match=said + r"killed by SIGSEGV .* while it computed gradients as worker-"
     ) as caught:
@@ -282,7 +280,7 @@ def test_gradients_that_end_every_process_end_the_run_whatever_their_batch(
     run = embedded(partial(deadly_gradient, armed), sampling="replacement")
     until(lambda: run.metrics()["updates"] > 0, "it trains")
     armed.path.touch()
-    said = r"^\d processes have died one after the other at a gradient of worker \d, none came back: tcp:.* SIGKILL"
+    said = r"^\d processes have died one after the other at a gradient of worker \d, none came back: tls:.* SIGKILL"
     with pytest.raises(ProcessDied, match=said):
         run.wait(LIMIT_S)
 
@@ -317,6 +315,6 @@ def test_a_coordinator_that_dies_is_gone_with_what_it_died_of(
     until(lambda: run.metrics()["updates"] > 0, "it trains")
     pid = run.process_of("coordinator")
     os.kill(pid, signal.SIGSEGV)
-    said = rf"^tcp://\S+ \(process {pid}\) was killed by SIGSEGV \(.*\): the coordinator of run .* is gone"
+    said = rf"^(tcp|tls)://\S+ \(process {pid}\) was killed by SIGSEGV \(.*\): the coordinator of run .* is gone"
     with pytest.raises(ClusterError, match=said):
         run.wait(LIMIT_S)

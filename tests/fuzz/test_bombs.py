@@ -37,7 +37,7 @@ used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30),) * 2)
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 readers = [look_at, load_model, verify]
-readers += [lambda one: newest_whole(one).tensors(), lambda one: Run("x", one, gone=True).status()]
+readers += [lambda one: newest_whole(one).tensors(), lambda one: Run("mlp-backup-1a2b3c", one, gone=True).status()]
 for store in sys.argv[1:]:
     said = []
     for read in readers:
@@ -74,7 +74,7 @@ def lists(store: Path) -> None:
     """A segment of a megabyte is of lists inside each other, each said to have a million parts."""
     from zlib import crc32
 
-    (path,) = list((store / "log").glob("00000001-*"))[:1]
+    (path,) = sorted((store / "log").glob("00000001-*"))[:1]
     header = {"format": "psplatform-log", "version": 1, "term": 1, "number": 1, "after": [0, 0]}
     body = msgpack.packb(header) + b"\x81\xa4kind" + b"\xdd\x00\x0f\xff\xff" * 500 + bytes(1 << 20)
     path.write_bytes(body + msgpack.packb({"end": 1, "crc32": crc32(body)}))

@@ -39,7 +39,7 @@ Reader = Callable[[str], Any]
 
 
 def _log(store: str) -> None:
-    run = Run("x", store, gone=True)
+    run = Run("mlp-backup-1a2b3c", store, gone=True)
     status = run.status()
     summary = status["summary"]
     if "run" in summary:

@@ -120,7 +120,7 @@ def test_a_run_that_was_started_beside_the_only_store_can_be_opened(
 ) -> None:
     """As `psplatform dashboard STORE` shows it."""
     bench.settings = replace(bench.settings, store=shelf.finished("digits-a"))
-    shelf.finished("not asked for")
+    shelf.finished("not-asked-for")
     app = press(bench.show("start"), "start")
     name = Path(fake.commands[0][3]).stem
     shelf.live(name)

@@ -263,13 +263,13 @@ def test_a_run_that_cannot_be_shown_is_a_row_with_a_sentence(
 def test_runs_are_sorted_by_age_as_times_are(shelf: Any, bench: Any, healthy: Check) -> None:
     """In the table, by a click; texts such as 9 min and 10 min would be sorted as texts."""
     for number, started in enumerate((1.6e9, 1.6e9 + 86400, 1e300)):
-        shelf.finished(f"run {number}", started=started)
+        shelf.finished(f"run-{number}", started=started)
     app = bench.show("runs")
     healthy(app)
     table = app.dataframe[0].value.set_index("run")["age"]
     assert str(table.dtype).startswith("datetime64")
-    assert table["run 1"] - table["run 0"] == timedelta(days=1)
-    assert table.isna().to_dict() == {"run 0": False, "run 1": False, "run 2": True}
+    assert table["run-1"] - table["run-0"] == timedelta(days=1)
+    assert table.isna().to_dict() == {"run-0": False, "run-1": False, "run-2": True}
 
 
 @pytest.mark.parametrize("kind", ["newer", "foreign", "torn"])
