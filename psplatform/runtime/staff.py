@@ -339,6 +339,10 @@ class Staff:
     async def _follow_evaluator(self, hire: Hire) -> None:
         died_by_itself = await self._inquire(hire, "it evaluated the model", EvaluatorDied)
         await asyncio.sleep(REPLACE_AFTER_S)
+        waits_until = self._now() + _DESERTED_S
+        # A nanny may start a process that no server shares with it.
+        while died_by_itself and not self._apart_from_servers and self._now() < waits_until:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_S)
         if self._evaluator is None:
             self._start_evaluator(self._place_for_evaluator(apart=died_by_itself))
 
@@ -363,13 +367,21 @@ class Staff:
         self._host.feed(event(error))
         return True
 
+    @property
+    def _there(self) -> set[str]:
+        return set(self._known) - self._host.absent.addresses - set(self._fleet.left_out)
+
+    @property
+    def _apart_from_servers(self) -> set[str]:
+        return self._there - self._host.copies.addresses - {self._host.peer.address}
+
     def _place_for_evaluator(self, *, apart: bool = False) -> str:
         """Return where another evaluator goes: `apart` from servers, where one has died by itself."""
+        if apart and self._apart_from_servers:
+            return min(self._apart_from_servers, key=lambda one: (one in self.addresses, one))
         serving = self._host.copies.addresses | {self._host.peer.address}
-        there = set(self._known) - self._host.absent.addresses - set(self._fleet.left_out)
-        if apart and there - serving:
-            return min(there - serving, key=lambda one: (one in self.addresses, one))
-        return min(there - self.addresses, key=lambda one: (one in serving, one), default=self._host.peer.address)
+        free = self._there - self.addresses
+        return min(free, key=lambda one: (one in serving, one), default=self._host.peer.address)
 
     async def _retire(self, hire: Hire) -> None:
         if hire.line is not None:
