@@ -32,9 +32,7 @@ def write_group(folder: Path, attributes: Mapping[str, Any]) -> None:
     path, hidden = folder / _NAME, folder / f".{_NAME}.{uuid.uuid4().hex}"
     text = json.dumps({"attributes": attributes, **_GROUP}, indent=2)
     try:
-        with os.fdopen(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _GROUPS), "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), _mode(path, file.fileno()))
-            file.write(text)
+        _write_new(hidden, text.encode(), _mode_of(path))
         hidden.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
@@ -64,19 +62,18 @@ def make_group(folder: Path, data: bytes) -> None:
         hidden.unlink(missing_ok=True)
 
 
-def _write_new(path: Path, data: bytes) -> None:
+def _write_new(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Write a file that is not there yet, with these permissions or those of a new one."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _GROUPS), "wb") as file:
-        os.fchmod(file.fileno(), _new_mode(file.fileno()))
+        if mode is None:
+            mode = _GROUPS if os.fstat(file.fileno()).st_mode & stat.S_IWGRP else _OWNERS
+        os.fchmod(file.fileno(), mode)
         file.write(data)
 
 
-def _new_mode(new: int) -> int:
-    return _GROUPS if os.fstat(new).st_mode & stat.S_IWGRP else _OWNERS
-
-
-def _mode(path: Path, new: int) -> int:
-    """Return the permissions of a file that is to take the place of the one at `path`, if there is one."""
+def _mode_of(path: Path) -> int | None:
+    """Return the permissions of a file, ``None`` where it is not there."""
     try:
         return stat.S_IMODE(path.stat().st_mode)
     except FileNotFoundError:
-        return _new_mode(new)
+        return None

@@ -18,11 +18,11 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import quantiles
 from typing import Any, Final
 
 import torch
 
+from psplatform.bench.aftermath import spread
 from psplatform.bench.glimpse import Glimpse, Vectors
 from psplatform.bench.patient import Patient, Watch
 from psplatform.bench.steps import mean_step
@@ -264,8 +264,8 @@ def _summary(rows: list[Row], bounds: dict[str, float]) -> Row:
     stops = [row for row in rows if row["signal"] == "SIGSTOP"]
     return {
         "kills": len(kills),
-        "seconds": _spread([row["seconds"] for row in kills]),
-        "protected_again": _spread([row["protected_again_seconds"] for row in kills]),
+        "seconds": spread([row["seconds"] for row in kills]),
+        "protected_again": spread([row["protected_again_seconds"] for row in kills]),
         "distance_lost": {
             "max": max((row["distance_lost"] for row in rows if row["distance_lost"] is not None), default=None),
             "estimate_max": max((row["estimate"] for row in rows if row["estimate"] is not None), default=None),
@@ -274,8 +274,8 @@ def _summary(rows: list[Row], bounds: dict[str, float]) -> Row:
         "bounds": bounds,
         "sigstop": {
             "stops": len(stops),
-            "seconds": _spread([row["seconds"] for row in stops]),
-            "protected_again": _spread([row["protected_again_seconds"] for row in stops]),
+            "seconds": spread([row["seconds"] for row in stops]),
+            "protected_again": spread([row["protected_again_seconds"] for row in stops]),
         },
         "checked": {
             "distance": sum(row["distance_lost"] is not None for row in rows),
@@ -286,10 +286,3 @@ def _summary(rows: list[Row], bounds: dict[str, float]) -> Row:
         "rivals": RIVALS,
         "rows": rows,
     }
-
-
-def _spread(seconds: list[float]) -> dict[str, float | None]:
-    if not seconds:
-        return {"p50": None, "p95": None, "max": None}
-    cuts = quantiles(seconds, n=20, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 19
-    return {"p50": cuts[9], "p95": cuts[18], "max": max(seconds)}
