@@ -125,7 +125,7 @@ class Lead:
 
     @property
     def lowest_number(self) -> int:
-        """The lowest number of a standby that may still take over, or the next one's where there is none."""
+        """The lowest number of a standby that may take over, or the next one's where there is none."""
         return min(self.standbys, default=self.next_number)
 
     @property

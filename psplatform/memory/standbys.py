@@ -75,13 +75,12 @@ class Standbys:
         if not run.seat_standby(process, name):
             self._unplaced.add(number)
             return
-        lowest = min(lead.lowest_number, number)
         coordinator, handled = lead.enlist(number, run.agenda.now)
         standby = Standby(
             number,
             coordinator,
             handled,
-            lowest_number=lowest,
+            lowest_number=lead.lowest_number,
             timers=process.timers,
             grants=run.supervision.grants(),
             now=run.processes.clock(name),

@@ -146,13 +146,12 @@ class Deputy:
 
     def _posting(self) -> Posting:
         host = self._host
-        lowest = min(host.lead.lowest_number, self._number)
         coordinator, handled = host.lead.enlist(self._number, host.elapsed_s)
         hired = {name: ("copy", shard, peer) for name, (shard, peer) in host.copies.directory().items()}
         hired |= {name: (part, -1, peer) for name, (part, peer) in host.staff.directory().items()}
         return Posting(
             number=self._number,
-            lowest_number=lowest,
+            lowest_number=host.lead.lowest_number,
             snapshot=snapshot_of(coordinator, host.journal.view),
             handled=handled,
             elapsed_s=host.elapsed_s,
