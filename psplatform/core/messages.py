@@ -213,14 +213,17 @@ class Pulled:
 class Promote:
     """Be the server of the shard from now on, under `epoch`; other copies of it are none any more.
 
-    `position` is the last one that the coordinator knows to be decided.  Where `missing` names a copy that is lost, its
-    place must be taken: the new server goes no further than if that were its replica, until it is told to exclude it.
+    Sent again where it has changed.  `position` is the last one that the coordinator knows to be decided.  Where
+    `missing` names a copy that is lost, its place must be taken: the new server goes no further than if that were its
+    replica, until it is told to exclude it.  `heirs` are the other replicas that were in sync with the lost server: the
+    new one serves when all of them stand where it does, so that until then any of them may be promoted in its place.
     """
 
     term: int
     epoch: int
     position: int = 0
     missing: str = ""
+    heirs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,7 @@ class Server:
     _now: float = 0.0
     _yielding: bool = False
     _heir: str = ""
+    _rising: msg.Promote | None = None
 
     def __post_init__(self) -> None:
         self.newest = self.position
@@ -181,7 +182,7 @@ class Server:
         return self._name_gradients() + self._publish_if_within() + self._transmit()
 
     def _take_next(self) -> list[Effect]:
-        if self._cut or self._yielding or self._in_hand is not None or not self._pending:
+        if self._cut or self._yielding or self._rising or self._in_hand is not None or not self._pending:
             return []
         if (following := self._following()) is None:
             return []
@@ -354,6 +355,8 @@ class Server:
         if message.epoch != self.epoch:
             return []
         link = self._sending.replicated(message)
+        if self._rising is not None:
+            return self._serve_if_level() + self._go_on()
         return ([] if link is None else [self._in_sync(link)]) + self._go_on()
 
     def _on_include(self, message: msg.Include) -> list[Effect]:
@@ -394,7 +397,18 @@ class Server:
         """Return what a copy does that has just become the server, with a state that contains those commits."""
         for one in past:
             self._shown.note(one.commit, self._applied_message(one.commit, one.squared_norms))
-        return [Serve(self.epoch, self.version), Send(COORDINATOR, self._promoted(order.position))]
+        self._rising = order
+        for heir in order.heirs:
+            self.links.include(heir)
+        return self._serve_if_level() or self._go_on()
+
+    def _serve_if_level(self) -> list[Effect]:
+        """Begin to serve if every replica that could be promoted in this one's place stands where it does."""
+        order = self._rising
+        if order is None or not set(order.heirs) <= set(self.links.in_sync):
+            return []
+        self._rising = None
+        return [Serve(self.epoch, self.version), Send(COORDINATOR, self._promoted(order.position)), *self._answers()]
 
     def _promoted(self, position: int) -> msg.Promoted:
         known = self._known_after(position)
@@ -418,7 +432,16 @@ class Server:
             return [self._refusal()]
         commits = self._known_after(message.position)
         self._follow(message.term)
+        if self._rising is not None:
+            return self._rise_as(message)
         return [Send(COORDINATOR, replace(self._promoted(message.position), commits=commits))]
+
+    def _rise_as(self, order: msg.Promote) -> list[Effect]:
+        """Wait for no other heirs than those that are left."""
+        for lost in set(self._rising.heirs if self._rising else ()) - set(order.heirs):
+            self.links.exclude(lost)
+        self._rising = order
+        return self._serve_if_level() + self._go_on()
 
     def _on_outdated(self, message: msg.Outdated) -> list[Effect]:
         self.fenced = message.epoch > self.epoch
@@ -436,13 +459,14 @@ class Server:
             return [self._refusal()]
         commits = self._known_after(message.position)
         self._follow(message.term)
-        standing = self.shard, self.name, self.term, self.epoch, True, self.position, commits
+        serving = self._rising is None
+        standing = self.shard, self.name, self.term, self.epoch, serving, self.position, commits
         return [Send(COORDINATOR, msg.Standing(*standing, self.links.replicas))]
 
     # --- pulls ---
 
     def _answers(self) -> list[Effect]:
-        if self._now > self.entitled_until or self._heir:
+        if self._now > self.entitled_until or self._heir or self._rising:
             return []
         return [
             Send(Role.member(pull.member), Pulled(self.shard, pull.request, self.version, self.epoch))

@@ -187,9 +187,9 @@ class CopyStaff:
         if self._cold and name not in self.posts and isinstance(message, Promote):
             self._do(self._awaken(name))
             return
-        replica = getattr(message, "replica", None)
-        if replica in self.posts:
-            self.tell(name, _where(self.posts[replica]))
+        for replica in message.heirs if isinstance(message, Promote) else (getattr(message, "replica", None),):
+            if replica in self.posts:
+                self.tell(name, _where(self.posts[replica]))
         self.tell(name, message)
 
     def tell(self, name: str, message: Any) -> None:

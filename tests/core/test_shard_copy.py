@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from psplatform.core import messages as msg
-from psplatform.core.effects import COORDINATOR, Effect, Send, Serve
-from psplatform.core.events import GatherDone, Loaded, StageDone, Tick
-from psplatform.core.messages import Beat, Lease, Promote, Promoted
+from psplatform.core.effects import COORDINATOR, Effect, Send, Serve, Transmit
+from psplatform.core.events import Captured, GatherDone, Loaded, StageDone, Tick
+from psplatform.core.messages import Beat, Lease, Promote, Promoted, Replicated
 from psplatform.core.replica import Replica
 from psplatform.core.server import Server
 from psplatform.core.shard_copy import ShardCopy
@@ -38,7 +38,46 @@ def test_a_replica_that_is_promoted_serves_from_where_it_stands() -> None:
     assert one.serving
     assert isinstance(one.part, Server)
     assert (one.part.term, one.part.position, one.part.version) == (2, 3, 4)
-    assert one.part.links.in_sync == (), "where the other replicas stand is not known"
+    assert one.part.links.in_sync == ()
+
+
+def level(effects: list[Effect], heir: str) -> Replicated:
+    """Return what an heir answers to the state that it is sent."""
+    (sent,) = [one.transfer for one in effects if isinstance(one, Transmit) and one.replica == heir]
+    return Replicated(0, heir, sent.epoch, sent.number, sent.position)
+
+
+def test_one_that_has_heirs_serves_when_they_stand_where_it_does() -> None:
+    """Before, any of them may be promoted in its place, so it shows nothing and takes no step."""
+    one = waiting(position=3, version=4)
+    first = one.handle(Promote(2, 5, 3, heirs=("a", "b")), 0.0)
+    assert [type(each) for each in first] == [Transmit], "one transfer is captured after the other"
+    assert one.handle(msg.Pull("m", 0, 7, 0, 5), 0.0) == []
+    (standing,) = [each.message for each in one.handle(msg.Inquire(2, 3), 0.0) if isinstance(each, Send)]
+    assert not standing.serving
+    second = one.handle(Captured("a", 1, 100), 0.0)
+    one.handle(Captured("b", 2, 100), 0.0)
+    assert one.handle(level(first, "a"), 0.0) == []
+    done = one.handle(level(second, "b"), 0.0)
+    assert done[0] == Serve(5, 4)
+    assert promoted(done) == [(0, "r", 5, 3, 4)]
+    assert [each.message for each in done if isinstance(each, Send)][-1] == msg.Pulled(0, 7, 4, 5)
+    assert isinstance(one.part, Server)
+    assert one.part.links.in_sync == ("a", "b")
+
+
+def test_told_again_it_waits_for_those_heirs_only_that_are_left() -> None:
+    one = waiting(position=3, version=4)
+    first = one.handle(Promote(2, 5, 3, heirs=("a", "b")), 0.0)
+    one.handle(Captured("a", 1, 100), 0.0)
+    one.handle(Captured("b", 2, 100), 0.0)
+    one.handle(level(first, "a"), 0.0)
+    assert promoted(one.handle(Promote(2, 5, 3, heirs=("a",)), 0.0)) == [(0, "r", 5, 3, 4)]
+    assert isinstance(one.part, Server)
+    assert one.part.links.replicas == ("a",)
+    one.handle(msg.Include(2, 5, "c"), 0.0)
+    assert promoted(one.handle(Promote(2, 5, 3), 0.0)) == [(0, "r", 5, 3, 4)]
+    assert one.part.links.replicas == ("a", "c"), "what is said once it serves is only confirmed"
 
 
 def test_told_that_a_copy_is_missing_it_shows_nothing_until_another_has_its_place() -> None:

@@ -69,7 +69,7 @@ GOLDEN: list[tuple[Any, str]] = [
     (events.EvaluationFailed("k", "t", "b"), "c7071693a16ba174a162"),
     (events.ModelSaved(4), "d5179104"),
     (events.SaveFailed("t", "s"), "c7051892a174a173"),
-    (messages.Promote(2, 3, 7, "c"), "c7061994020307a163"),
+    (messages.Promote(2, 3, 7, "c", ("d",)), "c7091995020307a16391a164"),
     (
         messages.Promoted(0, "c", 3, 7, 8, 2, (COMMIT,)),
         "c7271a9700a1630307080291c71b0c9a0102030491c7050b93a16d0209cb3fe0000000000000c3c200c2",

@@ -82,7 +82,7 @@ class Copies:
         # Nobody is in sync with the new server yet: a run that pauses waits for whoever replaces the old one.
         one.replaced = [event.copy] if self._pauses else []
         one.promoting, one.asleep = True, self._cold
-        # The others may still be promoted in its place: it shows nothing before it has confirmed.
+        # The others may still be promoted in its place: it shows nothing before they stand where it does.
         self.promote(one)
         self._note_protection()
 
@@ -90,7 +90,8 @@ class Copies:
         """Order the copy that is to serve the shard to do so."""
         state = self._state
         missing = one.replaced[0] if one.replaced else ""
-        order = msg.Promote(state.term, one.epoch, state.lane_of(one.shard).position, missing)
+        position = state.lane_of(one.shard).position
+        order = msg.Promote(state.term, one.epoch, position, missing, tuple(one.in_sync))
         state.emit(Send(Role.copy(one.server), order))
 
     def _lose_replica(self, one: ShardState, event: CopyLost) -> None:
@@ -104,8 +105,10 @@ class Copies:
         if was_in_sync and self._pauses and not one.in_sync and not one.promoting:
             # It was the last.  Its server goes on waiting for it, until another has taken its place.
             one.replaced.append(event.copy)
-        else:
+        elif was_in_sync or not one.promoting:  # else its server has not been told of it yet
             self._exclude(one, event.copy)
+            if one.promoting:
+                self.promote(one)  # without waiting for this one
         self._note_protection()
         self._fill(one)
 
@@ -209,12 +212,16 @@ class Copies:
         one.joining.remove(message.replica)
         one.in_sync.append(message.replica)
         self._log(one, message.replica, "in sync", f"has caught up at position {message.position}")
-        for copy in one.replaced:
-            self._exclude(one, copy)
-        one.replaced.clear()
+        self._end_replacing(one)
         self._end_move(one)
         self._note_protection()
         self._hand_over(one)
+
+    def _end_replacing(self, one: ShardState) -> None:
+        """Let the server wait no longer for copies in whose place another is in sync."""
+        for copy in one.replaced:
+            self._exclude(one, copy)
+        one.replaced.clear()
 
     # --- moving ---
 
@@ -287,8 +294,10 @@ class Copies:
             self._lose_positions(one, message.position + 1, last, message.version)
         else:
             one.known.append((one.epoch, state.lane_of(one.shard).version))
-        # Where the others stand is not known to the new server: they are brought in sync anew.
-        one.joining, one.in_sync = [*one.in_sync, *one.joining], []
+        for copy in one.excluded:  # the order that was sent when it was lost may have come too late
+            self._exclude(one, copy)
+        if one.in_sync:
+            self._end_replacing(one)
         self._note_protection()
         for replica in one.joining:
             self._include(one, replica)

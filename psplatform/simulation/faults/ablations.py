@@ -174,6 +174,25 @@ def _granting_everybody(claim: Any) -> Any:
     return wrapped
 
 
+def _without_waiting(serve_if_level: Any) -> Any:
+    def wrapped(server: Server) -> Any:
+        order = server._rising
+        if order is None:
+            return []
+        server._rising = replace(order, heirs=())
+        return serve_if_level(server)
+
+    return wrapped
+
+
+def _as_if_alone(promote: Any) -> Any:
+    def wrapped(copies: Copies, one: Any) -> None:
+        one.joining, one.in_sync = [*one.in_sync, *one.joining], []
+        promote(copies, one)
+
+    return wrapped
+
+
 def _seen_by_any(leading: lead.Lead) -> int:
     return max(leading.standbys.values(), default=leading.handled)
 
@@ -376,6 +395,18 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         "a standby takes over with its own number alone",
         ((standby.Standby, "_on_claimed", _with_its_own_number),),
         "coordinators are lost together",
+    ),
+    Ablation(
+        "serving before heirs are level",
+        "a promoted server serves although the other replicas may be behind what it shows",
+        ((Server, "_serve_if_level", _without_waiting),),
+        "servers are lost in a row",
+    ),
+    Ablation(
+        "heirs forgotten",
+        "the other replicas of a shard whose server was promoted are promoted in its place no more",
+        ((Copies, "promote", _as_if_alone),),
+        "servers are lost in a row",
     ),
     Ablation(
         "witnessed by one",

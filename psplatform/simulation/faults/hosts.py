@@ -16,7 +16,7 @@ from psplatform.memory import MemoryRun
 from psplatform.memory.machines import Machines
 from psplatform.simulation.faults.scenarios import UNTIL_S, Scenario, Scene, loosely
 from psplatform.simulation.faults.schedule import Fault
-from psplatform.simulation.faults.trial import LIVENESS, Copying, Trial
+from psplatform.simulation.faults.trial import LIVENESS, Copying, Noise, Trial
 from psplatform.simulation.faults.truth import violated
 
 _SHARE: Final = 0.35
@@ -103,11 +103,26 @@ def _coordinators_are_lost_together(rng: random.Random, trial: Trial) -> Scene:
     return Scene(trial, tuple(Fault(kind, who, at=at, seconds=rng.uniform(2, 9)) for who, kind, at in pairs))
 
 
+def _servers_are_lost_in_a_row(rng: random.Random, trial: Trial) -> Scene:
+    # Two replicas are two losses that are survived, however fast one follows the other: the promoted server may not
+    # have brought the other replica level yet.
+    bound = float(rng.choice([0, 1, 2, 4, 8]))
+    trial = replace(trial, mode=LIVENESS, copying=Copying(2, bound, "updates"), standby=True, shared=False, spares=4)
+    trial = replace(trial, noise=rng.choice([Noise(), Noise(0.02, 0.3)]), leases=False)
+    start = rng.uniform(1, UNTIL_S)
+    late = Fault("delay", rng.choice(["replica 0", "server 0"]), at=start - 0.5, seconds=3.0, factor=rng.uniform(0, 1))
+    then = start + rng.choice([0.0, rng.uniform(0, 0.2), rng.uniform(0, 2)])
+    second = rng.choice(["server 0", "server 0", "server 0", "replica 0"])
+    kills = Fault("kill", "server 0", at=start), Fault("kill", second, at=then)
+    return Scene(trial, (*rng.choice([(), (late,)]), *kills))
+
+
 HOSTED: Final[dict[str, Scenario]] = {
     "a host is lost": _host_is_lost,
     "a host is cut off": _host_is_cut_off,
     "a coordinator is cut off alone": _coordinator_is_cut_off_alone,
     "coordinators are lost together": _coordinators_are_lost_together,
+    "servers are lost in a row": _servers_are_lost_in_a_row,
 }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from psplatform.core.effects import Archive, Compute, Effect, Gather, Publish, Seal, Serve, Skip, Stage
+from psplatform.core.effects import Archive, Compute, Effect, Gather, Publish, Seal, Serve, Skip, Stage, Transmit
 from psplatform.core.events import Computed, ComputeFailed
 from psplatform.core.messages import GRADIENTS, STATE, Contribution, Ticket, Transfer
 from psplatform.errors import InvariantViolation
@@ -159,6 +159,9 @@ class Truth(TensorArithmetic):
                 history.skipping.append(effect.position)
             elif isinstance(effect, Serve):
                 self._begin_epoch(copy, history, effect)
+            elif isinstance(effect, Transmit) and effect.transfer.epoch > history.epoch:
+                # It serves when its heirs have this state.
+                self._states[history.shard, effect.transfer.epoch][history.position] = history.digest
 
     def _begin_epoch(self, copy: str, history: History, effect: Serve) -> None:
         if effect.version != self.copies[copy].version:

@@ -98,17 +98,41 @@ def test_when_the_promoted_copy_is_lost_before_it_confirmed_another_is_promoted(
     assert (scene.sent(msg.Promote), scene.addressed(msg.Promote)) == ([msg.Promote(1, 3)], ["replica-0-1"])
 
 
-def test_the_other_replicas_are_brought_in_sync_anew(protected: Open) -> None:
-    """Where they stand is not known to the new server."""
+def test_a_promoted_server_has_brought_the_other_replicas_level_before_it_confirms(protected: Open) -> None:
+    """So they are in sync with it from the first moment, and its loss is survived as well."""
     scene = protected(replicas=2).join("a")
     scene.handle(gone("server-0"))
+    assert scene.sent(msg.Promote) == [msg.Promote(1, 2, heirs=("replica-0-1",))]
     promote(scene, "replica-0-0", 0)
-    assert scene.sent(msg.Include) == [msg.Include(1, 2, "replica-0-1")]
-    assert scene.coordinator.state.shards[0].in_sync == []
-    scene.handle(msg.InSync(0, 1, "replica-0-1", 0))
-    assert scene.coordinator.state.shards[0].in_sync == [], "with the lost server it was in sync"
-    scene.handle(msg.InSync(0, 2, "replica-0-1", 0))
+    assert scene.sent(msg.Include) == []
     assert scene.coordinator.state.shards[0].in_sync == ["replica-0-1"]
+    scene.handle(gone("replica-0-0"))
+    assert (scene.sent(msg.Promote), scene.addressed(msg.Promote)) == ([msg.Promote(1, 3)], ["replica-0-1"])
+
+
+def test_an_heir_that_is_lost_is_not_waited_for(protected: Open) -> None:
+    """The order is sent again without it; the promoted server that had it level already is told to exclude it."""
+    scene = protected(replicas=3).join("a")
+    scene.handle(gone("server-0"))
+    scene.handle(gone("replica-0-1"))
+    assert scene.sent(msg.Promote) == [msg.Promote(1, 2, heirs=("replica-0-2",))]
+    assert scene.sent(msg.Exclude) == []
+    promote(scene, "replica-0-0", 0)
+    assert scene.sent(msg.Exclude) == [msg.Exclude(1, 2, "replica-0-1")]
+
+
+def test_a_replica_that_was_joining_is_brought_in_sync_with_the_promoted_server(protected: Open) -> None:
+    scene = protected(replicas=2).join("a")
+    scene.handle(gone("replica-0-1"))
+    scene.handle(CopyReady(0, "replica-0-2", "p"))
+    scene.handle(gone("server-0"))
+    assert scene.sent(msg.Promote) == [msg.Promote(1, 2)]
+    promote(scene, "replica-0-0", 0)
+    assert scene.sent(msg.Include) == [msg.Include(1, 2, "replica-0-2")]
+    scene.handle(msg.InSync(0, 1, "replica-0-2", 0))
+    assert scene.coordinator.state.shards[0].in_sync == [], "with the lost server it was in sync"
+    scene.handle(msg.InSync(0, 2, "replica-0-2", 0))
+    assert scene.coordinator.state.shards[0].in_sync == ["replica-0-2"]
 
 
 # --- what is lost, and what is sent again ---
@@ -343,10 +367,9 @@ def test_told_to_pause_the_server_waits_until_another_replica_is_in_sync(protect
 def test_told_to_pause_a_promoted_server_waits_until_a_replica_takes_the_place_of_the_lost_one(
     protected: Open,
 ) -> None:
-    """Whether there is none any more, or another whose state is not known to it."""
     scene = protected(pause=True, replicas=2).join("a")
     scene.handle(gone("server-0"))
-    assert scene.sent(msg.Promote) == [msg.Promote(1, 2, 0, "server-0")]
+    assert scene.sent(msg.Promote) == [msg.Promote(1, 2, 0, "server-0", ("replica-0-1",))]
     scene.handle(gone("replica-0-0"))
     assert scene.sent(msg.Promote) == [msg.Promote(1, 3, 0, "replica-0-0")]
     promote(scene, "replica-0-1", 0, epoch=3)
@@ -354,6 +377,16 @@ def test_told_to_pause_a_promoted_server_waits_until_a_replica_takes_the_place_o
     scene.handle(CopyReady(0, "replica-0-2", "p"))
     scene.handle(msg.InSync(0, 3, "replica-0-2", 0))
     assert scene.sent(msg.Exclude) == [msg.Exclude(1, 3, "replica-0-0")]
+
+
+def test_told_to_pause_a_promoted_server_goes_on_at_once_where_another_replica_is_level_with_it(
+    protected: Open,
+) -> None:
+    scene = protected(pause=True, replicas=2).join("a")
+    scene.handle(gone("server-0"))
+    promote(scene, "replica-0-0", 0)
+    assert scene.sent(msg.Exclude) == [msg.Exclude(1, 2, "server-0")]
+    assert scene.coordinator.state.shards[0].replaced == []
 
 
 def test_told_to_go_on_a_promoted_server_waits_for_nobody(protected: Open) -> None:
