@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -54,20 +54,31 @@ def segments_of(run: str, folders: Sequence[Path]) -> dict[str, float]:
     return {"segments": float(len(sizes)), "segments_mib": sum(sizes) / 2**20}
 
 
-def census(roles: Mapping[str, int], scheduler: Mapping[str, float], segments: Mapping[str, float]) -> dict[str, float]:
-    """Return one number for each thing held: by role the largest of its processes.
+def census(
+    roles: Mapping[str, int],
+    scheduler: Mapping[str, float],
+    segments: Mapping[str, float],
+    everybody: Collection[int] = (),
+) -> dict[str, float]:
+    """Return one number for each thing held: the memory of the largest process of each role, and the files of all.
+
+    Roles share processes, more of them after some failovers than at the start, and each has its connections.  So files
+    are counted over all processes together, which does not depend on which role is where.
 
     Parameters
     ----------
     roles
         The process of each role, by kind: ``server``, ``coordinator`` and so on, perhaps with a number behind it.
+    everybody
+        The processes whose open files are counted.
     """
     found: dict[str, float] = {f"scheduler {name}": value for name, value in scheduler.items()} | dict(segments)
     for role, pid in roles.items():
-        for what, value in held_by(pid).items():
-            name = f"{role.split()[0]} {what}"
-            found[name] = max(value, found.get(name, 0.0))
-    return found
+        name, held = f"{role.split()[0]} pss_mib", held_by(pid)
+        if held:
+            found[name] = max(held["pss_mib"], found.get(name, 0.0))
+    files = [held["files"] for held in map(held_by, everybody) if held]
+    return found | ({"processes files": sum(files)} if files else {})
 
 
 def growth(series: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]]:

@@ -109,6 +109,7 @@ def _job(gradient_s: float) -> Job:
         workload="digits",
         policy="asp",
         workers=2,
+        max_workers=2,  # what is held grows with their number
         shards=2,
         replication=Bounded(),
         checkpoints=Checkpoints(every_seconds=30),
@@ -153,7 +154,8 @@ def _placed(look: Look) -> list[tuple[str, str]]:
 def _count(drill: Drill, cluster: GroupCluster) -> dict[str, float]:
     """Return what the run holds now."""
     look = drill.whole()
-    pids, scheduler = {}, {}
+    pids: dict[str, int] = {}
+    known, scheduler = {}, {}
     try:
         known = cluster.pids()
         pids = {role: known[address] for role, address in _placed(look) if address in known}
@@ -161,7 +163,8 @@ def _count(drill: Drill, cluster: GroupCluster) -> dict[str, float]:
     except (ClusterError, OSError, TimeoutError):
         pass  # one look of many is less complete
     pids["scheduler"] = cluster.scheduler_pid
-    return census(pids, scheduler, segments_of(drill.run_id, _SHARED))
+    everybody = {*known.values(), cluster.scheduler_pid}
+    return census(pids, scheduler, segments_of(drill.run_id, _SHARED), everybody)
 
 
 def _short(row: Row) -> Row:

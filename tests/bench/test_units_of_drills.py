@@ -184,19 +184,21 @@ def test_what_grows_by_a_sixth_is_not_flat() -> None:
     assert math.isclose(found["server pss_mib"]["last"] - found["server pss_mib"]["first"], 40.0)
 
 
-def test_a_census_has_the_largest_of_each_kind_of_role(tmp_path: Path) -> None:
+def test_a_census_has_the_memory_of_the_largest_of_each_role_and_the_files_of_all(tmp_path: Path) -> None:
     import os
 
     (tmp_path / "psplatform-digits-1-slab").write_bytes(b"x" * 2**20)
     shared = segments_of("digits-1", [tmp_path])
     assert shared == {"segments": 1.0, "segments_mib": 1.0}
     assert held_by(2**22 + 1) == {}, "no process has that number"
-    found = census({"server 0": os.getpid(), "server 1": 2**22 + 1}, {"tasks": 3.0}, shared)
+    found = census({"server 0": os.getpid(), "server 1": 2**22 + 1}, {"tasks": 3.0}, shared, [os.getpid(), 2**22 + 1])
     assert found["scheduler tasks"] == 3.0
     assert found["server pss_mib"] > 1
-    assert found["server files"] >= 3
-    both = census({"server 0": os.getpid(), "server 1": os.getpid()}, {}, {})
-    assert both["server files"] == found["server files"], "the largest, not the sum"
+    assert found["processes files"] >= 3
+    both = census({"server 0": os.getpid(), "server 1": os.getpid()}, {}, {}, [os.getpid(), os.getpid()])
+    assert both["server pss_mib"] < 1.5 * found["server pss_mib"], "the largest, not the sum"
+    assert both["processes files"] == 2 * found["processes files"], "the sum, not the largest"
+    assert "processes files" not in census({}, {}, {})
 
 
 def test_a_soak_refuses_a_kind_of_fault_that_it_does_not_know() -> None:

@@ -152,6 +152,30 @@ def test_a_scheduler_that_lacks_our_functions_keeps_the_card_all_the_same(
     on_scheduler(body)
 
 
+def test_a_coordinator_that_has_taken_over_has_the_numbers_of_terms_before_forgotten(
+    on_scheduler: Callable[[Body], None],
+) -> None:
+    """A run with many failovers leaves no more on its scheduler than one without; none of them is granted any more."""
+
+    async def body(client: Client, scheduler: Scheduler) -> None:
+        card = Card(client, RUN, "runs/my.zarr", Peer("tcp://10.0.0.1:2", "standby-3"))
+        for run, term, number in [(RUN, 1, 2), (RUN, 1, 3), (RUN, 3, 4), (OTHER, 1, 2)]:
+            await offer(client, program(run), term, number)
+        assert await claim(client, program(RUN), 1, 3, "standby-3")
+        await card.show(3, standby=False)
+        known = scheduler.extensions["semaphores"].max_leases
+        left = [(RUN, "term-3-4"), (OTHER, "term-1-2")]
+        assert sorted(known) == sorted(f"{dataset_name(run)}-{number}" for run, number in left)
+        for claimant in ("standby-2", "standby-3", "coordinator-1"):
+            assert not await claim(client, program(RUN), 1, 2, claimant)
+            assert not await claim(client, program(RUN), 1, 3, claimant)
+        assert await claim(client, program(RUN), 3, 4, "coordinator-3")
+        await card.show(3, standby=True)
+        assert await claim(client, program(RUN), 3, 4, "coordinator-3"), "those of its own term are still known"
+
+    on_scheduler(body)
+
+
 def test_of_many_at_once_exactly_one_gets_a_number(on_scheduler: Callable[[Body], None]) -> None:
     async def body(client: Client, scheduler: Scheduler) -> None:
         await offer(client, program(RUN), 1, 2)
