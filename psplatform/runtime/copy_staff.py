@@ -77,6 +77,8 @@ class CopyStaff:
         self.posts: dict[str, Post] = {}
         self._cold = host.program.cold
         self._waking: set[str] = set()
+        self._planned: dict[str, Post] = {}
+        self._placing = asyncio.Lock()
         self._background = Background(host.on_mishap)
         self.seating = Seating(host, fleet, self)
 
@@ -153,8 +155,8 @@ class CopyStaff:
 
     @property
     def posted(self) -> Collection[Post]:
-        """Every copy there is, those that are being made included."""
-        return self.posts.values()
+        """Every copy there is, those that are being made, or for which a place is kept, included."""
+        return {**self._planned, **self.posts}.values()
 
     @property
     def addresses(self) -> set[str]:
@@ -315,9 +317,10 @@ class CopyStaff:
     async def _recruit(self, shard: int) -> None:
         await asyncio.sleep(REPLACE_AFTER_S)
         reason = "every process has a copy of this shard already; start a Dask worker"
-        while (address := await self.seating.for_copy(shard)) is not None:
-            name = self._fleet.next_name(f"replica-{shard}")
+        while (planned := await self._plan(shard)) is not None:
+            name, address = planned.name, planned.peer.address
             post, flaw = await self._make(name, name, shard, address, Beginning(serving=False, fresh=False))
+            del self._planned[name]
             if post is not None:
                 self._begin(post)
                 self._host.staff.introduce(shard, _where(post))
@@ -327,6 +330,16 @@ class CopyStaff:
             self.retire(name)
             self._host.absent.lose(name, address)
         self._host.feed(NoCopy(shard, reason))
+
+    async def _plan(self, shard: int) -> Post | None:
+        """Choose where another copy of a shard goes, and keep that place for it until it is there."""
+        async with self._placing:  # of two that are missing, the second must not go where the first does
+            address = await self.seating.for_copy(shard)
+            if address is None:
+                return None
+            name = self._fleet.next_name(f"replica-{shard}")
+            self._planned[name] = Post(name, shard, self._fleet.peer(name, address))
+            return self._planned[name]
 
     async def _make(
         self, name: str, actor: str, shard: int, address: str, beginning: Beginning

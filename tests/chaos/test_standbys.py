@@ -1,11 +1,14 @@
-"""As many standbys as replicas: a run that is promised to survive two losses survives those of its coordinators."""
+"""As many standbys as replicas: a run that is promised to survive two losses survives them at once."""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 import psplatform as ps
 
@@ -50,3 +53,41 @@ def test_a_run_survives_the_loss_of_its_coordinator_and_of_a_standby_at_once(
     seen.finish()
     assert [one["outcome"] for one in seen.log("finished")] == ["stopped"]
     assert [one["epoch"] for one in seen.log("promoted") if one["role"] == "coordinator"] == [3]
+
+
+def copies_of(run: ps.Run, shard: int) -> list[str]:
+    """Return the processes of the copy that serves a shard, and of those that would be promoted, in that order."""
+    one, roles = run.standing()["shards"][shard], run.roles()
+    return [roles[name] for name in (one["server"], *one["in_sync"])]
+
+
+@pytest.mark.parametrize("gap_s", [0.0, 0.3], ids=["at once", "one after the other"])
+def test_a_run_survives_the_loss_of_a_server_and_of_who_was_promoted_in_its_place(
+    new_cluster: Callable[[], Any],
+    start: Callable[..., ps.Run],
+    watch: Callable[..., Any],
+    until: Callable[..., None],
+    reaches: Callable[[str, int], None],
+    gap_s: float,
+) -> None:
+    """The third copy takes over, whether the second serves by then or not, and no more than the bound is lost."""
+    cluster = new_cluster()
+    cluster.repair(7)
+    run = start(cluster, **PATIENT)
+    seen = watch(cluster, run)
+    reaches(run.store, 10)
+    until(lambda: seen.protected() and len(standbys_of(run)) == 2, "protected twice")
+    pids, copies = cluster.pids(), copies_of(run, 1)
+    assert len(set(copies)) == 3, "each in a process of its own"
+    assert copies[0] != run.roles()["coordinator"], "the first loss is one of a server"
+    for address in copies[:2]:
+        os.kill(pids[address], signal.SIGKILL)
+        time.sleep(gap_s)
+    reaches(run.store, 10)
+    cluster.repair(7)
+    until(lambda: seen.protected() and len(set(copies_of(run, 1))) == 3, "protected twice again")
+    seen.finish()
+    assert [one["outcome"] for one in seen.log("finished")] == ["stopped"]
+    promoted = [one for one in seen.log("promoted") if one["role"] == "server" and one["shard"] == 1]
+    assert promoted
+    assert all(one["updates_lost"] <= one["bound"] for one in promoted)

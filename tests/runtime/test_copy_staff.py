@@ -42,11 +42,27 @@ class Host:
 
 
 class Ground:
-    """Stands for the fleet: notes which actors are let go of."""
+    """Stands for the fleet: notes which actors are let go of, and takes its time to make one."""
 
     def __init__(self) -> None:
         self.released: list[Peer] = []
         self.release = self.released.append
+        self.numbers = 10
+
+    def next_name(self, role: str) -> str:
+        self.numbers += 1
+        return f"{role}-{self.numbers}"
+
+    def peer(self, name: str, address: str) -> Peer:
+        return Peer(address, name)
+
+    async def create(self, host: type, name: str, address: str, *arguments: Any) -> Peer:
+        await asyncio.sleep(1)
+        return Peer(address, name)
+
+    async def open(self, peer: Peer) -> str:
+        await asyncio.sleep(1)
+        return peer.address
 
     async def meet(self, peer: Peer) -> None:
         """Nothing is learnt."""
@@ -98,3 +114,27 @@ def test_a_copy_that_was_being_made_when_its_coordinator_was_lost_is_let_go_of(n
     assert left == ["server-0"]
     assert released == [peer_of("replica-0-2.1")]
     assert addresses == {peer_of("server-0").address}
+
+
+def test_two_replicas_that_are_missing_at_once_go_to_two_processes(network: Network, jump: Jump) -> None:
+    """The place of the first is taken as soon as it is chosen, long before anything is there."""
+    places = ["tcp://10.0.0.1:1", "tcp://10.0.0.2:2", "tcp://10.0.0.3:3"]
+
+    async def recruit() -> list[str]:
+        staff, _, _ = staffed(network, [], set())
+
+        async def first_free(shard: int) -> str | None:
+            taken = {one.peer.address for one in staff.posted if one.shard == shard}
+            await asyncio.sleep(0.1)
+            return next((place for place in places if place not in taken), None)
+
+        cast(Any, staff.seating).for_copy = first_free
+        cast(Any, staff)._host.staff = SimpleNamespace(introduce=lambda shard, place: None)
+        cast(Any, staff)._host.hired = lambda *anything: None
+        for shard in (0, 0, 1):
+            staff.recruit(shard)
+        await asyncio.sleep(20)
+        staff.close()
+        return sorted(f"{one.shard} {one.peer.address}" for one in staff.posted)
+
+    assert jump(recruit()) == [f"0 {places[0]}", f"0 {places[1]}", f"1 {places[0]}"]
