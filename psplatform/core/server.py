@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
@@ -123,10 +123,7 @@ class Server:
         return dict(self.applied)
 
     def has_room_for(self, counter: int) -> bool:
-        """Whether a pushed block that contributes to the version after `counter` is taken now, or must wait.
-
-        Who waits has pushed everything before, so that nothing this server waits for is kept from it.
-        """
+        """Whether a pushed block for the version after `counter` is taken now; who waits has pushed those before."""
         return counter <= self.version + MOST_AHEAD
 
     @property
@@ -198,8 +195,7 @@ class Server:
         if self.newest + 1 in self._pending:
             return self.newest + 1
         # One without contributions says that everything up to it is lost on this shard.
-        lost = [position for position, commit in self._pending.items() if not commit.contributions]
-        return min(lost, default=None)
+        return min((position for position, one in self._pending.items() if not one.contributions), default=None)
 
     def _unapplied(self, contributions: tuple[Contribution, ...]) -> tuple[Contribution, ...]:
         return tuple([one for one in contributions if one.sequence > self.applied.get(one.slot, 0)])
@@ -233,9 +229,8 @@ class Server:
         if message.term < self.term or message.position <= self.newest:
             return []
         self.term = message.term
-        already = message.position in self._factors
+        already, commit = message.position in self._factors, self._in_hand
         self._factors[message.position] = message.factor
-        commit = self._in_hand
         if already or commit is None or commit.position != message.position or self._norms is None:
             return []
         return self._step_on(commit)
@@ -272,8 +267,7 @@ class Server:
 
     def _confirmation(self, commit: Commit) -> Send:
         # A repetition may overtake the first confirmation, so it says the same.
-        said = self._shown.said(commit.position)
-        return Send(COORDINATOR, said or self._applied_message(commit, ()))
+        return Send(COORDINATOR, self._shown.said(commit.position) or self._applied_message(commit, ()))
 
     def _applied_message(self, commit: Commit, norms: tuple[float, ...]) -> Applied:
         figures = self._step, self.links.distance, self.links.lag, self._sending.replicated_bytes
@@ -355,9 +349,8 @@ class Server:
         if message.epoch != self.epoch:
             return []
         link = self._sending.replicated(message)
-        if self._rising is not None:
-            return self._serve_if_level() + self._go_on()
-        return ([] if link is None else [self._in_sync(link)]) + self._go_on()
+        in_sync = [self._in_sync(link)] if link is not None and self._rising is None else []
+        return in_sync + self._serve_if_level() + self._go_on()
 
     def _on_include(self, message: msg.Include) -> list[Effect]:
         if not self._obeys(message):
@@ -372,8 +365,7 @@ class Server:
         if not self._obeys(message):
             return [self._refusal()]
         self.links.exclude(message.replica)
-        if message.replica == self._heir:
-            self._heir = ""
+        self._heir = "" if message.replica == self._heir else self._heir
         return self._go_on() + self._answers()
 
     def _refusal(self) -> Send:
@@ -408,11 +400,10 @@ class Server:
         if order is None or not set(order.heirs) <= set(self.links.in_sync):
             return []
         self._rising = None
-        return [Serve(self.epoch, self.version), Send(COORDINATOR, self._promoted(order.position)), *self._answers()]
+        return [Serve(self.epoch, self.version), self._promoted(self._known_after(order.position)), *self._answers()]
 
-    def _promoted(self, position: int) -> msg.Promoted:
-        known = self._known_after(position)
-        return msg.Promoted(self.shard, self.name, self.epoch, *self._began_at, self.term, known)
+    def _promoted(self, known: tuple[Commit, ...]) -> Send:
+        return Send(COORDINATOR, msg.Promoted(self.shard, self.name, self.epoch, *self._began_at, self.term, known))
 
     def _known_after(self, position: int) -> tuple[Commit, ...]:
         known = {**self._shown.after(position), **self._pending}
@@ -421,9 +412,8 @@ class Server:
         return tuple(known[at] for at in sorted(known) if at > position)
 
     def _follow(self, term: int) -> None:
-        """Obey a coordinator that has just been told what is known here."""
+        """Obey a coordinator that was just told what is known here: what it adopts of that, it sends again."""
         if term > self.term:
-            # Of that, it sends again what it adopts; the rest it decides anew.
             self.term = term
             self._pending.clear()
 
@@ -432,15 +422,11 @@ class Server:
             return [self._refusal()]
         commits = self._known_after(message.position)
         self._follow(message.term)
-        if self._rising is not None:
-            return self._rise_as(message)
-        return [Send(COORDINATOR, replace(self._promoted(message.position), commits=commits))]
-
-    def _rise_as(self, order: msg.Promote) -> list[Effect]:
-        """Wait for no other heirs than those that are left."""
-        for lost in set(self._rising.heirs if self._rising else ()) - set(order.heirs):
+        if self._rising is None:
+            return [self._promoted(commits)]
+        for lost in set(self._rising.heirs) - set(message.heirs):
             self.links.exclude(lost)
-        self._rising = order
+        self._rising = message
         return self._serve_if_level() + self._go_on()
 
     def _on_outdated(self, message: msg.Outdated) -> list[Effect]:

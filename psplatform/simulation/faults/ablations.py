@@ -26,6 +26,7 @@ from psplatform.core.shard_copy import ShardCopy
 from psplatform.memory.claims import Claims
 from psplatform.memory.training import TensorArithmetic
 from psplatform.replication import accounts
+from psplatform.simulation.faults import heirs
 from psplatform.simulation.faults.drawing import draw
 from psplatform.simulation.faults.execution import Verdict, run_trial
 from psplatform.simulation.faults.storage import Storage
@@ -170,25 +171,6 @@ def _granting_everybody(claim: Any) -> Any:
     def wrapped(claims: Claims, name: str, number: tuple[int, int], claimant: str, feed: Any) -> None:
         claims.granted.pop(number, None)
         claim(claims, name, number, claimant, feed)
-
-    return wrapped
-
-
-def _without_waiting(serve_if_level: Any) -> Any:
-    def wrapped(server: Server) -> Any:
-        order = server._rising
-        if order is None:
-            return []
-        server._rising = replace(order, heirs=())
-        return serve_if_level(server)
-
-    return wrapped
-
-
-def _as_if_alone(promote: Any) -> Any:
-    def wrapped(copies: Copies, one: Any) -> None:
-        one.joining, one.in_sync = [*one.in_sync, *one.joining], []
-        promote(copies, one)
 
     return wrapped
 
@@ -399,13 +381,13 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
     Ablation(
         "serving before heirs are level",
         "a promoted server serves although the other replicas may be behind what it shows",
-        ((Server, "_serve_if_level", _without_waiting),),
+        ((Server, "_serve_if_level", heirs.without_waiting),),
         "servers are lost in a row",
     ),
     Ablation(
         "heirs forgotten",
         "the other replicas of a shard whose server was promoted are promoted in its place no more",
-        ((Copies, "promote", _as_if_alone),),
+        ((Copies, "promote", heirs.as_if_alone),),
         "servers are lost in a row",
     ),
     Ablation(
