@@ -73,11 +73,12 @@ def census(
         The processes whose open files are counted.
     """
     found: dict[str, float] = {f"scheduler {name}": value for name, value in scheduler.items()} | dict(segments)
+    held = {pid: held_by(pid) for pid in {*roles.values(), *everybody}}  # once: a process has several roles
     for role, pid in roles.items():
-        name, held = f"{role.split()[0]} pss_mib", held_by(pid)
-        if held:
-            found[name] = max(held["pss_mib"], found.get(name, 0.0))
-    files = [held["files"] for held in map(held_by, everybody) if held]
+        if held[pid]:
+            name = f"{role.split()[0]} pss_mib"
+            found[name] = max(held[pid]["pss_mib"], found.get(name, 0.0))
+    files = [held[pid]["files"] for pid in everybody if held[pid]]
     return found | ({"processes files": sum(files)} if files else {})
 
 

@@ -23,25 +23,41 @@ PATIENT = {
 }
 
 
+Begin = Callable[[int], tuple[Any, ps.Run, Any]]
+
+
 def standbys_of(run: ps.Run) -> dict[str, str]:
     run.status()  # which finds the coordinator that has taken over, if one has
     return {name: address for name, address in run.roles().items() if name.startswith("standby")}
 
 
-def test_a_run_survives_the_loss_of_its_coordinator_and_of_a_standby_at_once(
+@pytest.fixture
+def begin(
     new_cluster: Callable[[], Any],
     start: Callable[..., ps.Run],
     watch: Callable[..., Any],
     until: Callable[..., None],
     reaches: Callable[[str, int], None],
+) -> Begin:
+    """Begin a run on a cluster of so many processes; return when it has two standbys and is protected."""
+
+    def begun(processes: int) -> tuple[Any, ps.Run, Any]:
+        cluster = new_cluster()
+        cluster.repair(processes)
+        run = start(cluster, **PATIENT)
+        seen = watch(cluster, run)
+        reaches(run.store, 10)
+        until(lambda: seen.protected() and len(standbys_of(run)) == 2, "two standbys")
+        return cluster, run, seen
+
+    return begun
+
+
+def test_a_run_survives_the_loss_of_its_coordinator_and_of_a_standby_at_once(
+    begin: Begin, until: Callable[..., None], reaches: Callable[[str, int], None]
 ) -> None:
     """The first standby would take over; it dies with the coordinator, and the second does."""
-    cluster = new_cluster()
-    cluster.repair(6)
-    run = start(cluster, **PATIENT)
-    seen = watch(cluster, run)
-    reaches(run.store, 10)
-    until(lambda: seen.protected() and len(standbys_of(run)) == 2, "two standbys")
+    cluster, run, seen = begin(6)
     pids, roles = cluster.pids(), run.roles()
     assert len({roles["coordinator"], *standbys_of(run).values()}) == 3, "each in a process of its own"
     for role in ("coordinator", "standby"):
@@ -63,20 +79,10 @@ def copies_of(run: ps.Run, shard: int) -> list[str]:
 
 @pytest.mark.parametrize("gap_s", [0.0, 0.3], ids=["at once", "one after the other"])
 def test_a_run_survives_the_loss_of_a_server_and_of_who_was_promoted_in_its_place(
-    new_cluster: Callable[[], Any],
-    start: Callable[..., ps.Run],
-    watch: Callable[..., Any],
-    until: Callable[..., None],
-    reaches: Callable[[str, int], None],
-    gap_s: float,
+    begin: Begin, until: Callable[..., None], reaches: Callable[[str, int], None], gap_s: float
 ) -> None:
     """The third copy takes over, whether the second serves by then or not, and no more than the bound is lost."""
-    cluster = new_cluster()
-    cluster.repair(7)
-    run = start(cluster, **PATIENT)
-    seen = watch(cluster, run)
-    reaches(run.store, 10)
-    until(lambda: seen.protected() and len(standbys_of(run)) == 2, "protected twice")
+    cluster, run, seen = begin(7)
     pids, copies = cluster.pids(), copies_of(run, 1)
     assert len(set(copies)) == 3, "each in a process of its own"
     assert copies[0] != run.roles()["coordinator"], "the first loss is one of a server"

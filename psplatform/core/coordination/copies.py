@@ -79,7 +79,7 @@ class Copies:
         one.epoch += 1
         one.retiring = False
         one.excluded.clear()
-        # Nobody is in sync with the new server yet: a run that pauses waits for whoever replaces the old one.
+        # If nobody else is left that was in sync, a run that pauses waits for a replica in the place of the old server.
         one.replaced = [event.copy] if self._pauses else []
         one.promoting, one.asleep = True, self._cold
         # The others may still be promoted in its place: it shows nothing before they stand where it does.
@@ -286,6 +286,8 @@ class Copies:
         one = state.shards[message.shard]
         if message.epoch != one.epoch or message.copy != one.server or not one.promoting:
             return
+        if one.in_sync:  # level with it, or it would not serve
+            self._end_replacing(one)
         one.promoting = one.asleep = False
         last = self._commits.send_again(one, message.position)
         one.resuming, one.passed = True, max(last, message.position)
@@ -294,15 +296,8 @@ class Copies:
             self._lose_positions(one, message.position + 1, last, message.version)
         else:
             one.known.append((one.epoch, state.lane_of(one.shard).version))
-        for copy in one.excluded:  # the order that was sent when it was lost may have come too late
-            self._exclude(one, copy)
-        if one.in_sync:
-            self._end_replacing(one)
         self._note_protection()
-        for replica in one.joining:
-            self._include(one, replica)
-        self._redirect(one)
-        self._fill(one)
+        self.repeat(one)  # an order without a lost heir may have come too late
         self._ending.advance()
 
     def _redirect(self, one: ShardState) -> None:
