@@ -161,6 +161,7 @@ def _refreshes(server: Served, session: Session, memory: Memory, seconds: float)
     before = session.look()
     began, computed = time.monotonic(), server.cpu_seconds()
     memory.watch(seconds)
+    session.wait_refreshes(before.refreshes + 1, _LIMIT_S)  # of none, nothing can be said
     cpu_s, took_s = server.cpu_seconds() - computed, time.monotonic() - began
     page = session.look()
     return {

@@ -50,6 +50,8 @@ async def able_workers(client: Client, wanted: int, report: Callable[[str], None
         few = len(left) < max(wanted, 1)
         restart = await restarting(client, RESTART_S) if few else 0
         if not silent and not restart:
+            if few and len((await cluster_of(client))[0]) > len(processes):
+                continue  # it has come back since the first look
             break
         if time.monotonic() > deadline:
             report(_done_without(silent, restart))

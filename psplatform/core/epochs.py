@@ -8,6 +8,10 @@ it, and is given up once that has happened so often as `Plan.tries` says: its sa
 next epoch's tickets are dealt as soon as the deck is empty, while the last ones of this epoch are still out: no worker
 waits at the end of an epoch, and a ticket that comes back late keeps its epoch.  A run that ends drops what is out: a
 batch that a straggler held then is missing from its epoch, and the log says so.
+
+A coordinator that takes over has a deck that may not know what the lost one dealt last.  Therefore a gradient names its
+ticket wherever it is spoken of: the first to be heard of has it, one that was applied has it whatever was heard, and
+whoever else computed on it computed in vain.
 """
 
 from __future__ import annotations
@@ -38,7 +42,8 @@ class Deck:
     _number: int = 0
     _returned: list[tuple[int, int]] = field(default_factory=list)
     _out: dict[tuple[int, int], Ticket] = field(default_factory=dict)
-    _dealt: set[tuple[int, int]] = field(default_factory=set)
+    _ahead: set[tuple[int, int]] = field(default_factory=set)
+    _duplicates: set[tuple[int, int]] = field(default_factory=set)
     _aside: list[tuple[int, int]] = field(default_factory=list)
     _refusals: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -46,7 +51,8 @@ class Deck:
         """Return where dealing stands, as plain values; what is out comes back: nobody is left to compute it."""
         returned = sorted([*self._returned, *self._aside, *((one.epoch, one.number) for one in self._out.values())])
         dealing = {"epoch": self._epoch, "number": self._number, "returned": returned, "batches": self.batches}
-        return {**dealing, "refusals": [[*ticket, count] for ticket, count in sorted(self._refusals.items())]}
+        refusals = [[*ticket, count] for ticket, count in sorted(self._refusals.items())]
+        return {**dealing, "refusals": refusals, "ahead": sorted(self._ahead)}
 
     def restore(self, plain: dict[str, Any]) -> None:
         """Deal on from what `to_plain` returned; with other batches in an epoch, from the beginning of that epoch."""
@@ -55,6 +61,7 @@ class Deck:
             self._number = plain["number"]
             self._returned = [(epoch, number) for epoch, number in plain["returned"]]
             self._refusals = {(epoch, number): count for epoch, number, count in plain.get("refusals", ())}
+            self._ahead = {(epoch, number) for epoch, number in plain.get("ahead", ())}
 
     @property
     def out(self) -> set[tuple[int, int]]:
@@ -64,40 +71,72 @@ class Deck:
     def deal(self, slot: int, sequence: int) -> Ticket:
         """Deal a ticket for gradient (`slot`, `sequence`): the earliest that came back, else a new one."""
         ticket = self._next()
-        while (ticket.epoch, ticket.number) in self._dealt:
-            self._dealt.discard((ticket.epoch, ticket.number))
-            ticket = self._next()
         self._out[slot, sequence] = ticket
+        self._duplicates.discard((slot, sequence))
         return ticket
 
     def _next(self) -> Ticket:
         if self._returned:
             return Ticket(*heapq.heappop(self._returned))
-        ticket = Ticket(self._epoch, self._number)
-        self._number += 1
-        if self._number == self.batches:
-            self._epoch, self._number = self._epoch + 1, 0
-        return ticket
+        while True:
+            ticket = Ticket(self._epoch, self._number)
+            self._number += 1
+            if self._number == self.batches:
+                self._epoch, self._number = self._epoch + 1, 0
+            if (ticket.epoch, ticket.number) not in self._ahead:
+                return ticket
+            self._ahead.discard((ticket.epoch, ticket.number))
 
     def ticket(self, slot: int, sequence: int) -> Ticket | None:
         """Return the ticket that gradient (`slot`, `sequence`) has."""
         return self._out.get((slot, sequence))
 
-    def adopt(self, slot: int, sequence: int, ticket: Ticket, *, busy: bool) -> None:
-        """Note that a gradient, which a worker is `busy` with or not, has `ticket`, dealt by a deck that is gone."""
-        before = self._out.get((slot, sequence))
-        if before == ticket:
+    def claim(self, slot: int, sequence: int, ticket: Ticket) -> None:
+        """Note on which ticket a gradient is computed, whoever dealt it.
+
+        One that another gradient has, or was applied with, stays where it is: then this one is a duplicate.
+        """
+        key = slot, sequence
+        if self._out.get(key) == ticket:
             return
         self.take_back(slot, sequence)
-        self._dealt.add((ticket.epoch, ticket.number))
-        if busy:
-            self._out[slot, sequence] = ticket
+        if self._withdraw(ticket):
+            self._out[key] = ticket
+        else:
+            self._duplicates.add(key)
 
-    def settle(self, slot: int, sequence: int) -> None:
-        """Note that the gradient is applied, and its ticket with it."""
-        ticket = self._out.pop((slot, sequence), None)
+    def is_duplicate(self, slot: int, sequence: int) -> bool:
+        """Whether the gradient is computed on a ticket that another one has or was applied with."""
+        return (slot, sequence) in self._duplicates
+
+    def settle(self, slot: int, sequence: int, ticket: Ticket | None) -> None:
+        """Note that the gradient is applied, and its ticket with it, whoever dealt it."""
+        key = slot, sequence
+        if ticket is not None and self._out.get(key) != ticket:
+            self.take_back(slot, sequence)
+            if not self._withdraw(ticket):
+                self._rob(ticket)
+        self._out.pop(key, None)
         if ticket is not None and self._refusals:
             self._refusals.pop((ticket.epoch, ticket.number), None)
+
+    def _withdraw(self, ticket: Ticket) -> bool:
+        """Take a ticket out of what is still to be dealt; return whether it was there."""
+        place = ticket.epoch, ticket.number
+        for pile in (self._returned, self._aside):
+            if place in pile:
+                pile.remove(place)
+                heapq.heapify(self._returned)
+                return True
+        if place < (self._epoch, self._number) or place in self._ahead:
+            return False
+        self._ahead.add(place)
+        return True
+
+    def _rob(self, ticket: Ticket) -> None:
+        for key in [key for key, one in self._out.items() if one == ticket]:
+            del self._out[key]
+            self._duplicates.add(key)
 
     def refuse(self, slot: int, sequence: int, most: int) -> tuple[Ticket, int] | None:
         """Note that the gradient was not finite; return its ticket and how often that has happened to this.
@@ -123,6 +162,7 @@ class Deck:
 
     def take_back(self, slot: int, sequence: int) -> None:
         """Note that the gradient will not be applied; its ticket is dealt again."""
+        self._duplicates.discard((slot, sequence))
         ticket = self._out.pop((slot, sequence), None)
         if ticket is not None:
             heapq.heappush(self._returned, (ticket.epoch, ticket.number))

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from psplatform.core.coordination.state import State
+from psplatform.core.epochs import Deck
 from psplatform.core.server import Server
 from psplatform.errors import InvariantViolation
 
@@ -66,13 +67,23 @@ class Invariants:
 
 
 def check_tally(state: State) -> None:
-    """Raise `InvariantViolation` unless the counts that policies read equal a recount."""
+    """Raise `InvariantViolation` unless the counts that policies read equal a recount, and no batch is forgotten."""
     members = state.roster.members()
     busy = sum(member.busy for member in members)
     _require(state.busy == busy, "tally", f"{state.busy} workers count as busy, {busy} are")
     if members:
         lowest = min(member.clock for member in members)
         _require(state.minimum_clock == lowest, "tally", f"minimum clock {state.minimum_clock}, it is {lowest}")
+    if state.deck is not None:
+        _check_dealt(state, state.deck)
+
+
+def _check_dealt(state: State, deck: Deck) -> None:
+    busy = {(one.slot, one.sequence) for one in state.roster.members() if one.busy}
+    held = {(one.slot, one.sequence) for lane in state.lanes for one in lane.held}
+    for key in sorted(deck.out - busy - held - state.fates.open):
+        pooled = any(lane.pool.holds(*key) for lane in state.lanes)
+        _require(pooled, "tally", f"batch {deck.ticket(*key)} is out to gradient {key}, which has ended")
 
 
 def _check_commit(order: _Order, record: Mapping[str, Any]) -> None:

@@ -138,6 +138,8 @@ class Announce:
         The version that its worker was released on, -1 where nobody says: block by block the label does not tell it.
     flaw
         What is not finite, where the gradient is not.
+    ticket
+        The batch that it was computed on, under epoch sampling.
     """
 
     member: str
@@ -153,6 +155,7 @@ class Announce:
     shards: tuple[int, ...] = ()
     counter: int = -1
     flaw: Flaw | None = None
+    ticket: Ticket | None = None
 
 
 @dataclass(frozen=True, slots=True)

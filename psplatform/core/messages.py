@@ -83,11 +83,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """One gradient of a commit: which member holds or held it, and its identity (slot, sequence)."""
+    """One gradient of a commit: which member holds or held it, its identity (slot, sequence), and its batch's ticket.
+
+    Under epoch sampling the ticket tells a coordinator that takes over, and may never have heard of the gradient, that
+    the batch is used.
+    """
 
     member: str
     slot: int
     sequence: int
+    ticket: Ticket | None = None
 
 
 @dataclass(frozen=True, slots=True)

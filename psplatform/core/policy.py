@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Protocol
 
-from psplatform.core.messages import Flaw, Label
+from psplatform.core.messages import Flaw, Label, Ticket
 from psplatform.core.parameters import settle
 from psplatform.core.reasons import Reason
 from psplatform.core.traits import Change, Scope, Traits
@@ -135,6 +135,8 @@ class Gradient:
         The version its worker was released for (`Policy.wanted`).
     flaw
         What is not finite in it, as far as its worker can tell.
+    ticket
+        The batch it was computed on, under epoch sampling.
     """
 
     member: str
@@ -148,6 +150,7 @@ class Gradient:
     arrived_at: float
     counter: int = 0
     flaw: Flaw | None = None
+    ticket: Ticket | None = None
 
     @property
     def finite(self) -> bool:

@@ -13,6 +13,7 @@ STOPPED: Final = "stopped"
 LOST: Final = "lost"
 OVERTAKEN: Final = "overtaken"
 LOST_VERSION: Final = "lost version"
+DUPLICATE: Final = "duplicate"
 
 MEANINGS: Final[Mapping[str, str]] = {
     STALE: "It was computed on an old version, and the policy takes the present one only.",
@@ -22,6 +23,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     LOST: "Its worker was lost before every shard could reach it.",
     OVERTAKEN: "It was held until a later gradient of the same worker was applied.",
     LOST_VERSION: "It was computed on a version that was lost with a server.",
+    DUPLICATE: "Its batch was dealt twice, by coordinators that took over from each other, and counts once.",
 }
 """What each kind means, in a sentence."""
 
@@ -35,8 +37,9 @@ class Reason:
     kind
         ``stale`` (computed on an old version), ``non-finite``, ``aborted`` (interrupted because the model moved on),
         ``stopped`` (arrived after the last commit), ``lost`` (its worker died first), ``overtaken`` (held until a later
-        one of its slot was applied), ``lost version`` (computed on a version that was lost with a server), or a kind of
-        a policy's own.
+        one of its slot was applied), ``lost version`` (computed on a version that was lost with a server),
+        ``duplicate`` (its batch was dealt twice, by coordinators that took over from each other), or a kind of a
+        policy's own.
     detail
         What happened, with the figures that decided.
     """

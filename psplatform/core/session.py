@@ -223,6 +223,7 @@ class WorkerSession:
             shards=shards,
             counter=self.counter,
             flaw=computed.flaw,
+            ticket=self._release.ticket if self._release is not None else None,
         )
 
     def _on_abort(self, message: msg.Abort) -> list[Effect]:

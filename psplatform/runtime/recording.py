@@ -113,7 +113,7 @@ class CopyHistory:
 
     def staged(self, epoch: int, position: int) -> None:
         """Note a step whose state is ready and not yet shown."""
-        self._note("staged", epoch, position, applied=[(one.slot, one.sequence) for one in self._gathered])
+        self._note("staged", epoch, position, applied=[(one.slot, one.sequence, one.member) for one in self._gathered])
 
     def shown(self, effect: Effect, part: Server | Replica) -> None:
         """Note what is about to be shown: a step, a position that is lost, or what a new server begins with."""

@@ -55,6 +55,14 @@ def died(address: str) -> tuple[float, dict[str, Any]]:
     return time.time(), {"action": "remove-worker", "worker": address, "expected": False}
 
 
+def test_one_that_comes_back_between_the_two_questions_is_there() -> None:
+    """It was missing when the workers were counted, and had come back when it was asked who restarts."""
+    came = time.time(), {"action": "add-worker", "worker": NEW}
+    cluster = FakeCluster([[A], [A, NEW]], {}, [died(B), came])
+    assert cluster.able(2) == [A, NEW]
+    assert not cluster.said
+
+
 def test_one_that_does_not_answer_because_it_restarts_is_waited_for() -> None:
     cluster = FakeCluster([[A, B], [A], [A, NEW]], {B: OSError("connection refused")}, [died(B)])
     assert cluster.able(2) == [A, NEW]
@@ -73,7 +81,7 @@ def test_nobody_is_waited_for_where_there_are_enough() -> None:
 def test_one_that_was_replaced_or_was_asked_to_leave_is_not_waited_for() -> None:
     back = time.time(), {"action": "add-worker", "worker": A}
     retired = time.time(), {"action": "remove-worker", "worker": NEW, "expected": True}
-    cluster = FakeCluster([[A], [A, NEW]], {}, [died(B), back, retired])
+    cluster = FakeCluster([[A]], {}, [died(B), back, retired])
     assert cluster.able(2) == [A]
     assert not cluster.said
 

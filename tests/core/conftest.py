@@ -104,6 +104,8 @@ class Scene:
             "push_s": 0.0,
             "wait_s": 0.0,
         }
+        if member is not None and self.coordinator.state.deck is not None:
+            known["ticket"] = self.coordinator.state.deck.ticket(member.slot, known["sequence"])
         self.handle(msg.Announce(**{**known, **fields}))
         return self
 

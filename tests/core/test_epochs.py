@@ -30,17 +30,67 @@ def test_what_a_lost_coordinator_has_dealt_is_not_dealt_again() -> None:
     """Its successor hears of it from the worker: the batch would enter two gradients."""
     deck = Deck(4)
     assert deck.deal(0, 1) == Ticket(0, 0)
-    deck.adopt(0, 2, Ticket(0, 1), busy=True)
-    deck.adopt(1, 1, Ticket(0, 2), busy=False)
+    deck.claim(0, 2, Ticket(0, 1))
+    deck.settle(1, 1, Ticket(0, 2))
     assert deck.deal(2, 1) == Ticket(0, 3)
     deck.take_back(0, 2)
     assert deck.deal(2, 2) == Ticket(0, 1), "what comes back is dealt all the same"
 
 
+def test_a_ticket_belongs_to_the_first_gradient_that_is_heard_of() -> None:
+    """The successor has dealt it again before it hears from the worker that had it from the lost coordinator."""
+    deck = Deck(4)
+    assert deck.deal(2, 1) == Ticket(0, 0)
+    deck.deal(0, 1)
+    deck.claim(0, 1, Ticket(0, 0))
+    assert (deck.is_duplicate(0, 1), deck.is_duplicate(2, 1)) == (True, False)
+    assert deck.deal(3, 1) == Ticket(0, 1), "what was dealt to it is dealt to another"
+    deck.take_back(0, 1)
+    assert not deck.is_duplicate(0, 1)
+    assert deck.deal(3, 2) == Ticket(0, 2), "the batch is not dealt again because one that counts in vain was dropped"
+
+
+def test_a_ticket_belongs_to_the_gradient_that_was_applied_whatever_was_heard() -> None:
+    deck = Deck(4)
+    assert deck.deal(2, 1) == Ticket(0, 0)
+    deck.settle(0, 7, Ticket(0, 0))
+    assert deck.is_duplicate(2, 1)
+    deck.take_back(2, 1)
+    assert deck.deal(2, 1) == Ticket(0, 1)
+    assert not deck.is_duplicate(2, 1), "it is released for another batch now"
+
+
+def test_a_ticket_that_has_come_back_or_is_set_aside_can_be_claimed_and_settled() -> None:
+    """The successor knows that its worker is lost, or that its gradient was not finite, and hears of the next one."""
+    deck = Deck(6)
+    for slot in range(4):
+        deck.deal(slot, 1)
+    deck.take_back(0, 1)
+    deck.take_back(1, 1)
+    deck.refuse(2, 1, most=3)
+    deck.refuse(3, 1, most=3)
+    deck.claim(4, 1, Ticket(0, 0))
+    deck.settle(4, 2, Ticket(0, 1))
+    deck.claim(4, 3, Ticket(0, 2))
+    deck.settle(4, 4, Ticket(0, 3))
+    assert not any(deck.is_duplicate(4, sequence) for sequence in range(1, 5))
+    deck.retry()
+    assert [deck.deal(5, sequence) for sequence in (1, 2)] == [Ticket(0, 4), Ticket(0, 5)]
+
+
+def test_what_a_lost_coordinator_has_dealt_ahead_is_not_dealt_after_a_recovery() -> None:
+    deck = Deck(4)
+    deck.settle(0, 1, Ticket(0, 1))
+    deck.claim(1, 1, Ticket(0, 2))
+    later = Deck(4)
+    later.restore(deck.to_plain())
+    assert [later.deal(0, sequence) for sequence in (1, 2, 3)] == [Ticket(0, 2), Ticket(0, 0), Ticket(0, 3)]
+
+
 def test_a_settled_ticket_never_comes_back() -> None:
     deck = Deck(3)
     deck.deal(0, 1)
-    deck.settle(0, 1)
+    deck.settle(0, 1, Ticket(0, 0))
     deck.take_back(0, 1)
     assert deck.deal(0, 2) == Ticket(0, 1)
 
@@ -70,7 +120,7 @@ def test_every_batch_is_applied_exactly_once_per_epoch_under_any_interleaving(
             out[slot] = sequences[slot], deck.deal(slot, sequences[slot])
         elif action == "apply":
             sequence, ticket = out.pop(slot)
-            deck.settle(slot, sequence)
+            deck.settle(slot, sequence, ticket)
             applied[ticket] += 1
         elif action == "drop":
             deck.take_back(slot, out.pop(slot)[0])
@@ -82,7 +132,7 @@ def test_every_batch_is_applied_exactly_once_per_epoch_under_any_interleaving(
         ticket = deck.deal(99, number)
         if rank(ticket) > rank(newest):
             break
-        deck.settle(99, number)
+        deck.settle(99, number, ticket)
         applied[ticket] += 1
     expected = {Ticket(epoch, number) for epoch in range(newest.epoch + 1) for number in range(batches)}
     expected = {one for one in expected if rank(one) < rank(ticket)}
@@ -118,7 +168,7 @@ def test_what_is_applied_or_has_no_ticket_is_not_refused() -> None:
     deck = Deck(2)
     assert deck.refuse(0, 1, most=1) is None
     deck.deal(0, 1)
-    deck.settle(0, 1)
+    deck.settle(0, 1, Ticket(0, 0))
     assert deck.refuse(0, 1, most=1) is None
 
 

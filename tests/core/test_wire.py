@@ -31,7 +31,7 @@ from psplatform.policies.bsp import BulkSynchronous
 
 LABEL = messages.Label((3, 4), (1, 2))
 TICKET = messages.Ticket(1, 7)
-CONTRIBUTION = messages.Contribution("m", 2, 9)
+CONTRIBUTION = messages.Contribution("m", 2, 9, TICKET)
 COMMIT = messages.Commit(1, 2, 3, 4, (CONTRIBUTION,), 0.5, True, False)
 PAST = messages.Past(COMMIT, (0.5,))
 FAILURE = ClusterError("gone", peer="p")
@@ -49,14 +49,14 @@ GOLDEN: list[tuple[Any, str]] = [
     (messages.Stop(1, "r"), "d6069201a172"),
     (
         messages.Announce("m", 9, LABEL, 4, 0.5, 2.0, 1.0, 0.0, 0.25, math.inf, (), 4),
-        "c748079da16d09c707009292030492010204 cb3fe0000000000000cb4000000000000000cb3ff0000000000000cb0000000000000000\
-        cb3fd0000000000000cb7ff00000000000009004c0",
+        "c749079ea16d09c707009292030492010204cb3fe0000000000000cb4000000000000000cb3ff0000000000000cb \
+        0000000000000000cb3fd0000000000000cb7ff00000000000009004c0c0",
     ),
     (messages.Aborted("m", 9, 0.5), "c70d0893a16d09cb3fe0000000000000"),
     (messages.Failed("m", 9, "k", "t", "b"), "c70a0995a16d09a16ba174a162"),
     (messages.Leave("m", "r"), "c7050a92a16da172"),
-    (CONTRIBUTION, "c7050b93a16d0209"),
-    (COMMIT, "c71b0c9a0102030491c7050b93a16d0209cb3fe0000000000000c3c200c2"),
+    (CONTRIBUTION, "c70b0b94a16d0209c70301920107"),
+    (COMMIT, "c7210c9a0102030491c70b0b94a16d0209c70301920107cb3fe0000000000000c3c200c2"),
     (messages.Proceed(1, 3, 0.5), "c70c0d930103cb3fe0000000000000"),
     (messages.Gathered(0, 1, 3, (0.5,)), "c70e0e9400010391cb3fe0000000000000"),
     (messages.Applied(0, 1, 3, 4, ()), "c71a0f990001030490cb0000000000000000cb00000000000000000000"),
@@ -72,7 +72,8 @@ GOLDEN: list[tuple[Any, str]] = [
     (messages.Promote(2, 3, 7, "c", ("d",)), "c7091995020307a16391a164"),
     (
         messages.Promoted(0, "c", 3, 7, 8, 2, (COMMIT,)),
-        "c7271a9700a1630307080291c71b0c9a0102030491c7050b93a16d0209cb3fe0000000000000c3c200c2",
+        "c72d1a9700a1630307080291c7210c9a0102030491c70b0b94a16d0209c70301920107cb3fe0000000000000c3c2 \
+        00c2",
     ),
     (messages.Include(2, 3, "r"), "c7051b930203a172"),
     (messages.Exclude(2, 3, "r"), "c7051c930203a172"),
@@ -82,9 +83,9 @@ GOLDEN: list[tuple[Any, str]] = [
             *("c", 0, 3, 5, messages.GRADIENTS, 7, 8, 0.5, ((0, 4), (2, 9)), 100001, (PAST,)),
             *((messages.Contribution("m", 2, 9),), 0.25),
         ),
-        "c7661e9da163000305a96772616469656e74730708cb3fe000000000000092920004920209ce000186a191c7293c92c \
-        71b0c9a0102030491c7050b93a16d0209cb3fe0000000000000c3c200c291cb3fe000000000000091c7050b93a16d02 \
-        09cb3fd0000000000000",
+        "c76d1e9da163000305a96772616469656e74730708cb3fe000000000000092920004920209ce000186a191c72f3c \
+        92c7210c9a0102030491c70b0b94a16d0209c70301920107cb3fe0000000000000c3c200c291cb3fe00000000000 \
+        0091c7060b94a16d0209c0cb3fd0000000000000",
     ),
     (messages.Replicated(0, "r", 3, 5, 7), "c7071f9500a172030507"),
     (messages.Outdated(0, 4), "c70320920004"),
@@ -97,7 +98,8 @@ GOLDEN: list[tuple[Any, str]] = [
     (messages.Inquire(2, 7), "c70327920207"),
     (
         STANDING,
-        "c728289800a1630203c30791c71b0c9a0102030491c7050b93a16d0209cb3fe0000000000000c3c200c290",
+        "c72e289800a1630203c30791c7210c9a0102030491c70b0b94a16d0209c70301920107cb3fe0000000000000c3c2 \
+        00c290",
     ),
     (messages.Engaged(2, "m", 9, 4, TICKET), "c70d299602a16d0904c7030192010790"),
     (messages.Observed(1, 6, 0.5, messages.Abort(1, 9)), "c7122a940106cb3fe0000000000000c70305920109"),
@@ -128,7 +130,8 @@ GOLDEN: list[tuple[Any, str]] = [
     (events.CheckpointFailed(100001, "t"), "d73b92ce000186a1a174"),
     (
         PAST,
-        "c7293c92c71b0c9a0102030491c7050b93a16d0209cb3fe0000000000000c3c200c291cb3fe0000000000000",
+        "c72f3c92c7210c9a0102030491c70b0b94a16d0209c70301920107cb3fe0000000000000c3c200c291cb3fe00000 \
+        00000000",
     ),
     (events.CopyAwake(0, "c", "p"), "c7063d9300a163a170"),
     (messages.Flaw("the loss", (3, 5), 9, alone=False), "d83e95a8746865206c6f737392030509c2c2"),

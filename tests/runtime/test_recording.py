@@ -116,7 +116,7 @@ def test_a_copy_tells_what_it_staged_and_showed_with_its_content(program: Any, s
     copy.close()
     _, stands, staged, publish, serves, answered = records()
     assert (stands["kind"], stands["position"], stands["version"]) == ("stands", 0, 0)
-    assert (staged["kind"], staged["applied"], staged["epoch"]) == ("staged", [[2, 7]], 1)
+    assert (staged["kind"], staged["applied"], staged["epoch"]) == ("staged", [[2, 7, "w"]], 1)
     assert (publish["kind"], publish["in_sync"], publish["lag"]) == ("publish", {}, 0)
     assert stands["digest"] != staged["digest"] == publish["digest"] == serves["digest"]
     assert (answered["member"], answered["version"], answered["at"]) == ("w", 1, 5.0)

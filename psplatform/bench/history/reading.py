@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 Record = dict[str, Any]
+
+Gradient = tuple[int, int, str]
+"""Slot, sequence, and the worker: a coordinator that is cut off and replaced may go on giving out slots."""
 
 _SHOWN = frozenset({"publish", "skip"})
 
@@ -36,9 +40,19 @@ class Actor:
         """Whose monotonic clock its times are of."""
         return str(self.began["clock"])
 
-    def of(self, *kinds: str) -> list[Record]:
-        """Return its records of some kinds, in their order."""
-        return [one for one in self.records if one["kind"] in kinds]
+    def of(self, kind: str) -> list[Record]:
+        """Return its records of a kind, in their order."""
+        return self._by_kind[kind]
+
+    @cached_property
+    def stands(self) -> list[Record]:
+        """Where a copy stood, in the order of time: at first, and after each transfer that it has loaded."""
+        found = [one for one in self.records if one["kind"] in ("stands", "loaded")]
+        return sorted(found, key=lambda one: float(one["at"]))
+
+    @cached_property
+    def _by_kind(self) -> dict[str, list[Record]]:
+        return _sorted_by_kind(self.records)
 
 
 @dataclass
@@ -95,7 +109,11 @@ class Life:
 
     def of_kind(self, kind: str) -> list[Record]:
         """Return what coordinators put down of a kind."""
-        return [one for one in self.said if one["kind"] == kind]
+        return self._said_by_kind[kind]
+
+    @cached_property
+    def _said_by_kind(self) -> dict[str, list[Record]]:
+        return _sorted_by_kind(self.said)
 
     @property
     def description(self) -> Record:
@@ -121,6 +139,17 @@ class Life:
                 found[int(copy.began["shard"])].append(epoch)
         return {shard: sorted(of, key=lambda one: one.number) for shard, of in found.items()}
 
+    @cached_property
+    def showings(self) -> dict[tuple[int, int, int], list[tuple[Epoch, Record]]]:
+        """By shard, number of the epoch and version, where it was shown: what a server began with, or a step."""
+        found: dict[tuple[int, int, int], list[tuple[Epoch, Record]]] = defaultdict(list)
+        for shard, epochs in self.epochs.items():
+            for epoch in epochs:
+                for one in (epoch.began, *epoch.shown):
+                    if "version" in one:
+                        found[shard, epoch.number, int(one["version"])].append((epoch, one))
+        return found
+
     def kept(self, shard: int) -> list[tuple[Epoch, int]]:
         """Return each server of a shard with the last of its positions that the history kept, in their order."""
         kept: list[tuple[Epoch, int]] = []
@@ -141,9 +170,25 @@ class Life:
         }
 
     @cached_property
-    def computed(self) -> dict[tuple[int, int], Record]:
-        """What workers computed, by slot and sequence."""
-        return {(one["slot"], one["sequence"]): one for worker in self.workers for one in worker.of("computes")}
+    def computed(self) -> dict[Gradient, Record]:
+        """What was computed."""
+        return {
+            (int(one["slot"]), int(one["sequence"]), worker.name): one
+            for worker in self.workers
+            for one in worker.of("computes")
+        }
+
+
+def applied(step: Record) -> list[Gradient]:
+    """Return the gradients of a step."""
+    return [(int(slot), int(sequence), str(member)) for slot, sequence, member in step["applied"]]
+
+
+def _sorted_by_kind(records: Iterable[Record]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = defaultdict(list)
+    for one in records:
+        found[one["kind"]].append(one)
+    return found
 
 
 def _epochs(copy: Actor) -> Iterator[Epoch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -66,7 +67,7 @@ def _promotion(shard: int, epochs: list[Epoch], epoch: Epoch) -> Iterator[str]:
     where = (
         f"{PROMOTION}: {epoch.copy.name} began epoch {epoch.number} of shard {shard} at position {began['position']}"
     )
-    before = [one for one in epoch.copy.of("stands", "loaded") if one["at"] <= began["at"]]
+    before = [one for one in epoch.copy.stands if one["at"] <= began["at"]]
     if not before or before[-1]["position"] != began["position"] or not _same(before[-1], began):
         yield f"{where}, which is not what it had"
     states = [one.state_at(int(began["position"])) for one in epochs if one.number < epoch.number]
@@ -75,7 +76,7 @@ def _promotion(shard: int, epochs: list[Epoch], epoch: Epoch) -> Iterator[str]:
 
 
 def _within(shard: int, epoch: Epoch, copies: list[Actor], bound: Bound) -> Iterator[str]:
-    of_name = {copy.name: copy for copy in copies}
+    of_name, staged = {copy.name: copy for copy in copies}, sorted(epoch.staged)
     for one in [one for one in epoch.shown if one["kind"] == "publish" and one["in_sync"]]:
         where = f"{BOUND}: version {one['version']} of shard {shard}, epoch {epoch.number},"
         lacks = float(one["lag" if bound.unit == "updates" else "distance"])
@@ -86,7 +87,7 @@ def _within(shard: int, epoch: Epoch, copies: list[Actor], bound: Bound) -> Iter
             if replica is None or replica.clock != epoch.copy.clock:
                 continue  # one in the store, or on another host
             stood = _stood(replica, epoch, float(one["at"]))
-            lag = sum(stood < position <= one["position"] for position in epoch.staged)
+            lag = bisect_right(staged, int(one["position"])) - bisect_right(staged, stood)
             if stood < claimed:
                 yield f"{where} was shown counting on {name} at position {claimed}, which stood at {stood}"
             elif bound.unit == "updates" and lag > bound.most:
@@ -95,8 +96,10 @@ def _within(shard: int, epoch: Epoch, copies: list[Actor], bound: Bound) -> Iter
 
 def _stood(replica: Actor, epoch: Epoch, at: float) -> int:
     """Return where a replica stood at a moment, in the order of that epoch's server."""
-    own = [one for one in replica.of("stands", "loaded") if one["at"] <= at and int(one["epoch"]) <= epoch.number]
-    return int(own[-1]["position"]) if own else -1
+    reached = bisect_right(replica.stands, at, key=lambda one: float(one["at"]))
+    while reached and int(replica.stands[reached - 1]["epoch"]) > epoch.number:
+        reached -= 1
+    return int(replica.stands[reached - 1]["position"]) if reached else -1
 
 
 def _losses(shard: int, epochs: list[Epoch], bound: Bound) -> Iterator[str]:

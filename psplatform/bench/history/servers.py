@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from psplatform.bench.history.guarantees import COMPUTED, EVERYWHERE, ONCE, ONE_ORDER, ONE_SERVER
-from psplatform.bench.history.reading import Epoch, Life, Record
-
-Pair = tuple[int, int]
+from psplatform.bench.history.reading import Epoch, Life, Record, applied
 
 
 def violations(life: Life) -> Iterator[str]:
@@ -21,11 +19,6 @@ def violations(life: Life) -> Iterator[str]:
         yield from _computed(life, shard, epochs)
     if not life.per_block:
         yield from _everywhere(life)
-
-
-def applied(step: Record) -> list[Pair]:
-    """Return slot and sequence of each gradient of a step."""
-    return [(int(slot), int(sequence)) for slot, sequence in step["applied"]]
 
 
 def _one_server(shard: int, epochs: list[Epoch]) -> Iterator[str]:
@@ -61,23 +54,22 @@ def _differ(one: Record, other: Record) -> bool:
 
 
 def _once(life: Life, shard: int) -> Iterator[str]:
-    at: dict[Pair, int] = {}
+    at: dict[tuple[int, int], int] = {}
     for position, step in life.line(shard).items():
-        for pair in applied(step):
-            if pair in at:
-                slot, sequence = pair
-                where = f"at positions {at[pair]} and {position} of shard {shard}"
+        for slot, sequence, _ in applied(step):
+            if (slot, sequence) in at:
+                where = f"at positions {at[slot, sequence]} and {position} of shard {shard}"
                 yield f"{ONCE}: gradient {sequence} of slot {slot} was applied {where}"
-            at[pair] = position
+            at[slot, sequence] = position
 
 
 def _computed(life: Life, shard: int, epochs: list[Epoch]) -> Iterator[str]:
     for epoch in epochs:
         for position, step in epoch.staged.items():
-            for slot, sequence in applied(step):
-                if (slot, sequence) not in life.computed:
-                    where = f"position {position} of shard {shard}"
-                    yield f"{COMPUTED}: {where} applied gradient {sequence} of slot {slot}, which nobody computed"
+            for slot, sequence, member in applied(step):
+                if (slot, sequence, member) not in life.computed:
+                    what = f"position {position} of shard {shard} applied gradient {sequence} of slot {slot}"
+                    yield f"{COMPUTED}: {what}, which {member} has not computed"
 
 
 def _everywhere(life: Life) -> Iterator[str]:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from psplatform.bench.history.guarantees import CONTENT, FENCING, NEVER_BACK, ROUND, TICKET
-from psplatform.bench.history.reading import Actor, Epoch, Life, Record
-from psplatform.bench.history.servers import applied
+from psplatform.bench.history.reading import Actor, Epoch, Life, Record, applied
 
 
 def violations(life: Life, policy: str) -> Iterator[str]:
@@ -28,13 +27,7 @@ def violations(life: Life, policy: str) -> Iterator[str]:
 def _content(life: Life, worker: Actor, pulled: Record) -> Iterator[str]:
     shard, number, version = int(pulled["shard"]), pulled["epoch"], pulled["version"]
     epochs = life.epochs.get(shard, [])
-    shown = [
-        (epoch, one)
-        for epoch in epochs
-        if epoch.number == number
-        for one in (epoch.began, *epoch.shown)
-        if one.get("version") == version
-    ]
+    shown = life.showings.get((shard, number, version), [])
     what = f"{worker.name} pulled version {version} of shard {shard}, epoch {number},"
     if not shown:
         yield f"{CONTENT}: {what} which was never shown"
@@ -80,8 +73,8 @@ def _is_lost(life: Life, shard: int, before: Record, after: Record) -> bool:
 def _tickets(life: Life, shard: int) -> Iterator[str]:
     at: dict[tuple[int, int], int] = {}
     for position, step in life.line(shard).items():
-        for pair in applied(step):
-            ticket = life.computed.get(pair, {}).get("ticket")
+        for gradient in applied(step):
+            ticket = life.computed.get(gradient, {}).get("ticket")
             if ticket is None:
                 continue
             epoch, number = ticket
@@ -96,16 +89,17 @@ def _rounds(life: Life, shard: int) -> Iterator[str]:
     for epoch in life.epochs[shard]:
         state, decided = epoch.began, _decided_before(life, epoch)
         for position, step in epoch.staged.items():
-            pairs, where = applied(step), f"{ROUND}: position {position} of shard {shard}"
-            slots = {slot for slot, _ in pairs}
-            if len(slots) < len(pairs):
+            found, where = applied(step), f"{ROUND}: position {position} of shard {shard}"
+            slots = {slot for slot, *_ in found}
+            if len(slots) < len(found):
                 yield f"{where} has two gradients of one worker"
-            if wanted is not None and len(pairs) != wanted:
-                yield f"{where} has {len(pairs)} gradients of {wanted} workers"
-            for slot, sequence in pairs if position > decided else ():
-                on = life.computed.get((slot, sequence), {"digests": {shard: None}})["digests"][shard]
+            if wanted is not None and len(found) != wanted:
+                yield f"{where} has {len(found)} gradients of {wanted} workers"
+            for one in found if position > decided else ():
+                on = life.computed.get(one, {"digests": {shard: None}})["digests"][shard]
                 if None not in (on, state["digest"]) and on != state["digest"]:
-                    yield f"{where} has gradient {sequence} of slot {slot}, which was computed on another state"
+                    what = f"gradient {one[1]} of slot {one[0]}, which was computed on another state"
+                    yield f"{where} has {what}"
             state = step
 
 

@@ -44,7 +44,7 @@ class Admission:
             if message.sequence > member.sequence:
                 # Released by a coordinator that is gone and had no time to tell, perhaps on a version gone with it.
                 label = rebased(message.label, state.shards)
-                state.roster.catch_up(member, message.sequence, self._count_of(message, label.version))
+                state.catch_up(member, message.sequence, self._count_of(message, label.version))
             if member.busy and message.sequence == member.sequence:
                 self._take(member, message)
 
@@ -57,13 +57,32 @@ class Admission:
         news = [shard for shard in message.shards if shard not in member.announced]
         if not member.announced:
             self._log(gradient, message)
+            self._claim(gradient)
         member.announced.update(news)
         if not state.per_block or len(member.announced) == state.plan.shards:
-            state.roster.rest(member)
-            member.version = self._worked_on(member, gradient)
-            state.to_examine.append(member)
+            self._rest(member, gradient)
         for lane in [state.lanes[shard] for shard in news] if state.per_block else state.lanes:
             self._judge(gradient, lane)
+
+    def _claim(self, gradient: Gradient) -> None:
+        deck, lanes, slot = self._state.deck, self._state.lanes, gradient.slot
+        applied = any(lane.newest.get(slot, 0) >= gradient.sequence for lane in lanes)
+        if deck is not None and gradient.ticket is not None and not applied:
+            deck.claim(slot, gradient.sequence, gradient.ticket)
+
+    def _is_duplicate(self, gradient: Gradient) -> bool:
+        deck = self._state.deck
+        return deck is not None and deck.is_duplicate(gradient.slot, gradient.sequence)
+
+    def _rest(self, member: Member, gradient: Gradient) -> None:
+        state = self._state
+        state.roster.rest(member)
+        member.version = self._worked_on(member, gradient)
+        if self._is_duplicate(gradient):
+            # Its round waits for a gradient of it: it may compute one on another batch of the same version.
+            member.version = min(member.version, state.version - 1)
+            member.counter = gradient.counter - 1 if state.per_block else member.counter
+        state.to_examine.append(member)
 
     def _worked_on(self, member: Member, gradient: Gradient) -> int:
         if self._state.per_block:
@@ -79,7 +98,7 @@ class Admission:
         if member is None:
             return None
         if message.sequence > member.sequence and not state.per_block:  # there it may have said other things before
-            state.roster.catch_up(member, message.sequence, max(0, message.label.version))
+            state.catch_up(member, message.sequence, max(0, message.label.version))
         gradient = self._gradient_of(member, message)
         if state.per_block:
             gradient = replace(gradient, counter=self._count_of(message, member.counter))
@@ -133,6 +152,7 @@ class Admission:
             compute_s=message.compute_s,
             arrived_at=self._state.now,
             flaw=message.flaw,
+            ticket=message.ticket,
         )
 
     def reconsider(self, lane: Lane) -> None:
@@ -171,6 +191,8 @@ class Admission:
             return Reason(reasons.LOST_VERSION, "computed on a version that was lost with its server")
         if gradient.sequence <= lane.newest.get(gradient.slot, 0):
             return Reason(reasons.OVERTAKEN, "a later gradient of its slot was applied before it")
+        if self._is_duplicate(gradient):
+            return Reason(reasons.DUPLICATE, "another worker has computed a gradient on the same batch")
         return None
 
     def _on_lost_version(self, gradient: Gradient, lane: Lane) -> bool:

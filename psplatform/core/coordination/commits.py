@@ -132,7 +132,7 @@ class Commits:
             epoch=one.epoch,
             position=commit.position,
             version=commit.version,
-            contributions=tuple([msg.Contribution(each.member, each.slot, each.sequence) for each in commit.gradients]),
+            contributions=tuple([_contribution(each) for each in commit.gradients]),
             rate=entry.rate,
             norms=state.traits.mean_norm,
             clip=state.plan.clip_norm is not None,
@@ -224,7 +224,7 @@ class Commits:
                 continue
             state.samples_applied += gradient.samples
             if state.deck:
-                state.deck.settle(gradient.slot, gradient.sequence)
+                state.deck.settle(gradient.slot, gradient.sequence, gradient.ticket)
             member = state.roster.get(gradient.member)
             if member is not None and state.roster.tick(member):
                 state.changes.add(Change.MINIMUM_CLOCK)
@@ -239,3 +239,7 @@ class Commits:
                 state.roster.rest(member)
                 state.to_examine.append(member)
                 state.emit(Send(Role.member(member.name), msg.Abort(state.term, member.sequence)))
+
+
+def _contribution(one: Gradient) -> msg.Contribution:
+    return msg.Contribution(one.member, one.slot, one.sequence, one.ticket)

@@ -233,3 +233,12 @@ class State:
         """Return the gradient's batch to the deck, where epochs are dealt."""
         if self.deck:
             self.deck.take_back(slot, sequence)
+
+    def catch_up(self, member: Member, sequence: int, version: int) -> None:
+        """Note that a coordinator that is gone had released `member` for gradient `sequence`.
+
+        What the member was busy with before, and says nothing of, is over: its batch is dealt again.
+        """
+        if member.busy and not member.announced:
+            self.give_back(member.slot, member.sequence)
+        self.roster.catch_up(member, sequence, version)

@@ -218,6 +218,7 @@ class Takeover:
             compute_s=0.0,
             arrived_at=state.now,
             counter=lane.version,
+            ticket=one.ticket,
         )
 
     def _repeat_to_members(self) -> None:
@@ -230,8 +231,15 @@ class Takeover:
             for sequence in sorted(member.interrupted):
                 state.emit(Send(to, msg.Abort(state.term, sequence)))
             if member.busy:
-                ticket = state.deck.ticket(member.slot, member.sequence) if state.deck is not None else None
-                state.emit(Send(to, msg.Release(state.term, member.sequence, member.counter, ticket)))
+                release = msg.Release(state.term, member.sequence, member.counter, self._ticket_of(member))
+                state.emit(Send(to, release))
+
+    def _ticket_of(self, member: Member) -> msg.Ticket | None:
+        deck, key = self._state.deck, (member.slot, member.sequence)
+        if deck is None:
+            return None
+        # Instead of one that was applied as another's, in case this member has not heard of its release.
+        return deck.deal(*key) if deck.is_duplicate(*key) else deck.ticket(*key)
 
     def on_announce(self, message: msg.Announce) -> None:
         """Let a gradient be judged, but one that the lost coordinator had released only once its member is engaged.
@@ -257,9 +265,10 @@ class Takeover:
         for one in (*message.announced, *self._early.pop(message.member, ())):
             self._admission.on_announce(one)
         if message.sequence > member.sequence or self._is_forestalled(member, message):
-            state.roster.catch_up(member, message.sequence, message.version)
-        if state.deck is not None and message.ticket is not None and message.sequence == member.sequence:
-            state.deck.adopt(member.slot, message.sequence, message.ticket, busy=member.busy)
+            state.catch_up(member, message.sequence, message.version)
+        at_hand = member.busy and message.sequence == member.sequence
+        if state.deck is not None and message.ticket is not None and at_hand:
+            state.deck.claim(member.slot, message.sequence, message.ticket)
         if member.busy and not state.per_block and (member.counter > state.version or self._outruns_its_own(member)):
             self._revoke(member)
 

@@ -33,6 +33,9 @@ Identity = tuple[int, int]
 Lineage = dict[Identity, int]
 """The gradients that a state is made of, each with the position at which it was applied."""
 
+Batches = dict[tuple[int, int], Identity]
+"""By epoch and number, the gradient that was computed on a batch."""
+
 Record = Mapping[str, Any]
 Records = Sequence[Record]
 """A run's log."""
@@ -62,8 +65,8 @@ class History:
         Under which it serves, or that of the server it copies.
     position, visible
         Positions of the newest and of the visible state.
-    lineage
-        Of the newest state.
+    lineage, batches
+        Of the newest state: the gradients it is made of, and the batches those were computed on.
     applied, applied_visible
         Positions at which something was applied to reach them.
     newest, front
@@ -81,6 +84,7 @@ class History:
     visible: int = 0
     version: int = 0
     lineage: Lineage = field(default_factory=dict)
+    batches: Batches = field(default_factory=dict)
     applied: int = 0
     applied_visible: int = 0
     staging: deque[int] = field(default_factory=deque)
@@ -227,17 +231,26 @@ class Truth(TensorArithmetic):
         return step
 
     def _apply(self, copy: str, history: History, position: int, gradients: Sequence[Contribution]) -> None:
-        lineage = dict(history.lineage)
+        lineage, batches = dict(history.lineage), dict(history.batches)
         for one in gradients:
             identity = one.slot, one.sequence
-            self.tickets[identity] = self._tickets_of.get((one.member, one.sequence))
             if identity in lineage:
                 raise violated("S1", f"{copy} applies gradient {identity} at {position} and at {lineage[identity]}")
             lineage[identity] = position
-        history.lineage = lineage
+            self._use(copy, batches, identity, self._tickets_of.get((one.member, one.sequence)))
+        history.lineage, history.batches = lineage, batches
         history.position = position
         history.applied += 1
         self._renew(copy, history)
+
+    def _use(self, copy: str, batches: Batches, identity: Identity, ticket: Ticket | None) -> None:
+        self.tickets[identity] = ticket
+        if ticket is None:
+            return
+        place = ticket.epoch, ticket.number
+        if place in batches:
+            raise violated("S1", f"{copy} applies batch {place} as gradient {batches[place]} and as {identity}")
+        batches[place] = identity
 
     def _renew(self, copy: str, history: History) -> None:
         held = self.copies[copy]
@@ -268,11 +281,12 @@ class Truth(TensorArithmetic):
         content, size_bytes = super().capture(copy, transfer)
         history = self.histories[copy]
         lineage = {key: at for key, at in history.lineage.items() if at <= transfer.position}
-        return (content, lineage, history.applied), size_bytes
+        batches = {place: key for place, key in history.batches.items() if key in lineage}
+        return (content, lineage, batches, history.applied), size_bytes
 
     def absorb(self, copy: str, transfer: Transfer, content: Any) -> bool:
         """Load, and see that the state is the server's at that position, bit for bit."""
-        arrays, lineage, applied = content
+        arrays, lineage, batches, applied = content
         history = self.histories[copy]
         if (transfer.kind == GRADIENTS and self._is_missed(copy, transfer)) or not super().absorb(
             copy, transfer, arrays
@@ -286,7 +300,8 @@ class Truth(TensorArithmetic):
         ):
             raise violated("S3", f"{copy} applies an update to another state than its server's")
         applied = history.applied + 1 if transfer.kind == GRADIENTS else applied  # the server may be further
-        history.lineage, history.applied, history.epoch = lineage, applied, transfer.epoch
+        history.lineage, history.batches = lineage, batches
+        history.applied, history.epoch = applied, transfer.epoch
         history.position = history.visible = transfer.position
         self._renew(copy, history)
         history.front, history.applied_visible = history.newest, applied

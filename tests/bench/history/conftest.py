@@ -77,7 +77,9 @@ def compute(tale: Tale, position: int, contents: list[str], epochs: list[int], v
 def step(tale: Tale, file: str, shard: int, position: int, replica: int, *, epoch: int = 1) -> None:
     """Let a server stage and publish a step, while its replica stands at a position; -1 for no replica."""
     content = f"s{shard}p{position}"
-    tale.state(file, "staged", epoch, position, content, applied=[[0, position], [1, position]])
+    tale.state(
+        file, "staged", epoch, position, content, applied=[[slot, position, f"worker-{slot}"] for slot in (0, 1)]
+    )
     lag, in_sync = (position - replica, {f"replica-{shard}": replica}) if replica >= 0 else (0, {})
     tale.state(file, "publish", epoch, position, content, term=1, lag=lag, distance=0.1 * lag, in_sync=in_sync)
 

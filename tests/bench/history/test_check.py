@@ -53,7 +53,7 @@ def staged_twice(tale: Any) -> None:
 
 def applied_twice(tale: Any) -> None:
     for file in ("replica-0", "server-1"):
-        tale.find(file, "staged", position=7)["applied"].append([0, 2])
+        tale.find(file, "staged", position=7)["applied"].append([0, 2, "worker-0"])
 
 
 def other_gradients_on_one_shard(tale: Any) -> None:
@@ -222,6 +222,17 @@ def test_a_bound_that_is_given_is_the_one_that_is_checked(
     tale: Any, tmp_path: Path, bound: float, unit: str, holds: bool
 ) -> None:
     assert (check(tale.write(tmp_path), bound=bound, unit=unit).violations == []) is holds
+
+
+def test_workers_of_one_slot_are_told_apart(tale: Any, violations: Violations) -> None:
+    """A coordinator that is cut off and replaced gave the slot of a worker to another: what that computed is unused."""
+    tale.begin("worker-9", "worker", life=1)
+    digests = tale.find("worker-0", "computes", sequence=7)["digests"]
+    tale.note("worker-9", "computes", slot=0, sequence=7, ticket=[1, 2], digests=["s0p2", *digests[1:]])
+    assert violations(tale) == []
+    for file in ("replica-0", "server-1"):
+        tale.find(file, "staged", position=7)["applied"][0] = [0, 7, "worker-9"]
+    assert {of.TICKET, of.ROUND} <= {one.partition(":")[0] for one in violations(tale)}
 
 
 def test_another_policy_promises_no_rounds(tale: Any, tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ Open = Callable[..., Any]
 LOST = LeadLost("killed", 0.5)
 
 
-def commit(position: int, *contributions: tuple[str, int, int], **fields: Any) -> Commit:
-    """Return the commit of (member, slot, sequence) that the lost coordinator has made."""
+def commit(position: int, *contributions: tuple[Any, ...], **fields: Any) -> Commit:
+    """Return the commit of (member, slot, sequence[, ticket]) that the lost coordinator has made."""
     made = tuple(Contribution(*one) for one in contributions)
     return Commit(1, 1, position, position, made, fields.pop("rate", 0.5), **fields)
 
@@ -352,9 +352,55 @@ def test_a_batch_that_the_lost_coordinator_had_dealt_is_not_dealt_again(open_sce
     scene = take_over(open_scene(deal_epochs=True).join("a"))
     scene.handle(standing(0))
     scene.handle(msg.Engaged(2, "a", 2, 0, Ticket(0, 1)))
-    scene.join("b", "c")
-    assert [one.ticket for one in scene.sent(msg.Release)] == [Ticket(0, 3)]
+    given = [scene.join(name).sent(msg.Release)[0].ticket for name in "bcd"]
+    assert given == [Ticket(0, 0), Ticket(0, 2), Ticket(0, 3)], "what it had before, and did not announce, is dealt"
     assert scene.coordinator.state.deck.ticket(0, 2) == Ticket(0, 1)
+
+
+def test_a_batch_of_which_only_a_commit_tells_is_not_dealt_again(open_scene: Open) -> None:
+    """Its worker is lost together with the coordinator that had released it."""
+    scene = take_over(open_scene(deal_epochs=True, workers=1).join("a").announce("a"))
+    scene.handle(standing(0, 2, commit(2, ("z", 1, 1, Ticket(0, 3)))))
+    assert scene.sent(msg.Commit)[-1].contributions[-1].ticket == Ticket(0, 3), "the next to take over learns of it"
+    assert [scene.join(name).sent(msg.Release)[0].ticket for name in "bc"] == [Ticket(0, 2), Ticket(0, 4)]
+
+
+def test_of_two_gradients_of_one_batch_the_second_is_dropped_and_its_worker_goes_on(open_scene: Open) -> None:
+    """The new coordinator deals a batch again before the worker is heard that has it from the lost one."""
+    scene = take_over(open_scene(deal_epochs=True, workers=2).join("a"))
+    scene.handle(standing(0))
+    scene.join("b")
+    assert scene.coordinator.state.deck.ticket(1, 1) == Ticket(0, 1)
+    scene.handle(msg.Engaged(2, "a", 2, 0, Ticket(0, 1)))
+    said = msg.Announce("a", 2, msg.Label((0,), (1,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0, ticket=Ticket(0, 1))
+    scene.handle(said)
+    (dropped,) = scene.logged("dropped")
+    assert (dropped["slot"], dropped["sequence"], dropped["reason"]) == (0, 2, "duplicate")
+    (release,) = [one for one in scene.sent(msg.Release) if one.sequence == 3]
+    assert (release.version, release.ticket) == (0, Ticket(0, 0)), "on the version of the round, which waits for it"
+
+
+def test_block_by_block_a_worker_computes_the_same_iteration_again_for_a_batch_that_counts(open_scene: Open) -> None:
+    scene = open_scene(PartiallySynchronous(push=2), shards=2, workers=2, deal_epochs=True).join("a")
+    scene = take_over(scene)
+    for shard in range(2):
+        scene.handle(standing(shard))
+    scene.join("b")
+    said = msg.Announce(
+        "a", 1, msg.Label((0, 0), (1, 1)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0, (0, 1), 0, ticket=Ticket(0, 1)
+    )
+    scene.handle(said)
+    assert [(one["block"], one["reason"]) for one in scene.logged("dropped")] == [(0, "duplicate"), (1, "duplicate")]
+    (release,) = [one for one in scene.sent(msg.Release) if one.sequence == 2]
+    assert (release.version, release.ticket) == (0, Ticket(0, 0))
+
+
+def test_a_worker_whose_batch_was_applied_by_another_is_released_for_one_that_counts(open_scene: Open) -> None:
+    """It may never have heard of its release: the lost coordinator had given it up, and dealt its batch again."""
+    scene = take_over(open_scene(deal_epochs=True, workers=2).join("a", "b"))
+    scene.handle(standing(0, 1, commit(1, ("b", 1, 1, Ticket(0, 0)))))
+    released = dict(zip(scene.addressed(msg.Release), scene.sent(msg.Release), strict=True))
+    assert (released["a"].sequence, released["a"].ticket) == (1, Ticket(0, 1)), "which the other had, and is free"
 
 
 # --- replicas ---

@@ -1,0 +1,309 @@
+"""What stands in for each safeguard of the protocol while it is taken away (`psplatform.simulation.faults.ablations`).
+
+Each function here takes a method and returns the one that replaces it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from psplatform.core import lead
+from psplatform.core import messages as msg
+from psplatform.core.coordination.copies import Copies
+from psplatform.core.effects import Send
+from psplatform.core.links import Link, Links
+from psplatform.core.pool import Pool
+from psplatform.core.replica import Replica
+from psplatform.core.server import Server
+from psplatform.core.shard_copy import ShardCopy
+from psplatform.memory.claims import Claims
+from psplatform.simulation.faults.storage import Storage
+from psplatform.simulation.faults.truth import Truth
+
+
+def always(value: Any) -> Callable[[Any], Any]:
+    """Return what replaces anything by `value`."""
+    return lambda original: value
+
+
+def obeying_every_term(handle: Any) -> Any:
+    """Raise the term of a message to the one that the copy knows."""
+
+    def wrapped(copy: ShardCopy, event: Any, now: float) -> Any:
+        term = getattr(event, "term", None)
+        if isinstance(term, int) and term < copy.part.term:
+            event = replace(event, term=copy.part.term)
+        return handle(copy, event, now)
+
+    return wrapped
+
+
+def unfenced(handle: Any) -> Any:
+    """Let a server forget at once that it was replaced."""
+
+    def wrapped(server: Server, event: Any, now: float) -> Any:
+        effects = handle(server, event, now)
+        server.fenced = False
+        return effects
+
+    return wrapped
+
+
+def of_any_epoch(on_transfer: Any) -> Any:
+    """Let a replica take the transfers of servers that were replaced."""
+
+    def wrapped(replica: Replica, transfer: msg.Transfer) -> Any:
+        epoch, replica.epoch = replica.epoch, min(replica.epoch, transfer.epoch)
+        effects = on_transfer(replica, transfer)
+        replica.epoch = max(replica.epoch, epoch)
+        return effects
+
+    return wrapped
+
+
+def in_order_of_arrival(drain: Any) -> Any:
+    """Take gradients out of the pool as they came, not by slot."""
+
+    def wrapped(pool: Pool) -> Any:
+        gradients = tuple(pool._gradients.values())
+        drain(pool)
+        return gradients
+
+    return wrapped
+
+
+def promoting_who_joins(lose_server: Any) -> Any:
+    """Count the replicas that are joining as in sync when a server is lost."""
+
+    def wrapped(copies: Copies, one: Any, event: Any) -> Any:
+        one.in_sync = [*reversed(one.joining), *one.in_sync]
+        one.joining = []
+        return lose_server(copies, one, event)
+
+    return wrapped
+
+
+def unwitnessed(*kinds: type[Any]) -> Callable[[Any], Any]:
+    """Do effects of these kinds, or that send messages of them, before standbys know why."""
+
+    def make(must_be_witnessed: Any) -> Any:
+        def wrapped(effect: Any) -> bool:
+            message = effect.message if isinstance(effect, Send) else effect
+            return not isinstance(message, kinds) and bool(must_be_witnessed(effect))
+
+        return wrapped
+
+    return make
+
+
+def awaiting_one(begin: Any) -> Any:
+    """Await the answer of the first shard's server only."""
+
+    def wrapped(taking: Any, *arguments: Any) -> None:
+        begin(taking, *arguments)
+        first, *_ = sorted(taking._awaited)
+        taking._awaited = {first}
+
+    return wrapped
+
+
+def as_if_everything_were_known(on_promoted: Any) -> Any:
+    """Let a promoted copy serve before the other servers have answered."""
+
+    def wrapped(taking: Any, message: msg.Promoted) -> None:
+        promoting = taking._state.shards[message.shard].promoting
+        taking._copies.on_promoted(message)
+        taking._state.shards[message.shard].promoting = promoting
+        on_promoted(taking, message)
+        taking._state.shards[message.shard].promoting = False
+
+    return wrapped
+
+
+def granting_all(claim: Any) -> Any:
+    """Grant a number each time it is claimed."""
+
+    def wrapped(claims: Claims, name: str, number: tuple[int, int], claimant: str, feed: Any) -> None:
+        claims.granted.pop(number, None)
+        claim(claims, name, number, claimant, feed)
+
+    return wrapped
+
+
+def seen_by_any(leading: lead.Lead) -> int:
+    """Return the events that the most advanced standby has witnessed."""
+    return max(leading.standbys.values(), default=leading.handled)
+
+
+def with_its_own_number(on_claimed: Any) -> Any:
+    """Let a standby claim its own number only."""
+
+    def wrapped(witness: Any, event: Any, now: float) -> Any:
+        witness._open &= {witness.number}
+        return on_claimed(witness, event, now)
+
+    return wrapped
+
+
+def of_the_gradient_alone(stage: Any) -> Any:
+    """Estimate a step from the gradient's norm alone."""
+
+    def wrapped(truth: Truth, copy: str, factor: float, rate: float) -> float:
+        stage(truth, copy, factor, rate)
+        held = truth.copies[copy]
+        return 0.01 * rate * math.sqrt(math.fsum(held.squared_norms()))
+
+    return wrapped
+
+
+def any_gradient_there(gather: Any) -> Any:
+    """Average whatever gradient a worker holds."""
+
+    def wrapped(arithmetic: Any, copy: str, contributions: Any, **options: Any) -> Any:
+        exposed = arithmetic._exposed
+        for one in contributions:
+            kept = exposed.get(one.member, {})
+            if kept and one.sequence not in kept:
+                kept[one.sequence] = next(reversed(kept.values()))
+        return gather(arithmetic, copy, contributions, **options)
+
+    return wrapped
+
+
+def however_far(arrived: Any) -> Any:
+    """Count a joining replica as in sync once it has loaded anything."""
+
+    def wrapped(links: Links, replica: str, number: int, position: int) -> Link | None:
+        link = links.get(replica)
+        found: Link | None = arrived(links, replica, number, position)
+        if found is None and link is not None and not link.in_sync and link.position >= 0:
+            link.in_sync = True
+            return link
+        return found
+
+    return wrapped
+
+
+def while_loading(handle: Any) -> Any:
+    """Let a replica that is promoted count what it is loading as loaded."""
+
+    def wrapped(copy: ShardCopy, event: Any, now: float) -> Any:
+        part = copy.part
+        if isinstance(event, msg.Promote) and isinstance(part, Replica) and part._loading is not None:
+            part.position, part.version = part._loading.position, part._loading.version
+            part._loading = None
+        return handle(copy, event, now)
+
+    return wrapped
+
+
+def repeats_count(on_announce: Any) -> Any:
+    """Judge a gradient each time it is announced."""
+
+    def wrapped(desk: Any, message: msg.Announce) -> Any:
+        member = desk._state.roster.get(message.member)
+        if member is not None and message.sequence <= member.sequence and not member.busy:
+            desk._take(member, message)
+        return on_announce(desk, message)
+
+    return wrapped
+
+
+def without_asking_the_store(storage: Storage, number: int, named: dict[int, int]) -> None:
+    """Count a manifest as written even if writing it failed."""
+    try:
+        storage.write_manifest(number, named)
+    finally:
+        storage.manifests[number] = dict(named)
+
+
+def ignoring_cuts(take_next: Any) -> Any:
+    """Let a server apply the next commit while a checkpoint's part is not captured."""
+
+    def wrapped(server: Any) -> Any:
+        cut, server._cut = server._cut, 0
+        effects = take_next(server)
+        server._cut = server._cut or cut
+        return effects
+
+    return wrapped
+
+
+def of_any_position(on_written: Any) -> Any:
+    """Take a checkpoint's part whatever position it shows."""
+
+    def wrapped(checkpoints: Any, message: msg.Written) -> None:
+        if checkpoints._cut is not None:
+            position = checkpoints._cut.positions.get(message.shard, message.position)
+            message = replace(message, position=position)
+        on_written(checkpoints, message)
+
+    return wrapped
+
+
+def answering_as_heir(answers: Any) -> Any:
+    """Let a server answer pulls after it has handed over."""
+
+    def wrapped(server: Server) -> Any:
+        heir, server._heir = server._heir, ""
+        effects = answers(server)
+        server._heir = heir
+        return effects
+
+    return wrapped
+
+
+def any_in_sync(level_with: Any) -> Any:
+    """Hand over to the first replica in sync if none is level."""
+
+    def wrapped(links: Links, position: int) -> Link | None:
+        return level_with(links, position) or next((links.get(name) for name in links.in_sync), None)
+
+    return wrapped
+
+
+def whatever_epoch_is_told(handle: Any) -> Any:
+    """Lower the epoch that a pull tells of to the server's own."""
+
+    def wrapped(server: Server, event: Any, now: float) -> Any:
+        if isinstance(event, msg.Pull):
+            event = replace(event, epoch=min(event.epoch, server.epoch))
+        return handle(server, event, now)
+
+    return wrapped
+
+
+def without_waiting(serve_if_level: Any) -> Any:
+    """Return what lets a promoted server serve at once, however far behind its heirs are."""
+
+    def wrapped(server: Server) -> Any:
+        order = server._rising
+        if order is None:
+            return []
+        server._rising = replace(order, heirs=())
+        return serve_if_level(server)
+
+    return wrapped
+
+
+def as_if_alone(promote: Any) -> Any:
+    """Return what promotes a copy as if nobody else could be: the other replicas join anew."""
+
+    def wrapped(copies: Copies, one: Any) -> None:
+        one.joining, one.in_sync = [*one.in_sync, *one.joining], []
+        promote(copies, one)
+
+    return wrapped
+
+
+def without_tickets(make_contribution: Any) -> Any:
+    """Let commits not say on which batches their gradients were computed."""
+
+    def wrapped(one: Any) -> msg.Contribution:
+        contribution: msg.Contribution = make_contribution(one)
+        return replace(contribution, ticket=None)
+
+    return wrapped
