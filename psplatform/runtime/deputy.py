@@ -120,7 +120,7 @@ class Deputy:
     async def _make(self) -> None:
         host = self._host
         async with self._placing:  # in the order of their numbers: who claims a number claims those below it
-            if self._number > host.program.term + 1:  # not the run's first
+            if self._beside(self._number):  # else this loss may have been the last but one that is survived
                 await asyncio.sleep(REPLACE_AFTER_S)
             await self._fleet.offer(host.term, self._number)
             self.address = await host.copies.seating.for_standby(self._beside(self._number)) or ""

@@ -71,6 +71,26 @@ def test_a_run_survives_the_loss_of_its_coordinator_and_of_a_standby_at_once(
     assert [one["epoch"] for one in seen.log("promoted") if one["role"] == "coordinator"] == [3]
 
 
+def test_a_run_survives_the_loss_of_its_coordinator_and_of_the_one_that_took_over(
+    begin: Begin, until: Callable[..., None], reaches: Callable[[str, int], None]
+) -> None:
+    """The second dies as soon as its card says that it has a standby of its own, whatever else is missing by then."""
+    cluster, run, seen = begin(7)
+    for _ in range(2):
+        term, address, pids = seen.card()["term"], seen.card()["address"], cluster.pids()
+        os.kill(pids[address], signal.SIGKILL)
+        until(lambda before=term: seen.card().get("term", 0) > before, "a standby has taken over")
+        until(lambda: seen.card().get("standby"), "it has a standby of its own")
+    reaches(run.store, 10)
+    cluster.repair(7)
+    until(lambda: seen.protected() and len(standbys_of(run)) == 2, "two standbys again")
+    seen.finish()
+    assert [one["outcome"] for one in seen.log("finished")] == ["stopped"]
+    terms = [one["epoch"] for one in seen.log("promoted") if one["role"] == "coordinator"]
+    assert len(terms) == 2
+    assert terms[0] < terms[1]
+
+
 def copies_of(run: ps.Run, shard: int) -> list[str]:
     """Return the processes of the copy that serves a shard, and of those that would be promoted, in that order."""
     one, roles = run.standing()["shards"][shard], run.roles()
