@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -14,7 +14,7 @@ from psplatform.runtime.background import Background, Kept
 from psplatform.runtime.calls import Peer, PeerLost, call
 from psplatform.runtime.coordinator_process import Employer
 from psplatform.runtime.copy_staff import CopyStaff
-from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
+from psplatform.runtime.fleet import Fleet
 from psplatform.runtime.journal import Journal
 from psplatform.runtime.lines import Line
 from psplatform.runtime.staff import Staff
@@ -67,10 +67,8 @@ class Deputy:
 
     Parameters
     ----------
-    beside
-        Returns the addresses of the coordinator's other standbys: it goes elsewhere.
-    placing
-        Held while a place is looked for.
+    place
+        Returns the Dask worker at which a standby of that number is to be made, or "" where there is none.
     on_ended
         Called once, with the number and the reason, when the standby is lost or could not be made.
 
@@ -89,16 +87,14 @@ class Deputy:
         host: DeputyHost,
         fleet: Fleet,
         number: int,
-        beside: Callable[[int], set[str]],
-        placing: asyncio.Lock,
+        place: Callable[[int], Awaitable[str]],
         on_ended: Callable[[int, str], None],
     ) -> None:
         self._host = host
         self._fleet = fleet
         self._number = number
         self._name = standby_name(host.term, number)
-        self._beside = beside
-        self._placing = placing
+        self._place = place
         self._on_ended = on_ended
         self._line: Line | None = None
         self._early: list[Any] | None = None
@@ -119,11 +115,7 @@ class Deputy:
 
     async def _make(self) -> None:
         host = self._host
-        async with self._placing:  # in the order of their numbers: who claims a number claims those below it
-            if self._beside(self._number):  # else this loss may have been the last but one that is survived
-                await asyncio.sleep(REPLACE_AFTER_S)
-            await self._fleet.offer(host.term, self._number)
-            self.address = await host.copies.seating.for_standby(self._beside(self._number)) or ""
+        self.address = await self._place(self._number)
         if not self.address:
             self._end("there is no process for it")
             return

@@ -130,7 +130,7 @@ class Seating:
 
         return await self._choose(choose)
 
-    async def for_standby(self, standbys: Collection[str] = ()) -> str | None:
+    async def for_standby(self, standbys: Collection[str] = (), but: Collection[str] = ()) -> str | None:
         """Return where another standby can be made beside those, or ``None`` as for a copy."""
         host, seats = self._host, self._seats(self._host.lead.coordinator.state.shards)
         replicas = {address for group in seats.replicas for address in group.values()}
@@ -144,7 +144,7 @@ class Seating:
                 replicas=replicas,
                 busy=seats.busy,
                 cold=cold,
-                but=unfit,
+                but=unfit.union(but),
             )
 
         return await self._choose(choose)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from psplatform.core.events import StandbyLost
 from psplatform.runtime.calls import Peer, PeerLost, call
 from psplatform.runtime.deputy import TOGETHER_S, Deputy, DeputyHost
-from psplatform.runtime.fleet import Fleet
+from psplatform.runtime.fleet import REPLACE_AFTER_S, Fleet
 from psplatform.telemetry.segments import Position
 
 _HAND_OVER_S: Final = 1.0
@@ -25,6 +25,7 @@ class Standbys:
         self._fleet = fleet
         self._deputies: dict[int, Deputy] = {}
         self._wanted: set[int] = set()
+        self._failed: set[str] = set()
         self._placing = asyncio.Lock()
 
     @property
@@ -45,13 +46,24 @@ class Standbys:
     def appoint(self, number: int) -> None:
         """Make a standby of that number in the background."""
         self._host.journal.on_mark = self._on_mark
-        made = Deputy(self._host, self._fleet, number, self._beside, self._placing, self._on_ended)
+        made = Deputy(self._host, self._fleet, number, self._place, self._on_ended)
         self._deputies[number] = made
         made.begin()
 
     def _beside(self, number: int) -> set[str]:
         """Return where the standbys of other numbers are, or are being made."""
         return {one.address for other, one in self._deputies.items() if other != number} - {""}
+
+    async def _place(self, number: int) -> str:
+        """Offer the number of a standby, and return where that can be made, or "" where nowhere.
+
+        Not where one could not be made just now.
+        """
+        async with self._placing:  # in the order of their numbers: who claims a number claims those below it
+            if self._beside(number):  # else this loss may have been the last but one that is survived
+                await asyncio.sleep(REPLACE_AFTER_S)
+            await self._fleet.offer(self._host.term, number)
+            return await self._host.copies.seating.for_standby(self._beside(number), self._failed) or ""
 
     def _on_ended(self, number: int, reason: str) -> None:
         """Forget a standby that is lost, or that could not be made."""
@@ -62,6 +74,9 @@ class Standbys:
         if ended.was_told:
             # Programs hear of it when the number is claimed: until then the standby may lead.
             self._host.feed(StandbyLost(number, reason))
+        elif ended.address:
+            self._failed.add(ended.address)
+            self._host.lead.without_standby(number)  # another process may be able to make one
         else:
             self._wanted.add(number)
 
@@ -86,6 +101,7 @@ class Standbys:
 
     def on_processes_changed(self) -> None:
         """Try again to make the standbys that could not be made."""
+        self._failed.clear()
         wanted, self._wanted = self._wanted, set()
         for number in wanted:
             self._host.lead.without_standby(number)

@@ -28,10 +28,20 @@ class Host:
         self.without: list[int] = []
         self.absent = Absent()
         self.lead = SimpleNamespace(without_standby=self.without.append)
+        self.placed: list[tuple[set[str], set[str]]] = []
+        self.copies = SimpleNamespace(seating=SimpleNamespace(for_standby=self._for_standby))
         self.on_mishap: Callable[[str], None] = lambda text: None
 
     def feed(self, event: Any) -> None:
         self.events.append(event)
+
+    async def _for_standby(self, standbys: set[str], but: set[str]) -> str:
+        self.placed.append((set(standbys), set(but)))
+        return "tcp://10.0.0.4:1"
+
+
+async def _offer(term: int, number: int) -> None:
+    """Offer nothing: there is no scheduler."""
 
 
 @pytest.fixture
@@ -42,10 +52,10 @@ def host() -> Host:
 @pytest.fixture
 def standbys(host: Host) -> Standbys:
     """Make the side of a coordinator that has two standbys."""
-    fleet = cast(Any, SimpleNamespace(release=lambda peer: None))
+    fleet = cast(Any, SimpleNamespace(release=lambda peer: None, offer=_offer))
     made = Standbys(cast(Any, host), fleet)
     for number, peer in ((2, HERE), (3, THERE)):
-        one = Deputy(cast(Any, host), fleet, number, made._beside, asyncio.Lock(), made._on_ended)
+        one = Deputy(cast(Any, host), fleet, number, made._place, made._on_ended)
         one.peer, one.address, one.was_told, one._line = peer, peer.address, True, cast(Any, Silent())
         made._deputies[number] = one
     return made
@@ -87,10 +97,22 @@ def test_another_process_that_is_lost_is_none_of_its_business(standbys: Standbys
 
 def test_one_that_could_not_be_made_is_made_when_there_are_other_processes(standbys: Standbys, host: Host) -> None:
     """It has been told nothing, so it could not take over, and its number need not be claimed."""
-    standbys._deputies[3].was_told = False
+    standbys._deputies[3].was_told, standbys._deputies[3].address = False, ""
     standbys._on_ended(3, "there is no process for it")
     assert (host.events, host.without) == ([], [])
     standbys.on_processes_changed()
     assert host.without == [3]
     standbys.on_processes_changed()
     assert host.without == [3]
+
+
+def test_one_whose_process_ends_as_it_is_made_is_made_in_another_at_once(standbys: Standbys, host: Host) -> None:
+    """A host is lost process by process: the first that is chosen may be the next to end."""
+    standbys._deputies[3].was_told = False
+    standbys._on_ended(3, "left the cluster before it had made it")
+    assert host.without == [3], "the coordinator appoints another, without waiting for the cluster to change"
+    assert asyncio.run(standbys._place(4)) == "tcp://10.0.0.4:1"
+    assert host.placed == [({HERE.address}, {THERE.address})], "not where it could not be made"
+    standbys.on_processes_changed()
+    asyncio.run(standbys._place(4))
+    assert host.placed[-1] == ({HERE.address}, set()), "it may be able by now"
