@@ -90,7 +90,9 @@ def _check_commit(order: _Order, record: Mapping[str, Any]) -> None:
     position, version = record["position"], record["version"]
     _require(position == len(order.versions), "order", f"position {position} follows {len(order.versions) - 1}")
     _require(version == order.versions[-1] + record["versions"], "order", f"version {version} at {position}")
-    _require(min(record["staleness"]) >= 0, "order", f"staleness {record['staleness']} at position {position}")
+    _require(
+        min(record["staleness"], default=0) >= 0, "order", f"staleness {record['staleness']} at position {position}"
+    )
     highest = dict(order.highest[-1])
     for identity in zip(record["slots"], record["sequences"], strict=True):
         before = order.applied_at.setdefault(identity, position)

@@ -112,9 +112,13 @@ class Abort:
     sequence: int
 
 
+JOIN_AGAIN: Final = "declared lost; join again"
+"""Why a worker is told to stop whose process may offer itself anew, under another name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The run ends: leave.  `reason` says why."""
+    """Leave: the run ends, or goes on without this worker.  `reason` says why."""
 
     term: int
     reason: str

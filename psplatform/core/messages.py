@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from psplatform.core.checkpoint_messages import Cut, NotWritten, Written
 from psplatform.core.member_messages import (
+    JOIN_AGAIN,
     Abort,
     Aborted,
     Announce,
@@ -30,6 +31,7 @@ from psplatform.core.member_messages import (
 # Every message can be had from here.
 __all__ = [
     "GRADIENTS",
+    "JOIN_AGAIN",
     "STATE",
     "UPDATE",
     "Abort",

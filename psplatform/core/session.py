@@ -276,8 +276,9 @@ class WorkerSession:
         if self.activity is Activity.JOINING:
             return [Send(COORDINATOR, msg.Join(self.member, self.process))]
         newest = self._next or self._release
-        if newest is None:
-            return []
+        if newest is None:  # the new coordinator may not know that it was welcomed either
+            self.activity = Activity.JOINING
+            return [Send(COORDINATOR, msg.Join(self.member, self.process))]
         last = newest.sequence, newest.version, newest.ticket
         return [Send(COORDINATOR, msg.Engaged(message.term, self.member, *last, tuple(self._announced)))]
 

@@ -46,7 +46,7 @@ from psplatform.core.grants import Grants
 from psplatform.core.lead import Lead
 from psplatform.core.leases import entitlement
 from psplatform.core.links import MakeAccount, no_account
-from psplatform.core.messages import Inquire, Pull, Pulled
+from psplatform.core.messages import JOIN_AGAIN, Inquire, Pull, Pulled, Stop
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy, Scope
 from psplatform.core.replica import Replica
@@ -383,6 +383,8 @@ class MemoryRun:
             self.tell_lead(MemberLost(name, "left"))
         self._post.hear(name, message)
         self.workers[name].receive(message, content)
+        if isinstance(message, Stop) and message.reason == JOIN_AGAIN and f"{name}+" not in self.workers:
+            self._begin_worker(f"{name}+")
 
     def _server_of(self, shard: int) -> Server:
         server = self.copies[self._serving[shard].name].server

@@ -14,7 +14,7 @@ from psplatform.core.coordination.lanes import Lane
 from psplatform.core.coordination.shards import rebased
 from psplatform.core.coordination.state import State
 from psplatform.core.effects import Role, Send
-from psplatform.core.messages import Aborted, Announce, Stop
+from psplatform.core.messages import JOIN_AGAIN, Aborted, Announce, Stop
 from psplatform.core.policy import Fate, Gradient
 from psplatform.core.reasons import Reason
 from psplatform.core.roster import Member
@@ -35,7 +35,7 @@ class Admission:
         state = self._state
         member = state.roster.get(message.member)
         if member is None:
-            state.emit(Send(Role.member(message.member), Stop(state.term, "declared lost; join again")))
+            state.emit(Send(Role.member(message.member), Stop(state.term, JOIN_AGAIN)))
         elif message.sequence in member.interrupted:
             member.interrupted.remove(message.sequence)
             reason = Reason(reasons.ABORTED, "was ready when it was told to abort")
@@ -71,7 +71,8 @@ class Admission:
             deck.claim(slot, gradient.sequence, gradient.ticket)
 
     def _is_duplicate(self, gradient: Gradient) -> bool:
-        deck = self._state.deck
+        # Block by block a worker may have run ahead, and would not compute again what the others wait for.
+        deck = None if self._state.per_block else self._state.deck
         return deck is not None and deck.is_duplicate(gradient.slot, gradient.sequence)
 
     def _rest(self, member: Member, gradient: Gradient) -> None:
@@ -81,7 +82,6 @@ class Admission:
         if self._is_duplicate(gradient):
             # Its round waits for a gradient of it: it may compute one on another batch of the same version.
             member.version = min(member.version, state.version - 1)
-            member.counter = gradient.counter - 1 if state.per_block else member.counter
         state.to_examine.append(member)
 
     def _worked_on(self, member: Member, gradient: Gradient) -> int:

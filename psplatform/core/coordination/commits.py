@@ -48,7 +48,11 @@ class Commits:
         self._enter(lane, Entry(commit, state.now, rate, self._checkpoints.cut(lane), before), why, since)
 
     def adopt(self, lane: Lane, message: msg.Commit, gradients: tuple[Gradient, ...]) -> None:
-        """Take over a commit that a lost coordinator has decided, as it was decided."""
+        """Take over a commit that a lost coordinator has decided, as it was decided.
+
+        Without gradients it is one that a shard has passed over, and of which nobody knows what it was made of: it is
+        lost on every shard.
+        """
         staleness = tuple([max(0, lane.version - lane.label_of(one)) for one in gradients])
         commit = Committed(message.position, message.version, gradients, staleness)
         entry = Entry(commit, self._state.now, message.rate, 0, lane.version)
@@ -62,7 +66,7 @@ class Commits:
         self._send(lane, entry)
         self._log(lane, commit, entry.rate, state.now - since, why)
         self._account(commit)
-        if not state.traits.mean_norm:
+        if not state.traits.mean_norm and commit.gradients:
             self._asking.on_commit(commit, lane)
         self._checkpoints.decided(entry)
         if state.traits.interrupt:
@@ -103,7 +107,7 @@ class Commits:
         for entry, _ in closed:
             self._note_visible(lane, entry)
         if self._state.traits.mean_norm:
-            for entry, squared_norm in closed:
+            for entry, squared_norm in [one for one in closed if one[0].commit.gradients]:
                 self._asking.on_commit(replace(entry.commit, mean_squared_norm=squared_norm), lane)
                 self._state.changes.add(Change.COMMIT)
         self._ending.advance()
@@ -204,7 +208,7 @@ class Commits:
             slots=[one.slot for one in commit.gradients],
             sequences=[one.sequence for one in commit.gradients],
             staleness=list(commit.staleness),
-            loss=commit.loss,
+            loss=lane.loss,
             rate=rate,
             duration_s=duration_s,
             reason=reason,

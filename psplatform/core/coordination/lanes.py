@@ -83,7 +83,7 @@ class Lane:
     def move(self, commit: Committed, now: float) -> None:
         """Note that `commit` is decided: a new round begins."""
         self.position, self.version, self.round_started_at = commit.position, commit.version, now
-        self.loss = commit.loss
+        self.loss = commit.loss if commit.gradients else self.loss
         self.unfit.clear()
         for one in commit.gradients:
             self.newest[one.slot] = one.sequence

@@ -8,7 +8,7 @@ from psplatform.core.coordination.deaths import Deaths
 from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.state import State
 from psplatform.core.effects import CancelTimer, Dismiss, Role, Send, SetTimer
-from psplatform.core.messages import Join, Moved, Stop, Welcome
+from psplatform.core.messages import JOIN_AGAIN, Join, Moved, Stop, Welcome
 from psplatform.core.policy import Change
 from psplatform.core.reasons import Reason
 from psplatform.core.roster import Member
@@ -44,7 +44,7 @@ class Membership:
         if self._ending.begun:
             return "the run is ending"
         if join.member in self._gone:
-            return "declared lost; join again"
+            return JOIN_AGAIN
         return "every slot is taken" if self._state.roster.full else None
 
     def _enter(self, join: Join) -> Member:

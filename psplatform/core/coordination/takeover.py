@@ -183,8 +183,11 @@ class Takeover:
         self._state.log("resumed", role="coordinator", shard=-1, epoch=self._state.term, first_commit_seconds=seconds)
 
     def _adopt(self, lane: Lane, known: dict[int, msg.Commit]) -> None:
-        # Servers apply commits in their order: behind one that nobody knows, none has been applied.
-        while (commit := known.get(lane.position + 1)) is not None:
+        # Servers apply commits in their order: behind one that nobody knows, none has been applied, unless the lost
+        # coordinator had let a shard pass over it.
+        passed = max((position for position, one in known.items() if not one.contributions), default=0)
+        while (commit := known.get(lane.position + 1)) is not None or lane.position < passed:
+            commit = commit or msg.Commit(self._state.term, 0, lane.position + 1, lane.version + 1, (), 0.0)
             gradients = tuple(self._gradient(lane, one) for one in commit.contributions)
             self._commits.adopt(lane, commit, gradients)
 

@@ -120,10 +120,10 @@ def _servers_are_lost_in_a_row(rng: random.Random, trial: Trial) -> Scene:
 def _batches_are_out(rng: random.Random, trial: Trial) -> Scene:
     # The standby has heard of neither a release nor the gradient, which a server has applied; its worker may be lost.
     trial = replace(loosely(rng, trial, rng.choice([1, 2])), epochs=True, shared=False, spares=4, workers=4)
-    start = rng.uniform(1, UNTIL_S)
-    late = Fault("delay", "standby", at=start - 1, seconds=4.0, factor=rng.uniform(0.5, 4))
+    start = rng.uniform(4, UNTIL_S)
+    late = Fault("delay", "standby", at=start - 3, seconds=6.0, factor=rng.uniform(1, 4))
     more = [(), (Fault("kill", "server 0", at=start),), (Fault("kill", "worker 1", at=start + rng.uniform(-0.5, 0)),)]
-    lost = Fault("kill", "worker 0", at=start + rng.uniform(-0.5, 0.2))
+    lost = Fault("kill", "worker 0", at=start + rng.choice([0.0, rng.uniform(-0.5, 0.2)]))
     return Scene(trial, (late, lost, *rng.choice(more), Fault("kill", "coordinator", at=start)))
 
 

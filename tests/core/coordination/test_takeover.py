@@ -357,6 +357,29 @@ def test_a_batch_that_the_lost_coordinator_had_dealt_is_not_dealt_again(open_sce
     assert scene.coordinator.state.deck.ticket(0, 2) == Ticket(0, 1)
 
 
+def test_a_position_that_was_passed_over_is_lost_on_every_shard(open_scene: Open) -> None:
+    """The lost coordinator had given it up for one shard, and nobody knows what it was made of."""
+    scene = take_over(open_scene(shards=2).join("a").announce("a"))
+    scene.handle(standing(0, 3, commit(3)))
+    scene.handle(standing(1, 1, commit(1, ("a", 0, 1))))
+    assert [(one["position"], one["version"], one["sequences"]) for one in scene.logged("commit")] == [
+        (1, 1, [1]),
+        (2, 2, []),
+        (3, 3, []),
+    ]
+    told = [(one.position, one.contributions) for one in scene.sent(msg.Commit) if one.position > 1]
+    assert set(told) == {(2, ()), (3, ())}
+    scene.announce("a", sequence=2)
+    assert scene.logged("commit")[-1]["position"] == 4, "it goes on behind what the shard has passed over"
+
+
+def test_what_one_shard_has_passed_over_is_adopted_where_another_knows_it(open_scene: Open) -> None:
+    scene = take_over(open_scene(shards=2).join("a"))
+    scene.handle(standing(0, 1, commit(1)))
+    scene.handle(standing(1, 1, commit(1, ("a", 0, 1))))
+    assert [(one["position"], one["sequences"]) for one in scene.logged("commit")] == [(1, [1])]
+
+
 def test_a_batch_of_which_only_a_commit_tells_is_not_dealt_again(open_scene: Open) -> None:
     """Its worker is lost together with the coordinator that had released it."""
     scene = take_over(open_scene(deal_epochs=True, workers=1).join("a").announce("a"))
@@ -380,19 +403,17 @@ def test_of_two_gradients_of_one_batch_the_second_is_dropped_and_its_worker_goes
     assert (release.version, release.ticket) == (0, Ticket(0, 0)), "on the version of the round, which waits for it"
 
 
-def test_block_by_block_a_worker_computes_the_same_iteration_again_for_a_batch_that_counts(open_scene: Open) -> None:
+def test_block_by_block_both_gradients_of_one_batch_count(open_scene: Open) -> None:
+    """Its worker may have run ahead, and would not compute again what the others wait for."""
     scene = open_scene(PartiallySynchronous(push=2), shards=2, workers=2, deal_epochs=True).join("a")
     scene = take_over(scene)
     for shard in range(2):
         scene.handle(standing(shard))
     scene.join("b")
-    said = msg.Announce(
-        "a", 1, msg.Label((0, 0), (1, 1)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0, (0, 1), 0, ticket=Ticket(0, 1)
-    )
-    scene.handle(said)
-    assert [(one["block"], one["reason"]) for one in scene.logged("dropped")] == [(0, "duplicate"), (1, "duplicate")]
-    (release,) = [one for one in scene.sent(msg.Release) if one.sequence == 2]
-    assert (release.version, release.ticket) == (0, Ticket(0, 0))
+    label = msg.Label((0, 0), (1, 1))
+    scene.handle(msg.Announce("a", 1, label, 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0, (0, 1), 0, ticket=Ticket(0, 1)))
+    assert scene.logged("dropped") == []
+    assert scene.coordinator.state.pooled == 2
 
 
 def test_a_worker_whose_batch_was_applied_by_another_is_released_for_one_that_counts(open_scene: Open) -> None:

@@ -165,3 +165,21 @@ def test_an_error_in_the_user_s_code_is_reported_and_ends_the_session(brought_to
     assert worker.sent[-1] == msg.Failed("w", 5, "ValueError", "bad", "Traceback ...")
     assert isinstance(worker.effects[-1], Depart)
     assert worker.activity is Activity.GONE
+
+
+def test_one_that_was_welcomed_and_not_released_asks_a_new_coordinator_again(fresh: Fresh) -> None:
+    """Only the lost one may have known that it had joined."""
+    worker = fresh().welcome()
+    worker.handle(msg.Inquire(2))
+    assert worker.sent == [msg.Join("w", "here"), msg.Join("w", "here")]
+    worker.handle(msg.Welcome(2, 5, 1))
+    worker.release(1, term=2)
+    assert worker.session.slot == 5
+
+
+def test_one_that_is_released_before_it_is_welcomed_again_starts_with_the_welcome(fresh: Fresh) -> None:
+    worker = fresh().welcome()
+    worker.handle(msg.Inquire(2))
+    assert worker.release(1, term=2).effects == []
+    worker.handle(msg.Welcome(2, 3, 1))
+    assert worker.session.activity is Activity.PULLING

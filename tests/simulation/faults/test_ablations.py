@@ -24,6 +24,8 @@ KNOWN = {
     "no dedupe": 21,
     "steps before the cut is captured": 16,
     "manifest not atomic": 2,
+    "commits without tickets": 28,
+    "duplicates count": 16,
 }
 
 
