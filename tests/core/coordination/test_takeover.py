@@ -176,6 +176,18 @@ def test_where_one_shard_has_lost_a_commit_another_one_says_what_it_was(open_sce
     assert scene.logged("commit")[0]["slots"] == [0]
 
 
+def test_a_position_that_was_passed_over_is_lost_on_every_shard(open_scene: Open) -> None:
+    """The lost coordinator had given it up for one shard, and nobody knows what it was made of."""
+    scene = take_over(open_scene(shards=2).join("a").announce("a"))
+    scene.handle(standing(0, 3, commit(3)))
+    scene.handle(standing(1, 1, commit(1, ("a", 0, 1))))
+    assert [(one["version"], one["sequences"]) for one in scene.logged("commit")] == [(1, [1]), (2, []), (3, [])]
+    told = [(one.position, one.contributions) for one in scene.sent(msg.Commit) if one.position > 1]
+    assert set(told) == {(2, ()), (3, ())}
+    scene.announce("a", sequence=2)
+    assert scene.logged("commit")[-1]["position"] == 4, "it goes on behind what the shard has passed over"
+
+
 def test_what_the_policy_would_have_said_does_not_matter(open_scene: Open) -> None:
     """Two of three would do for this one; the lost coordinator waited for all."""
     scene = take_over(open_scene(BackupWorkers(k=2), workers=3).join("a", "b", "c"))
@@ -357,29 +369,6 @@ def test_a_batch_that_the_lost_coordinator_had_dealt_is_not_dealt_again(open_sce
     assert scene.coordinator.state.deck.ticket(0, 2) == Ticket(0, 1)
 
 
-def test_a_position_that_was_passed_over_is_lost_on_every_shard(open_scene: Open) -> None:
-    """The lost coordinator had given it up for one shard, and nobody knows what it was made of."""
-    scene = take_over(open_scene(shards=2).join("a").announce("a"))
-    scene.handle(standing(0, 3, commit(3)))
-    scene.handle(standing(1, 1, commit(1, ("a", 0, 1))))
-    assert [(one["position"], one["version"], one["sequences"]) for one in scene.logged("commit")] == [
-        (1, 1, [1]),
-        (2, 2, []),
-        (3, 3, []),
-    ]
-    told = [(one.position, one.contributions) for one in scene.sent(msg.Commit) if one.position > 1]
-    assert set(told) == {(2, ()), (3, ())}
-    scene.announce("a", sequence=2)
-    assert scene.logged("commit")[-1]["position"] == 4, "it goes on behind what the shard has passed over"
-
-
-def test_what_one_shard_has_passed_over_is_adopted_where_another_knows_it(open_scene: Open) -> None:
-    scene = take_over(open_scene(shards=2).join("a"))
-    scene.handle(standing(0, 1, commit(1)))
-    scene.handle(standing(1, 1, commit(1, ("a", 0, 1))))
-    assert [(one["position"], one["sequences"]) for one in scene.logged("commit")] == [(1, [1])]
-
-
 def test_a_batch_of_which_only_a_commit_tells_is_not_dealt_again(open_scene: Open) -> None:
     """Its worker is lost together with the coordinator that had released it."""
     scene = take_over(open_scene(deal_epochs=True, workers=1).join("a").announce("a"))
@@ -405,8 +394,7 @@ def test_of_two_gradients_of_one_batch_the_second_is_dropped_and_its_worker_goes
 
 def test_block_by_block_both_gradients_of_one_batch_count(open_scene: Open) -> None:
     """Its worker may have run ahead, and would not compute again what the others wait for."""
-    scene = open_scene(PartiallySynchronous(push=2), shards=2, workers=2, deal_epochs=True).join("a")
-    scene = take_over(scene)
+    scene = take_over(open_scene(PartiallySynchronous(push=2), shards=2, workers=2, deal_epochs=True).join("a"))
     for shard in range(2):
         scene.handle(standing(shard))
     scene.join("b")
