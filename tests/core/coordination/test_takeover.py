@@ -379,7 +379,7 @@ def test_a_batch_of_which_only_a_commit_tells_is_not_dealt_again(open_scene: Ope
 
 def test_of_two_gradients_of_one_batch_the_second_is_dropped_and_its_worker_goes_on(open_scene: Open) -> None:
     """The new coordinator deals a batch again before the worker is heard that has it from the lost one."""
-    scene = take_over(open_scene(deal_epochs=True, workers=2).join("a"))
+    scene = take_over(open_scene(BulkSynchronous(), deal_epochs=True, workers=2).join("a"))
     scene.handle(standing(0))
     scene.join("b")
     assert scene.coordinator.state.deck.ticket(1, 1) == Ticket(0, 1)
