@@ -273,11 +273,9 @@ class WorkerSession:
 
     def _on_inquire(self, message: msg.Inquire) -> list[Effect]:
         # Whatever was said to the coordinator before may be lost with it.
-        if self.activity is Activity.JOINING:
-            return [Send(COORDINATOR, msg.Join(self.member, self.process))]
         newest = self._next or self._release
-        if newest is None:  # the new coordinator may not know that it was welcomed either
-            self.activity = Activity.JOINING
+        if self.activity is Activity.JOINING or newest is None:
+            self.activity = Activity.JOINING  # the new coordinator may not know that it was welcomed either
             return [Send(COORDINATOR, msg.Join(self.member, self.process))]
         last = newest.sequence, newest.version, newest.ticket
         return [Send(COORDINATOR, msg.Engaged(message.term, self.member, *last, tuple(self._announced)))]

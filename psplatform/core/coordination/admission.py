@@ -65,9 +65,10 @@ class Admission:
             self._judge(gradient, lane)
 
     def _claim(self, gradient: Gradient) -> None:
-        deck, lanes, slot = self._state.deck, self._state.lanes, gradient.slot
-        applied = any(lane.newest.get(slot, 0) >= gradient.sequence for lane in lanes)
-        if deck is not None and gradient.ticket is not None and not applied:
+        deck, slot = self._state.deck, gradient.slot
+        if deck is None or gradient.ticket is None:
+            return
+        if not any(lane.newest.get(slot, 0) >= gradient.sequence for lane in self._state.lanes):  # else it is applied
             deck.claim(slot, gradient.sequence, gradient.ticket)
 
     def _is_duplicate(self, gradient: Gradient) -> bool:

@@ -90,8 +90,8 @@ class Asking:
         return {name: float(value) for name, value in figures.items()}
 
     def on_commit(self, commit: Committed, view: View) -> None:
-        """Let the policy learn; one that has failed is left alone."""
-        if not self._broken:
+        """Let the policy learn, if there is anything to learn; one that has failed is left alone."""
+        if commit.gradients and not self._broken:
             self._ask("on_commit", lambda answer: True, "", commit, view)
 
     def _ask(self, hook: str, accepts: Callable[[Any], bool], wanted: str, *arguments: Any) -> Any:

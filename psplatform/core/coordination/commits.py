@@ -66,7 +66,7 @@ class Commits:
         self._send(lane, entry)
         self._log(lane, commit, entry.rate, state.now - since, why)
         self._account(commit)
-        if not state.traits.mean_norm and commit.gradients:
+        if not state.traits.mean_norm:
             self._asking.on_commit(commit, lane)
         self._checkpoints.decided(entry)
         if state.traits.interrupt:
@@ -107,7 +107,7 @@ class Commits:
         for entry, _ in closed:
             self._note_visible(lane, entry)
         if self._state.traits.mean_norm:
-            for entry, squared_norm in [one for one in closed if one[0].commit.gradients]:
+            for entry, squared_norm in closed:
                 self._asking.on_commit(replace(entry.commit, mean_squared_norm=squared_norm), lane)
                 self._state.changes.add(Change.COMMIT)
         self._ending.advance()
