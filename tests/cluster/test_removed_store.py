@@ -56,6 +56,7 @@ def test_a_run_whose_store_is_removed_has_a_whole_one_at_its_end(
     """It is found, attached to, read and recovered like any other; that it was removed stands in its log."""
     run = start(**JOB, checkpoints=ps.Checkpoints(every_updates=10**6))
     until(lambda: bool(checkpoints_of(run.store)), "the first checkpoint")
+    until(lambda: bool(log(run, "commit")), "commits stand in the log, and are lost with it")
     remove(run.store)
     until(lambda: bool(told(run)), "it is noticed")
     assert "the store was removed while the run went on, and is made anew: its log begins at version" in told(run)[0]

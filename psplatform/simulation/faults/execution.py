@@ -165,6 +165,8 @@ class Execution:
             if self._nobody_leads():
                 return "lost", "the coordinator is lost, and no standby takes over"
             injection.before_event(number)
+            if self._nannies is not None:
+                self._nannies.look()  # at once: nothing is placed in a process that is known to have ended
             if (self._stands_still() or not run.agenda.do_next()) and not self._reinforce():
                 break
             self._check_now()
@@ -189,8 +191,6 @@ class Execution:
         return True
 
     def _check_now(self) -> None:
-        if self._nannies is not None:
-            self._nannies.look()
         if self.truth.dirty:
             self._distances.check(self.truth.dirty)
             self.truth.dirty.clear()
