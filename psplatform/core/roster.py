@@ -132,12 +132,16 @@ class Roster:
     def release(self, member: Member, version: int) -> None:
         """Note that `member` begins its next gradient on `version`."""
         member.sequence += 1
-        self._sequences[member.slot] = member.sequence
+        self.reserve(member.slot, member.sequence)
         member.version = member.counter = version
         member.announced.clear()
         self.busy += not member.busy
         member.busy = True
         self._waiting.discard(member.slot)
+
+    def reserve(self, slot: int, sequence: int) -> None:
+        """Let the next process in `slot` begin beyond gradient `sequence`, which is a name that has been given."""
+        self._sequences[slot] = max(self._sequences.get(slot, 0), sequence)
 
     def catch_up(self, member: Member, sequence: int, version: int) -> None:
         """Note that `member` was released for gradient `sequence` by a coordinator that is gone."""

@@ -37,6 +37,19 @@ def test_the_next_process_in_a_slot_continues_its_sequence_as_another_incarnatio
     assert (second.sequence, second.version) == (4, 5)
 
 
+def test_the_next_process_in_a_slot_begins_beyond_what_is_reserved() -> None:
+    roster = Roster(None)
+    (first,) = joined(roster, "first")
+    roster.release(first, 0)
+    roster.reserve(0, 3)
+    roster.rest(first)
+    roster.release(first, 1)
+    assert first.sequence == 2
+    roster.leave(first)
+    (second,) = joined(roster, "second")
+    assert second.sequence == 3
+
+
 def test_a_joiner_s_clock_starts_at_the_minimum_of_the_live() -> None:
     roster = Roster(None)
     a, b = joined(roster, "a", "b")

@@ -189,6 +189,8 @@ class Takeover:
         while (commit := known.get(lane.position + 1)) is not None or lane.position < passed:
             commit = commit or msg.Commit(self._state.term, 0, lane.position + 1, lane.version + 1, (), 0.0)
             gradients = tuple(self._gradient(lane, one) for one in commit.contributions)
+            for one in commit.contributions:  # its worker may be lost before it says that it had been released for it
+                self._state.roster.reserve(one.slot, one.sequence)
             self._commits.adopt(lane, commit, gradients)
 
     def _gradient(self, lane: Lane, one: msg.Contribution) -> Gradient:

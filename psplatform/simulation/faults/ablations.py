@@ -22,6 +22,7 @@ from psplatform.core.epochs import Deck
 from psplatform.core.links import Links
 from psplatform.core.pool import Pool
 from psplatform.core.replica import Replica
+from psplatform.core.roster import Roster
 from psplatform.core.server import Server
 from psplatform.core.shard_copy import ShardCopy
 from psplatform.memory.claims import Claims
@@ -189,6 +190,12 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         "duplicates count",
         "a gradient is applied although another one was computed on the same batch",
         ((Deck, "is_duplicate", instead.always(lambda deck, slot, sequence: False)),),
+        "batches are out as coordinators are lost",
+    ),
+    Ablation(
+        "names are given again",
+        "the next process in a slot is released for a gradient that a lost coordinator had committed",
+        ((Roster, "reserve", instead.only_what_is_released),),
         "batches are out as coordinators are lost",
     ),
     Ablation(

@@ -30,6 +30,7 @@ from psplatform.simulation.faults.injection import Injection
 from psplatform.simulation.faults.observation import Observation
 from psplatform.simulation.faults.promises import (
     check_handed_over,
+    check_names,
     check_order,
     check_promises,
     check_same_on_all_shards,
@@ -228,6 +229,7 @@ class Execution:
         if self.trial.mode == LIVENESS and self.run.finish is None:
             raise violated("liveness", "nobody is left to lead the run although enough was alive")
         check_order(self.run.records)
+        check_names(self.run.records)
         check_same_on_all_shards(self.run, self.truth)
         self.observation.counts["serial loops"] += self._equals_serial_loop()
         check_handed_over(self.run.records, self.observation.handed_over)

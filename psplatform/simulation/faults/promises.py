@@ -31,6 +31,22 @@ def check_order(records: Records) -> None:
                 raise violated("S1", f"gradient {slot, sequence} is in commits {before} and {one['position']}")
 
 
+def check_names(records: Records) -> None:
+    """Raise if a process is released for a gradient that a commit has named before, of another process of its slot."""
+    incarnations: dict[int, int] = {}
+    committed: dict[tuple[int, int], int] = {}
+    for one in records:
+        if one["kind"] == "joined":
+            incarnations[one["slot"]] = one["incarnation"]
+        elif one["kind"] == "commit":
+            for name in zip(one["slots"], one["sequences"], strict=True):
+                committed.setdefault(name, incarnations[name[0]])
+        elif one["kind"] == "start":
+            name = one["slot"], one["sequence"]
+            if committed.get(name, incarnations[name[0]]) != incarnations[name[0]]:
+                raise violated("S1", f"gradient {name} was committed, and another process is released for it")
+
+
 def check_same_on_all_shards(run: MemoryRun, truth: Truth) -> None:
     """Raise unless every position applied what its commit says on each shard, or is recorded as lost there."""
     lost = {

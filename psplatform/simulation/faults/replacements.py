@@ -17,6 +17,7 @@ from psplatform.core.effects import Send
 from psplatform.core.links import Link, Links
 from psplatform.core.pool import Pool
 from psplatform.core.replica import Replica
+from psplatform.core.roster import Roster
 from psplatform.core.server import Server
 from psplatform.core.shard_copy import ShardCopy
 from psplatform.memory.claims import Claims
@@ -305,5 +306,15 @@ def without_tickets(make_contribution: Any) -> Any:
     def wrapped(one: Any) -> msg.Contribution:
         contribution: msg.Contribution = make_contribution(one)
         return replace(contribution, ticket=None)
+
+    return wrapped
+
+
+def only_what_is_released(reserve: Any) -> Any:
+    """Let a slot count on from what this coordinator has released, whatever another one has."""
+
+    def wrapped(roster: Roster, slot: int, sequence: int) -> None:
+        if any(one.slot == slot and one.sequence == sequence for one in roster.members()):
+            reserve(roster, slot, sequence)
 
     return wrapped

@@ -26,6 +26,7 @@ KNOWN = {
     "manifest not atomic": 2,
     "commits without tickets": 28,
     "duplicates count": 16,
+    "names are given again": 34,
 }
 
 

@@ -11,7 +11,7 @@ from psplatform.errors import InvariantViolation
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.registry import make_policy
 from psplatform.simulation.faults.crowd import ADOPTED, Case
-from psplatform.simulation.faults.promises import check_handed_over, check_promises
+from psplatform.simulation.faults.promises import check_handed_over, check_names, check_promises
 
 Log = list[dict[str, Any]]
 
@@ -106,3 +106,11 @@ def test_nothing_is_lost_with_a_server_that_has_handed_over_but_what_was_lost_be
     check_handed_over([before, before | {"epoch": 3}], {(0, 3)})
     with pytest.raises(InvariantViolation, match=r"S5 is violated: positions \[5\] of shard 0 are lost"):
         check_handed_over([before, before | {"epoch": 3, "last": 5}], {(0, 3)})
+
+
+def test_no_process_is_released_for_a_gradient_of_the_one_before_it_that_was_committed() -> None:
+    again = {"kind": "joined", "slot": 1, "incarnation": 2}
+    first = [{"kind": "joined", "slot": 1, "incarnation": 1}, *start(1, 1, 0), *commit(1, (1, 1)), *start(1, 1, 0)]
+    check_names([*first, again, *start(1, 2, 1)])
+    with pytest.raises(InvariantViolation, match=r"S1 is violated: gradient \(1, 1\) was committed, and another"):
+        check_names([*first, again, *start(1, 1, 1)])
