@@ -420,9 +420,6 @@ class MemoryRun:
     def _end(self, process: LeadProcess, effect: Finish) -> None:
         self.finish = effect
 
-    def _dismiss(self, process: LeadProcess, effect: Dismiss) -> None:
-        self._arithmetic.forget(effect.member)
-
     def _redirect(self, process: LeadProcess, effect: Redirect) -> None:
         if effect.epoch > self._epochs[effect.shard]:
             self._epochs[effect.shard] = effect.epoch
@@ -486,7 +483,7 @@ _EXECUTORS: dict[type, Callable[[MemoryRun, LeadProcess, Any], None]] = {
     Evaluate: MemoryRun._evaluate,
     SaveModel: MemoryRun._save,
     Finish: MemoryRun._end,
-    Dismiss: MemoryRun._dismiss,
+    Dismiss: lambda run, process, effect: None,  # a worker that lives ends by itself, when it hears of it
     Redirect: MemoryRun._redirect,
     Recruit: MemoryRun._recruit,
     Seal: MemoryRun._seal,

@@ -87,6 +87,7 @@ class WorkerProcess:
     def kill(self) -> None:
         """Be gone without a word."""
         self.gone = True
+        self._arithmetic.forget(self.session.member)
         self._appointments.cancel(_COMPUTATION)
 
     def _feed(self, event: Any) -> None:

@@ -40,7 +40,7 @@ def check_names(records: Records) -> None:
             incarnations[one["slot"]] = one["incarnation"]
         elif one["kind"] == "commit":
             for name in zip(one["slots"], one["sequences"], strict=True):
-                committed.setdefault(name, incarnations[name[0]])
+                committed.setdefault(name, incarnations.get(name[0], 0))
         elif one["kind"] == "start":
             name = one["slot"], one["sequence"]
             if committed.get(name, incarnations[name[0]]) != incarnations[name[0]]:
