@@ -43,7 +43,7 @@ def check_names(records: Records) -> None:
                 committed.setdefault(name, incarnations.get(name[0], 0))
         elif one["kind"] == "start":
             name = one["slot"], one["sequence"]
-            if committed.get(name, incarnations[name[0]]) != incarnations[name[0]]:
+            if committed.get(name, incarnation := incarnations.get(name[0], 0)) != incarnation:
                 raise violated("S1", f"gradient {name} was committed, and another process is released for it")
 
 
