@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import psplatform as ps
+from psplatform.bench.aftermath import shown_in_vain
 from psplatform.bench.drill import Drill, Fault
 from psplatform.bench.host_cluster import HOSTS, Cut, HostCluster, Kill
 from psplatform.bench.namespaces import why_not
@@ -182,7 +183,7 @@ def broken_promises(found: dict[str, Any]) -> list[str]:
     broken += [f"{row['fault']}: {text}" for row in rows for text in row["beyond_bound"]]
     for run in runs:
         broken += run["back"]
-        broken += [f"{one['versions']} versions from {one['first']} on were shown in vain" for one in run["forgotten"]]
+        broken += shown_in_vain(run["forgotten"], [row["failovers"] for row in rows])
     history = found["history"]
     return broken if isinstance(history, str) else [*broken, *history["violations"]]
 

@@ -6,7 +6,8 @@ model are meant: where each block has versions of its own, commits of different 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import quantiles
@@ -137,6 +138,42 @@ def forgotten(store: str) -> list[Forgotten]:
         if versions:
             found.append(Forgotten(newest.term, min(versions), max(versions), len(versions)))
     return found
+
+
+def shown_in_vain(found: Iterable[Mapping[str, int]], faults: Iterable[Sequence[Row]]) -> list[str]:
+    """Return in words what replaced coordinators showed in vain beyond what the bounds of their servers allow.
+
+    A server that is lost with its coordinator takes with it what it has shown since anybody else heard of it, which no
+    record of its successor counts: together with what that one counts, as many updates as its replica may lack.  A
+    server that lives knows whatever it has shown, and where the bound is a distance, versions do not tell of it.
+
+    Parameters
+    ----------
+    found
+        What `forgotten` has found, as plain values.
+    faults
+        The failovers of each fault.
+    """
+    groups = list(faults)
+    told = []
+    for one in found:
+        lost_at = [group for group in groups if any(_is_lead(row) and row["epoch"] > one["term"] for row in group)]
+        allowed = _allowed_in_vain(lost_at[0]) if lost_at else 0
+        if one["versions"] > allowed:
+            place = f"{one['versions']} versions from {one['first']} on"
+            told.append(f"{place} were shown in vain, of which servers may have taken {allowed:g} with them")
+    return told
+
+
+def _is_lead(failover: Row) -> bool:
+    return bool(failover["role"] == "coordinator")
+
+
+def _allowed_in_vain(failovers: Sequence[Row]) -> float:
+    servers = [one for one in failovers if not _is_lead(one)]
+    if any(one["unit"] != "updates" for one in servers):
+        return math.inf
+    return min((one["bound"] - (one["updates_lost"] or 0) for one in servers), default=0)
 
 
 def _content(commit: Record) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from psplatform.bench.aftermath import Row, spread
+from psplatform.bench.aftermath import Row, shown_in_vain, spread
 from psplatform.bench.census import census, entries, growth, segments_of
 from psplatform.bench.drill import Drill, Fault
 from psplatform.bench.group_cluster import GROUPS, GroupCluster, GroupKilled, Signalled
@@ -218,5 +218,5 @@ def _violations(rows: list[Row], runs: list[Row]) -> list[str]:
     found = [f"{row['fault']}: {text}" for row in rows for text in row["beyond_bound"]]
     for run in runs:
         found += run["back"]
-        found += [f"{one['versions']} versions from {one['first']} on were shown in vain" for one in run["forgotten"]]
+        found += shown_in_vain(run["forgotten"], [row["failovers"] for row in rows])
     return found

@@ -76,8 +76,14 @@ class Epoch:
     shown: list[Record] = field(default_factory=list)
 
     def state_at(self, position: int) -> Record | None:
-        """Return what it recorded of its state right after a position."""
-        return self.began if position == self.began["position"] else self.staged.get(position)
+        """Return what it recorded of its state right after a position: a step, or one that it passed over."""
+        if position == self.began["position"]:
+            return self.began
+        return self.staged.get(position) or self._passed.get(position)
+
+    @cached_property
+    def _passed(self) -> dict[int, Record]:
+        return {int(one["position"]): one for one in self.shown if one["kind"] == "skip"}
 
     @property
     def last(self) -> int:

@@ -235,6 +235,16 @@ def test_workers_of_one_slot_are_told_apart(tale: Any, violations: Violations) -
     assert {of.TICKET, of.ROUND} <= {one.partition(":")[0] for one in violations(tale)}
 
 
+def test_a_replica_may_stand_where_its_server_passed_over_a_position(tale: Any, violations: Violations) -> None:
+    """It has the state before it then: nothing was applied."""
+    tale.begin("replica-0-2", "copy", life=1, shard=0, shards=2, serving=False)
+    tale.state("replica-0-2", "stands", 0, 0, "s0p0")
+    tale.state("replica-0-2", "loaded", 2, 5, "s0p3", server="replica-0", number=1, by="state")
+    assert violations(tale) == []
+    tale.find("replica-0-2", "loaded")["digest"] = "s0p4"
+    assert {one.partition(":")[0] for one in violations(tale)} == {of.PREFIX}
+
+
 def test_another_policy_promises_no_rounds(tale: Any, tmp_path: Path) -> None:
     computed_on_an_old_version(tale)
     assert check(tale.write(tmp_path), policy="asp").violations == []
