@@ -313,11 +313,11 @@ class Lead:
                 effects += self._decide(CopyLost(name, name, reason, silence_s), now)
         return effects
 
-    def _copies(self) -> set[str]:
+    def _copies(self) -> list[str]:
         state = self.coordinator.state
         if state.plan.protection is not None and state.plan.protection.cold:
-            return {one.server for one in state.shards if not one.asleep}  # what is in the store cannot fall silent
-        return {name for one in state.shards for name in one.copies}
+            return [one.server for one in state.shards if not one.asleep]  # what is in the store cannot fall silent
+        return [name for one in state.shards for name in one.copies]
 
     def _irreplaceable(self, grants: Grants, now: float) -> set[str]:
         # Where a shard's server and whoever could be promoted are all silent, the run would be over without them: the
