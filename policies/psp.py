@@ -45,7 +45,8 @@ class PartiallySynchronous(Policy):
     behind is dropped until it has caught up, and catches up because none of its pulls waits.
 
     Guarantees: every merge takes gradients of one count, at least `push` of them while so many workers live and bring
-    finite ones, else one of each of these; a pull refreshes at least the share `pull` of the blocks, the first one all.
+    finite ones, else one of each of these, where a lost worker and the one in its place are two; a pull refreshes at
+    least the share `pull` of the blocks, the first one all.
     With `push` = all workers and `pull` = 1 the result equals `bsp`, bit for bit.
 
     Differences from the paper

@@ -105,18 +105,35 @@ def _check_pulls(least: int, records: Records, shards: int) -> None:
 
 
 def _check_merges(least: int, records: Records) -> None:
-    """Raise unless each merge took gradients of its block's count, so many at least and one of each worker."""
+    """Raise unless each merge took gradients of its block's count, so many at least and one of each worker.
+
+    A worker that was lost, whose gradient stays where it was merged, and the one in its slot now are two.
+    """
     counts = {(one["slot"], one["sequence"]): one["version"] for one in records if one["kind"] == "start"}
+    processes = _processes(records)
     for one, crowd in _followed(records):
         if one["kind"] != "commit":
             continue
-        slots = one["slots"]
-        of = {counts.get(each, one["version"] - 1) for each in zip(slots, one["sequences"], strict=True)}
-        if of != {one["version"] - 1} or len(set(slots)) < len(slots):
+        slots, gradients = one["slots"], list(zip(one["slots"], one["sequences"], strict=True))
+        of = {counts.get(each, one["version"] - 1) for each in gradients}
+        workers = {(each[0], processes.get(each, 0)) for each in gradients}
+        if of != {one["version"] - 1} or len(workers) < len(slots):
             raise violated("S6", f"block {one['block']} merges {slots} of counts {of} into version {one['version']}")
         if len(slots) < min(least, len(crowd.live)) and one["reason"] != ADOPTED and not crowd.refused:
             found = f"{len(slots)} gradients, {least} are the least and {len(crowd.live)} workers live"
             raise violated("S6", f"block {one['block']} makes version {one['version']} of {found}")
+
+
+def _processes(records: Records) -> dict[tuple[int, int], int]:
+    """Return for each gradient that was started how many processes its slot had had by then."""
+    joins: Counter[int] = Counter()
+    found = {}
+    for one in records:
+        if one["kind"] == "joined":
+            joins[one["slot"]] += 1
+        elif one["kind"] == "start":
+            found[one["slot"], one["sequence"]] = joins[one["slot"]]
+    return found
 
 
 def check_supersteps(case: Case) -> None:

@@ -72,6 +72,10 @@ def test_a_merge_of_psp_has_gradients_of_one_count_as_many_as_promised_and_one_o
     broken("psp", [*begun, *commit(1, (0, 1))], "2 are the least and 2 workers live", push=2)
     broken("psp", [*begun, *commit(1, (0, 2), (1, 1))], "of counts", push=2)
     broken("psp", [*begun, *commit(1, (0, 1), (0, 1))], "merges", push=1)
+    again = [*joined(0, 1), *start(0, 1, 0), *start(0, 2, 0), *start(1, 1, 0)]
+    broken("psp", [*again, *commit(1, (0, 1), (0, 2), (1, 1))], "merges", push=2)
+    replaced = [*joined(0, 1), *start(0, 1, 0), *start(1, 1, 0), *lost(0), *joined(0), *start(0, 2, 0)]
+    check("psp", [*replaced, *commit(1, (0, 1), (0, 2), (1, 1))], push=2)
 
 
 def test_a_pull_of_psp_refreshes_its_share_and_the_first_one_everything() -> None:
