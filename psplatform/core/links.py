@@ -86,6 +86,7 @@ class Links:
 
     make_account: MakeAccount
     _links: dict[str, Link] = field(default_factory=dict)
+    _excluded: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(self._links)
@@ -108,8 +109,13 @@ class Links:
         """Include a replica that is known to stand where the server does."""
         self._links[replica] = Link(replica, self.make_account(), in_sync=True, position=position)
 
-    def include(self, replica: str) -> Link:
-        """Include a replica that must be brought in sync, unless it is included already; return its link."""
+    def include(self, replica: str) -> Link | None:
+        """Include a replica that must be brought in sync, unless it is included already; return its link.
+
+        One that was excluded is not included again, whatever comes late: names are never used again.
+        """
+        if replica in self._excluded:
+            return None
         if replica not in self._links:
             self._links[replica] = Link(replica, self.make_account())
         return self._links[replica]
@@ -120,6 +126,7 @@ class Links:
 
     def exclude(self, replica: str) -> None:
         """Wait for a replica no longer."""
+        self._excluded.add(replica)
         self._links.pop(replica, None)
 
     def add(self, position: int, step: float) -> None:

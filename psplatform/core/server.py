@@ -356,7 +356,7 @@ class Server:
         if not self._obeys(message):
             return [self._refusal()]
         link = self.links.include(message.replica)
-        return [self._in_sync(link)] if link.in_sync else self._go_on()
+        return [self._in_sync(link)] if link is not None and link.in_sync else self._go_on()
 
     def _in_sync(self, link: Link) -> Send:
         return Send(COORDINATOR, msg.InSync(self.shard, self.epoch, link.replica, link.position))

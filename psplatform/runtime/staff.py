@@ -17,7 +17,7 @@ from psplatform.core.coordination.shards import ShardState
 from psplatform.core.effects import Evaluate, Redirect, SaveModel, first_server
 from psplatform.core.events import EvaluationLost, EvaluatorDied, MemberDied, MemberLost, RunFailed
 from psplatform.core.leases import Leases
-from psplatform.core.messages import Moved
+from psplatform.core.messages import Inquire, Moved
 from psplatform.core.placement import Placement, Process
 from psplatform.errors import ProcessDied, PsplatformError
 from psplatform.runtime.background import Background
@@ -269,6 +269,7 @@ class Staff:
             self._lose(hire.name, str(error))
         else:
             self._follow_up(hire)
+            self.send(hire.name, Inquire(self._host.whereabouts()["lead"]))  # only the lost one may have welcomed it
 
     def _follow_up(self, hire: Hire) -> None:
         hire.line = self._line_to(hire, partial(self._lose, hire.name))

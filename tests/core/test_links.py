@@ -49,6 +49,14 @@ def test_including_one_that_is_there_changes_nothing() -> None:
     assert made.in_sync == ("a",)
 
 
+def test_one_that_was_excluded_is_not_included_by_what_comes_late() -> None:
+    """It would be waited for, and nobody would exclude it again."""
+    made = links("a", "b")
+    made.exclude("a")
+    assert made.include("a") is None
+    assert made.replicas == ("b",)
+
+
 def test_distance_and_lag_are_those_of_the_worst_in_sync() -> None:
     made = links("a", "b")
     made.add(1, 1.0)

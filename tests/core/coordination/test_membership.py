@@ -154,3 +154,13 @@ def test_a_pooled_gradient_outlives_its_worker(open_scene: Open) -> None:
 def test_a_dead_worker_s_gradient_does_not_advance_the_clock_of_its_successor(open_scene: Open) -> None:
     scene = open_scene(BulkSynchronous()).join("a", "b").announce("a").lose("a").join("c").announce("c").announce("b")
     assert [one.clock for one in scene.coordinator.state.roster.members()] == [1, 1]
+
+
+def test_a_worker_that_only_a_lost_coordinator_had_welcomed_is_told_to_join_again(open_scene: Open) -> None:
+    """It would wait for ever for a server that is lost: nobody tells it of the next one."""
+    scene = open_scene().join("a")
+    scene.handle(msg.Engaged(0, "b", 1, 0, None))
+    assert scene.sent(msg.Stop) == []
+    scene.handle(msg.Engaged(1, "b", 1, 0, None))
+    assert scene.sent(msg.Stop) == [msg.Stop(1, msg.JOIN_AGAIN)]
+    assert scene.addressed(msg.Stop) == ["b"]
