@@ -170,12 +170,12 @@ def main() -> None:
         folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
         found = trial(given, folder)
-    broken = broken_promises(found)
+    broken = broken_promises(found, given.shards)
     print(json.dumps({**found, "broken": broken}))
     sys.exit(1 if broken else 0)
 
 
-def broken_promises(found: dict[str, Any]) -> list[str]:
+def broken_promises(found: dict[str, Any], shards: int) -> list[str]:
     """Return in words what must not be."""
     rows, runs = found["faults"], found["runs"]
     broken = [found["ended"]] if found["ended"] else []
@@ -183,7 +183,7 @@ def broken_promises(found: dict[str, Any]) -> list[str]:
     broken += [f"{row['fault']}: {text}" for row in rows for text in row["beyond_bound"]]
     for run in runs:
         broken += run["back"]
-        broken += shown_in_vain(run["forgotten"], [row["failovers"] for row in rows])
+        broken += shown_in_vain(run["forgotten"], [row["failovers"] for row in rows], shards)
     history = found["history"]
     return broken if isinstance(history, str) else [*broken, *history["violations"]]
 

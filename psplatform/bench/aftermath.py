@@ -140,7 +140,7 @@ def forgotten(store: str) -> list[Forgotten]:
     return found
 
 
-def shown_in_vain(found: Iterable[Mapping[str, int]], faults: Iterable[Sequence[Row]]) -> list[str]:
+def shown_in_vain(found: Iterable[Mapping[str, int]], faults: Sequence[Sequence[Row]], shards: int) -> list[str]:
     """Return in words what replaced coordinators showed in vain beyond what the bounds of their servers allow.
 
     A server that is lost with its coordinator takes with it what it has shown since anybody else heard of it, which no
@@ -153,12 +153,13 @@ def shown_in_vain(found: Iterable[Mapping[str, int]], faults: Iterable[Sequence[
         What `forgotten` has found, as plain values.
     faults
         The failovers of each fault.
+    shards
+        How many the run has.
     """
-    groups = list(faults)
     told = []
     for one in found:
-        lost_at = [group for group in groups if any(_is_lead(row) and row["epoch"] > one["term"] for row in group)]
-        allowed = _allowed_in_vain(lost_at[0]) if lost_at else 0
+        lost_at = [group for group in faults if any(_is_lead(row) and row["epoch"] > one["term"] for row in group)]
+        allowed = _allowed_in_vain(lost_at[0], shards) if lost_at else 0
         if one["versions"] > allowed:
             place = f"{one['versions']} versions from {one['first']} on"
             told.append(f"{place} were shown in vain, of which servers may have taken {allowed:g} with them")
@@ -169,11 +170,13 @@ def _is_lead(failover: Row) -> bool:
     return bool(failover["role"] == "coordinator")
 
 
-def _allowed_in_vain(failovers: Sequence[Row]) -> float:
+def _allowed_in_vain(failovers: Sequence[Row], shards: int) -> float:
     servers = [one for one in failovers if not _is_lead(one)]
+    if len({one["shard"] for one in servers}) < shards:
+        return 0
     if any(one["unit"] != "updates" for one in servers):
         return math.inf
-    return min((one["bound"] - (one["updates_lost"] or 0) for one in servers), default=0)
+    return min(float(one["bound"]) - (one["updates_lost"] or 0) for one in servers)
 
 
 def _content(commit: Record) -> tuple[Any, ...]:

@@ -29,6 +29,7 @@ Report = Callable[[Row], None]
 KINDS: Final = ("kill", "stop", "host", "scheduler")
 _WEIGHTS: Final = {"kill": 12, "stop": 3, "host": 3, "scheduler": 2}
 _ROLES: Final = ("coordinator", "server", "replica", "standby", "worker")
+_SHARDS: Final = 2
 _STOPPED_S: Final = (3.0, 20.0)
 """Shorter than a process needs to be given up, and longer."""
 
@@ -110,7 +111,7 @@ def _job(gradient_s: float) -> Job:
         policy="asp",
         workers=2,
         max_workers=2,  # what is held grows with their number
-        shards=2,
+        shards=_SHARDS,
         replication=Bounded(),
         checkpoints=Checkpoints(every_seconds=30),
         stragglers=f"constant:seconds={gradient_s}",
@@ -218,5 +219,5 @@ def _violations(rows: list[Row], runs: list[Row]) -> list[str]:
     found = [f"{row['fault']}: {text}" for row in rows for text in row["beyond_bound"]]
     for run in runs:
         found += run["back"]
-        found += shown_in_vain(run["forgotten"], [row["failovers"] for row in rows])
+        found += shown_in_vain(run["forgotten"], [row["failovers"] for row in rows], _SHARDS)
     return found

@@ -34,6 +34,8 @@ class Employer(CoordinatorProcess, Protocol):
         Where this process is.
     connect
         The way to any other.
+    term
+        The coordinator's.
     sender
         Under which name its coordinator speaks.
     absent
@@ -42,6 +44,7 @@ class Employer(CoordinatorProcess, Protocol):
 
     peer: Peer
     connect: Connect
+    term: int
     sender: str
     absent: Absent
 

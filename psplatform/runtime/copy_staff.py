@@ -53,15 +53,7 @@ class WorkersBeside(Protocol):
 
 
 class CopiesHost(Employer, SeatingHost, Protocol):
-    """What the copies' staff may ask of the coordinator's process, beside what every employer of actors may.
-
-    Attributes
-    ----------
-    term
-        The coordinator's.
-    """
-
-    term: int
+    """What the copies' staff may ask of the coordinator's process, beside what every employer of actors may."""
 
     @property
     def staff(self) -> WorkersBeside:

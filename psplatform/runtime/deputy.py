@@ -48,7 +48,6 @@ class DeputyHost(Employer, Protocol):
     journal: Journal
     copies: CopyStaff
     staff: Staff
-    term: int
 
     @property
     def lead(self) -> Lead:

@@ -269,7 +269,7 @@ class Staff:
             self._lose(hire.name, str(error))
         else:
             self._follow_up(hire)
-            self.send(hire.name, Inquire(self._host.whereabouts()["lead"]))  # only the lost one may have welcomed it
+            self.send(hire.name, Inquire(self._host.term))  # only the lost one may have welcomed it
 
     def _follow_up(self, hire: Hire) -> None:
         hire.line = self._line_to(hire, partial(self._lose, hire.name))

@@ -207,24 +207,26 @@ def test_a_soak_refuses_a_kind_of_fault_that_it_does_not_know() -> None:
         soak.measure(kinds=("kill", "flood"))
 
 
-def lost(role: str, epoch: int, updates_lost: int = 0, unit: str = "updates") -> dict[str, Any]:
-    return {"role": role, "epoch": epoch, "updates_lost": updates_lost, "bound": 8, "unit": unit}
+def lost(role: str, epoch: int, updates_lost: int = 0, unit: str = "updates", shard: int = 0) -> dict[str, Any]:
+    return {"role": role, "shard": shard, "epoch": epoch, "updates_lost": updates_lost, "bound": 8, "unit": unit}
 
 
 def test_versions_are_shown_in_vain_where_a_server_that_lives_has_shown_them() -> None:
     found = [{"term": 2, "first": 7, "last": 7, "versions": 1}]
     faults = [[lost("coordinator", 2), lost("server", 2)], [lost("coordinator", 5)]]
-    assert shown_in_vain(found, faults) == [
+    assert shown_in_vain(found, faults, 1) == [
         "1 versions from 7 on were shown in vain, of which servers may have taken 0 with them"
     ]
 
 
 def test_servers_that_are_lost_with_their_coordinator_take_no_more_with_them_than_their_bounds() -> None:
     found = [{"term": 2, "first": 7, "last": 11, "versions": 5}]
-    assert shown_in_vain(found, [[lost("coordinator", 5), lost("server", 2, 1), lost("server", 4, 3)]]) == []
-    assert len(shown_in_vain(found, [[lost("coordinator", 5), lost("server", 2, 1), lost("server", 4, 4)]])) == 1
-    assert shown_in_vain(found, [[lost("coordinator", 5), lost("server", 2, 9, "norm")]]) == []
+    lead, first = lost("coordinator", 5), lost("server", 2, 1)
+    assert shown_in_vain(found, [[lead, first, lost("server", 4, 3, shard=1)]], 2) == []
+    assert len(shown_in_vain(found, [[lead, first, lost("server", 4, 4, shard=1)]], 2)) == 1
+    assert shown_in_vain(found, [[lead, lost("server", 2, 9, "norm")]], 1) == []
+    assert len(shown_in_vain(found, [[lead, first]], 2)) == 1, "the other shard's server lives"
 
 
 def test_versions_of_a_coordinator_that_nobody_has_replaced_are_shown_in_vain() -> None:
-    assert len(shown_in_vain([{"term": 6, "first": 7, "last": 7, "versions": 1}], [[lost("coordinator", 5)]])) == 1
+    assert len(shown_in_vain([{"term": 6, "first": 7, "last": 7, "versions": 1}], [[lost("coordinator", 5)]], 1)) == 1

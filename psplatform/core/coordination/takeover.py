@@ -264,10 +264,13 @@ class Takeover:
         """Note what a member was released for, which the lost coordinator may have been the only one to know."""
         state = self._state
         member = state.roster.get(message.member)
-        if member is None and message.term == state.term:
+        if message.term != state.term:
+            return
+        if member is None:
             # Only the lost coordinator had welcomed it: nobody would tell it of servers that change.
             state.emit(Send(Role.member(message.member), msg.Stop(state.term, msg.JOIN_AGAIN)))
-        if member is None or message.term != state.term or message.member not in self._asked:
+            return
+        if message.member not in self._asked:
             return
         self._asked.remove(message.member)
         for one in (*message.announced, *self._early.pop(message.member, ())):
