@@ -2,9 +2,9 @@
 
 The coordinator is a deterministic state machine, so a standby that handles the same events in the same order is in the
 same state.  Every event is sent to the standbys, which handle it and say so.  What must never be undone (a promotion,
-the exclusion of a replica, sending a worker away, a checkpoint's manifest, the end of the run) happens only when every
-standby has witnessed the event that led to it; no effect at all happens while one of them lags by more than a few
-events.
+a position passed over because its gradients are lost, the exclusion of a replica, sending a worker away, a checkpoint's
+manifest, the end of the run) happens only when every standby has witnessed the event that led to it; no effect at all
+happens while one of them lags by more than a few events.
 
 A standby can take over once: under its own number, which is claimed where a number can be claimed only once
 (`psplatform.core.standby`).  A coordinator that has lost a standby claims that number itself, and goes on without it
@@ -336,5 +336,8 @@ def _name(number: int) -> str:
 
 def _must_be_witnessed(effect: Effect) -> bool:
     if isinstance(effect, Send):
-        return isinstance(effect.message, msg.Promote | msg.Exclude | msg.Stop)
+        message = effect.message
+        if isinstance(message, msg.Commit):
+            return not message.contributions
+        return isinstance(message, msg.Promote | msg.Exclude | msg.Stop)
     return isinstance(effect, Seal | SaveModel | Finish)

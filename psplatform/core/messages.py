@@ -232,6 +232,12 @@ class Promote:
     missing: str = ""
     heirs: tuple[str, ...] = ()
 
+    def replaces(self, other: Promote | None) -> bool:
+        """Whether this order was given after `other`, and does not just come after it: heirs become only fewer."""
+        if other is None or (self.term, self.epoch) != (other.term, other.epoch):
+            return other is None or (self.term, self.epoch) > (other.term, other.epoch)
+        return len(self.heirs) < len(other.heirs)
+
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
@@ -455,7 +461,7 @@ class Engaged:
     """What a member was released for last: the coordinator that did may be gone.
 
     `announced` is what it said of its gradients since: all in one message, because of a release that overtakes them the
-    coordinator would conclude that they are over.
+    coordinator would conclude that they are over.  `aborted` says that it has given up that gradient, as it was told.
     """
 
     term: int
@@ -464,6 +470,7 @@ class Engaged:
     version: int
     ticket: Ticket | None
     announced: tuple[Announce, ...] = ()
+    aborted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

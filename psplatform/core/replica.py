@@ -110,7 +110,8 @@ class Replica:
         if message.term < self.term or message.epoch <= self.epoch:
             return [Send(COORDINATOR, msg.Refused(self.shard, self.epoch, self.term))]
         self.term = message.term
-        self.promotion = message
+        if message.replaces(self.promotion):
+            self.promotion = message
         return []
 
     def _on_inquire(self, message: msg.Inquire) -> list[Effect]:

@@ -104,6 +104,7 @@ class Server:
     _yielding: bool = False
     _heir: str = ""
     _rising: msg.Promote | None = None
+    _floor: int = 0
 
     def __post_init__(self) -> None:
         self.newest = self.position
@@ -166,8 +167,7 @@ class Server:
         """Publish, transmit and begin whatever can be now."""
         effects: list[Effect] = []
         while not self._sending.capturing and self._hand is not _Hand.COMPUTING:
-            more = self._end_step() or self._take_next()
-            if not more:
+            if not (more := self._end_step() or self._take_next()):
                 break
             effects += more
         return effects
@@ -399,7 +399,8 @@ class Server:
         order = self._rising
         if order is None or not set(order.heirs) <= set(self.links.in_sync):
             return []
-        self._rising = None
+        # The server before it may have shown whatever was decided: who pulled that must not be answered less.
+        self._rising, self._floor = None, order.position
         return [Serve(self.epoch, self.version), self._promoted(self._known_after(order.position)), *self._answers()]
 
     def _promoted(self, known: tuple[Commit, ...]) -> Send:
@@ -424,9 +425,10 @@ class Server:
         self._follow(message.term)
         if self._rising is None:
             return [self._promoted(commits)]
-        for lost in set(self._rising.heirs) - set(message.heirs):
-            self.links.exclude(lost)
-        self._rising = message
+        if message.replaces(self._rising):
+            for lost in set(self._rising.heirs) - set(message.heirs):
+                self.links.exclude(lost)
+            self._rising = message
         return self._serve_if_level() + self._go_on()
 
     def _on_outdated(self, message: msg.Outdated) -> list[Effect]:
@@ -452,12 +454,10 @@ class Server:
     # --- pulls ---
 
     def _answers(self) -> list[Effect]:
-        if self._now > self.entitled_until or self._heir or self._rising:
+        if self._now > self.entitled_until or self._heir or self._rising or self.position < self._floor:
             return []
-        return [
-            Send(Role.member(pull.member), Pulled(self.shard, pull.request, self.version, self.epoch))
-            for pull in self._pulls.due(self.version)
-        ]
+        due, version = self._pulls.due(self.version), self.version
+        return [Send(Role.member(one.member), Pulled(self.shard, one.request, version, self.epoch)) for one in due]
 
     def _on_pull(self, pull: Pull) -> list[Effect]:
         if pull.epoch > self.epoch:

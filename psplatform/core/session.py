@@ -83,6 +83,7 @@ class WorkerSession:
         self._release: msg.Release | None = None
         self._next: msg.Release | None = None
         self._forestalled = 0
+        self._aborted = 0
         self._computed: Computed | None = None
         self._since = 0.0
         self._wait_s = self._pull_s = 0.0
@@ -259,6 +260,7 @@ class WorkerSession:
 
     def _confirm_abort(self, sequence: int) -> list[Effect]:
         self._computed = None
+        self._aborted = sequence
         aborted = msg.Aborted(self.member, sequence, self._now - self._abort_at)
         return [Send(COORDINATOR, aborted), *self._rest()]
 
@@ -274,11 +276,14 @@ class WorkerSession:
     def _on_inquire(self, message: msg.Inquire) -> list[Effect]:
         # Whatever was said to the coordinator before may be lost with it.
         newest = self._next or self._release
+        self._forestalled = 0  # releases that are on their way are of a lower term: nobody takes them any more
         if self.activity is Activity.JOINING or newest is None:
             self.activity = Activity.JOINING  # the new coordinator may not know that it was welcomed either
             return [Send(COORDINATOR, msg.Join(self.member, self.process))]
         last = newest.sequence, newest.version, newest.ticket
-        return [Send(COORDINATOR, msg.Engaged(message.term, self.member, *last, tuple(self._announced)))]
+        aborting = self.activity is Activity.ABORTING and newest is self._release
+        aborted = aborting or newest.sequence == self._aborted
+        return [Send(COORDINATOR, msg.Engaged(message.term, self.member, *last, tuple(self._announced), aborted))]
 
     def _on_stop(self, message: msg.Stop) -> list[Effect]:
         computing = self.activity in (Activity.COMPUTING, Activity.ABORTING) and self._release is not None

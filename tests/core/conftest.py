@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from psplatform.core.events import (
     Evaluated,
     EvaluationFailed,
     EvaluationLost,
+    LeadLost,
     MemberLost,
     ModelSaved,
     TimerFired,
@@ -86,6 +88,14 @@ class Scene:
 
     def lose(self, name: str) -> Scene:
         self.handle(MemberLost(name, "killed"))
+        return self
+
+    def take_over(self, term: int = 2, *, at: float = 5.0, process: str = "") -> Scene:
+        """Let another coordinator, which has handled the same, take over."""
+        self.now = at
+        self.coordinator = deepcopy(self.coordinator)
+        self.effects = self.coordinator.take_over(term, LeadLost("killed", 0.5), at, process)
+        self.records += [one.record for one in self.effects if isinstance(one, Log)]
         return self
 
     def announce(self, name: str, *, label: int | None = None, sequence: int | None = None, **fields: Any) -> Scene:

@@ -123,6 +123,20 @@ def test_a_promotion_waits_until_its_reason_is_witnessed(lead: Any) -> None:
     assert made.handle(msg.Witnessed(2, 2), 1.3) == []
 
 
+def test_passing_over_a_position_waits_and_what_is_to_be_applied_does_not(lead: Any) -> None:
+    """A shard that lacks something of which nobody knows why would look like any other."""
+    made = lead()
+    made.enlist(2, 0.0)
+    made.handle(msg.Join("a", "p"), 1.0)
+    said = msg.Announce("a", 1, msg.Label((0,), (1,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0)
+    (commit,) = orders(made.handle(said, 1.1), msg.Commit)
+    assert (commit.position, len(commit.contributions)) == (1, 1)
+    assert orders(made.handle(msg.Unreachable(0, 1, 1), 1.2), msg.Commit) == []
+    assert made.handle(msg.Witnessed(2, 3), 1.3) == []
+    (passed,) = orders(made.handle(msg.Witnessed(2, 4), 1.4), msg.Commit)
+    assert (passed.position, passed.contributions) == (1, ())
+
+
 def test_excluding_a_replica_waits_as_well(lead: Any) -> None:
     made = lead()
     made.enlist(2, 0.0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from psplatform.core import messages as msg
-from psplatform.core.effects import COORDINATOR, Effect, Send, Serve, Transmit
+from psplatform.core.effects import COORDINATOR, Effect, Role, Send, Serve, Transmit
 from psplatform.core.events import Captured, GatherDone, Loaded, StageDone, Tick
 from psplatform.core.messages import Beat, Lease, Promote, Promoted, Replicated
 from psplatform.core.replica import Replica
@@ -80,6 +80,35 @@ def test_told_again_it_waits_for_those_heirs_only_that_are_left() -> None:
     assert one.part.links.replicas == ("a", "c"), "what is said once it serves is only confirmed"
 
 
+def test_an_order_that_comes_late_brings_no_lost_heir_back() -> None:
+    one = waiting(position=3, version=4)
+    one.handle(Promote(2, 5, 3, heirs=("a", "b")), 0.0)
+    one.handle(Captured("a", 1, 100), 0.0)
+    one.handle(Captured("b", 2, 100), 0.0)
+    one.handle(Promote(2, 5, 3, heirs=("b",)), 0.0)
+    one.handle(Promote(2, 5, 3, heirs=("a", "b")), 0.0)
+    assert promoted(one.handle(Replicated(0, "b", 5, 2, 3), 0.0)) == [(0, "r", 5, 3, 4)]
+
+
+def test_nor_does_it_while_a_transfer_is_loaded() -> None:
+    one = waiting()
+    one.handle(msg.Transfer("s", 0, 1, 1, msg.STATE, 3, 4, 1.0, ()), 0.0)
+    one.handle(Promote(1, 2), 0.0)
+    one.handle(Promote(1, 2, heirs=("a",)), 0.0)
+    assert promoted(one.handle(Loaded(1), 0.0)) == [(0, "r", 2, 3, 4)]
+
+
+def test_the_order_of_a_new_coordinator_counts_whomever_it_names() -> None:
+    one = waiting()
+    one.handle(msg.Transfer("s", 0, 1, 1, msg.STATE, 3, 4, 1.0, ()), 0.0)
+    one.handle(Promote(1, 2), 0.0)
+    one.handle(Promote(2, 2, heirs=("a",)), 0.0)
+    first = one.handle(Loaded(1), 0.0)
+    assert promoted(first) == []
+    one.handle(Captured("a", 1, 100), 0.0)
+    assert promoted(one.handle(level(first, "a"), 0.0)) == [(0, "r", 2, 3, 4)]
+
+
 def test_told_that_a_copy_is_missing_it_shows_nothing_until_another_has_its_place() -> None:
     one = waiting(position=3, version=3)
     one.handle(Promote(1, 2, missing="s"), 0.0)
@@ -90,6 +119,19 @@ def test_told_that_a_copy_is_missing_it_shows_nothing_until_another_has_its_plac
     assert (one.part.position, one.part.newest) == (3, 4)
     one.handle(msg.Exclude(1, 2, "s"), 0.0)
     assert one.part.position == 4
+
+
+def test_one_that_is_promoted_answers_nothing_before_it_stands_where_the_one_before_it_may_have_stood() -> None:
+    """Whoever was answered by that one would be given less than it has."""
+    one = waiting(position=3, version=3)
+    one.handle(Promote(1, 2, position=5), 0.0)
+    assert one.handle(msg.Pull("m", 0, 1, 3, 2), 0.0) == []
+    one.handle(msg.Commit(1, 2, 4, 4, (msg.Contribution("m", 0, 1),), 1.0), 0.0)
+    one.handle(GatherDone(4, ()), 0.0)
+    (said,) = one.handle(StageDone(4, 0.5), 0.0)[1:]
+    assert isinstance(said.message, msg.Applied)
+    answers = one.handle(msg.Commit(1, 2, 5, 5, (), 0.0), 0.0)
+    assert Send(Role.member("m"), msg.Pulled(0, 1, 5, 2)) in answers
 
 
 def test_a_promotion_waits_until_a_transfer_is_loaded() -> None:

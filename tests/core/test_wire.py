@@ -101,7 +101,7 @@ GOLDEN: list[tuple[Any, str]] = [
         "c72e289800a1630203c30791c7210c9a0102030491c70b0b94a16d0209c70301920107cb3fe0000000000000c3c2 \
         00c290",
     ),
-    (messages.Engaged(2, "m", 9, 4, TICKET), "c70d299602a16d0904c7030192010790"),
+    (messages.Engaged(2, "m", 9, 4, TICKET), "c70e299702a16d0904c7030192010790c2"),
     (messages.Observed(1, 6, 0.5, messages.Abort(1, 9)), "c7122a940106cb3fe0000000000000c70305920109"),
     (messages.Witnessed(2, 6), "c7032b920206"),
     (messages.Retiring("c"), "c7032c91a163"),

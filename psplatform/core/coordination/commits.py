@@ -168,9 +168,11 @@ class Commits:
                 self._order_again(one, entry)
         return last
 
-    def repeat(self, one: ShardState) -> None:
-        """Order every commit again that the shard may not have heard of."""
+    def repeat(self, one: ShardState, position: int) -> None:
+        """Order every commit again that the shard, whose server shows `position`, may not have heard of."""
         lane = self._state.lane_of(one.shard)
+        if position < one.passed:
+            self._lose(one, one.passed, lane.version_at(one.passed))
         for entry in lane.ledger.entries():
             self._order_again(one, entry)
 

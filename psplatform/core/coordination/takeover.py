@@ -51,6 +51,7 @@ class Takeover:
         self._asked: set[str] = set()
         self._early: dict[str, list[msg.Announce]] = {}
         self._promoted: dict[int, msg.Promoted] = {}
+        self._shown: dict[int, int] = {}
         self._begun_at = 0.0
         self._reason = LeadLost("")
         self._lost_process = ""
@@ -79,6 +80,7 @@ class Takeover:
         self._asked = {member.name for member in state.roster.members()}
         self._early.clear()
         self._promoted.clear()
+        self._shown.clear()
         for one in state.shards:
             lane = state.lane_of(one.shard)
             if one.promoting:
@@ -104,6 +106,7 @@ class Takeover:
         lane = self._state.lane_of(message.shard)
         if message.serving and message.shard in self._awaited:
             one.visible = max(one.visible, message.position)
+            self._shown[message.shard] = message.position
             self._learn(lane, message.commits)
             self._answered(message.shard)
 
@@ -146,7 +149,7 @@ class Takeover:
         for one in self._state.shards:
             if not one.promoting:
                 self._copies.repeat(one)
-                self._commits.repeat(one)
+                self._commits.repeat(one, self._shown[one.shard])
         for shard in sorted(self._promoted):
             self._copies.on_promoted(self._promoted[shard])
         self._repeat_to_members()
@@ -282,6 +285,8 @@ class Takeover:
             state.deck.claim(member.slot, message.sequence, message.ticket)
         if member.busy and not state.per_block and (member.counter > state.version or self._outruns_its_own(member)):
             self._revoke(member)
+        elif message.aborted and member.busy and message.sequence == member.sequence:
+            self._free(member)  # the lost coordinator wanted it to begin anew
 
     def _is_forestalled(self, member: Member, message: msg.Engaged) -> bool:
         """Whether a member that was released twice for one sequence has taken the lost coordinator's release for it."""
@@ -300,12 +305,16 @@ class Takeover:
 
     def _revoke(self, member: Member) -> None:
         """Let a member give up what it was released for: a version that was decided, and that nobody knows any more."""
+        member.interrupted.add(member.sequence)
+        self._free(member)
+        self._state.emit(Send(Role.member(member.name), msg.Abort(self._state.term, member.sequence)))
+
+    def _free(self, member: Member) -> None:
+        """Note that a member has given up what it was released for, and may be released again."""
         state = self._state
         state.give_back(member.slot, member.sequence)
-        member.interrupted.add(member.sequence)
         state.roster.rest(member)
         # It may work on this version again, unless what it has computed on it counts already.
         taken = state.lanes[0].pool.holds_any_of(member.slot)
         member.version = state.version if taken else min(member.version, state.version - 1)
         state.to_examine.append(member)
-        state.emit(Send(Role.member(member.name), msg.Abort(state.term, member.sequence)))

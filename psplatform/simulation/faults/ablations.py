@@ -145,6 +145,12 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         "a replica, then the coordinator",
     ),
     Ablation(
+        "passing over before it is witnessed",
+        "a shard passes over a position whose gradients are lost, and the standby does not know",
+        ((lead, "_must_be_witnessed", instead.unwitnessed(msg.Commit)),),
+        "gradients are lost unseen",
+    ),
+    Ablation(
         "end before it is witnessed",
         "the run ends, or a manifest is written, and the standby does not know",
         ((lead, "_must_be_witnessed", instead.unwitnessed(Seal, Finish, SaveModel)),),

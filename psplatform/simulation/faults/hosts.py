@@ -127,10 +127,26 @@ def _batches_are_out(rng: random.Random, trial: Trial) -> Scene:
     return Scene(trial, (late, lost, *rng.choice(more), Fault("kill", "coordinator", at=start)))
 
 
+def _gradients_are_lost_unseen(rng: random.Random, trial: Trial) -> Scene:
+    # A server is lost that only the workers have heard for a while, and they have gone on: what takes its place finds
+    # their gradients gone.  Its coordinator lets it pass over them, cut off from the standbys, and is lost.
+    copying = Copying(rng.choice([1, 2]), 8.0, "updates")
+    trial = replace(trial, copying=copying, standby=True, shared=False, spares=4, leases=True, clip=None, cut_every=0)
+    trial = replace(trial, policy="asp", parameters={}, workers=4, shards=rng.choice([2, 3]), noise=Noise())
+    lost = rng.uniform(3, UNTIL_S)
+    others = ("coordinator", "replica 1")
+    unheard = Fault("partition", "server 1", at=lost - rng.uniform(0.8, 1.2), seconds=9.0, others=others, way="out")
+    then = lost + rng.uniform(0.06, 0.12)
+    alone = Fault("partition", "coordinator", at=then, seconds=9.0, others=("standby",))
+    kills = Fault("kill", "server 1", at=lost), Fault("kill", "coordinator", at=then + rng.uniform(0.2, 0.5))
+    return Scene(trial, (unheard, alone, *kills))
+
+
 HOSTED: Final[dict[str, Scenario]] = {
     "a host is lost": _host_is_lost,
     "batches are out as coordinators are lost": _batches_are_out,
     "a host is cut off": _host_is_cut_off,
+    "gradients are lost unseen": _gradients_are_lost_unseen,
     "a coordinator is cut off alone": _coordinator_is_cut_off_alone,
     "coordinators are lost together": _coordinators_are_lost_together,
     "servers are lost in a row": _servers_are_lost_in_a_row,

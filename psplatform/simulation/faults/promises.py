@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -77,17 +77,36 @@ def check_same_on_all_shards(run: MemoryRun, truth: Truth) -> None:
                 raise violated("S9", f"{found}, decided was {sorted(decided.get((block, position), ()))}")
 
 
-def check_handed_over(records: Records, handed_over: AbstractSet[tuple[int, int]]) -> None:
-    """Raise if anything was lost with a server that has handed over: shard and epoch of its successor are given."""
+def check_handed_over(
+    records: Records, handed_over: AbstractSet[tuple[int, int]], shown: Mapping[tuple[int, int], int]
+) -> None:
+    """Raise if anything was lost with a server that has handed over.
+
+    Shard and epoch of its successor are given, and the last position that the server of each shard and epoch has shown.
+    """
     lost: set[tuple[int, int]] = set()
     for one in records:
         if one["kind"] == "lost positions":
             # What was lost with an earlier server, and had not been skipped yet, is said again.
             now = {(one["shard"], position) for position in range(one["first"], one["last"] + 1)} - lost
-            if now and (one["shard"], one["epoch"]) in handed_over:
-                positions = sorted(position for _, position in now)
-                raise violated("S5", f"positions {positions} of shard {one['shard']} are lost, its server handed over")
+            if (one["shard"], one["epoch"]) in handed_over:
+                before = _lost_before(one["shard"], one["epoch"] - 1, handed_over, shown)
+                positions = sorted(position for _, position in now if position not in before)
+                if positions:
+                    found = f"positions {positions} of shard {one['shard']} are lost"
+                    raise violated("S5", f"{found}, its server handed over")
             lost |= now
+
+
+def _lost_before(
+    shard: int, epoch: int, handed_over: AbstractSet[tuple[int, int]], shown: Mapping[tuple[int, int], int]
+) -> range:
+    """Return which positions were lost with servers before that epoch's, as far as that one had not passed over them.
+
+    Whoever had pulled one of them has gone on, and the gradients that it was made of are gone.
+    """
+    gone = [shown.get((shard, before), 0) for before in range(1, epoch) if (shard, before + 1) not in handed_over]
+    return range(shown.get((shard, epoch), 0) + 1, max(gone, default=0) + 1)
 
 
 def check_promises(name: str, case: Case) -> None:

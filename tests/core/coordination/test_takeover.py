@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from typing import Any
 
 import pytest
 
 from psplatform.core import messages as msg
 from psplatform.core.effects import Discard, Evaluate, SaveModel, Seal
-from psplatform.core.events import CheckpointSealed, CopyLost, LeadLost, RunBroken, StopRequested
+from psplatform.core.events import CheckpointSealed, CopyLost, RunBroken, StopRequested
 from psplatform.core.messages import Commit, Contribution, Standing, Ticket
 from psplatform.core.plan import Cuts, Protection, Stop
 from psplatform.errors import ClusterError
 from psplatform.policies.backup import BackupWorkers
 from psplatform.policies.bsp import BulkSynchronous
-from psplatform.policies.psp import PartiallySynchronous
 
 Open = Callable[..., Any]
-LOST = LeadLost("killed", 0.5)
 
 
 def commit(position: int, *contributions: tuple[Any, ...], **fields: Any) -> Commit:
@@ -34,20 +31,11 @@ def standing(shard: int = 0, position: int = 0, *commits: Commit, term: int = 2,
     return Standing(shard, *told, known.get("replicas", ()))
 
 
-def take_over(scene: Any, at: float = 5.0) -> Any:
-    """Let another coordinator, which has handled the same, take over."""
-    scene.now = at
-    scene.coordinator = deepcopy(scene.coordinator)
-    scene.effects = scene.coordinator.take_over(2, LOST, at)
-    scene.records += [one.record for one in scene.effects if hasattr(one, "record")]
-    return scene
-
-
 # --- asking ---
 
 
 def test_every_copy_and_member_is_asked(open_scene: Open) -> None:
-    scene = take_over(open_scene(shards=2, protection=Protection(1)).join("a", "b").announce("a"))
+    scene = open_scene(shards=2, protection=Protection(1)).join("a", "b").announce("a").take_over()
     assert scene.addressed(msg.Inquire) == ["server-0", "replica-0-0", "server-1", "replica-1-0", "a", "b"]
     assert {(one.term, one.position) for one in scene.sent(msg.Inquire)} == {(2, 1), (2, 0)}
     for shard in range(2):
@@ -60,13 +48,13 @@ def test_the_record_names_the_process_that_was_lost_whoever_takes_over(open_scen
     """The first coordinator's, and then that of whoever took over from it."""
     scene = open_scene(processes={"coordinator": "tcp://a:1 pid 7"}).join("a")
     for term, process in ((2, "tcp://b:1 pid 8"), (3, "tcp://c:1 pid 9")):
-        scene.effects = scene.coordinator.take_over(term, LOST, 5.0, process)
+        scene.take_over(term, process=process)
         scene.handle(standing(term=term))
     assert [one["process"] for one in scene.logged("promoted")] == ["tcp://a:1 pid 7", "tcp://b:1 pid 8"]
 
 
 def test_nothing_is_decided_until_the_server_of_every_shard_has_answered(open_scene: Open) -> None:
-    scene = take_over(open_scene(shards=2).join("a"))
+    scene = open_scene(shards=2).join("a").take_over()
     scene.announce("a")
     assert scene.effects == []
     scene.handle(standing(0))
@@ -79,7 +67,7 @@ def test_nothing_is_decided_until_the_server_of_every_shard_has_answered(open_sc
 def test_a_member_does_not_outrun_its_own_gradient(open_scene: Open) -> None:
     """Released for a version with it in, that it now waits for without: it would write over what is not applied yet."""
     scene = open_scene(workers=2).join("a", "b")
-    take_over(scene).handle(standing(0))
+    scene.take_over().handle(standing(0))
     scene.announce("b")
     said = msg.Announce("a", 1, msg.Label((0,), (1,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0)
     scene.handle(msg.Engaged(2, "a", 2, 1, None, (said,)))
@@ -100,13 +88,13 @@ def test_a_member_does_not_outrun_its_own_gradient(open_scene: Open) -> None:
     ids=["another term", "another copy", "another epoch", "does not serve"],
 )
 def test_an_answer_of_somebody_else_is_none(open_scene: Open, stray: Standing) -> None:
-    scene = take_over(open_scene().join("a"))
+    scene = open_scene().join("a").take_over()
     scene.handle(stray)
     assert scene.coordinator.takeover.under_way
 
 
 def test_a_server_that_is_lost_meanwhile_is_replaced_and_its_successor_awaited(open_scene: Open) -> None:
-    scene = take_over(open_scene(protection=Protection(1)).join("a").announce("a"))
+    scene = open_scene(protection=Protection(1)).join("a").announce("a").take_over()
     scene.handle(CopyLost("server-0", "there", "killed"))
     assert [(one.term, one.epoch) for one in scene.sent(msg.Promote)] == [(2, 2)]
     assert scene.coordinator.takeover.under_way
@@ -117,7 +105,7 @@ def test_a_server_that_is_lost_meanwhile_is_replaced_and_its_successor_awaited(o
 
 def test_a_successor_that_obeys_the_lost_coordinator_is_still_awaited(open_scene: Open) -> None:
     """It may yet be given orders by that one."""
-    scene = take_over(open_scene(protection=Protection(1)).join("a").announce("a"))
+    scene = open_scene(protection=Protection(1)).join("a").announce("a").take_over()
     scene.handle(CopyLost("server-0", "there", "killed"))
     scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, term=1))
     assert scene.coordinator.takeover.under_way
@@ -128,7 +116,7 @@ def test_a_successor_that_obeys_the_lost_coordinator_is_still_awaited(open_scene
 def test_a_promotion_under_way_is_ordered_again(open_scene: Open) -> None:
     scene = open_scene(protection=Protection(1)).join("a")
     scene.handle(CopyLost("server-0", "there", "killed"))
-    take_over(scene)
+    scene.take_over()
     assert [(one.term, one.epoch) for one in scene.sent(msg.Promote)] == [(2, 2)]
     assert scene.addressed(msg.Promote) == ["replica-0-0"]
 
@@ -137,7 +125,7 @@ def test_a_promotion_under_way_is_ordered_again(open_scene: Open) -> None:
 
 
 def test_a_commit_that_only_a_server_knows_is_adopted_as_it_is(open_scene: Open) -> None:
-    scene = take_over(open_scene(shards=2, policy=BulkSynchronous()).join("a", "b").announce("a"))
+    scene = open_scene(shards=2, policy=BulkSynchronous()).join("a", "b").announce("a").take_over()
     decided = commit(1, ("a", 0, 1), ("b", 1, 1), rate=0.125)
     scene.handle(standing(0, 1, decided))
     scene.handle(standing(1))
@@ -152,7 +140,7 @@ def test_a_commit_that_only_a_server_knows_is_adopted_as_it_is(open_scene: Open)
 
 
 def test_a_gradient_that_comes_again_after_its_commit_was_adopted_counts_once(open_scene: Open) -> None:
-    scene = take_over(open_scene().join("a"))
+    scene = open_scene().join("a").take_over()
     scene.announce("a")
     scene.handle(standing(0, 1, commit(1, ("a", 0, 1))))
     assert len(scene.logged("commit")) == 1
@@ -163,14 +151,14 @@ def test_a_gradient_that_comes_again_after_its_commit_was_adopted_counts_once(op
 
 
 def test_commits_are_adopted_in_their_order_from_whoever_knows_them(open_scene: Open) -> None:
-    scene = take_over(open_scene(shards=2).join("a", "b"))
+    scene = open_scene(shards=2).join("a", "b").take_over()
     scene.handle(standing(0, 1, commit(1, ("a", 0, 1))))
     scene.handle(standing(1, 0, commit(2, ("b", 1, 1))))
     assert [(one["position"], one["slots"]) for one in scene.logged("commit")] == [(1, [0]), (2, [1])]
 
 
 def test_where_one_shard_has_lost_a_commit_another_one_says_what_it_was(open_scene: Open) -> None:
-    scene = take_over(open_scene(shards=2).join("a"))
+    scene = open_scene(shards=2).join("a").take_over()
     scene.handle(standing(0, 1, commit(1)))
     scene.handle(standing(1, 1, commit(1, ("a", 0, 1))))
     assert scene.logged("commit")[0]["slots"] == [0]
@@ -178,7 +166,7 @@ def test_where_one_shard_has_lost_a_commit_another_one_says_what_it_was(open_sce
 
 def test_a_position_that_was_passed_over_is_lost_on_every_shard(open_scene: Open) -> None:
     """The lost coordinator had given it up for one shard, and nobody knows what it was made of."""
-    scene = take_over(open_scene(shards=2).join("a").announce("a"))
+    scene = open_scene(shards=2).join("a").announce("a").take_over()
     scene.handle(standing(0, 3, commit(3)))
     scene.handle(standing(1, 1, commit(1, ("a", 0, 1))))
     assert [(one["version"], one["sequences"]) for one in scene.logged("commit")] == [(1, [1]), (2, []), (3, [])]
@@ -190,13 +178,13 @@ def test_a_position_that_was_passed_over_is_lost_on_every_shard(open_scene: Open
 
 def test_what_the_policy_would_have_said_does_not_matter(open_scene: Open) -> None:
     """Two of three would do for this one; the lost coordinator waited for all."""
-    scene = take_over(open_scene(BackupWorkers(k=2), workers=3).join("a", "b", "c"))
+    scene = open_scene(BackupWorkers(k=2), workers=3).join("a", "b", "c").take_over()
     scene.handle(standing(0, 0, commit(1, ("a", 0, 1), ("b", 1, 1), ("c", 2, 1))))
     assert scene.logged("commit")[0]["slots"] == [0, 1, 2]
 
 
 def test_a_commit_that_was_not_delivered_is_sent_again(open_scene: Open) -> None:
-    scene = take_over(open_scene(shards=2, clip_norm=1.0).join("a").announce("a"))
+    scene = open_scene(shards=2, clip_norm=1.0).join("a").announce("a").take_over()
     scene.handle(standing(0, 1))
     scene.handle(standing(1, 0))
     assert scene.addressed(msg.Commit) == ["server-0", "server-1"]
@@ -206,13 +194,13 @@ def test_a_clipping_factor_that_was_decided_is_said_again(open_scene: Open) -> N
     scene = open_scene(clip_norm=1.0).join("a").announce("a")
     scene.handle(msg.Gathered(0, 1, 1, (9.0,)))
     (before,) = scene.sent(msg.Proceed)
-    take_over(scene).handle(standing(0))
+    scene.take_over().handle(standing(0))
     assert [(one.term, one.factor) for one in scene.sent(msg.Proceed)] == [(2, before.factor)]
 
 
 def test_what_a_lost_server_had_shown_is_lost_as_the_version_that_others_know(open_scene: Open) -> None:
     """It answered, and was gone before the others said what the commit was: nothing is said of it until then."""
-    scene = take_over(open_scene(shards=2, protection=Protection(1)).join("a"))
+    scene = open_scene(shards=2, protection=Protection(1)).join("a").take_over()
     scene.handle(standing(0, 1, commit(1, ("a", 0, 1))))
     scene.handle(CopyLost("server-0", "there", "killed"))
     scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, 2))
@@ -223,13 +211,26 @@ def test_what_a_lost_server_had_shown_is_lost_as_the_version_that_others_know(op
     assert [(one["shard"], one["first"], one["last"]) for one in scene.logged("lost positions")] == [(0, 1, 1)]
 
 
+def test_a_server_is_told_again_what_it_has_to_pass_over(open_scene: Open) -> None:
+    """The lost coordinator had closed that position, and its word of it may never have left."""
+    scene = open_scene(protection=Protection(2)).join("a").announce("a")
+    scene.handle(msg.Applied(0, 1, 1, 1, ()))
+    scene.handle(CopyLost("server-0", "there", "killed"))
+    scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, 1))
+    assert [(one.position, one.contributions) for one in scene.sent(msg.Commit)] == [(1, ())]
+    scene.take_over().handle(standing(0, 0, copy="replica-0-0", epoch=2))
+    assert [(one.term, one.position, one.contributions) for one in scene.sent(msg.Commit)] == [(2, 1, ())]
+    scene.take_over(3).handle(standing(0, 1, copy="replica-0-0", epoch=2, term=3))
+    assert scene.sent(msg.Commit) == []  # it says that it has done so
+
+
 # --- members ---
 
 
 def test_releases_and_aborts_are_said_again(open_scene: Open) -> None:
     scene = open_scene(BackupWorkers(k=1, busy="abort"), workers=2).join("a", "b").announce("a")
     assert scene.addressed(msg.Abort) == ["b"]
-    take_over(scene).handle(standing(0))
+    scene.take_over().handle(standing(0))
     assert scene.addressed(msg.Abort) == ["b"]
     assert scene.sent(msg.Abort) == [msg.Abort(2, 1)]
     assert sorted(scene.addressed(msg.Release)) == ["a", "b"]
@@ -240,7 +241,7 @@ def test_a_member_that_was_released_without_a_trace_is_believed(open_scene: Open
     """Its release had left before anybody else heard of the event that led to it."""
     scene = open_scene().join("a")
     scene.handle(msg.Aborted("a", 1, 0.0))
-    take_over(scene).handle(standing(0))
+    scene.take_over().handle(standing(0))
     scene.handle(msg.Engaged(2, "a", 3, 0, None))
     member = scene.coordinator.state.roster.get("a")
     assert (member.sequence, member.busy) == (3, True)
@@ -248,10 +249,30 @@ def test_a_member_that_was_released_without_a_trace_is_believed(open_scene: Open
     assert scene.logged("commit")[-1]["sequences"] == [3]
 
 
+def test_a_member_that_has_given_up_what_it_was_released_for_is_released_again(open_scene: Open) -> None:
+    """It was told so by the lost coordinator, and has told that one alone; it takes no release for the same again."""
+    scene = open_scene().join("a", "b")
+    scene.take_over().handle(standing(0))
+    scene.handle(msg.Engaged(2, "a", 2, 0, None, aborted=True))
+    assert [(one.sequence, one.version) for one in scene.sent(msg.Release)] == [(3, 0)]
+    assert scene.sent(msg.Abort) == []
+    scene.handle(msg.Engaged(2, "b", 2, 0, None))
+    assert scene.effects == []
+    assert scene.coordinator.state.roster.get("b").sequence == 2
+
+
+def test_what_a_member_gave_up_before_its_last_release_changes_nothing(open_scene: Open) -> None:
+    scene = open_scene(BackupWorkers(k=1, busy="abort"), workers=2).join("a", "b").announce("a")
+    scene.take_over().handle(standing(0))
+    scene.handle(msg.Engaged(2, "b", 1, 0, None, aborted=True))
+    assert scene.sent(msg.Release) == []
+    assert scene.coordinator.state.roster.get("b").busy
+
+
 def test_what_a_member_said_before_it_was_released_counts(open_scene: Open) -> None:
     """In one message: a release that overtook it would make it look as if that gradient were over."""
     scene = open_scene().join("a")
-    take_over(scene).handle(standing(0))
+    scene.take_over().handle(standing(0))
     said = msg.Announce("a", 1, msg.Label((0,), (1,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0)
     scene.handle(msg.Engaged(2, "a", 2, 1, None, (said,)))
     assert [one["sequences"] for one in scene.logged("commit")] == [[1]]
@@ -262,7 +283,7 @@ def test_what_a_member_said_before_it_was_released_counts(open_scene: Open) -> N
 def test_a_release_that_the_lost_coordinator_forestalled_is_said_anew(open_scene: Open) -> None:
     """It had released the same gradient for a version that is gone with it: the worker ignores the second release."""
     scene = open_scene(BulkSynchronous(), workers=2, protection=Protection(1)).join("a", "b")
-    take_over(scene.announce("a").announce("b")).handle(CopyLost("server-0", "p", "killed"))
+    scene.announce("a").announce("b").take_over().handle(CopyLost("server-0", "p", "killed"))
     scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, 2))
     scene.handle(msg.Unreachable(0, 2, 1))
     assert {(one.sequence, one.version) for one in scene.sent(msg.Release)} == {(3, 1)}
@@ -277,7 +298,7 @@ def test_a_release_that_the_lost_coordinator_forestalled_is_said_anew(open_scene
 def test_what_was_computed_on_a_commit_that_nobody_knows_is_not_current(open_scene: Open) -> None:
     """Not even where that was the first one, and nothing is left but what the run began with."""
     scene = open_scene(BackupWorkers(k=1), workers=2, protection=Protection(1)).join("a", "b")
-    take_over(scene).handle(CopyLost("server-0", "p", "killed"))
+    scene.take_over().handle(CopyLost("server-0", "p", "killed"))
     scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, 2))
     said = msg.Announce("a", 2, msg.Label((1,), (1,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0)
     scene.handle(msg.Engaged(2, "a", 2, 1, None, (said,)))
@@ -287,73 +308,13 @@ def test_what_was_computed_on_a_commit_that_nobody_knows_is_not_current(open_sce
     assert [(one.sequence, one.version) for one in scene.sent(msg.Release)] == [(3, 0)]
 
 
-def pushed(member: str, sequence: int, counter: int, *, versions: tuple[int, ...] = (0,)) -> msg.Announce:
-    """Return what a member says of a gradient that it computed in the iteration of that count, on older blocks."""
-    label = msg.Label(versions, (1,) * len(versions))
-    shards = tuple(range(len(versions)))
-    return msg.Announce(member, sequence, label, 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0, shards, counter)
-
-
-def test_block_by_block_a_gradient_has_the_count_that_its_member_says(open_scene: Open) -> None:
-    """Not that of its oldest block: it would be merged with another of its own member."""
-    scene = take_over(open_scene(PartiallySynchronous(push=1), workers=2).join("a", "b"))
-    scene.handle(standing())
-    scene.handle(msg.Engaged(2, "a", 2, 1, None, (pushed("a", 1, 0), pushed("a", 2, 1))))
-    assert [one["sequences"] for one in scene.logged("commit")] == [[1], [2]]
-
-
-def test_block_by_block_a_count_is_not_that_of_newer_blocks_either(open_scene: Open) -> None:
-    """A pull may be answered with what became visible long after its iteration."""
-    scene = take_over(open_scene(PartiallySynchronous(push=2), workers=2).join("a", "b"))
-    scene.handle(standing())
-    late = (pushed("a", 1, 0, versions=(3,)), pushed("a", 2, 1, versions=(3,)))
-    scene.handle(msg.Engaged(2, "a", 3, 2, None, late))
-    scene.handle(msg.Engaged(2, "b", 2, 1, None, (pushed("b", 1, 0), pushed("b", 2, 1))))
-    assert [(one["slots"], one["sequences"]) for one in scene.logged("commit")] == [([0, 1], [1, 1]), ([0, 1], [2, 2])]
-
-
-def test_block_by_block_what_a_member_says_first_of_all_comes_first(open_scene: Open) -> None:
-    """What it says of a later gradient may arrive before what it said to the lost coordinator only."""
-    scene = take_over(open_scene(PartiallySynchronous(push=2), workers=2).join("a", "b"))
-    scene.handle(standing())
-    for member in "ab":
-        scene.handle(pushed(member, 2, 1))
-    assert scene.logged("commit") == []
-    for member in "ab":
-        scene.handle(msg.Engaged(2, member, 2, 1, None, (pushed(member, 1, 0), pushed(member, 2, 1))))
-    assert [one["sequences"] for one in scene.logged("commit")] == [[1, 1], [2, 2]]
-
-
-def test_block_by_block_what_one_block_has_applied_is_not_over_for_another(open_scene: Open) -> None:
-    """Commits of the first block are adopted by what its member said; the second block hears the same from then on."""
-    scene = take_over(open_scene(PartiallySynchronous(push=1), shards=2, workers=2).join("a", "b"))
-    said = (pushed("a", 1, 0, versions=(0, 0)), pushed("a", 2, 1, versions=(1, 1)))
-    scene.handle(msg.Engaged(2, "a", 2, 1, None, said))
-    scene.handle(standing(0, 2, commit(1, ("a", 0, 1)), commit(2, ("a", 0, 2))))
-    scene.handle(standing(1))
-    commits = [(one["block"], one["sequences"]) for one in scene.logged("commit")]
-    assert commits == [(0, [1]), (0, [2]), (1, [1]), (1, [2])]
-
-
-def test_block_by_block_what_a_member_has_pushed_is_not_forgotten(open_scene: Open) -> None:
-    """There a block may have gone on since a member was released: a newer version is no other release."""
-    scene = open_scene(PartiallySynchronous(push=2), shards=2, workers=2).join("a", "b").announce("a", shards=(0,))
-    take_over(scene).handle(standing(0))
-    scene.handle(standing(1))
-    member = scene.coordinator.state.roster.get("a")
-    pushed = set(member.announced)
-    scene.handle(msg.Engaged(2, "a", 1, 1, None))
-    assert pushed
-    assert set(member.announced) == pushed
-
-
 @pytest.mark.parametrize(
     "stray",
     [msg.Engaged(1, "a", 9, 0, None), msg.Engaged(2, "stranger", 9, 0, None)],
     ids=["another term", "a stranger"],
 )
 def test_word_of_a_release_to_somebody_else_changes_nothing(open_scene: Open, stray: msg.Engaged) -> None:
-    scene = take_over(open_scene().join("a"))
+    scene = open_scene().join("a").take_over()
     scene.handle(standing(0))
     before = scene.coordinator.state.roster.get("a").sequence
     scene.handle(stray)
@@ -361,7 +322,7 @@ def test_word_of_a_release_to_somebody_else_changes_nothing(open_scene: Open, st
 
 
 def test_a_batch_that_the_lost_coordinator_had_dealt_is_not_dealt_again(open_scene: Open) -> None:
-    scene = take_over(open_scene(deal_epochs=True).join("a"))
+    scene = open_scene(deal_epochs=True).join("a").take_over()
     scene.handle(standing(0))
     scene.handle(msg.Engaged(2, "a", 2, 0, Ticket(0, 1)))
     given = [scene.join(name).sent(msg.Release)[0].ticket for name in "bcd"]
@@ -371,7 +332,7 @@ def test_a_batch_that_the_lost_coordinator_had_dealt_is_not_dealt_again(open_sce
 
 def test_a_batch_of_which_only_a_commit_tells_is_not_dealt_again(open_scene: Open) -> None:
     """Its worker is lost together with the coordinator that had released it."""
-    scene = take_over(open_scene(deal_epochs=True, workers=1).join("a").announce("a"))
+    scene = open_scene(deal_epochs=True, workers=1).join("a").announce("a").take_over()
     scene.handle(standing(0, 2, commit(2, ("z", 1, 1, Ticket(0, 3)))))
     assert scene.sent(msg.Commit)[-1].contributions[-1].ticket == Ticket(0, 3), "the next to take over learns of it"
     assert [scene.join(name).sent(msg.Release)[0].ticket for name in "bc"] == [Ticket(0, 2), Ticket(0, 4)]
@@ -379,7 +340,7 @@ def test_a_batch_of_which_only_a_commit_tells_is_not_dealt_again(open_scene: Ope
 
 def test_of_two_gradients_of_one_batch_the_second_is_dropped_and_its_worker_goes_on(open_scene: Open) -> None:
     """The new coordinator deals a batch again before the worker is heard that has it from the lost one."""
-    scene = take_over(open_scene(BulkSynchronous(), deal_epochs=True, workers=2).join("a"))
+    scene = open_scene(BulkSynchronous(), deal_epochs=True, workers=2).join("a").take_over()
     scene.handle(standing(0))
     scene.join("b")
     assert scene.coordinator.state.deck.ticket(1, 1) == Ticket(0, 1)
@@ -392,21 +353,9 @@ def test_of_two_gradients_of_one_batch_the_second_is_dropped_and_its_worker_goes
     assert (release.version, release.ticket) == (0, Ticket(0, 0)), "on the version of the round, which waits for it"
 
 
-def test_block_by_block_both_gradients_of_one_batch_count(open_scene: Open) -> None:
-    """Its worker may have run ahead, and would not compute again what the others wait for."""
-    scene = take_over(open_scene(PartiallySynchronous(push=2), shards=2, workers=2, deal_epochs=True).join("a"))
-    for shard in range(2):
-        scene.handle(standing(shard))
-    scene.join("b")
-    label = msg.Label((0, 0), (1, 1))
-    scene.handle(msg.Announce("a", 1, label, 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0, (0, 1), 0, ticket=Ticket(0, 1)))
-    assert scene.logged("dropped") == []
-    assert scene.coordinator.state.pooled == 2
-
-
 def test_a_worker_whose_batch_was_applied_by_another_is_released_for_one_that_counts(open_scene: Open) -> None:
     """It may never have heard of its release: the lost coordinator had given it up, and dealt its batch again."""
-    scene = take_over(open_scene(deal_epochs=True, workers=2).join("a", "b"))
+    scene = open_scene(deal_epochs=True, workers=2).join("a", "b").take_over()
     scene.handle(standing(0, 1, commit(1, ("b", 1, 1, Ticket(0, 0)))))
     released = dict(zip(scene.addressed(msg.Release), scene.sent(msg.Release), strict=True))
     assert (released["a"].sequence, released["a"].ticket) == (1, Ticket(0, 1)), "which the other had, and is free"
@@ -417,7 +366,7 @@ def test_a_worker_whose_batch_was_applied_by_another_is_released_for_one_that_co
 
 def test_a_server_waits_no_longer_for_replicas_that_only_the_lost_coordinator_knew(open_scene: Open) -> None:
     """They may be dead, and nobody here would ever say so."""
-    scene = take_over(open_scene(protection=Protection(1)).join("a"))
+    scene = open_scene(protection=Protection(1)).join("a").take_over()
     scene.handle(standing(0, replicas=("replica-0-0", "replica-0-7")))
     assert {one.replica for one in scene.sent(msg.Exclude)} == {"replica-0-7"}
 
@@ -426,13 +375,13 @@ def test_a_promotion_that_nobody_has_confirmed_is_ordered_again_as_it_was(open_s
     """Where the run pauses, the new server still waits for whoever takes the place of the lost one."""
     scene = open_scene(protection=Protection(1, pause=True)).join("a")
     scene.handle(CopyLost("server-0", "p", "killed"))
-    assert take_over(scene).sent(msg.Promote) == [msg.Promote(2, 2, 0, "server-0")]
+    assert scene.take_over().sent(msg.Promote) == [msg.Promote(2, 2, 0, "server-0")]
 
 
 def test_one_that_is_replaced_is_waited_for_all_the_same_where_the_run_pauses(open_scene: Open) -> None:
     scene = open_scene(protection=Protection(1, pause=True)).join("a")
     scene.handle(CopyLost("replica-0-0", "p", "killed"))
-    take_over(scene).handle(standing(0, replicas=("replica-0-0",)))
+    scene.take_over().handle(standing(0, replicas=("replica-0-0",)))
     assert scene.sent(msg.Exclude) == []
 
 
@@ -441,20 +390,20 @@ def test_one_that_is_replaced_is_waited_for_all_the_same_where_the_run_pauses(op
 
 def test_an_evaluation_under_way_is_asked_for_again(open_scene: Open) -> None:
     scene = open_scene(evaluates=True, evaluate_every=1).join("a").announce("a")
-    take_over(scene).handle(standing(0))
+    scene.take_over().handle(standing(0))
     assert scene.asked(Evaluate) == [Evaluate(1, measure=True)]
 
 
 def test_a_run_that_was_ending_ends(open_scene: Open) -> None:
     scene = open_scene(stop=Stop(updates=1)).join("a").announce("a").show()
     scene.evaluated(scene.orders[0])
-    take_over(scene).handle(standing(0, 1))
+    scene.take_over().handle(standing(0, 1))
     assert scene.asked(SaveModel) == [SaveModel(1)]
     assert scene.addressed(msg.Stop) == ["a"]
 
 
 def test_a_stop_that_comes_meanwhile_is_not_forgotten(open_scene: Open) -> None:
-    scene = take_over(open_scene().join("a"))
+    scene = open_scene().join("a").take_over()
     scene.handle(StopRequested("enough"))
     assert not scene.coordinator.ending.begun
     scene.handle(standing(0))
@@ -463,13 +412,13 @@ def test_a_stop_that_comes_meanwhile_is_not_forgotten(open_scene: Open) -> None:
 
 def test_a_checkpoint_under_way_is_given_up(open_scene: Open) -> None:
     scene = open_scene(cuts=Cuts(every_updates=1)).join("a").announce("a")
-    take_over(scene).handle(standing(0))
+    scene.take_over().handle(standing(0))
     assert [one["event"] for one in scene.logged("checkpoint")] == ["abandoned"]
 
 
 def test_taken_over_twice_the_second_asks_again(open_scene: Open) -> None:
-    scene = take_over(open_scene().join("a"))
-    scene.effects = scene.coordinator.take_over(3, LOST, 6.0)
+    scene = open_scene().join("a").take_over()
+    scene.take_over(3, at=6.0)
     assert {one.term for one in scene.sent(msg.Inquire)} == {3}
     scene.handle(standing(0))
     assert scene.coordinator.takeover.under_way, "that was for the one before"
@@ -485,7 +434,7 @@ def test_who_takes_over_while_a_run_ends_cuts_its_last_version(open_scene: Open)
     scene.announce("a").handle(StopRequested("enough"))
     scene.show()
     assert scene.coordinator.checkpoints.under_way
-    take_over(scene).handle(standing(0, 2))
+    scene.take_over().handle(standing(0, 2))
     assert [(one.number, one.position) for one in scene.sent(msg.Cut)] == [(200_003, 2)]
     assert Discard(200_003) not in scene.effects
     (seal,) = [one for one in scene.handle(msg.Written(0, 200_003, 2, {"shard": 0})) if isinstance(one, Seal)]

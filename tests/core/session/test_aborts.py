@@ -55,6 +55,46 @@ def test_an_abort_while_exposing_is_confirmed_when_nobody_writes_any_more(brough
     assert worker.messages(msg.Announce) == []
 
 
+def engaged(worker: Any) -> tuple[int, bool]:
+    """Return which gradient it tells a new coordinator of, and whether it has given that up."""
+    worker.handle(msg.Inquire(2))
+    (said,) = worker.messages(msg.Engaged)
+    return said.sequence, said.aborted
+
+
+def test_a_new_coordinator_hears_what_was_given_up(brought_to: Fresh) -> None:
+    worker = brought_to(Activity.PULLING)
+    worker.handle(msg.Abort(1, 5))
+    assert engaged(worker) == (5, True)
+
+
+def test_a_new_coordinator_hears_what_is_being_given_up(brought_to: Fresh) -> None:
+    assert engaged(brought_to(Activity.ABORTING)) == (5, True)
+
+
+def test_a_new_coordinator_hears_of_the_release_after_what_is_being_given_up(brought_to: Fresh) -> None:
+    assert engaged(brought_to(Activity.ABORTING).release(6)) == (6, False)
+
+
+def test_what_is_done_or_under_way_is_not_given_up(brought_to: Fresh) -> None:
+    assert engaged(brought_to(Activity.COMPUTING)) == (5, False)
+    worker = brought_to(Activity.EXPOSING)
+    worker.handle(Reachable(5))
+    assert engaged(worker) == (5, False)
+
+
+def test_what_a_lost_coordinator_forestalled_a_new_one_may_release(brought_to: Fresh) -> None:
+    """The release that it had sent before is void, wherever it is."""
+    worker = brought_to(Activity.EXPOSING)
+    worker.handle(Reachable(5))
+    worker.handle(msg.Abort(1, 6))
+    worker.handle(msg.Inquire(2))
+    worker.release(6, 1, term=1)
+    assert worker.activity is Activity.WAITING
+    worker.release(6, 1, term=2)
+    assert worker.activity is Activity.PULLING
+
+
 def test_an_abort_of_a_gradient_that_is_announced_changes_nothing(brought_to: Fresh) -> None:
     worker = brought_to(Activity.EXPOSING)
     worker.handle(Reachable(5))

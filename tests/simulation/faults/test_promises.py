@@ -107,9 +107,23 @@ def test_nobody_in_elastic_bsp_pushes_more_often_than_predicted_before_the_barri
 
 def test_nothing_is_lost_with_a_server_that_has_handed_over_but_what_was_lost_before() -> None:
     before = {"kind": "lost positions", "shard": 0, "epoch": 2, "first": 3, "last": 4}
-    check_handed_over([before, before | {"epoch": 3}], {(0, 3)})
+    check_handed_over([before, before | {"epoch": 3}], {(0, 3)}, {})
     with pytest.raises(InvariantViolation, match=r"S5 is violated: positions \[5\] of shard 0 are lost"):
-        check_handed_over([before, before | {"epoch": 3, "last": 5}], {(0, 3)})
+        check_handed_over([before, before | {"epoch": 3, "last": 5}], {(0, 3)}, {})
+
+
+def test_what_an_earlier_server_had_shown_may_be_gone_when_the_one_that_hands_over_has_not_come_to_it() -> None:
+    lost = {"kind": "lost positions", "shard": 0, "epoch": 3, "first": 3, "last": 4}
+    check_handed_over([lost], {(0, 3)}, {(0, 1): 4, (0, 2): 2})
+    for shown, positions in (
+        ({(0, 1): 4, (0, 2): 3}, r"\[3\]"),  # the one that has handed over showed 3
+        ({(0, 1): 3, (0, 2): 2}, r"\[4\]"),  # nobody has shown 4
+        ({(1, 1): 4, (0, 2): 2}, r"\[3, 4\]"),  # another shard's
+    ):
+        with pytest.raises(InvariantViolation, match=rf"positions {positions} of shard 0 are lost"):
+            check_handed_over([lost], {(0, 3)}, shown)
+    with pytest.raises(InvariantViolation, match=r"positions \[3, 4\] of shard 0 are lost"):
+        check_handed_over([lost], {(0, 2), (0, 3)}, {(0, 1): 4, (0, 2): 2})  # the first has handed over as well
 
 
 def test_no_process_is_released_for_a_gradient_of_the_one_before_it_that_was_committed() -> None:
