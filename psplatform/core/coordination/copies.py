@@ -350,13 +350,16 @@ class Copies:
         # Whoever was released since the first loss of this epoch gets what its server shows: nothing that is lost.
         recalled = any(since == one.epoch for since, _ in one.losses)
         one.losses.append((one.epoch, kept))
-        for member in state.roster.members():
-            member.version = min(member.version, kept)
         lane = state.lane_of(one.shard)
         if state.traits.exact:
             for gradient in self._admission.take_back(lane):
                 detail = f"computed on a version that was lost with the server of shard {one.shard}"
                 state.drop(lane, gradient, Reason(reasons.LOST_VERSION, detail))
+        for member in state.roster.members():
+            if not lane.pool.holds_any_of(
+                member.slot
+            ):  # what it computed on what is left counts: it waits for a commit
+                member.version = min(member.version, kept)
         state.changes |= {Change.COMMIT, Change.ROSTER}
         if state.traits.interrupt:
             self._commits.interrupt_busy()

@@ -280,6 +280,20 @@ def test_what_a_member_said_before_it_was_released_counts(open_scene: Open) -> N
     assert (member.sequence, member.busy) == (2, True)
 
 
+def test_a_member_whose_gradient_waits_for_a_commit_is_not_released_over_a_loss(
+    open_scene: Open,
+) -> None:
+    """It was computed on what is left, and would be written over while it is needed."""
+    scene = open_scene(BulkSynchronous(), workers=2, protection=Protection(1)).join("a", "b")
+    scene.announce("a").announce("b").handle(CopyLost("server-0", "there", "killed"))
+    scene.take_over().handle(standing(0, 1, copy="replica-0-0", epoch=2))
+    said = msg.Announce("a", 2, msg.Label((1,), (2,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0)
+    scene.handle(msg.Engaged(2, "a", 2, 1, None, (said,)))
+    scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, 2))
+    assert [one["first"] for one in scene.logged("lost positions")] == [1]
+    assert scene.addressed(msg.Release) == ["b"]
+
+
 def test_a_release_that_the_lost_coordinator_forestalled_is_said_anew(open_scene: Open) -> None:
     """It had released the same gradient for a version that is gone with it: the worker ignores the second release."""
     scene = open_scene(BulkSynchronous(), workers=2, protection=Protection(1)).join("a", "b")
