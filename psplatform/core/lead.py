@@ -182,15 +182,17 @@ class Lead:
         if message.standby not in self.standbys:
             return []
         self.standbys[message.standby] = max(self.standbys[message.standby], message.number)
-        return self._release()
+        return self._release(now)
 
     def _on_consulted(self, event: Consulted, now: float) -> list[Effect]:
         if event.number == self._consulting:  # what was lost since is asked about anew
             self._consulting = 0
-        return self._release()
+        return self._release(now)
 
-    def _release(self) -> list[Effect]:
-        """Return what has been held back and may happen now."""
+    def _release(self, now: float) -> list[Effect]:
+        """Return what has been held back and may happen now: nothing while another may have taken over."""
+        if self._grants is not None and now > self.entitled_until:
+            return []  # it may have been stopped since it asked for a witness, and hear only now of what was seen then
         released: list[tuple[int, Effect]] = []
         kept: list[tuple[int, Effect]] = []
         for number, effect in self._held:
@@ -245,7 +247,7 @@ class Lead:
         self._entitlements.pop(event.number, None)
         self._heard.pop(event.number, None)
         self._limit_leases()
-        return self._release() + self._appoint()
+        return self._release(now) + self._appoint()
 
     def _step_down(self, reason: str) -> list[Effect]:
         self.replaced = True
@@ -272,7 +274,7 @@ class Lead:
             self._entitlements[number] = max(self._entitlements[number], until)
             self._heard[number] = max(self._heard[number], lease.sent_at)
             self._limit_leases()
-        return []
+        return self._release(now)
 
     def _limit_leases(self) -> None:
         """Let no lease be longer than every standby has heard of: it waits so long for the end of one."""

@@ -155,6 +155,17 @@ def test_the_end_waits_as_well(lead: Any) -> None:
     assert len(of_kind(made.handle(msg.Witnessed(2, 4), 1.0), Finish)) == 1
 
 
+def test_whoever_was_stopped_does_nothing_that_was_witnessed_before_until_its_standby_is_heard_again(lead: Any) -> None:
+    """It may have taken over meanwhile, and then it is not heard."""
+    made = lead(grants=Grants(1.0, 10.0))
+    made.enlist(2, 0.0)
+    made.handle(CopyLost("server-0", "there", "killed"), 1.0)
+    assert made.handle(msg.Witnessed(2, 2), 9.0) == []
+    promoted = made.handle(msg.Lease(2, 8.9, 2.0), 9.1)
+    assert promoted == [Send(Role.copy("replica-0-0"), msg.Promote(1, 2))]
+    assert made.handle(msg.Lease(2, 9.0, 2.0), 9.2) == []
+
+
 def test_what_an_earlier_standby_has_witnessed_counts_for_nothing(lead: Any) -> None:
     made = lead()
     made.enlist(3, 0.0)
