@@ -232,7 +232,7 @@ class Execution:
         check_names(self.run.records)
         check_same_on_all_shards(self.run, self.truth)
         self.observation.counts["serial loops"] += self._equals_serial_loop()
-        check_handed_over(self.run.records, self.observation.handed_over, self.observation.shown)
+        check_handed_over(self.run.records, self.observation.handed_over, self.truth.histories.values())
         check_promises(self.trial.policy, Case(self.policy, self.run.plan, self.run.records))
 
     def _equals_serial_loop(self) -> bool:

@@ -44,8 +44,6 @@ class Observation:
         How often what happened that faults provoke.
     handed_over
         Shard and epoch of each server that took over from one that ended in good order.
-    shown
-        By shard and epoch, the last position that a server has shown.
     """
 
     def __init__(self, run: MemoryRun, truth: Truth, was_heard: Callable[[str, float, float], bool]) -> None:
@@ -59,7 +57,6 @@ class Observation:
         self._fenced: set[str] = set()
         self._offered: dict[tuple[int, int], set[tuple[str, str]]] = defaultdict(set)
         self.handed_over: set[tuple[int, int]] = set()
-        self.shown: dict[tuple[int, int], int] = {}
         run.processes.on_handled = self.on_handled
 
     def on_handled(self, name: str, event: Any, effects: list[Effect]) -> None:
@@ -95,8 +92,6 @@ class Observation:
         if isinstance(effect, Serve):
             self._begin(part.shard, effect.epoch)
             self._judge_hand_over(name, part.shard, effect.epoch)
-        elif isinstance(part, Server) and _is_send(effect, msg.Applied):
-            self.shown[part.shard, part.epoch] = part.position
         elif isinstance(effect, Send) and isinstance(effect.message, msg.HandedOver):
             self._judge_offer(name, effect.message)
         elif isinstance(effect, Send) and isinstance(effect.message, msg.Pulled):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 from psplatform.memory import MemoryRun
 from psplatform.simulation.faults.crowd import ADOPTED, Case, check_blocks, check_everybody, check_supersteps
-from psplatform.simulation.faults.truth import Record, Records, Truth, by_position, violated
+from psplatform.simulation.faults.truth import History, Record, Records, Truth, by_position, violated
 
 
 def check_order(records: Records) -> None:
@@ -78,35 +78,37 @@ def check_same_on_all_shards(run: MemoryRun, truth: Truth) -> None:
 
 
 def check_handed_over(
-    records: Records, handed_over: AbstractSet[tuple[int, int]], shown: Mapping[tuple[int, int], int]
+    records: Records, handed_over: AbstractSet[tuple[int, int]], histories: Iterable[History]
 ) -> None:
     """Raise if anything was lost with a server that has handed over.
 
-    Shard and epoch of its successor are given, and the last position that the server of each shard and epoch has shown.
+    Shard and epoch of its successor are given, and the history of every copy.  What was lost with an earlier server is
+    none of its: whoever had pulled that has gone on, and the gradients that it was made of are gone.
     """
-    lost: set[tuple[int, int]] = set()
+    known, lost = list(histories), set[tuple[int, int]]()
+    commits = {
+        (one.get("block"), one["position"]): frozenset(zip(one["slots"], one["sequences"], strict=True))
+        for one in records
+        if one["kind"] == "commit"
+    }
     for one in records:
-        if one["kind"] == "lost positions":
-            # What was lost with an earlier server, and had not been skipped yet, is said again.
-            now = {(one["shard"], position) for position in range(one["first"], one["last"] + 1)} - lost
-            if (one["shard"], one["epoch"]) in handed_over:
-                before = _lost_before(one["shard"], one["epoch"] - 1, handed_over, shown)
-                positions = sorted(position for _, position in now if position not in before)
-                if positions:
-                    found = f"positions {positions} of shard {one['shard']} are lost"
-                    raise violated("S5", f"{found}, its server handed over")
-            lost |= now
+        if one["kind"] != "lost positions":
+            continue
+        shard, epoch = one["shard"], one["epoch"]
+        # What was lost with an earlier server, and had not been skipped yet, is said again.
+        now = {(shard, position) for position in range(one["first"], one["last"] + 1)} - lost
+        if (shard, epoch) in handed_over:
+            before = _applied_by(known, shard, range(epoch - 1)) - _applied_by(known, shard, range(epoch - 1, epoch))
+            made_of = {at: commits.get((None, at)) or commits.get((shard, at), frozenset()) for _, at in now}
+            positions = sorted(at for at, gradients in made_of.items() if not gradients & before)
+            if positions:
+                raise violated("S5", f"positions {positions} of shard {shard} are lost, its server handed over")
+        lost |= now
 
 
-def _lost_before(
-    shard: int, epoch: int, handed_over: AbstractSet[tuple[int, int]], shown: Mapping[tuple[int, int], int]
-) -> range:
-    """Return which positions were lost with servers before that epoch's, as far as that one had not passed over them.
-
-    Whoever had pulled one of them has gone on, and the gradients that it was made of are gone.
-    """
-    gone = [shown.get((shard, before), 0) for before in range(1, epoch) if (shard, before + 1) not in handed_over]
-    return range(shown.get((shard, epoch), 0) + 1, max(gone, default=0) + 1)
+def _applied_by(histories: Iterable[History], shard: int, epochs: range) -> set[tuple[int, int]]:
+    """Return slot and sequence of all gradients that copies of a shard had applied when they were last of an epoch."""
+    return {key for one in histories if one.shard == shard and one.epoch in epochs for key in one.lineage}
 
 
 def check_promises(name: str, case: Case) -> None:

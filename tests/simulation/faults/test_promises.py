@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from psplatform.core.plan import Plan, Stop
@@ -12,6 +13,7 @@ from psplatform.jobs.schedules import Constant
 from psplatform.policies.registry import make_policy
 from psplatform.simulation.faults.crowd import ADOPTED, Case
 from psplatform.simulation.faults.promises import check_handed_over, check_names, check_promises
+from psplatform.simulation.faults.truth import History
 
 Log = list[dict[str, Any]]
 
@@ -105,25 +107,41 @@ def test_nobody_in_elastic_bsp_pushes_more_often_than_predicted_before_the_barri
     check("elastic-bsp", [*monitored, *pushes(6, 0, 1), *barrier, *again], lookahead=2)
 
 
+def applied(epoch: int, *gradients: tuple[int, int], shard: int = 0) -> History:
+    """Return what is true of a copy that has applied those gradients, one at a position."""
+    nothing = np.zeros(1)
+    lineage = {key: position for position, key in enumerate(gradients, 1)}
+    return History(shard, epoch, nothing, nothing, 0, len(gradients), lineage=lineage)
+
+
 def test_nothing_is_lost_with_a_server_that_has_handed_over_but_what_was_lost_before() -> None:
     before = {"kind": "lost positions", "shard": 0, "epoch": 2, "first": 3, "last": 4}
-    check_handed_over([before, before | {"epoch": 3}], {(0, 3)}, {})
+    check_handed_over([before, before | {"epoch": 3}], {(0, 3)}, [])
     with pytest.raises(InvariantViolation, match=r"S5 is violated: positions \[5\] of shard 0 are lost"):
-        check_handed_over([before, before | {"epoch": 3, "last": 5}], {(0, 3)}, {})
+        check_handed_over([before, before | {"epoch": 3, "last": 5}], {(0, 3)}, [])
 
 
-def test_what_an_earlier_server_had_shown_may_be_gone_when_the_one_that_hands_over_has_not_come_to_it() -> None:
-    lost = {"kind": "lost positions", "shard": 0, "epoch": 3, "first": 3, "last": 4}
-    check_handed_over([lost], {(0, 3)}, {(0, 1): 4, (0, 2): 2})
-    for shown, positions in (
-        ({(0, 1): 4, (0, 2): 3}, r"\[3\]"),  # the one that has handed over showed 3
-        ({(0, 1): 3, (0, 2): 2}, r"\[4\]"),  # nobody has shown 4
-        ({(1, 1): 4, (0, 2): 2}, r"\[3, 4\]"),  # another shard's
+def test_what_an_earlier_server_had_applied_may_be_gone_when_the_one_that_hands_over_has_not_come_to_it() -> None:
+    """Under whatever position the next coordinator had put it."""
+    lost = {"kind": "lost positions", "shard": 0, "epoch": 3, "first": 2, "last": 2}
+    records, first, killed = [*commit(2, (1, 3)), lost], (0, 1), applied(1, (0, 1), (0, 2), (1, 3))
+    check_handed_over(records, {(0, 3)}, [killed, applied(2, first)])
+    for histories in (
+        [killed, applied(2, first, (1, 3))],  # the one that has handed over had it
+        [applied(1, first), applied(2, first)],  # nobody had it
+        [applied(1, first, (1, 3), shard=1), applied(2, first)],  # on another shard
+        [applied(3, first, (1, 3)), applied(2, first)],  # later
     ):
-        with pytest.raises(InvariantViolation, match=rf"positions {positions} of shard 0 are lost"):
-            check_handed_over([lost], {(0, 3)}, shown)
-    with pytest.raises(InvariantViolation, match=r"positions \[3, 4\] of shard 0 are lost"):
-        check_handed_over([lost], {(0, 2), (0, 3)}, {(0, 1): 4, (0, 2): 2})  # the first has handed over as well
+        with pytest.raises(InvariantViolation, match=r"positions \[2\] of shard 0 are lost"):
+            check_handed_over(records, {(0, 3)}, histories)
+
+
+def test_what_was_lost_of_one_block_is_held_against_the_commits_of_that_block() -> None:
+    lost = {"kind": "lost positions", "shard": 1, "epoch": 3, "first": 2, "last": 2}
+    blocks = [one | {"block": block} for block, key in ((0, (0, 9)), (1, (1, 3))) for one in commit(2, key)]
+    check_handed_over([*blocks, lost], {(1, 3)}, [applied(1, (1, 3), shard=1)])
+    with pytest.raises(InvariantViolation, match=r"positions \[2\] of shard 1 are lost"):
+        check_handed_over([*blocks, lost], {(1, 3)}, [applied(1, (0, 9), shard=1)])
 
 
 def test_no_process_is_released_for_a_gradient_of_the_one_before_it_that_was_committed() -> None:
