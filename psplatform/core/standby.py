@@ -146,8 +146,6 @@ class Standby:
         if self._reason is not None:
             return []
         self._reason = event
-        if self.coordinator.ending.phase.value == "over":
-            return self._depart("the run has ended")
         return [Claim(self.number)]
 
     def _on_claimed(self, event: Claimed, now: float) -> list[Effect]:

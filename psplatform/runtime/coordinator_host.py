@@ -102,7 +102,7 @@ class CoordinatorHost(Locatable):
             self.fleet,
             self._client,
             on_take_over=lambda: self._background.do(self._take_over()),
-            on_depart=lambda reason: self._background.do(self._depart()),
+            on_depart=lambda reason: self._background.do(self._leave_quietly()),
         )
         await self.fleet.hold([self.peer])
         if self._dismissed:
@@ -326,21 +326,6 @@ class CoordinatorHost(Locatable):
         (after, _), view, again = standing_by.place, standing_by.view, standing_by.unwritten
         keeper = StoreKeeper.of(self.program, standing_by.description)
         self.journal = told(await Journal.succeed(self.program.store, number, after, view, again, keeper), self)
-
-    async def _depart(self) -> None:
-        """Leave; but bring a run to its end whose coordinator was lost while it did."""
-        standing_by = self._standing_by
-        ending = standing_by.standby.coordinator.ending if standing_by is not None else None
-        if standing_by is None or ending is None or ending.phase is not Phase.OVER or self._dismissed:
-            await self._leave_quietly()
-            return
-        if not await standing_by.may_end():
-            await self._leave_quietly()
-            return
-        self._standing_by, self.phase = None, "over"
-        await self._succeed(standing_by)
-        self.announce()
-        self.finish(ending.failure)
 
     def whereabouts(self) -> dict[str, Any]:
         """Return what tells an actor whose coordinator is lost where the new one is."""

@@ -17,7 +17,7 @@ from psplatform.core.effects import Claim, Depart, Effect, Send, TakeOver
 from psplatform.core.events import Claimed, LeadLost, Tick
 from psplatform.core.grants import Grants
 from psplatform.core.messages import Beat, Observed
-from psplatform.core.standby import PRECEDENCE_S, Standby, standby_name
+from psplatform.core.standby import Standby, standby_name
 from psplatform.core.wire import encode
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, PeerLost, approach, call
@@ -227,14 +227,6 @@ class StandingBy:
         term = self.standby.term
         name = f"coordinator-{term}" if out else standby_name(term, number)
         return await claim(self.client, self.program, term, number, name)
-
-    async def may_end(self) -> bool:
-        """Claim the right to write the end of a run whose coordinator was lost with it; return whether it has it."""
-        if not await self._has_claimed(self.standby.number):
-            return False
-        if self.standby.others:
-            await asyncio.sleep(PRECEDENCE_S)
-        return all([await self._has_claimed(number, out=True) for number in self.standby.others])
 
     def _on_lead_lost(self, reason: str) -> None:
         lost = LeadLost(reason, self._loop.time() - self._heard_at)

@@ -23,6 +23,7 @@ PATIENT = {
 }
 
 
+LIMIT_S = 180.0
 Begin = Callable[[int], tuple[Any, ps.Run, Any]]
 
 
@@ -95,6 +96,30 @@ def copies_of(run: ps.Run, shard: int) -> list[str]:
     """Return the processes of the copy that serves a shard, and of those that would be promoted, in that order."""
     one, roles = run.standing()["shards"][shard], run.roles()
     return [roles[name] for name in (one["server"], *one["in_sync"])]
+
+
+def test_a_coordinator_that_is_lost_while_it_ends_its_run_leaves_that_to_a_standby(begin: Begin) -> None:
+    """The standbys have seen the end; the store, the workers and who waits have not."""
+
+    def die_instead_of_ending() -> None:
+        from psplatform.runtime import coordinator_host  # in a Dask worker's process
+
+        conclude = coordinator_host.conclude
+
+        async def dying(host: Any, failure: Any) -> Any:
+            if host.term == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return await conclude(host, failure)
+
+        coordinator_host.conclude = dying
+
+    cluster, run, seen = begin(6)
+    cluster.client.run(die_instead_of_ending)
+    first = run.roles()["coordinator"]
+    run.stop("enough")
+    assert run.wait(LIMIT_S)["outcome"] == "stopped"
+    assert first not in cluster.pids()
+    assert [one["outcome"] for one in seen.log("finished")] == ["stopped"]
 
 
 @pytest.mark.parametrize("gap_s", [0.0, 0.3], ids=["at once", "one after the other"])

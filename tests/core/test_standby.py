@@ -9,7 +9,7 @@ import pytest
 
 from psplatform.core import messages as msg
 from psplatform.core.coordination import Coordinator
-from psplatform.core.effects import COORDINATOR, Appoint, Claim, Depart, Effect, Role, Send, SetTimer, TakeOver
+from psplatform.core.effects import COORDINATOR, Appoint, Claim, Depart, Effect, Finish, Role, Send, SetTimer, TakeOver
 from psplatform.core.events import Begin, Claimed, Evaluated, LeadLost, ModelSaved, StopRequested, Tick
 from psplatform.core.grants import Grants
 from psplatform.core.lead import Lead
@@ -156,10 +156,16 @@ def test_a_grant_that_was_not_asked_for_is_none(pair: Any) -> None:
     assert standby.handle(Claimed(2, granted=True), 1.0) == []
 
 
-def test_nobody_takes_over_a_run_that_has_ended(pair: Any) -> None:
+def test_who_takes_over_a_run_that_is_over_ends_it_and_does_nothing_else(pair: Any) -> None:
+    """The lost coordinator may not have come to that; if it has, the number cannot be had any more."""
     lead, standby = pair()
     to_the_end(lead, standby)
-    assert standby.handle(LOST, 2.0) == [Depart("the run has ended")]
+    assert standby.handle(LOST, 2.0) == [Claim(2)]
+    assert standby.handle(Claimed(2, granted=True), 2.0) == [TakeOver(2)]
+    successor, effects = standby.rise(2.0)
+    assert effects == [Finish("stopped", "enough", None)]
+    assert successor.over
+    assert successor.term == 2
 
 
 def test_what_the_lost_lead_still_had_to_say_is_not_handled_any_more(pair: Any) -> None:

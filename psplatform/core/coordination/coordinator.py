@@ -13,7 +13,7 @@ from psplatform.core.coordination.checkpoints import DUE, OVERDUE, Checkpoints
 from psplatform.core.coordination.commits import Commits
 from psplatform.core.coordination.copies import Copies
 from psplatform.core.coordination.deaths import Deaths
-from psplatform.core.coordination.ending import Ending
+from psplatform.core.coordination.ending import Ending, Phase
 from psplatform.core.coordination.membership import Membership
 from psplatform.core.coordination.releases import Releases
 from psplatform.core.coordination.snapshot import capture, restore
@@ -159,9 +159,16 @@ class Coordinator:
             self.ending.on_policy_failed(failed.failure)
 
     def take_over(self, term: int, reason: LeadLost, now: float, process: str = "") -> list[Effect]:
-        """Become the coordinator of `term`, having handled what the one before did; return what to do first."""
+        """Become the coordinator of `term`, having handled what the one before did; return what to do first.
+
+        Of a run that is over that is to end it: perhaps the one before has not come to that.
+        """
         self.state.now = now
-        self.takeover.begin(term, reason, process)
+        if self.ending.phase is Phase.OVER:
+            self.state.term = term
+            self.ending.finish()
+        else:
+            self.takeover.begin(term, reason, process)
         return self.state.take_effects()
 
     def _on_begin(self, event: Begin) -> None:

@@ -185,7 +185,7 @@ class Ending:
         if self._failure is not None and self._failure is not failure:
             self._state.log("note", text=str(failure.args[0]))
         self._blame(failure)
-        self._finish()
+        self._conclude()
 
     def _blame(self, failure: PsplatformError) -> None:
         """Let the run have failed because of `failure`; the first one stands."""
@@ -228,7 +228,7 @@ class Ending:
             self.phase = Phase.SAVING
             self._save()
         elif self.phase is Phase.SAVING and self._saved and not self._checkpoints.under_way:
-            self._finish()
+            self._conclude()
 
     def _save(self) -> None:
         self._state.emit(SaveModel(self._last.version))
@@ -243,7 +243,7 @@ class Ending:
         """Finish without what did not come in time, and say what that was."""
         if self.phase is Phase.SAVING and self._saved:
             self._checkpoints.give_up(f"not complete {self._state.plan.finish_limit_s:g} s after the run began to end")
-            self._finish()
+            self._conclude()
             return
         commits = self._state.open_commits
         waited_for = {
@@ -268,7 +268,7 @@ class Ending:
             for member in self._state.roster.members():
                 self._state.emit(Send(Role.member(member.name), Stop(self._state.term, self._detail)))
 
-    def _finish(self) -> None:
+    def _conclude(self) -> None:
         self.phase = Phase.OVER
         self._checkpoints.give_up("the run ended before it was complete")
         last, state = self._last, self._state
@@ -283,4 +283,8 @@ class Ending:
             **({"metrics": dict(last.metrics)} if last.metrics else {}),
             seconds=state.seconds,
         )
-        state.emit(Finish(self._outcome, self._detail, self._failure))
+        self.finish()
+
+    def finish(self) -> None:
+        """End the run, of which everything is said; where a coordinator is lost while it does, its successor does."""
+        self._state.emit(Finish(self._outcome, self._detail, self._failure))
