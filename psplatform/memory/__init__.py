@@ -7,7 +7,8 @@ protocol; modelled networks, faults and run-time distributions are the simulator
 ===============  ===================================================================
 ``agenda``       events in the order of their time
 ``driver``       executes effects, delivers messages
-``worker``       a worker process around its session
+``workers``      gradient workers around their nodes, with their ``gradients``
+``timers``       of nodes and coordinators
 ``world``        how long everything takes
 ``evaluator``    measures and saves versions
 ``arithmetic``   what servers and workers compute; here nothing at all

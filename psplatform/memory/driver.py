@@ -51,7 +51,6 @@ from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy, Scope
 from psplatform.core.replica import Replica
 from psplatform.core.server import Server
-from psplatform.core.session import WorkerSession
 from psplatform.core.shard_copy import ShardCopy
 from psplatform.errors import StoreError
 from psplatform.memory.agenda import Agenda
@@ -68,7 +67,7 @@ from psplatform.memory.retirement import Retirements
 from psplatform.memory.room import Room
 from psplatform.memory.standbys import Standbys
 from psplatform.memory.supervision import Supervision
-from psplatform.memory.worker import WorkerProcess
+from psplatform.memory.workers import Workers
 from psplatform.memory.world import Deliver, Ideal, World
 
 _EVALUATOR_ROLE: Final = Role.member(EVALUATOR)
@@ -146,17 +145,18 @@ class MemoryRun:
         self._sink = self.records if sink is None else sink
         self._arithmetic = arithmetic or Metadata()
         self._world = world or Ideal(compute_s, deliver or (lambda sender, to, message: [latency_s]), evaluation_s)
-        self._traits, self._seed = policy.traits, seed
-        self._per_block = policy.traits.scope is Scope.BLOCK
         self.supervision = supervision or Supervision()
         self._of_servers: Any = {"make_account": make_account or no_account, "from_workers": plan.from_workers}
-        self._evaluator = Evaluator(plan.shards, self._arithmetic, exact=not self._per_block, watch=plan.watch)
+        whole = policy.traits.scope is not Scope.BLOCK
+        self._evaluator = Evaluator(plan.shards, self._arithmetic, exact=whole, watch=plan.watch)
         self._epochs = [1] * plan.shards
         self._serving = [Role.copy(first_server(shard)) for shard in range(plan.shards)]
         self._room = Room(self.agenda, self._server_of, plan.shards)
         to: Any = {"coordinator": self._to_lead, "copy": self._to_copy, "member": self._to_member}
         to["standby"] = self._to_standby
         self._post = Post(self.agenda, self._world, self._arithmetic.snapshot, to)
+        arguments = self.agenda, self.processes, self._arithmetic, self._world, self._room, self._post
+        self.workers = Workers(plan, policy.traits, *arguments, seed=seed)
         self._claims = Claims(self.agenda, self.processes, self._world)
         self.standbys: Standbys = Standbys(self, self._post, self._claims)
         self.retirements: Retirements = Retirements(self, self._post, self._world)
@@ -166,7 +166,6 @@ class MemoryRun:
     def _open(self) -> None:
         self.agenda = Agenda()
         self.processes = Processes(self.agenda)
-        self.workers: dict[str, WorkerProcess] = {}
         self.copies: dict[str, CopyProcess] = {}
         self.records: list[dict[str, Any]] = []
         self.finish: Finish | None = None
@@ -195,7 +194,7 @@ class MemoryRun:
     @property
     def worker_names(self) -> list[str]:
         """The gradient workers that have not left."""
-        return [name for name, one in self.workers.items() if not one.gone and not self.processes.is_dead(name)]
+        return self.workers.present
 
     @property
     def servers(self) -> list[Server]:
@@ -215,7 +214,7 @@ class MemoryRun:
 
     def leave(self, name: str, at: float) -> None:
         """Let the process go away in good order at time `at`."""
-        self.agenda.enter_at(at, self._leave, name)
+        self.agenda.enter_at(at, self.workers.leave, name, "left")
 
     def kill(self, name: str, at: float) -> None:
         """Kill the process at time `at`: it says no more, and who watches it hears of it soon."""
@@ -258,16 +257,15 @@ class MemoryRun:
                 self.on_event(self)
         if self.finish is not None:
             return self.finish
-        waits = {name: one.waits_for for name, one in self.workers.items() if one.waits_for}
-        raise RuntimeError(f"the run does not end; at {self.agenda.now:g} s these wait: {waits}")
+        raise RuntimeError(f"the run does not end; at {self.agenda.now:g} s these wait: {self.workers.waiting}")
 
     def drain(self) -> list[str]:
         """Deliver what is still under way when the run is over; return who or what still waits for anything."""
-        timers = [f"timer {name}" for name in self.leads[-1].timer_names]
+        timers = [f"timer {name}" for name in sorted(self.leads[-1].timers.due)]
         while self.agenda.do_next():
             if self.on_event is not None:
                 self.on_event(self)
-        return timers + [name for name, one in self.workers.items() if one.waits_for]
+        return timers + list(self.workers.waiting)
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
         """Return the log records of that kind."""
@@ -278,21 +276,7 @@ class MemoryRun:
     def _begin_worker(self, name: str) -> None:
         if not self._seating.seat_worker(self, name):
             return
-        session = WorkerSession(name, f"memory://{name}", self.plan.shards, self._traits, seed=self._seed)
-        worker = WorkerProcess(
-            session,
-            self.agenda,
-            self._arithmetic,
-            self._world,
-            self._post.send,
-            self.processes,
-            shards=self.plan.shards,
-            room=self._room,
-            per_block=self._per_block,
-        )
-        self.workers[name] = worker
-        self._post.introduce(name, self.leads[-1].lead.term)
-        worker.begin()
+        self.workers.begin(name, self.leads[-1].lead.term)
 
     def _make_first_copies(self, coordinator: Coordinator) -> None:
         for one in coordinator.state.shards:
@@ -326,10 +310,6 @@ class MemoryRun:
 
     # --- losing processes ---
 
-    def _leave(self, name: str) -> None:
-        if name in self.workers:
-            self.workers[name].leave("left")
-
     def kill_now(self, process: str) -> None:
         """Kill the process: every role in it is gone.  One that nobody lives in yet is none."""
         self._losses.kill(process)
@@ -360,7 +340,7 @@ class MemoryRun:
     def _to_member(self, sender: Role, to: Role, message: Any, content: Any) -> None:
         if to.name == EVALUATOR:
             self._evaluation_goes_on(message, content)
-        elif to.name in self.workers:
+        elif to.name in self.workers.nodes:
             self.processes.do(to.name, self._feed_worker, to.name, message, content)
 
     def _to_standby(self, sender: Role, to: Role, message: Any, content: Any) -> None:
@@ -369,8 +349,8 @@ class MemoryRun:
     def _feed_lead(self, lead: LeadProcess, sender: Role, message: Any) -> None:
         if self.finish is None:
             lead.feed(message)
-        if self.finish is not None and sender.name in self.workers:
-            self.workers[sender.name].kill()  # nobody answers any more: it goes by itself
+        if self.finish is not None and sender.name in self.workers.nodes:
+            self.workers.nodes[sender.name].close()  # nobody answers any more: it goes by itself
 
     def _feed_copy(self, name: str, message: Any, content: Any) -> None:
         if self._post.hear(name, message):
@@ -378,12 +358,12 @@ class MemoryRun:
         self.copies[name].receive(message, content)
 
     def _feed_worker(self, name: str, message: Any, content: Any) -> None:
-        if self.workers[name].gone and len(self.leads) > 1:
+        if self.workers.nodes[name].closed and len(self.leads) > 1:
             # It took its leave of a coordinator that is gone as well.
             self.tell_lead(MemberLost(name, "left"))
         self._post.hear(name, message)
-        self.workers[name].receive(message, content)
-        if isinstance(message, Stop) and message.reason == JOIN_AGAIN and f"{name}+" not in self.workers:
+        self.workers.receive(name, message, content)
+        if isinstance(message, Stop) and message.reason == JOIN_AGAIN and f"{name}+" not in self.workers.nodes:
             self._begin_worker(f"{name}+")
 
     def _server_of(self, shard: int) -> Server:
@@ -472,7 +452,7 @@ class MemoryRun:
         made.do(effects)
         self._losses.notice_again()
         known = {member.name for member in lead.coordinator.state.roster.members()}
-        for name in list(self.workers):
+        for name in list(self.workers.nodes):
             if name not in known:
                 # One that was not yet known asks again: requests are repeated until somebody answers.
                 self.agenda.enter(0.0, self.processes.do, name, self._feed_worker, name, Inquire(lead.term), None)

@@ -9,7 +9,7 @@ from psplatform.memory.copies import CopyProcess
 from psplatform.memory.leading import LeadProcess, StandbyProcess
 from psplatform.memory.processes import Processes
 from psplatform.memory.standbys import Standbys
-from psplatform.memory.worker import WorkerProcess
+from psplatform.memory.workers import Workers
 
 
 class Inhabitants(Protocol):
@@ -17,7 +17,9 @@ class Inhabitants(Protocol):
 
     Attributes
     ----------
-    workers, copies
+    workers
+        The gradient workers.
+    copies
         By name.
     leads
         The coordinators so far; the last is in charge.
@@ -27,7 +29,7 @@ class Inhabitants(Protocol):
 
     agenda: Agenda
     processes: Processes
-    workers: dict[str, WorkerProcess]
+    workers: Workers
     copies: dict[str, CopyProcess]
     leads: list[LeadProcess]
     standbys: Standbys

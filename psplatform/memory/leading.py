@@ -9,8 +9,9 @@ from psplatform.core.effects import CancelTimer, Effect, Log, Role, SetTimer
 from psplatform.core.events import TimerFired
 from psplatform.core.lead import Lead
 from psplatform.core.standby import Standby
-from psplatform.memory.agenda import Agenda, Appointments
+from psplatform.memory.agenda import Agenda
 from psplatform.memory.processes import Processes
+from psplatform.memory.timers import VirtualTimers
 
 
 class Sink(Protocol):
@@ -28,7 +29,7 @@ class LeadProcess:
     sink
         Takes the event log.
     timers
-        When each timer is due, by tag.
+        Those that are set, and when they are due.
     """
 
     def __init__(
@@ -43,10 +44,9 @@ class LeadProcess:
         self.name = name
         self.lead = lead
         self.role = Role("coordinator", str(lead.term))
-        self.timers: dict[str, float] = {}
+        self.timers = VirtualTimers(agenda, processes, name, self._fire)
         self._agenda = agenda
         self._processes = processes
-        self._appointments = Appointments(agenda)
         self.sink = sink
         self._execute = execute
 
@@ -64,24 +64,13 @@ class LeadProcess:
             if type(effect) is Log:
                 self.sink.append(effect.record)
             elif type(effect) is SetTimer:
-                self._set_timer(effect)
+                self.timers.set(effect.tag, effect.at)
             elif type(effect) is CancelTimer:
-                self.timers.pop(effect.tag, None)
-                self._appointments.cancel(effect.tag)
+                self.timers.cancel(effect.tag)
             else:
                 self._execute(self, effect)
 
-    @property
-    def timer_names(self) -> list[str]:
-        """The timers that are set."""
-        return self._appointments.names
-
-    def _set_timer(self, effect: SetTimer) -> None:
-        self.timers[effect.tag] = effect.at
-        self._appointments.make(effect.tag, effect.at, self._processes.do, self.name, self._fire, effect.tag)
-
     def _fire(self, tag: str) -> None:
-        self.timers.pop(tag, None)
         self.feed(TimerFired(tag))
 
 

@@ -31,15 +31,15 @@ class Losses:
         if process in run.processes.dead or process not in map(run.processes.of, self._roles()):
             return
         run.processes.kill(process)
-        for name, worker in run.workers.items():
+        for name, worker in run.workers.nodes.items():
             if run.processes.of(name) == process:
-                worker.kill()
+                worker.close()
         run.agenda.enter(run.supervision.notice_s, self._notice, process)
 
     def _roles(self) -> list[str]:
         run = self._run
         leading = [*(one.name for one in run.leads), *(one.name for one in run.standbys.all)]
-        return [*run.workers, *run.copies, *leading]
+        return [*run.workers.nodes, *run.copies, *leading]
 
     def _notice(self, process: str) -> None:
         """Let those who watch hear that a process has ended."""
@@ -53,7 +53,7 @@ class Losses:
         for name in list(run.copies):
             if run.processes.of(name) == process:
                 run.tell_lead(CopyLost(name, f"memory://{name}", reason, silence_s))
-        for name in run.workers:
+        for name in run.workers.nodes:
             if run.processes.of(name) == process:
                 run.tell_lead(MemberLost(name, "killed"))
 
@@ -67,7 +67,7 @@ class Losses:
         run = self._run
         process = run.processes.of(process)
         run.processes.stop(process, seconds)
-        for name in run.workers:
+        for name in run.workers.nodes:
             if run.processes.of(name) == process:
                 run.agenda.enter(run.supervision.worker_lease_s, self._miss_worker, name)
 

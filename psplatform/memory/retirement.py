@@ -54,9 +54,9 @@ class Retirements:
         self._needed[process] = copies - self._let_go
         for name in sorted(copies):
             self._say(name)
-        for name, worker in run.workers.items():
+        for name in list(run.workers.nodes):
             if run.processes.of(name) == process:
-                worker.leave(_ENDS)
+                run.workers.leave(name, _ENDS)
         self._relieve(process)
         run.agenda.enter(seconds, run.processes.do, process, run.kill_now, process)
         self._end_if_unneeded(process)

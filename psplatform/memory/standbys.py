@@ -81,7 +81,7 @@ class Standbys:
             coordinator,
             handled,
             lowest_number=lead.lowest_number,
-            timers=process.timers,
+            timers=process.timers.due,
             grants=run.supervision.grants(),
             now=run.processes.clock(name),
         )

@@ -16,15 +16,15 @@
 ``copy_host``         one copy of a shard, server or replica: arithmetic in a thread of its own, its
                       ``content`` in a segment; ``transfers`` to replicas through an ``outbox``, and
                       ``archiving`` of its part of checkpoints
-``worker_host``       one gradient worker, with ``computing`` (its thread) and
-                      ``exposure`` (how its gradients are made reachable for the servers)
+``worker_host``       one gradient worker around its node, with ``gradients``: ``computing`` (its thread),
+                      ``exposure`` (where they lie) and ``pushing`` (to servers that cannot see that)
 ``evaluator_host``    measures and saves versions
 ``watching``          noticing at once that a process has ended, one of this host (``processes``) before
                       its sockets are closed; ``retirement``, before it does
 ``hurting``           a process that is killed or stopped on purpose
 ``publication``       where programs find the coordinator; ``scheduler_side``, what that is on the
                       scheduler, which forgets it with the run
-``background``        tasks that nobody awaits
+``background``        tasks that nobody awaits; ``timers`` of nodes
 ``fetching``          a pull's content into local vectors
 ``calls``, ``lines``  calls with a deadline, and ordered one-way delivery on top of them
 ``segments``          shared memory that outlives nobody

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -39,6 +38,7 @@ from psplatform.runtime.journal import Journal
 from psplatform.runtime.sealing import Sealer
 from psplatform.runtime.staff import Staff
 from psplatform.runtime.standbys import Standbys
+from psplatform.runtime.timers import LoopTimers
 
 
 class ExecutorHost(CoordinatorProcess, Protocol):
@@ -67,15 +67,15 @@ class Executor:
 
     def __init__(self, host: ExecutorHost) -> None:
         self._host = host
-        self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
+        self._timers = timers = LoopTimers(lambda: host.elapsed_s, lambda tag: host.feed(TimerFired(tag)))
         self._at_hand: list[Effect] = []
         self._listener = ""
         self._answers: list[Any] = []
         self._table: Mapping[type, Callable[[Any], None]] = {
             Send: self._send,
             Log: lambda effect: host.journal.append(effect.record),
-            SetTimer: self._set_timer,
-            CancelTimer: lambda effect: self._cancel_timer(effect.tag),
+            SetTimer: lambda effect: timers.set(effect.tag, effect.at),
+            CancelTimer: lambda effect: timers.cancel(effect.tag),
             Evaluate: self._order,
             SaveModel: self._order,
             Dismiss: self._dismiss,
@@ -109,12 +109,11 @@ class Executor:
     @property
     def timers(self) -> dict[str, float]:
         """When each timer is due, by tag, in the run's time."""
-        return {tag: at for tag, (at, _) in self._timers.items()}
+        return self._timers.due
 
     def close(self) -> None:
         """Let no timer fire any more."""
-        for tag in list(self._timers):
-            self._cancel_timer(tag)
+        self._timers.close()
 
     def _send(self, effect: Send) -> None:
         to, message, host = effect.to, effect.message, self._host
@@ -144,21 +143,6 @@ class Executor:
 
     def _seal(self, effect: Seal) -> None:
         self._host.sealer.seal(effect)
-
-    def _set_timer(self, effect: SetTimer) -> None:
-        self._cancel_timer(effect.tag)
-        delay_s = max(0.0, effect.at - self._host.elapsed_s)
-        handle = asyncio.get_running_loop().call_later(delay_s, self._fire, effect.tag)
-        self._timers[effect.tag] = effect.at, handle
-
-    def _fire(self, tag: str) -> None:
-        self._timers.pop(tag, None)
-        self._host.feed(TimerFired(tag))
-
-    def _cancel_timer(self, tag: str) -> None:
-        timer = self._timers.pop(tag, None)
-        if timer is not None:
-            timer[1].cancel()
 
     def _dismiss(self, effect: Dismiss) -> None:
         self._host.copies.forget(effect.member, self._host.lead.coordinator.state.last_position)

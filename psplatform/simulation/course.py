@@ -136,7 +136,7 @@ def _reason(plan: Plan, *, idle: bool, commits: int, seconds: float) -> str | No
 
 
 def _who_waits(run: MemoryRun, view: RunView) -> str:
-    waiting = [f"{name} ({one.waits_for})" for name, one in run.workers.items() if one.waits_for]
+    waiting = [f"{name} ({words})" for name, words in run.workers.waiting.items()]
     more = f" and {len(waiting) - _SHOWN} more" if len(waiting) > _SHOWN else ""
     # The time of the newest record: the clock may since have jumped to the end of a timer that was cancelled.
     return f"the run does not end; at {view.seconds:g} s these wait: {', '.join(waiting[:_SHOWN]) or 'none'}{more}"

@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[2] / "psplatform"
 
 # Each package with those below it that it may import, itself aside.  A package that is missing here has no place yet.
 BASE = frozenset({"core", "jobs", "errors"})
-LOWER = BASE | {"untrusted", "tensors", "tasks", "workloads", "policies", "replication", "network", "telemetry"}
+BESIDE = frozenset({"untrusted", "tensors", "tasks", "workloads", "policies", "replication", "network", "telemetry"})
+LOWER = BASE | BESIDE | {"nodes"}
 LAYERS: Mapping[str, frozenset[str]] = {
     "errors": frozenset(),
     # What others wrote is read within limits: files of stores, and plain values of any origin.
@@ -35,6 +36,8 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "telemetry": BASE | {"untrusted"},
     "tasks": BASE | {"tensors"},
     "workloads": BASE | {"tensors", "tasks", "untrusted"},
+    # Execute what the state machines of core ask for, by ports of which each driver has its own form.
+    "nodes": frozenset({"core"}),
     # Drivers, blind to each other, so that what one proves does not hang on another.
     "memory": LOWER,
     # Made of the in-memory driver: what it adds is how long everything takes.
@@ -53,7 +56,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "facade": LOWER | {"client", "simulation"},
 }
 
-PURE = frozenset({"core", "policies", "jobs", "network"})
+PURE = frozenset({"core", "policies", "jobs", "network", "nodes"})
 CLOCKS_AND_CHANCE = frozenset({"time", "datetime", "random", "secrets", "uuid", "sched"})
 CONCURRENCY = frozenset({"asyncio", "threading", "multiprocessing", "concurrent", "subprocess", "signal", "queue"})
 INPUT_OUTPUT = frozenset({"os", "pathlib", "io", "shutil", "tempfile", "logging", "fsspec", "zarr"})

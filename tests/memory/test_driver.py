@@ -115,7 +115,7 @@ def test_workers_leave_when_the_run_ends(start: Start) -> None:
     run = start(workers=3)
     run.run()
     assert run.drain() == []
-    assert all(one.gone for one in run.workers.values())
+    assert all(one.closed for one in run.workers.nodes.values())
 
 
 def test_who_joins_when_the_run_is_over_goes_again(start: Start) -> None:

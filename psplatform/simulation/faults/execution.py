@@ -214,7 +214,7 @@ class Execution:
 
     def _who_waits(self) -> str:
         run = self.run
-        waits = {name: one.waits_for for name, one in run.workers.items() if one.waits_for}
+        waits = run.workers.waiting
         state = run.coordinator.state
         lanes = [(lane.position, len(lane.ledger)) for lane in state.lanes]
         servers = [(one.server, one.epoch, one.promoting, one.in_sync, one.joining) for one in state.shards]

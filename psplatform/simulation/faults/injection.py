@@ -86,7 +86,7 @@ class Injection:
         if role.role == "standby":
             return run.standby.name if run.standby is not None else None
         if role.role == "worker":
-            names = list(run.workers)
+            names = list(run.workers.nodes)
             return names[role.number % len(names)] if names else None
         shards = run.coordinator.state.shards
         if role.role == "client" or role.number >= len(shards):

@@ -1,22 +1,22 @@
-"""Pushing a gradient: whoever serves the shard in the end has it, and who has left asks no more."""
+"""A gradient on its way: whoever serves the shard in the end has it, and a worker that has left asks no more."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distributed.core import Status
 
-from psplatform.core.effects import Compute, SetTimer
+from psplatform.core.effects import Compute, Expose
 from psplatform.core.events import Reachable
 from psplatform.core.messages import Moved
 from psplatform.core.wire import encode
+from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer
 from psplatform.runtime.exposure import Slab
+from psplatform.runtime.gradients import SlabGradients
 from psplatform.runtime.pushing import Pushes
 from psplatform.runtime.worker_host import WorkerHost
 from psplatform.tensors.layout import Layout, TensorSpec
@@ -24,17 +24,17 @@ from psplatform.tensors.layout import Layout, TensorSpec
 Jump = Callable[[Any], Any]
 
 
-class Closable:
-    """Stands for a part that is closed with the worker, or told to begin."""
-
-    def close(self) -> None:
-        """Nothing is open."""
+class Computing:
+    """Stands for the thread: is told to begin, and computes nothing."""
 
     def start(self, effect: Any) -> None:
         """Nothing is computed."""
 
+    def close(self) -> None:
+        """Nothing is open."""
 
-class Places(Closable):
+
+class Places:
     """Knows two copies of shard 0, of which some see this worker's slab; to ask one takes a while."""
 
     def __init__(self, peers: dict[str, Peer], seeing: set[str], attach_s: float) -> None:
@@ -50,59 +50,60 @@ class Places(Closable):
         return self.sees(copy)
 
 
-class Session:
-    """Stands for the protocol: names the server of shard 0, and notes what it is told."""
+class Server:
+    """Names the server of shard 0."""
 
-    def __init__(self, *, per_block: bool) -> None:
-        self.server, self.counter = "server-0", 3 if per_block else -1
-        self.told: list[Any] = []
+    name = "server-0"
 
     def server_of(self, shard: int) -> str:
-        return self.server
+        return self.name
 
-    def handle(self, event: Any, now: float) -> list[Any]:
-        self.told.append(event)
-        if isinstance(event, Moved):
-            self.server = event.copy
-        return []
+
+class Worker:
+    """The gradients of a worker with one shard, what becomes of them, and who was asked to take one, in order."""
+
+    def __init__(self, connect: Any, peers: dict[str, Peer], seeing: set[str], attach_s: float, counter: int) -> None:
+        layout = Layout.of([TensorSpec("weight", (5,), "float32", "parameter")], shards=1)
+        slab = Slab.create(layout, "none", shared=False)
+        self.background, self.peers, self._connect = Background(), peers, connect
+        self.server, self.told, self._counter = Server(), list[Any](), counter
+        self.pushes = Pushes(connect, layout, "w", slab.vectors, peers, self.server.server_of, self.background)
+        parts: Any = self.server, slab, Computing(), Places(peers, seeing, attach_s), self.pushes, None
+        of_blocks = {"shards": 1, "per_block": counter >= 0}
+        self.gradients = SlabGradients(*parts, self.background, self.told.append, **of_blocks)
+
+    def expose(self) -> None:
+        self.gradients.expose(Expose(0, 1), self._counter)
+
+    async def move(self) -> None:
+        """Hear that the shard is served by its replica now, as often as that is said."""
+        before, self.server.name = self.server.name, "replica-0-0"
+        if before != self.server.name:
+            await self.gradients.redirect(0, before)
+
+    def leave(self) -> None:
+        self.gradients.close()
+        self.background.close()
 
     @property
-    def reachable(self) -> list[Reachable]:
-        return [event for event in self.told if isinstance(event, Reachable)]
+    def asked(self) -> list[str]:
+        return [actor for _, actor, _ in self._connect.calls]
 
 
-MakeWorker = Callable[..., WorkerHost]
-MOVED = Moved(term=1, shard=0, copy="replica-0-0", epoch=2)
+MakeWorker = Callable[..., Worker]
 
 
 @pytest.fixture
 def worker(peer: Peer, network: Any) -> MakeWorker:
-    """Make a worker's host without a process, with one shard; call it where the loop runs."""
+    """Make a worker's gradients without a process; call it where the loop runs."""
 
     def make(
         answer: Callable[..., Any], seeing: set[str] | None = None, attach_s: float = 0.0, *, per_block: bool = False
-    ) -> WorkerHost:
-        host = WorkerHost("run", "w", peer, {})
-        host._loop = asyncio.get_running_loop()
-        host._layout = Layout.of([TensorSpec("weight", (5,), "float32", "parameter")], shards=1)
-        host._slab = Slab.create(host._layout, "none", shared=False)
-        host._per_block, host._worker = per_block, SimpleNamespace(plugins={}, status=Status.running)
-        host._computing = Closable()  # type: ignore[assignment]
+    ) -> Worker:
         peers = {name: replace(peer, key=name) for name in ("server-0", "replica-0-0")}
-        host._fetcher = Places(peers, seeing or set(), attach_s)  # type: ignore[assignment]
-        host._session = Session(per_block=per_block)  # type: ignore[assignment]
-        host._connect = network(answer)
-        of = host._session.server_of
-        arguments = host._connect, host._layout, "w", host._slab.vectors, peers, of, host._background
-        host._pushes = Pushes(*arguments)
-        return host
+        return Worker(network(answer), peers, seeing or set(), attach_s, 3 if per_block else -1)
 
     return make
-
-
-def asked(worker: WorkerHost) -> list[str]:
-    """List who was asked to take a gradient, in order."""
-    return [actor for _, actor, _ in worker._connect.calls]  # type: ignore[attr-defined]
 
 
 def slowly(answer: Callable[..., Any], seconds: float = 0.1) -> Callable[..., Any]:
@@ -124,15 +125,13 @@ def test_a_worker_that_has_left_pushes_no_more(worker: MakeWorker, jump: Jump, s
 
     async def leave() -> tuple[int, int]:
         one = worker(slowly(answer))
-        one._line = Closable()  # type: ignore[assignment]
-        one._expose(1)
+        one.expose()
         await asyncio.sleep(2.0)
-        one._depart("the run is over")
+        one.leave()
         await asyncio.sleep(0.0)
-        before = len(asked(one))
+        before = len(one.asked)
         await asyncio.sleep(60.0)
-        assert one._loop.time() >= 62.0
-        return before, len(asked(one))
+        return before, len(one.asked)
 
     before, after = jump(leave())
     assert before == after > 1
@@ -157,121 +156,116 @@ def test_whenever_its_server_is_replaced_a_gradient_is_pushed_to_the_new_one_and
             under_way -= 1
         return True
 
-    async def replace_server() -> WorkerHost:
+    async def replace_server() -> Worker:
         one = worker(answer, attach_s=attach_s, per_block=per_block)
         for repetition in (0.0, 0.2, 10.0):  # whoever takes the coordinator over says it again
-            one._loop.call_later(moved_at + repetition, one._do, one._follow_server(MOVED))
-        one._expose(1)
+            asyncio.get_running_loop().call_later(moved_at + repetition, one.background.do, one.move())
+        one.expose()
         await asyncio.sleep(60.0)
         return one
 
     one = jump(replace_server())
     first = ["server-0"] if moved_at > attach_s else []
-    assert asked(one) == [*first, "replica-0-0"]
+    assert one.asked == [*first, "replica-0-0"]
     assert most == 1
-    assert one._session.reachable == [Reachable(1, (0,)) if per_block else Reachable(1)]  # type: ignore[attr-defined]
+    assert one.told == [Reachable(1, (0,)) if per_block else Reachable(1)]
 
 
 def test_what_the_former_server_took_last_of_all_is_pushed_again(worker: MakeWorker, jump: Jump) -> None:
     """Its answer comes after the news of its successor."""
 
-    async def replace_server() -> WorkerHost:
+    async def replace_server() -> Worker:
         one = worker(slowly(lambda *_: True, 0.5))
-        one._loop.call_at(0.4, one._feed, MOVED)
-        one._expose(1)
+        asyncio.get_running_loop().call_at(0.4, setattr, one.server, "name", "replica-0-0")
+        one.expose()
         await asyncio.sleep(60.0)
         return one
 
-    assert asked(jump(replace_server())) == ["server-0", "replica-0-0"]
+    assert jump(replace_server()).asked == ["server-0", "replica-0-0"]
 
 
 def test_nobody_waits_for_a_server_that_was_replaced(worker: MakeWorker, jump: Jump) -> None:
     """One that was stopped lets a call wait until its deadline."""
 
-    async def replace_server() -> WorkerHost:
+    async def replace_server() -> Worker:
         one = worker(slowly(lambda *_: True, 30.0))
-        one._loop.call_at(2.0, one._do, one._follow_server(MOVED))
-        one._expose(1)
+        asyncio.get_running_loop().call_at(2.0, one.background.do, one.move())
+        one.expose()
         await asyncio.sleep(3.0)
         return one
 
-    assert asked(jump(replace_server())) == ["server-0", "replica-0-0"]
+    assert jump(replace_server()).asked == ["server-0", "replica-0-0"]
 
 
 def test_two_servers_may_be_replaced_in_the_same_moment(worker: MakeWorker, jump: Jump) -> None:
     """A call that is being given up is not given up again."""
 
-    async def replace_servers() -> WorkerHost:
+    async def replace_servers() -> Worker:
         one = worker(slowly(lambda *_: True, 30.0))
-        one._expose(1)
+        one.expose()
         await asyncio.sleep(2.0)
-        one._feed(MOVED)
-        asking = one._pushes._asking[0]
+        one.server.name = "replica-0-0"
+        asking = one.pushes._asking[0]
         for _ in range(10):
             if not asking.expired():
                 await asyncio.sleep(0.0)
-            one._pushes.redirect(0)
+            one.pushes.redirect(0)
         assert asking.expired()
         await asyncio.sleep(60.0)
         return one
 
-    assert asked(jump(replace_servers())) == ["server-0", "replica-0-0"]
+    assert jump(replace_servers()).asked == ["server-0", "replica-0-0"]
 
 
 def test_what_only_the_former_server_saw_is_pushed_to_one_that_does_not(worker: MakeWorker, jump: Jump) -> None:
-    async def replace_server() -> WorkerHost:
+    async def replace_server() -> Worker:
         one = worker(lambda *_: True, seeing={"server-0"})
-        one._expose(1)
-        assert asked(one) == []
-        await one._follow_server(MOVED)
+        one.expose()
+        assert one.asked == []
+        await one.move()
         await asyncio.sleep(1.0)
         return one
 
     one = jump(replace_server())
-    assert asked(one) == ["replica-0-0"]
-    assert one._session.reachable == [Reachable(1)]  # type: ignore[attr-defined]
+    assert one.asked == ["replica-0-0"]
+    assert one.told == [Reachable(1)]
 
 
 def test_what_is_about_to_be_written_over_is_not_pushed_any_more(worker: MakeWorker, jump: Jump) -> None:
     """Half of it would be another gradient."""
     whole: list[str] = []
 
-    async def compute() -> WorkerHost:
+    async def compute() -> Worker:
         one = worker(slowly(lambda *_: whole.append("pushed"), 2.0), seeing={"server-0"})
-        one._expose(1)
-        await one._follow_server(MOVED)
+        one.expose()
+        await one.move()
         await asyncio.sleep(1.0)
-        one._execute(Compute(0, 2, 0))
+        one.gradients.compute(Compute(0, 2, None))
         await asyncio.sleep(60.0)
         return one
 
-    assert asked(jump(compute())) == ["replica-0-0"]
+    assert jump(compute()).asked == ["replica-0-0"]
     assert whole == []
 
 
-def test_who_has_left_pushes_to_no_new_server(worker: MakeWorker, jump: Jump) -> None:
+def test_a_worker_that_has_left_follows_no_new_server(peer: Peer, jump: Jump) -> None:
     """The news of it may come later than the order to leave."""
 
-    async def leave() -> WorkerHost:
-        one = worker(lambda *_: True, seeing={"server-0"})
-        one._line = Closable()  # type: ignore[assignment]
-        one._expose(1)
-        one._depart("the run is over")
-        await one.deliver("coordinator", encode([MOVED]))
-        await asyncio.sleep(60.0)
-        return one
+    async def leave() -> bool:
+        one = WorkerHost("run", "w", peer, {})
+        await one.close()
+        followed = asyncio.all_tasks()
+        await one.deliver("coordinator", encode([Moved(term=1, shard=0, copy="replica-0-0", epoch=2)]))
+        return asyncio.all_tasks() == followed
 
-    assert asked(jump(leave())) == []
+    assert jump(leave())
 
 
-def test_a_copy_that_is_made_before_a_worker_is_open_is_attached_to_with_the_others(
-    worker: MakeWorker, peer: Peer, jump: Jump
-) -> None:
+def test_a_copy_that_is_made_before_a_worker_is_open_is_attached_to_with_the_others(peer: Peer, jump: Jump) -> None:
     """A worker may need seconds to load its data, and a coordinator may be replaced meanwhile."""
 
     async def introduce() -> WorkerHost:
-        one = worker(lambda *_: True)
-        del one._fetcher
+        one = WorkerHost("run", "w", peer, {})
         place = {"address": peer.address, "key": "key"}
         await one.deliver("coordinator", encode([{"peer": "replica-0-7", "shard": 0, **place}, {"lead": 2, **place}]))
         return one
@@ -284,29 +278,14 @@ def test_a_copy_that_is_made_before_a_worker_is_open_is_attached_to_with_the_oth
 def test_a_server_that_is_not_known_yet_is_pushed_to_as_soon_as_it_is(
     worker: MakeWorker, peer: Peer, jump: Jump
 ) -> None:
-    async def wait() -> WorkerHost:
+    async def wait() -> Worker:
         one = worker(lambda *_: True)
-        known = one._fetcher.peers.pop("server-0")
-        one._expose(1)
+        known = one.peers.pop("server-0")
+        one.expose()
         await asyncio.sleep(1.0)
-        assert asked(one) == []
-        one._fetcher.peers["server-0"] = known
+        assert one.asked == []
+        one.peers["server-0"] = known
         await asyncio.sleep(1.0)
         return one
 
-    assert asked(jump(wait())) == ["server-0"]
-
-
-def test_a_timer_of_the_same_name_replaces_the_one_before(worker: MakeWorker, jump: Jump) -> None:
-    """Each pull sets one: with a long patience they would pile up."""
-    fired: list[float] = []
-
-    async def wait() -> None:
-        one = worker(lambda *_: True)
-        one._feed = lambda event: fired.append(one._loop.time())  # type: ignore[method-assign]
-        for at in (1.0, 3.0, 2.0):
-            one._execute(SetTimer("pull", at))
-        await asyncio.sleep(9.0)
-
-    jump(wait())
-    assert fired == [2.0]
+    assert jump(wait()).asked == ["server-0"]

@@ -1,0 +1,96 @@
+"""A worker's gradients where time is virtual: as long as the world says, and computed by the run's arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from psplatform.core.effects import Compute, Expose
+from psplatform.core.events import ComputeAborted, Reachable
+from psplatform.memory.agenda import Agenda, Appointments
+from psplatform.memory.arithmetic import Arithmetic
+from psplatform.memory.processes import Processes
+from psplatform.memory.room import Room
+from psplatform.memory.world import World
+
+_COMPUTATION: Final = "computation"
+
+
+class VirtualGradients:
+    """Computes the gradients of one worker.
+
+    Parameters
+    ----------
+    member
+        The worker.
+    world
+        Says how long computing takes, and until a gradient is where the servers can reach it.
+    room
+        Lets what is pushed block by block wait for servers that are far behind.
+    feed
+        Takes what becomes of a gradient.
+    per_block
+        Whether a gradient is reachable block by block instead of as a whole.
+    """
+
+    def __init__(
+        self,
+        member: str,
+        agenda: Agenda,
+        processes: Processes,
+        arithmetic: Arithmetic,
+        world: World,
+        room: Room,
+        feed: Callable[[Any], None],
+        *,
+        shards: int,
+        per_block: bool,
+    ) -> None:
+        self._member = member
+        self._agenda, self._processes = agenda, processes
+        self._appointments = Appointments(agenda)
+        self._arithmetic, self._world, self._room = arithmetic, world, room
+        self._feed = feed
+        self._shards, self._per_block = shards, per_block
+
+    def compute(self, effect: Compute) -> None:
+        """Compute a gradient when its time is over: what was pulled meanwhile is not in it."""
+        seconds = self._world.compute_s(effect.slot, effect.sequence)
+        arguments = self._member, self._end, effect, seconds
+        self._appointments.make(_COMPUTATION, self._agenda.now + seconds, self._processes.do, *arguments)
+
+    def cancel(self, sequence: int) -> None:
+        """Compute it no more, and say so."""
+        if self._appointments.cancel(_COMPUTATION):
+            self._later(0.0, ComputeAborted(sequence))
+
+    def expose(self, effect: Expose, counter: int) -> None:
+        """Let the servers reach a gradient as soon as the world says, or block by block as there is room for it."""
+        self._arithmetic.expose(self._member, effect.slot, effect.sequence)
+        delays = [self._world.reach_s(self._member, shard, self._agenda.now) for shard in range(self._shards)]
+        if not self._per_block:
+            self._later(max(delays), Reachable(effect.sequence))
+            return
+        for delay in sorted(set(delays)):
+            reached = tuple(shard for shard, one in enumerate(delays) if one == delay)
+            self._agenda.enter(delay, self._arrive, effect.sequence, counter, reached)
+
+    def close(self) -> None:
+        """Be forgotten, and compute nothing more."""
+        self._arithmetic.forget(self._member)
+        self._appointments.cancel(_COMPUTATION)
+
+    def _end(self, effect: Compute, seconds: float) -> None:
+        self._feed(self._arithmetic.compute(self._member, effect, seconds))
+
+    def _arrive(self, sequence: int, counter: int, shards: tuple[int, ...]) -> None:
+        taken = tuple(shard for shard in shards if self._room.is_at(shard, counter))
+        for shard in shards:
+            if shard not in taken:
+                self._room.wait_at(shard, partial(self._arrive, sequence, counter, (shard,)))
+        if taken:
+            self._processes.do(self._member, self._feed, Reachable(sequence, taken))
+
+    def _later(self, delay_s: float, event: Any) -> None:
+        self._agenda.enter(delay_s, self._processes.do, self._member, self._feed, event)

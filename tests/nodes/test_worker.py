@@ -1,0 +1,125 @@
+"""The worker's node: every effect of its session reaches the port that it is for, and a closed one is silent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from psplatform.core import messages as msg
+from psplatform.core.effects import (
+    COORDINATOR,
+    CancelCompute,
+    Compute,
+    Depart,
+    Expose,
+    Role,
+    Send,
+    SetTimer,
+    first_server,
+)
+from psplatform.core.events import Begin, Computed, Reachable
+from psplatform.core.policy import Scope, Traits
+from psplatform.core.pulling import PullRule
+from psplatform.core.session import Activity, WorkerSession
+from psplatform.nodes.worker import WorkerNode
+
+
+class World:
+    """Timers and gradients of one worker: notes what is asked for, and answers when a test says so."""
+
+    def __init__(self, traits: Traits, shards: int) -> None:
+        self.now = 0.0
+        self.done: list[Any] = []
+        self.noted: list[Any] = []
+        session = WorkerSession("w", "here", shards, traits)
+        self.node = WorkerNode(
+            session,
+            lambda: self.now,
+            self.done.append,
+            self._take_fire,
+            lambda feed: self,
+            lambda reason: self.done.append(("left", reason)),
+            self.noted.append,
+        )
+
+    def _take_fire(self, fire: Any) -> World:
+        self.fire = fire
+        return self
+
+    def compute(self, effect: Compute) -> None:
+        self.done.append(effect)
+
+    def cancel(self, sequence: int) -> None:
+        self.done.append(("cancelled", sequence))
+
+    def expose(self, effect: Expose, counter: int) -> None:
+        self.done.append(("exposed", effect.sequence, counter))
+
+    def set(self, tag: str, at: float) -> None:
+        self.done.append(("timer", tag, at))
+
+    def close(self) -> None:
+        self.done.append("closed")
+
+    def after(self, *events: Any) -> list[Any]:
+        """Feed events; return what was done about the last."""
+        for event in events:
+            self.done.clear()
+            self.node.feed(event)
+        return list(self.done)
+
+
+STARTED = (Begin(), msg.Welcome(1, 0, 1), msg.Release(1, 1, 4, None))
+PULLED = msg.Pulled(0, 1, 4, 1)
+COMPUTED = Computed(1, 4, 0.5, 2.0, 0.75)
+
+
+@pytest.fixture
+def world() -> World:
+    return World(Traits(exact=True), shards=1)
+
+
+def test_what_a_session_asks_for_is_done_by_the_port_that_it_is_for(world: World) -> None:
+    pull = msg.Pull("w", 0, 1, 4)
+    assert world.after(*STARTED) == [Send(Role.copy(first_server(0)), pull)]
+    assert world.node.expects(PULLED)
+    assert world.after(PULLED) == [Compute(0, 1, None)]
+    assert world.after(COMPUTED) == [("exposed", 1, 4)]
+    (said,) = world.after(Reachable(1))
+    assert (said.to, said.message.sequence) == (COORDINATOR, 1)
+    assert world.after(msg.Stop(1, "over")) == [("left", "over")]
+
+
+def test_an_interrupted_computation_is_cancelled(world: World) -> None:
+    world.after(*STARTED, PULLED)
+    assert world.after(msg.Abort(1, 1)) == [("cancelled", 1)]
+
+
+def test_a_timer_that_is_due_comes_back_as_an_event() -> None:
+    world = World(Traits(exact=False, scope=Scope.BLOCK, pull=PullRule(0.5, timeout_s=3.0)), shards=2)
+    first = [msg.Pulled(shard, shard + 1, 4, 1) for shard in range(2)]  # it needs the whole model once
+    world.after(*STARTED, *first, COMPUTED, Reachable(1, (0, 1)))
+    world.now = 2.0
+    world.after(msg.Release(1, 2, 5, None))
+    assert world.after(msg.Pulled(1, 4, 5, 1)) == [("timer", "pull", 5.0)]
+    world.fire("pull")
+    assert world.done[-1] == Compute(0, 2, None)
+
+
+def test_each_effect_is_noted_before_it_is_executed(world: World) -> None:
+    world.after(*STARTED, PULLED, msg.Abort(1, 1), msg.Stop(1, "over"))
+    kinds = [type(one) for one in world.noted]
+    assert kinds == [Send, Send, Compute, CancelCompute, CancelCompute, Depart]
+    assert SetTimer not in kinds
+
+
+def test_a_closed_node_hears_and_does_nothing(world: World) -> None:
+    world.after(*STARTED)
+    assert world.node.waits_for == "shards [0]"
+    world.node.close()
+    assert world.done[-2:] == ["closed", "closed"]
+    assert not world.node.expects(PULLED)
+    assert world.after(PULLED) == []
+    assert world.node.waits_for is None
+    assert world.node.session.activity is Activity.PULLING
