@@ -10,7 +10,7 @@ protocol; modelled networks, faults and run-time distributions are the simulator
 ``workers``      gradient workers around their nodes, with their ``gradients``
 ``timers``       of nodes and coordinators
 ``world``        how long everything takes
-``evaluator``    measures and saves versions
+``evaluation``   measures and saves versions, for the evaluator's node
 ``arithmetic``   what servers and workers compute; here nothing at all
 ``training``     the same with real tensors
 ===============  ===================================================================

@@ -8,10 +8,12 @@ stopped, or ask the run to stop, at any virtual time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from psplatform.core.coordination import Coordinator
 from psplatform.core.effects import (
+    COORDINATOR,
     Appoint,
     Claim,
     Consult,
@@ -36,7 +38,6 @@ from psplatform.core.events import (
     CheckpointSealed,
     CopyReady,
     MemberLost,
-    ModelSaved,
     NoCopy,
     ProcessesChanged,
     StopRequested,
@@ -46,7 +47,7 @@ from psplatform.core.grants import Grants
 from psplatform.core.lead import Lead
 from psplatform.core.leases import entitlement
 from psplatform.core.links import MakeAccount, no_account
-from psplatform.core.messages import JOIN_AGAIN, Inquire, Pull, Pulled, Stop
+from psplatform.core.messages import JOIN_AGAIN, Inquire, Moved, Pulled, Stop
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy, Scope
 from psplatform.core.replica import Replica
@@ -57,7 +58,7 @@ from psplatform.memory.agenda import Agenda
 from psplatform.memory.arithmetic import Arithmetic, Metadata
 from psplatform.memory.claims import Claims
 from psplatform.memory.copies import CopyProcess
-from psplatform.memory.evaluator import EVALUATOR, Evaluator
+from psplatform.memory.evaluation import EVALUATOR, VirtualEvaluation
 from psplatform.memory.leading import LeadProcess, Sink, StandbyProcess
 from psplatform.memory.losses import Losses
 from psplatform.memory.machines import Seating, Unplaced
@@ -69,6 +70,7 @@ from psplatform.memory.standbys import Standbys
 from psplatform.memory.supervision import Supervision
 from psplatform.memory.workers import Workers
 from psplatform.memory.world import Deliver, Ideal, World
+from psplatform.nodes.evaluator import EvaluatorNode
 
 _EVALUATOR_ROLE: Final = Role.member(EVALUATOR)
 
@@ -147,10 +149,16 @@ class MemoryRun:
         self._world = world or Ideal(compute_s, deliver or (lambda sender, to, message: [latency_s]), evaluation_s)
         self.supervision = supervision or Supervision()
         self._of_servers: Any = {"make_account": make_account or no_account, "from_workers": plan.from_workers}
-        whole = policy.traits.scope is not Scope.BLOCK
-        self._evaluator = Evaluator(plan.shards, self._arithmetic, exact=whole, watch=plan.watch)
         self._epochs = [1] * plan.shards
-        self._serving = [Role.copy(first_server(shard)) for shard in range(plan.shards)]
+        self._serving = [first_server(shard) for shard in range(plan.shards)]
+        self._evaluator = EvaluatorNode(
+            EVALUATOR,
+            list(zip(self._serving, self._epochs, strict=True)),
+            plan.watch,
+            self._send_from_evaluator,
+            partial(VirtualEvaluation, self.agenda, self._arithmetic, self._world),
+            exact=policy.traits.scope is not Scope.BLOCK,
+        )
         self._room = Room(self.agenda, self._server_of, plan.shards)
         to: Any = {"coordinator": self._to_lead, "copy": self._to_copy, "member": self._to_member}
         to["standby"] = self._to_standby
@@ -339,7 +347,7 @@ class MemoryRun:
 
     def _to_member(self, sender: Role, to: Role, message: Any, content: Any) -> None:
         if to.name == EVALUATOR:
-            self._evaluation_goes_on(message, content)
+            self._feed_evaluator(message, content)
         elif to.name in self.workers.nodes:
             self.processes.do(to.name, self._feed_worker, to.name, message, content)
 
@@ -367,20 +375,21 @@ class MemoryRun:
             self._begin_worker(f"{name}+")
 
     def _server_of(self, shard: int) -> Server:
-        server = self.copies[self._serving[shard].name].server
+        server = self.copies[self._serving[shard]].server
         if server is None:
             raise RuntimeError(f"the copy of shard {shard} that serves has not become a server")
         return server
 
-    def _evaluation_goes_on(self, answer: Pulled, content: Any) -> None:
-        self._ask(self._evaluator.on_pulled(answer, content))
-        result = self._evaluator.take_result()
-        if result is not None:
-            self.agenda.enter(self._world.evaluation_s(), self.tell_lead, result)
+    def _feed_evaluator(self, answer: Pulled, content: Any) -> None:
+        if self._evaluator.expects(answer):
+            self._arithmetic.load(EVALUATOR, answer.shard, content)
+        self._evaluator.feed(answer)
 
-    def _ask(self, pulls: list[Pull]) -> None:
-        for pull in pulls:
-            self._post.send(_EVALUATOR_ROLE, Send(self._serving[pull.shard], pull))
+    def _send_from_evaluator(self, effect: Send) -> None:
+        if effect.to == COORDINATOR:
+            self.agenda.enter(0.0, self.tell_lead, effect.message)
+        else:
+            self._post.send(_EVALUATOR_ROLE, effect)
 
     # --- effects of coordinators and standbys ---
 
@@ -390,12 +399,8 @@ class MemoryRun:
         else:
             _EXECUTORS[type(effect)](self, process, effect)
 
-    def _evaluate(self, process: LeadProcess, effect: Evaluate) -> None:
-        self._ask(self._evaluator.begin(effect))
-
-    def _save(self, process: LeadProcess, effect: SaveModel) -> None:
-        self._arithmetic.save(effect.version)
-        self.agenda.enter(0.0, self.tell_lead, ModelSaved(effect.version))
+    def _pass_to_evaluator(self, process: LeadProcess, effect: Evaluate | SaveModel) -> None:
+        self._evaluator.feed(effect)
 
     def _end(self, process: LeadProcess, effect: Finish) -> None:
         self.finish = effect
@@ -403,8 +408,8 @@ class MemoryRun:
     def _redirect(self, process: LeadProcess, effect: Redirect) -> None:
         if effect.epoch > self._epochs[effect.shard]:
             self._epochs[effect.shard] = effect.epoch
-            self._serving[effect.shard] = Role.copy(effect.copy)
-            self._ask(self._evaluator.moved(effect.shard, effect.epoch))
+            self._serving[effect.shard] = effect.copy
+            self._evaluator.feed(Moved(process.lead.term, effect.shard, effect.epoch, effect.copy))
 
     def _recruit(self, process: LeadProcess, effect: Recruit) -> None:
         name = f"replica-{effect.shard}-{len(self.copies)}"
@@ -460,8 +465,8 @@ class MemoryRun:
 
 _EXECUTORS: dict[type, Callable[[MemoryRun, LeadProcess, Any], None]] = {
     Send: lambda run, process, effect: run.standbys.send(process, effect.message),
-    Evaluate: MemoryRun._evaluate,
-    SaveModel: MemoryRun._save,
+    Evaluate: MemoryRun._pass_to_evaluator,
+    SaveModel: MemoryRun._pass_to_evaluator,
     Finish: MemoryRun._end,
     Dismiss: lambda run, process, effect: None,  # a worker that lives ends by itself, when it hears of it
     Redirect: MemoryRun._redirect,

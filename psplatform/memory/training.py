@@ -16,7 +16,7 @@ from psplatform.core.effects import Archive, Compute, Seal, first_server
 from psplatform.core.events import Computed, ComputeFailed, Evaluated, EvaluationFailed
 from psplatform.core.messages import GRADIENTS, STATE, UPDATE, Contribution, Transfer
 from psplatform.jobs.optimizers import Optimizer
-from psplatform.memory.evaluator import EVALUATOR
+from psplatform.memory.evaluation import EVALUATOR
 from psplatform.tasks.batches import batch_of
 from psplatform.tasks.cancellation import Cancellation
 from psplatform.tasks.flaws import find_flaw

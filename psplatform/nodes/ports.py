@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from psplatform.core.effects import Compute, Expose
+from psplatform.core.events import Evaluated
 
 
 class Timers(Protocol):
@@ -37,3 +38,16 @@ class Gradients(Protocol):
 
     def close(self) -> None:
         """Compute nothing more, and give up what is on its way."""
+
+
+class Evaluation(Protocol):
+    """Measures and saves the version that was fetched last; it does one of these at a time."""
+
+    def measure(self, version: int) -> None:
+        """Measure it on held-out data; `Evaluated` or `EvaluationFailed` answers."""
+
+    def keep(self, found: Evaluated) -> None:
+        """Save it as the best so far; `found` answers, with whether it was saved, or why not."""
+
+    def save(self, version: int) -> None:
+        """Save it as the result of the run; `ModelSaved` or `SaveFailed` answers."""

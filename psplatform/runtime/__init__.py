@@ -18,7 +18,7 @@
                       ``archiving`` of its part of checkpoints
 ``worker_host``       one gradient worker around its node, with ``gradients``: ``computing`` (its thread),
                       ``exposure`` (where they lie) and ``pushing`` (to servers that cannot see that)
-``evaluator_host``    measures and saves versions
+``evaluator_host``    the evaluator around its node, with ``evaluation`` (measuring and saving, in threads)
 ``watching``          noticing at once that a process has ended, one of this host (``processes``) before
                       its sockets are closed; ``retirement``, before it does
 ``hurting``           a process that is killed or stopped on purpose

@@ -8,7 +8,7 @@ from typing import Any, Final
 from psplatform.core.effects import Role
 from psplatform.core.messages import Pulled
 from psplatform.jobs.stragglers import SlowServers
-from psplatform.memory.evaluator import EVALUATOR
+from psplatform.memory.evaluation import EVALUATOR
 from psplatform.simulation.network import Network
 from psplatform.simulation.run_times import RunTimes, seconds_of
 

@@ -13,8 +13,7 @@ import pytest
 from psplatform.errors import StoreError
 from psplatform.replication.guard import StoreGone, StoreGuard, StoreTaken
 from psplatform.replication.store import create_run
-from psplatform.runtime.calls import Peer
-from psplatform.runtime.evaluator_host import EvaluatorHost
+from psplatform.runtime.evaluation import keep_in_store
 
 Jump = Callable[[Any], Any]
 MINE = "digits-bsp-1a2b3c"
@@ -27,7 +26,6 @@ def saving(tmp_path: Path) -> Callable[[dict[int, Callable[[str], None]]], Any]:
     async def save(happens: dict[int, Callable[[str], None]]) -> list[int]:
         store, attempts = str(tmp_path / "run.zarr"), [0]
         create_run(store, {"run": MINE})
-        host = EvaluatorHost("run", "evaluator-1", Peer("tcp://10.0.0.1:1", "lead"), [("server-0", 1)], {})
 
         class Watched(StoreGuard):
             def within(self, write: Callable[[], Any]) -> Any:
@@ -35,9 +33,8 @@ def saving(tmp_path: Path) -> Callable[[dict[int, Callable[[str], None]]], Any]:
                 happens.get(attempts[0], lambda place: None)(store)
                 return super().within(write)
 
-        host._guard = Watched(store, MINE, 1)
         saved: list[int] = []
-        await host._kept_in_store(lambda: saved.append(attempts[0]))
+        await keep_in_store(Watched(store, MINE, 1), lambda: saved.append(attempts[0]))
         return saved
 
     return save
