@@ -34,7 +34,7 @@ from psplatform.simulation.faults.execution import Verdict, run_trial
 from psplatform.simulation.faults.storage import Storage
 from psplatform.simulation.faults.truth import Truth
 
-SEEDS: Final = 50
+SEEDS: Final = 100
 """Trials within which every missing safeguard must show."""
 
 

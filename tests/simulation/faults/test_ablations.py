@@ -28,6 +28,7 @@ KNOWN = {
     "duplicates count": 16,
     "names are given again": 34,
     "passing over before it is witnessed": 9,
+    "labels not rebased": 71,
 }
 
 
