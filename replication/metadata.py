@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -45,10 +46,15 @@ class Promise:
 
 @dataclass(slots=True)
 class Promises:
-    """What the arrays of a store have promised so far; together no more than `most` bytes."""
+    """What the arrays of a store have promised so far; together no more than `most` bytes.
+
+    May be used from several threads: Zarr reads many objects at once.
+    """
 
     most: int = field(default_factory=memory_bytes)
     _arrays: dict[str, Promise] = field(default_factory=dict)
+    _total: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def limit(self, key: str) -> int:
         """Return how many bytes the object with that key may have."""
@@ -78,8 +84,14 @@ class Promises:
         if not isinstance(document, dict) or not isinstance(document.get("attributes", {}), dict):
             raise Refused(f"{path}/{DOCUMENT} is no metadata of Zarr")
         if document.get("node_type") == "array":
-            self._arrays[path] = promised(document, path)
-            if len(self._arrays) > _MOST_ARRAYS or sum(one.size for one in self._arrays.values()) > self.most:
+            self._add(path, promised(document, path))
+
+    def _add(self, path: str, promise: Promise) -> None:
+        with self._lock:
+            before = self._arrays.get(path)
+            self._arrays[path] = promise
+            self._total += promise.size - (before.size if before is not None else 0)
+            if len(self._arrays) > _MOST_ARRAYS or self._total > self.most:
                 raise Refused("its arrays would not fit into the memory of this machine")
 
     def _of(self, key: str) -> Promise | None:
