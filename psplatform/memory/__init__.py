@@ -8,6 +8,7 @@ protocol; modelled networks, faults and run-time distributions are the simulator
 ``agenda``       events in the order of their time
 ``driver``       executes effects, delivers messages
 ``workers``      gradient workers around their nodes, with their ``gradients``
+``shard_state``  what servers and replicas hold, for their nodes
 ``timers``       of nodes and coordinators
 ``world``        how long everything takes
 ``evaluation``   measures and saves versions, for the evaluator's node

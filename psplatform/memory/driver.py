@@ -12,65 +12,37 @@ from functools import partial
 from typing import Any, Final
 
 from psplatform.core.coordination import Coordinator
-from psplatform.core.effects import (
-    COORDINATOR,
-    Appoint,
-    Claim,
-    Consult,
-    Depart,
-    Discard,
-    Dismiss,
-    Effect,
-    Evaluate,
-    Finish,
-    Recruit,
-    Redirect,
-    Retire,
-    Role,
-    SaveModel,
-    Seal,
-    Send,
-    first_server,
-)
-from psplatform.core.events import (
-    Begin,
-    CheckpointFailed,
-    CheckpointSealed,
-    CopyReady,
-    MemberLost,
-    NoCopy,
-    ProcessesChanged,
-    StopRequested,
-    Tick,
-)
+from psplatform.core.effects import COORDINATOR, Finish, Role, Seal, Send, first_server
+from psplatform.core.events import Begin, MemberLost, ProcessesChanged, StopRequested, Tick
 from psplatform.core.grants import Grants
 from psplatform.core.lead import Lead
 from psplatform.core.leases import entitlement
 from psplatform.core.links import MakeAccount, no_account
-from psplatform.core.messages import JOIN_AGAIN, Inquire, Moved, Pulled, Stop
+from psplatform.core.messages import JOIN_AGAIN, Inquire, Pulled, Stop, Transfer
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy, Scope
 from psplatform.core.replica import Replica
 from psplatform.core.server import Server
 from psplatform.core.shard_copy import ShardCopy
-from psplatform.errors import StoreError
+from psplatform.core.standby import Standby, standby_name
 from psplatform.memory.agenda import Agenda
 from psplatform.memory.arithmetic import Arithmetic, Metadata
 from psplatform.memory.claims import Claims
-from psplatform.memory.copies import CopyProcess
 from psplatform.memory.evaluation import EVALUATOR, VirtualEvaluation
-from psplatform.memory.leading import LeadProcess, Sink, StandbyProcess
+from psplatform.memory.leading import Sink, VirtualCoordinator, VirtualStandby
 from psplatform.memory.losses import Losses
 from psplatform.memory.machines import Seating, Unplaced
 from psplatform.memory.post import Post
 from psplatform.memory.processes import Processes
 from psplatform.memory.retirement import Retirements
 from psplatform.memory.room import Room
+from psplatform.memory.shard_state import VirtualShardState
 from psplatform.memory.standbys import Standbys
 from psplatform.memory.supervision import Supervision
 from psplatform.memory.workers import Workers
 from psplatform.memory.world import Deliver, Ideal, World
 from psplatform.nodes.evaluator import EvaluatorNode
+from psplatform.nodes.shard import ShardNode
 
 _EVALUATOR_ROLE: Final = Role.member(EVALUATOR)
 
@@ -145,36 +117,38 @@ class MemoryRun:
         self.plan = plan
         self._open()
         self._sink = self.records if sink is None else sink
-        self._arithmetic = arithmetic or Metadata()
+        self.arithmetic = arithmetic or Metadata()
         self._world = world or Ideal(compute_s, deliver or (lambda sender, to, message: [latency_s]), evaluation_s)
         self.supervision = supervision or Supervision()
         self._of_servers: Any = {"make_account": make_account or no_account, "from_workers": plan.from_workers}
         self._epochs = [1] * plan.shards
         self._serving = [first_server(shard) for shard in range(plan.shards)]
-        self._evaluator = EvaluatorNode(
+        self.evaluator = EvaluatorNode(
             EVALUATOR,
             list(zip(self._serving, self._epochs, strict=True)),
             plan.watch,
             self._send_from_evaluator,
-            partial(VirtualEvaluation, self.agenda, self._arithmetic, self._world),
+            partial(VirtualEvaluation, self.agenda, self.arithmetic, self._world),
             exact=policy.traits.scope is not Scope.BLOCK,
         )
         self._room = Room(self.agenda, self._server_of, plan.shards)
         to: Any = {"coordinator": self._to_lead, "copy": self._to_copy, "member": self._to_member}
         to["standby"] = self._to_standby
-        self._post = Post(self.agenda, self._world, self._arithmetic.snapshot, to)
-        arguments = self.agenda, self.processes, self._arithmetic, self._world, self._room, self._post
+        self.post = Post(self.agenda, self._world, self.arithmetic.snapshot, to)
+        arguments = self.agenda, self.processes, self.arithmetic, self._world, self._room, self.post
         self.workers = Workers(plan, policy.traits, *arguments, seed=seed)
-        self._claims = Claims(self.agenda, self.processes, self._world)
-        self.standbys: Standbys = Standbys(self, self._post, self._claims)
-        self.retirements: Retirements = Retirements(self, self._post, self._world)
+        self.claims = Claims(self.agenda, self.processes, self._world)
+        self.leads: list[VirtualCoordinator] = []
+        self.standbys = Standbys(self.leads, self.processes)
+        self.retirements: Retirements = Retirements(self, self.post, self._world)
         self._seating = seating or Unplaced(self.supervision.spares)
         self._begin(Coordinator(plan, policy, resume=resume))
 
     def _open(self) -> None:
         self.agenda = Agenda()
+        self._leads_by_term: dict[str, VirtualCoordinator] = {}
         self.processes = Processes(self.agenda)
-        self.copies: dict[str, CopyProcess] = {}
+        self.copies: dict[str, ShardNode[VirtualShardState]] = {}
         self.records: list[dict[str, Any]] = []
         self.finish: Finish | None = None
         self.seals: dict[int, Seal] = {}
@@ -185,9 +159,7 @@ class MemoryRun:
         self._seating.begin(self)
         self._make_first_copies(coordinator)
         lead = Lead(coordinator, grants=self.supervision.grants(), appoints=self.supervision.standbys_of(self.plan))
-        self.leads = [self._lead_process("coordinator-1", lead)]
-        self._leads_by_term = {"1": self.leads[0]}
-        self.leads[0].feed(Begin())
+        self._lead_with(lead).feed(Begin())
 
     @property
     def coordinator(self) -> Coordinator:
@@ -195,7 +167,7 @@ class MemoryRun:
         return self.leads[-1].lead.coordinator
 
     @property
-    def standby(self) -> StandbyProcess | None:
+    def standby(self) -> VirtualStandby | None:
         """The first standby that may take over, if there is one."""
         return self.standbys.first
 
@@ -211,8 +183,7 @@ class MemoryRun:
 
     def process_of(self, role: Role) -> str:
         """Return the process in which a role lives, or has lived."""
-        lead = self._leads_by_term.get(role.name) if role.kind == "coordinator" else None
-        return self.processes.of(lead.name if lead is not None else role.name)
+        return self.processes.of(f"coordinator-{role.name}" if role.kind == "coordinator" else role.name)
 
     # --- what a test or a user does ---
 
@@ -269,7 +240,7 @@ class MemoryRun:
 
     def drain(self) -> list[str]:
         """Deliver what is still under way when the run is over; return who or what still waits for anything."""
-        timers = [f"timer {name}" for name in sorted(self.leads[-1].timers.due)]
+        timers = [f"timer {name}" for name in sorted(self.leads[-1].node.timers.due)]
         while self.agenda.do_next():
             if self.on_event is not None:
                 self.on_event(self)
@@ -299,15 +270,22 @@ class MemoryRun:
                 self._make_copy(Replica(one.shard, name, position=at, version=version))
 
     def _make_copy(self, part: Server | Replica) -> None:
-        control = ShardCopy(part, **self._of_servers)
-        self.copies[part.name] = CopyProcess(
-            control, self.agenda, self.processes, self._arithmetic, self._world, self._room, self._post.send
+        control, name = ShardCopy(part, **self._of_servers), part.name
+        arguments = self.agenda, self.processes, self.arithmetic, self._world, self._room, self.post.send
+        node = self.copies[name] = ShardNode(
+            control,
+            partial(self.processes.clock, name),
+            partial(self.post.send, Role.copy(name)),
+            partial(VirtualShardState, control, *arguments),
+            partial(self.processes.note, name),
         )
-        self.beat(part.name, self.copies[part.name].feed)
+        self.beat(name, node.feed)
 
-    def _lead_process(self, name: str, lead: Lead) -> LeadProcess:
-        made = LeadProcess(name, lead, self.agenda, self.processes, self._sink, self._execute)
-        self.beat(name, made.feed)
+    def _lead_with(self, lead: Lead) -> VirtualCoordinator:
+        made = VirtualCoordinator(self, lead, self._sink)
+        self.leads.append(made)
+        self._leads_by_term[str(lead.term)] = made
+        self.beat(made.name, made.feed)
         return made
 
     def beat(self, name: str, feed: Callable[[Any], None]) -> None:
@@ -354,22 +332,25 @@ class MemoryRun:
     def _to_standby(self, sender: Role, to: Role, message: Any, content: Any) -> None:
         self.standbys.receive(to.name, message)
 
-    def _feed_lead(self, lead: LeadProcess, sender: Role, message: Any) -> None:
+    def _feed_lead(self, lead: VirtualCoordinator, sender: Role, message: Any) -> None:
         if self.finish is None:
             lead.feed(message)
         if self.finish is not None and sender.name in self.workers.nodes:
             self.workers.nodes[sender.name].close()  # nobody answers any more: it goes by itself
 
     def _feed_copy(self, name: str, message: Any, content: Any) -> None:
-        if self._post.hear(name, message):
+        if self.post.hear(name, message):
             self.retirements.on_moved(name)
-        self.copies[name].receive(message, content)
+        node = self.copies[name]
+        if type(message) is Transfer:
+            node.state.expect(message, content)
+        node.feed(message)
 
     def _feed_worker(self, name: str, message: Any, content: Any) -> None:
         if self.workers.nodes[name].closed and len(self.leads) > 1:
             # It took its leave of a coordinator that is gone as well.
             self.tell_lead(MemberLost(name, "left"))
-        self._post.hear(name, message)
+        self.post.hear(name, message)
         self.workers.receive(name, message, content)
         if isinstance(message, Stop) and message.reason == JOIN_AGAIN and f"{name}+" not in self.workers.nodes:
             self._begin_worker(f"{name}+")
@@ -381,101 +362,81 @@ class MemoryRun:
         return server
 
     def _feed_evaluator(self, answer: Pulled, content: Any) -> None:
-        if self._evaluator.expects(answer):
-            self._arithmetic.load(EVALUATOR, answer.shard, content)
-        self._evaluator.feed(answer)
+        if self.evaluator.expects(answer):
+            self.arithmetic.load(EVALUATOR, answer.shard, content)
+        self.evaluator.feed(answer)
 
     def _send_from_evaluator(self, effect: Send) -> None:
         if effect.to == COORDINATOR:
             self.agenda.enter(0.0, self.tell_lead, effect.message)
         else:
-            self._post.send(_EVALUATOR_ROLE, effect)
+            self.post.send(_EVALUATOR_ROLE, effect)
 
-    # --- effects of coordinators and standbys ---
+    # --- what coordinators and standbys ask for ---
 
-    def _execute(self, process: LeadProcess, effect: Effect) -> None:
-        if type(effect) is Send and effect.to.kind != "standby":  # most of them
-            self._post.send(process.role, effect)
-        else:
-            _EXECUTORS[type(effect)](self, process, effect)
+    def serve(self, shard: int, epoch: int, copy: str) -> bool:
+        """Note who serves a shard; return whether that was not known."""
+        if epoch <= self._epochs[shard]:
+            return False
+        self._epochs[shard], self._serving[shard] = epoch, copy
+        return True
 
-    def _pass_to_evaluator(self, process: LeadProcess, effect: Evaluate | SaveModel) -> None:
-        self._evaluator.feed(effect)
+    def make_replica(self, shard: int, term: int) -> str | None:
+        """Make a replica that obeys the coordinator of `term`; return its name, or ``None`` if no process is left."""
+        name = f"replica-{shard}-{len(self.copies)}"
+        if not self._seating.seat_copy(self, shard, name):
+            return None
+        self._make_copy(Replica(shard, name, epoch=0))
+        self.post.introduce(name, term)
+        return name
 
-    def _end(self, process: LeadProcess, effect: Finish) -> None:
-        self.finish = effect
+    def retire(self, lead: VirtualCoordinator, copy: str) -> None:
+        """Let a server or replica know that nobody needs it any more."""
+        self.retirements.on_retire(lead.role, copy)
 
-    def _redirect(self, process: LeadProcess, effect: Redirect) -> None:
-        if effect.epoch > self._epochs[effect.shard]:
-            self._epochs[effect.shard] = effect.epoch
-            self._serving[effect.shard] = effect.copy
-            self._evaluator.feed(Moved(process.lead.term, effect.shard, effect.epoch, effect.copy))
+    def appoint(self, lead: VirtualCoordinator, number: int) -> None:
+        """Make a standby of a coordinator, where there is a process for it."""
+        name = standby_name(lead.lead.term, number)
+        if not self._seating.seat_standby(self, lead, name):
+            self.standbys.want(number)
+            return
+        coordinator, handled = lead.lead.enlist(number, self.agenda.now)
+        standby = Standby(
+            number,
+            coordinator,
+            handled,
+            lowest_number=lead.lead.lowest_number,
+            timers=lead.node.timers.due,
+            grants=self.supervision.grants(),
+            now=self.processes.clock(name),
+        )
+        made = VirtualStandby(self, standby, len(self.records))
+        self.standbys.all.append(made)
+        self.post.introduce(name, lead.lead.term)
+        self.beat(name, made.feed)
 
-    def _recruit(self, process: LeadProcess, effect: Recruit) -> None:
-        name = f"replica-{effect.shard}-{len(self.copies)}"
-        if not self._seating.seat_copy(self, effect.shard, name):
-            answer: Any = NoCopy(effect.shard, "no process is left for it")
-        else:
-            self._make_copy(Replica(effect.shard, name, epoch=0))
-            self._post.introduce(name, process.lead.term)
-            answer = CopyReady(effect.shard, name, f"memory://{name}")
-        self.agenda.enter(0.0, self.tell_lead, answer)
+    def depart(self, standby: VirtualStandby) -> None:
+        """Forget a standby that does not take over."""
+        if standby in self.standbys.all:
+            self.standbys.all.remove(standby)
 
-    def _seal(self, process: LeadProcess, effect: Seal) -> None:
-        try:
-            answer: Any = CheckpointSealed(effect.number, self._arithmetic.seal(effect))
-            self.seals[effect.number] = effect
-        except StoreError as error:
-            answer = CheckpointFailed(effect.number, str(error))
-        self.agenda.enter(0.0, self.tell_lead, answer)
-
-    def seat_standby(self, process: LeadProcess, name: str) -> bool:
-        """Give a standby a process, if there is one for it."""
-        return self._seating.seat_standby(self, process, name)
-
-    def _claim(self, process: LeadProcess, effect: Claim) -> None:
-        term = process.lead.term
-        self._claims.claim(process.name, (term, effect.number), f"coordinator-{term}", process.feed)
-
-    def _consult(self, process: LeadProcess, effect: Consult) -> None:
-        self._claims.consult(process.name, effect.number, process.feed)
-
-    def take_over(self, process: StandbyProcess) -> None:
+    def take_over(self, standby: VirtualStandby) -> None:
         """Make a standby the coordinator."""
-        grants = self.supervision.grants()
+        self.standbys.all.remove(standby)
+        self.standbys.on_taken_over()
         wanted = self.supervision.standbys_of(self.plan)
-        lead, effects = process.standby.rise(self.agenda.now, grants=grants, appoints=wanted)
+        lead, effects = standby.standby.rise(self.agenda.now, grants=self.supervision.grants(), appoints=wanted)
         if self._sink is self.records:
             # What the lost coordinator logged beyond what its standby has seen never happened for this one.
-            self.records[process.records_before :] = process.standby.records
+            self.records[standby.records_before :] = standby.standby.records
             self.leads[-1].sink = []
-        made = self._lead_process(f"coordinator-{lead.term}", lead)
-        self.processes.share(made.name, process.name)
-        self.leads.append(made)
-        self._leads_by_term[str(lead.term)] = made
-        self._post.announce(lead.term)
-        made.do(effects)
+        made = self._lead_with(lead)
+        self.processes.share(made.name, standby.name)
+        self.post.announce(lead.term)
+        made.node.execute(effects)
         self._losses.notice_again()
         known = {member.name for member in lead.coordinator.state.roster.members()}
         for name in list(self.workers.nodes):
             if name not in known:
                 # One that was not yet known asks again: requests are repeated until somebody answers.
                 self.agenda.enter(0.0, self.processes.do, name, self._feed_worker, name, Inquire(lead.term), None)
-
-
-_EXECUTORS: dict[type, Callable[[MemoryRun, LeadProcess, Any], None]] = {
-    Send: lambda run, process, effect: run.standbys.send(process, effect.message),
-    Evaluate: MemoryRun._pass_to_evaluator,
-    SaveModel: MemoryRun._pass_to_evaluator,
-    Finish: MemoryRun._end,
-    Dismiss: lambda run, process, effect: None,  # a worker that lives ends by itself, when it hears of it
-    Redirect: MemoryRun._redirect,
-    Recruit: MemoryRun._recruit,
-    Seal: MemoryRun._seal,
-    Discard: lambda run, process, effect: run._arithmetic.discard(effect.number),
-    Appoint: lambda run, process, effect: run.standbys.appoint(process, effect),
-    Claim: MemoryRun._claim,
-    Consult: MemoryRun._consult,
-    Retire: lambda run, process, effect: run.retirements.on_retire(process, effect),
-    Depart: lambda run, process, effect: None,
-}

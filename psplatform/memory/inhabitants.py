@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from psplatform.memory.agenda import Agenda
-from psplatform.memory.copies import CopyProcess
-from psplatform.memory.leading import LeadProcess, StandbyProcess
+from psplatform.memory.leading import VirtualCoordinator, VirtualStandby
 from psplatform.memory.processes import Processes
+from psplatform.memory.shard_state import VirtualShardState
 from psplatform.memory.standbys import Standbys
 from psplatform.memory.workers import Workers
+from psplatform.nodes.shard import ShardNode
 
 
 class Inhabitants(Protocol):
@@ -30,10 +31,10 @@ class Inhabitants(Protocol):
     agenda: Agenda
     processes: Processes
     workers: Workers
-    copies: dict[str, CopyProcess]
-    leads: list[LeadProcess]
+    copies: dict[str, ShardNode[VirtualShardState]]
+    leads: list[VirtualCoordinator]
     standbys: Standbys
 
     @property
-    def standby(self) -> StandbyProcess | None:
+    def standby(self) -> VirtualStandby | None:
         """The first standby that may take over, if there is one."""

@@ -1,17 +1,26 @@
-"""The coordinator's and the standby's processes of an in-memory run."""
+"""Coordinators and standbys where time is virtual: their nodes, and what those ask of the run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
-from psplatform.core.effects import CancelTimer, Effect, Log, Role, SetTimer
-from psplatform.core.events import TimerFired
+from psplatform.core.effects import Claim, Evaluate, Finish, Redirect, Role, SaveModel, Seal, Send
+from psplatform.core.events import CheckpointFailed, CheckpointSealed, CopyReady, NoCopy
 from psplatform.core.lead import Lead
-from psplatform.core.standby import Standby
+from psplatform.core.messages import Moved
+from psplatform.core.standby import Standby, standby_name
+from psplatform.errors import PsplatformError, StoreError
 from psplatform.memory.agenda import Agenda
+from psplatform.memory.arithmetic import Arithmetic
+from psplatform.memory.claims import Claims
+from psplatform.memory.post import Post
 from psplatform.memory.processes import Processes
 from psplatform.memory.timers import VirtualTimers
+from psplatform.nodes.coordinator import CoordinatorNode
+from psplatform.nodes.evaluator import EvaluatorNode
+from psplatform.nodes.standby import StandbyNode
 
 
 class Sink(Protocol):
@@ -21,83 +30,188 @@ class Sink(Protocol):
         """Take the next record."""
 
 
-class LeadProcess:
-    """Hosts a coordinator: keeps its timers and its log; what else it asks for, `execute` does.
+class LedRun(Protocol):
+    """What coordinators and standbys ask of the run that they are in charge of, or would be."""
 
-    Attributes
-    ----------
-    sink
-        Takes the event log.
-    timers
-        Those that are set, and when they are due.
-    """
+    agenda: Agenda
+    processes: Processes
+    arithmetic: Arithmetic
+    post: Post
+    claims: Claims
+    evaluator: EvaluatorNode
+    finish: Finish | None
+    seals: dict[int, Seal]
 
-    def __init__(
-        self,
-        name: str,
-        lead: Lead,
-        agenda: Agenda,
-        processes: Processes,
-        sink: Sink,
-        execute: Callable[[LeadProcess, Effect], None],
-    ) -> None:
-        self.name = name
-        self.lead = lead
-        self.role = Role("coordinator", str(lead.term))
-        self.timers = VirtualTimers(agenda, processes, name, self._fire)
-        self._agenda = agenda
-        self._processes = processes
-        self.sink = sink
-        self._execute = execute
+    def tell_lead(self, event: Any) -> None:
+        """Tell whoever is in charge; where nobody is, whoever will be."""
 
-    def feed(self, event: Any) -> None:
-        """Hand an event to the coordinator, and execute what it answers."""
-        effects = self.lead.handle(event, self._agenda.now)
-        if self._processes.on_handled is not None:
-            self._processes.on_handled(self.name, event, effects)
-        self.do(effects)
+    def make_replica(self, shard: int, term: int) -> str | None:
+        """Make a replica that obeys the coordinator of `term`; return its name, or ``None`` if no process is left."""
 
-    def do(self, effects: list[Effect]) -> None:
-        """Execute effects."""
-        for effect in effects:
-            # Classes compared, not asked for: this is done for every effect of every event.
-            if type(effect) is Log:
-                self.sink.append(effect.record)
-            elif type(effect) is SetTimer:
-                self.timers.set(effect.tag, effect.at)
-            elif type(effect) is CancelTimer:
-                self.timers.cancel(effect.tag)
-            else:
-                self._execute(self, effect)
+    def serve(self, shard: int, epoch: int, copy: str) -> bool:
+        """Note who serves a shard; return whether that was not known."""
 
-    def _fire(self, tag: str) -> None:
-        self.feed(TimerFired(tag))
+    def retire(self, lead: VirtualCoordinator, copy: str) -> None:
+        """Let a server or replica know that nobody needs it any more."""
+
+    def appoint(self, lead: VirtualCoordinator, number: int) -> None:
+        """Make a standby of a coordinator, where there is a process for it."""
+
+    def take_over(self, standby: VirtualStandby) -> None:
+        """Make a standby the coordinator."""
+
+    def depart(self, standby: VirtualStandby) -> None:
+        """Forget a standby that does not take over."""
 
 
-class StandbyProcess:
-    """Hosts a standby.
+class VirtualCoordinator:
+    """One coordinator: its node, and all ports of that but the timers.
 
     Parameters
     ----------
+    lead
+        The state machine.
+    sink
+        Takes the event log.
+
+    Attributes
+    ----------
+    name, role
+        Of the coordinator.
+    node
+        Executes what it asks for.
+    """
+
+    def __init__(self, run: LedRun, lead: Lead, sink: Sink) -> None:
+        self.name, self.role, self.lead = f"coordinator-{lead.term}", Role("coordinator", str(lead.term)), lead
+        self.sink = sink
+        self._run, self._term = run, lead.term
+        self.node = CoordinatorNode(
+            lead,
+            lambda: run.agenda.now,
+            send=self._send,
+            log=self._log,
+            make_timers=partial(VirtualTimers, run.agenda, run.processes, self.name),
+            shards=self,
+            workers=self,
+            standbys=self,
+            arbiter=self,
+            checkpoints=self,
+            finish=self._finish,
+            depart=lambda reason: None,
+            explain=_raise,
+            note=partial(run.processes.note, self.name),
+        )
+        self.feed = self.node.feed
+
+    def _send(self, effect: Send) -> None:
+        if effect.to.kind != "standby":
+            self._run.post.send(self.role, effect)
+            return
+        for number in self.lead.standbys:
+            to = Role("standby", standby_name(self._term, number))
+            self._run.post.send(self.role, Send(to, effect.message))
+
+    def _log(self, record: dict[str, Any]) -> None:
+        self.sink.append(record)
+
+    def _finish(self, effect: Finish) -> None:
+        self._run.finish = effect
+
+    def recruit(self, shard: int) -> None:
+        """Make another replica at once."""
+        name = self._run.make_replica(shard, self._term)
+        answer: Any = NoCopy(shard, "no process is left for it")
+        if name is not None:
+            answer = CopyReady(shard, name, f"memory://{name}")
+        self._run.agenda.enter(0.0, self._run.tell_lead, answer)
+
+    def retire(self, name: str) -> None:
+        """Let a server or replica know that nobody needs it any more."""
+        self._run.retire(self, name)
+
+    def forget(self, member: str, position_of: Callable[[int], int]) -> None:
+        """Do nothing: what members exposed is dropped as newer things come."""
+
+    def dismiss(self, name: str, reason: str) -> None:
+        """Do nothing: a worker that lives ends by itself, when it hears of it."""
+
+    def order(self, order: Evaluate | SaveModel) -> None:
+        """Give the evaluator an order."""
+        self._run.evaluator.feed(order)
+
+    def redirect(self, effect: Redirect) -> None:
+        """Let the evaluator ask the shard's new server."""
+        if self._run.serve(effect.shard, effect.epoch, effect.copy):
+            self._run.evaluator.feed(Moved(self._term, effect.shard, effect.epoch, effect.copy))
+
+    def appoint(self, number: int) -> None:
+        """Make a standby, where there is a process for it."""
+        self._run.appoint(self, number)
+
+    def suspect(self, number: int) -> None:
+        """Do nothing: who is lost is known."""
+
+    def claim(self, number: int) -> None:
+        """Claim the number of a standby."""
+        self._run.claims.claim(self.name, (self._term, number), self.name, self.feed)
+
+    def consult(self, number: int) -> None:
+        """Ask whether this coordinator is cut off."""
+        self._run.claims.consult(self.name, number, self.feed)
+
+    def seal(self, effect: Seal) -> None:
+        """Write the manifest of a checkpoint."""
+        try:
+            answer: Any = CheckpointSealed(effect.number, self._run.arithmetic.seal(effect))
+            self._run.seals[effect.number] = effect
+        except StoreError as error:
+            answer = CheckpointFailed(effect.number, str(error))
+        self._run.agenda.enter(0.0, self._run.tell_lead, answer)
+
+    def discard(self, number: int) -> None:
+        """Remove what was written of a checkpoint."""
+        self._run.arithmetic.discard(number)
+
+
+def _raise(error: Exception, _: Any) -> PsplatformError:
+    raise error  # what runs in memory is looked at by who wrote it
+
+
+class VirtualStandby:
+    """One standby: its node, and the ports of that.
+
+    Attributes
+    ----------
+    name, role
+        Of the standby.
+    node
+        Executes what it asks for.
     records_before
         Records of the log before the first that the standby has seen made.
     """
 
-    def __init__(
-        self,
-        name: str,
-        standby: Standby,
-        processes: Processes,
-        execute: Callable[[StandbyProcess, Effect], None],
-        records_before: int,
-    ) -> None:
-        self.name = name
+    def __init__(self, run: LedRun, standby: Standby, records_before: int) -> None:
+        self.name = standby_name(standby.term, standby.number)
+        self.role, self.standby = Role("standby", self.name), standby
         self.records_before = records_before
-        self.standby = standby
-        self._processes = processes
-        self._execute = execute
+        self._run, self._term = run, standby.term
+        self.node = StandbyNode(
+            standby,
+            partial(run.processes.clock, self.name),
+            send=partial(run.post.send, self.role),
+            claim=self._claim,
+            take_over=lambda: run.take_over(self),
+            depart=lambda reason: run.depart(self),
+        )
+        self.feed = self.node.feed
 
-    def feed(self, event: Any) -> None:
-        """Hand an event to the standby, and execute what it answers."""
-        for effect in self.standby.handle(event, self._processes.clock(self.name)):
-            self._execute(self, effect)
+    def _claim(self, effect: Claim) -> None:
+        if effect.after_s:
+            self._run.agenda.enter(effect.after_s, self._run.processes.do, self.name, self._claim_now, effect)
+        else:
+            self._claim_now(effect)
+
+    def _claim_now(self, effect: Claim) -> None:
+        claimant = f"coordinator-{self._term}" if effect.out else self.name
+        self._run.claims.claim(self.name, (self._term, effect.number), claimant, self.feed)

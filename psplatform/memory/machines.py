@@ -14,7 +14,7 @@ from psplatform.core.coordination import Coordinator
 from psplatform.core.effects import first_replica, first_server
 from psplatform.core.placement import Process, place, process_for_copy, process_for_standby
 from psplatform.core.plan import Plan
-from psplatform.memory.leading import LeadProcess
+from psplatform.memory.leading import VirtualCoordinator
 from psplatform.memory.processes import Processes
 from psplatform.memory.standbys import Standbys
 
@@ -48,7 +48,7 @@ class Seating(Protocol):
     def seat_copy(self, run: PlacedRun, shard: int, name: str) -> bool:
         """Give another copy of a shard a process, if there is one for it."""
 
-    def seat_standby(self, run: PlacedRun, lead: LeadProcess, name: str) -> bool:
+    def seat_standby(self, run: PlacedRun, lead: VirtualCoordinator, name: str) -> bool:
         """Give a standby a process, if there is one for it."""
 
     def seat_worker(self, run: PlacedRun, name: str) -> bool:
@@ -74,7 +74,7 @@ class Unplaced:
         self.spares -= 1
         return True
 
-    def seat_standby(self, run: PlacedRun, lead: LeadProcess, name: str) -> bool:
+    def seat_standby(self, run: PlacedRun, lead: VirtualCoordinator, name: str) -> bool:
         """Let it live beside the first replica that is apart from the coordinator and the other standbys."""
         replicas = [copy for one in lead.lead.coordinator.state.shards for copy in one.in_sync]
         beside = run.processes.first_apart(replicas, [lead.name, *(one.name for one in run.standbys.heirs)])
@@ -161,7 +161,7 @@ class Machines:
         address = process_for_copy(self.there, shard, copies, self._busy(run))
         return self._seat(run, name, address, [place for held, place in copies if held == shard])
 
-    def seat_standby(self, run: PlacedRun, lead: LeadProcess, name: str) -> bool:
+    def seat_standby(self, run: PlacedRun, lead: VirtualCoordinator, name: str) -> bool:
         """Place a standby."""
         of, shards = run.processes.of, lead.lead.coordinator.state.shards
         address = process_for_standby(

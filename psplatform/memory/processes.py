@@ -61,6 +61,11 @@ class Processes:
         """Return what the clock of the role's process says."""
         return self.agenda.now * self.rates.get(self.of(name), 1.0) if self.rates else self.agenda.now
 
+    def note(self, name: str, event: Any, effects: list[Effect]) -> None:
+        """Tell who checks it what the role of that name is about to do about `event`."""
+        if self.on_handled is not None:
+            self.on_handled(name, event, effects)
+
     def do(self, name: str, action: Callable[..., None], *arguments: Any) -> None:
         """Do `action` in the role's process: now, when it goes on, or never."""
         if not self.dead and not self._stopped:

@@ -8,7 +8,7 @@ from psplatform.core.effects import COORDINATOR, Finish, Retire, Role, Send
 from psplatform.core.events import LeadLost
 from psplatform.core.messages import Retiring
 from psplatform.memory.inhabitants import Inhabitants
-from psplatform.memory.leading import LeadProcess, StandbyProcess
+from psplatform.memory.leading import VirtualStandby
 from psplatform.memory.post import Post
 from psplatform.memory.world import World
 
@@ -66,13 +66,13 @@ class Retirements:
         if self._is_needed(name):
             self._say(name)
 
-    def on_retire(self, lead: LeadProcess, effect: Retire) -> None:
-        """Let a copy hear that nobody needs it any more."""
-        if not self._is_needed(effect.copy):
-            self._let_go.add(effect.copy)
+    def on_retire(self, sender: Role, name: str) -> None:
+        """Let a copy hear that nobody needs it any more, as `sender` says."""
+        if not self._is_needed(name):
+            self._let_go.add(name)
             return
-        run, copy = self._run, Role.copy(effect.copy)
-        delay_s = min(self._world.deliver(lead.role, copy, effect, run.agenda.now))
+        run, copy = self._run, Role.copy(name)
+        delay_s = min(self._world.deliver(sender, copy, Retire(name, ""), run.agenda.now))
         run.agenda.enter(delay_s, run.processes.do, copy.name, self._release, copy.name, run.processes.of(copy.name))
 
     def _is_needed(self, name: str) -> bool:
@@ -102,6 +102,6 @@ class Retirements:
         delay_s = min(self._world.deliver(lead.role, to, event, run.agenda.now))
         run.agenda.enter(delay_s, run.processes.do, standby.name, self._relieved, process, standby, event)
 
-    def _relieved(self, process: str, standby: StandbyProcess, event: LeadLost) -> None:
+    def _relieved(self, process: str, standby: VirtualStandby, event: LeadLost) -> None:
         standby.feed(event)
         self._release(_LEAD, process)

@@ -1,14 +1,15 @@
 """The nodes of a run: each executes the effects of one role's state machine, and does so wherever the run lives.
 
-==============  ====================================================================
-``ports``       what a node needs of the world around it: timers, gradients, evaluations
-``worker``      a gradient worker
-``evaluator``   measures and saves versions
-==============  ====================================================================
+===============  ===================================================================
+``ports``        what nodes need of the world around them
+``coordinator``  the coordinator: who is let in, made and let go, and what is committed
+``standby``      what follows the coordinator and takes over from it
+``shard``        the server or a replica of a shard
+``worker``       a gradient worker
+``evaluator``    measures and saves versions
+===============  ===================================================================
 
 A node knows no world.  What it needs of one are ports, of which each world has its own form: `psplatform.runtime` with
 an event loop, threads and shared memory, `psplatform.memory` with a clock that jumps.  So what the simulator and the
-search for faults try of these roles is what runs on a cluster.
-
-Coordinators and shards have no node yet: each world executes their effects itself.
+search for faults try is what runs on a cluster.
 """

@@ -2,14 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-from psplatform.core.effects import Compute, Expose
-from psplatform.core.events import Evaluated
+from psplatform.core.effects import (
+    Archive,
+    Compute,
+    Evaluate,
+    Expose,
+    Gather,
+    Load,
+    Publish,
+    Redirect,
+    SaveModel,
+    Seal,
+    Serve,
+    Skip,
+    Stage,
+    Transmit,
+)
+from psplatform.core.events import (
+    Archived,
+    ArchiveFailed,
+    Captured,
+    Evaluated,
+    GatherDone,
+    GatherFailed,
+    Loaded,
+    StageDone,
+)
+
+Work = Gather | Stage | Load | Transmit | Archive
+"""What the state of a shard is asked to compute, one after the other."""
 
 
 class Timers(Protocol):
-    """Wakes a node up: whoever makes the timers says what happens when one is due."""
+    """Wakes a node up: whoever makes the timers says what happens when one is due.
+
+    Attributes
+    ----------
+    due
+        When each timer that is set is due, by its tag.
+    """
+
+    @property
+    def due(self) -> dict[str, float]: ...  # noqa: D102
 
     def set(self, tag: str, at: float) -> None:
         """Wake the node under `tag` at that time of its own clock, and not at the one set before under it."""
@@ -51,3 +88,103 @@ class Evaluation(Protocol):
 
     def save(self, version: int) -> None:
         """Save it as the result of the run; `ModelSaved` or `SaveFailed` answers."""
+
+
+class ShardState(Protocol):
+    """The parameters and the optimiser of one copy of a shard, and what computes with them.
+
+    `publish`, `skip`, `serve`, `refer`, `has_all`, `when_there` and `run` are for the node's thread.  The others are
+    for where `run` computes, and never for two at a time.
+    """
+
+    def publish(self, effect: Publish) -> None:
+        """Make the staged state visible."""
+
+    def skip(self, effect: Skip) -> None:
+        """Show what is visible under the effect's version, too."""
+
+    def serve(self, effect: Serve) -> None:
+        """Show what is visible under the effect's epoch, too."""
+
+    def refer(self, effect: Transmit) -> None:
+        """Send a transfer that names gradients which the replica has of the workers; `Captured` answers."""
+
+    def has_all(self, effect: Gather) -> bool:
+        """Whether all gradients are to be had now."""
+
+    def when_there(self, effect: Gather, then: Callable[[], None]) -> None:
+        """Call `then` as soon as all gradients are to be had, or cannot be expected any more."""
+
+    def run(self, work: Sequence[Work], compute: Callable[[Sequence[Work]], list[Any]]) -> None:
+        """Let `compute` do the work after whatever was to be run before; the events that it returns answer."""
+
+    def gather(self, effect: Gather) -> GatherDone | GatherFailed:
+        """Average gradients."""
+
+    def stage(self, effect: Stage) -> StageDone:
+        """Compute the next state beside the visible one."""
+
+    def load(self, effect: Load) -> Loaded:
+        """Make what came with a transfer the visible state."""
+
+    def capture(self, effect: Transmit) -> Captured:
+        """Capture what a transfer is to carry, and have it sent."""
+
+    def archive(self, effect: Archive) -> Archived | ArchiveFailed | None:
+        """Copy the newest state for a checkpoint; where it is written later on, the answer comes when it has been."""
+
+
+class ShardPool(Protocol):
+    """Makes servers and replicas for a coordinator, and lets go of them."""
+
+    def recruit(self, shard: int) -> None:
+        """Make another replica of a shard, away from the others; `CopyReady` or `NoCopy` answers."""
+
+    def retire(self, name: str) -> None:
+        """Let go of a server or a replica: what it sends from now on is void."""
+
+    def forget(self, member: str, position_of: Callable[[int], int]) -> None:
+        """Let each drop what a member exposed, once the position that `position_of` says of its shard is visible."""
+
+
+class WorkerPool(Protocol):
+    """Makes gradient workers and the evaluator for a coordinator, and lets go of them."""
+
+    def dismiss(self, name: str, reason: str) -> None:
+        """Let go of a gradient worker, and look for another in its place."""
+
+    def order(self, order: Evaluate | SaveModel) -> None:
+        """Give the evaluator an order, as soon as there is one; `Evaluated`, `ModelSaved` or their failures answer."""
+
+    def redirect(self, effect: Redirect) -> None:
+        """Let the evaluator ask the shard's new server."""
+
+
+class StandbyPool(Protocol):
+    """Makes standbys for a coordinator."""
+
+    def appoint(self, number: int) -> None:
+        """Make a standby of that number, away from the coordinator, which enlists it then."""
+
+    def suspect(self, number: int) -> None:
+        """Note that the standby of that number is lost, as far as can be seen."""
+
+
+class Arbiter(Protocol):
+    """Answers what a coordinator cannot know by itself: Dask's scheduler, which is no part of the run."""
+
+    def claim(self, number: int) -> None:
+        """Claim the number of a standby of this coordinator; `Claimed` answers."""
+
+    def consult(self, number: int) -> None:
+        """Ask anything, until it answers; `Consulted` answers then."""
+
+
+class CheckpointStore(Protocol):
+    """Completes checkpoints, and removes those that were given up."""
+
+    def seal(self, effect: Seal) -> None:
+        """Write the manifest; `CheckpointSealed` or `CheckpointFailed` answers."""
+
+    def discard(self, number: int) -> None:
+        """Remove what was written of a checkpoint, unless it is sealed by then."""

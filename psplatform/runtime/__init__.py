@@ -6,16 +6,16 @@
 ``cluster``           which Dask workers there are
 ``seating``           keeps roles where `psplatform.core.placement` would put them when some are lost, with
                       ``moves`` (what should go elsewhere) and ``warming`` (imports ahead, off the event loop)
-``coordinator_host``  the coordinator, or its standby (``standing_by``) until it takes over;
-                      ``executing`` its effects with ``fleet`` (actors on the cluster), ``staff``
-                      (gradient workers and evaluator), ``copy_staff`` (copies of shards), ``standbys``
-                      (each a ``deputy``), ``absent`` (where nobody is hired), ``sealing`` (checkpoints),
-                      ``claims`` (who may take over, and whether the scheduler is heard), ``journal``
-                      (the event log), ``keeping`` (the store, which may be removed under a run) and
-                      ``news`` of that
-``copy_host``         one copy of a shard, server or replica: arithmetic in a thread of its own, its
-                      ``content`` in a segment; ``transfers`` to replicas through an ``outbox``, and
-                      ``archiving`` of its part of checkpoints
+``coordinator_host``  the coordinator around its node, or its standby (``standing_by``) until it takes over;
+                      what it sends by ``coordinator_outbox``, with ``fleet`` (actors on the cluster),
+                      ``staff`` (gradient workers and evaluator), ``copy_staff`` (copies of shards),
+                      ``standbys`` (each a ``deputy``), ``absent`` (where nobody is hired), ``sealing``
+                      (checkpoints), ``claims`` (who may take over, and whether the scheduler is heard),
+                      ``journal`` (the event log), ``keeping`` (the store, which may be removed under a
+                      run) and ``news`` of that
+``copy_host``         one copy of a shard, server or replica, around its node; ``shard_state``: arithmetic in
+                      a thread of its own, its ``content`` in a segment; ``transfers`` to replicas through
+                      an ``outbox``, and ``archiving`` of its part of checkpoints
 ``worker_host``       one gradient worker around its node, with ``gradients``: ``computing`` (its thread),
                       ``exposure`` (where they lie) and ``pushing`` (to servers that cannot see that)
 ``evaluator_host``    the evaluator around its node, with ``evaluation`` (measuring and saving, in threads)

@@ -10,27 +10,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from functools import partial
 from typing import Any, Final
 
 from distributed import get_worker
 
 from psplatform.core.coordination import Coordinator
 from psplatform.core.coordination.ending import Phase
-from psplatform.core.effects import Effect
-from psplatform.core.events import Begin, CopyLost, ProcessesChanged, RunBroken, RunFailed, StopRequested, Tick
+from psplatform.core.effects import Effect, Finish
+from psplatform.core.events import Begin, CopyLost, ProcessesChanged, RunFailed, StopRequested, Tick
 from psplatform.core.grants import Grants
 from psplatform.core.lead import Lead
-from psplatform.core.messages import Lease, Leave, Retiring, Witnessed
+from psplatform.core.messages import Leave, Retiring
 from psplatform.core.placement import Placement
 from psplatform.core.wire import decode, encode
 from psplatform.errors import ClusterError, PsplatformError
+from psplatform.nodes.coordinator import CoordinatorNode
 from psplatform.runtime.absent import Absent
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, PeerLost, connections_of
 from psplatform.runtime.claims import Claims
+from psplatform.runtime.coordinator_outbox import CoordinatorOutbox
 from psplatform.runtime.copy_host import BEAT_S
 from psplatform.runtime.copy_staff import CopyStaff, where
-from psplatform.runtime.executing import Executor
 from psplatform.runtime.fleet import Fleet
 from psplatform.runtime.journal import Journal
 from psplatform.runtime.keeping import StoreKeeper, keeper_of
@@ -45,6 +47,7 @@ from psplatform.runtime.staff import Staff
 from psplatform.runtime.standbys import Standbys
 from psplatform.runtime.standing_by import Posting, StandingBy
 from psplatform.runtime.steps import LOADING, PLACING, assembling, in_words, serving
+from psplatform.runtime.timers import LoopTimers
 from psplatform.tasks.foreign import unforeseen
 
 _ASSEMBLY_S: Final = 60.0
@@ -52,7 +55,7 @@ _ASSEMBLY_S: Final = 60.0
 
 
 class CoordinatorHost(Locatable):
-    """Hosts `psplatform.core.lead.Lead` and the run's other actors, or a standby until it takes over.
+    """Makes the coordinator's node and the run's other actors, or follows as a standby until it takes over.
 
     Parameters
     ----------
@@ -69,9 +72,8 @@ class CoordinatorHost(Locatable):
         self.sender = "coordinator"
         self._begun = asyncio.Event()
         self._over = asyncio.Event()
-        self._lead: Lead | None = None
+        self.node: CoordinatorNode | None = None
         self._standing_by: StandingBy | None = None
-        self.executor = Executor(self)
         self._early: list[tuple[str, bytes]] = []
         self.absent = Absent()
         self.term = 0
@@ -218,7 +220,7 @@ class CoordinatorHost(Locatable):
         return False
 
     def _take(self, sender: str, data: bytes) -> bool | bytes:
-        with self.executor.answering(sender) as answers:
+        with self._outbox.answering(sender) as answers:
             for message in decode(data):
                 if isinstance(message, Retiring):
                     self.copies.expect_the_end(message.copy)
@@ -279,12 +281,8 @@ class CoordinatorHost(Locatable):
         resume = program.resume.state if program.resume is not None else None
         self._epoch_s = self._loop.time()
         coordinator = Coordinator(program.plan, program.policy, term=program.term, resume=resume, processes=processes)
-        self._lead = Lead(
-            coordinator,
-            grants=self._grants(),
-            next_number=program.term + 1,
-            appoints=self._wanted_standbys,
-        )
+        number, wanted = program.term + 1, self._wanted_standbys
+        self._lead_with(Lead(coordinator, grants=self._grants(), next_number=number, appoints=wanted))
         self.copies.begin()
         self.phase = "running"
         self.note({"kind": "run", "at": 0.0, **program.description})
@@ -294,6 +292,26 @@ class CoordinatorHost(Locatable):
         for sender, data in self._early:
             if self._knows(sender):
                 self._take(sender, data)  # a lease it is given by this is lost; it asks again
+
+    def _lead_with(self, lead: Lead) -> CoordinatorNode:
+        self._outbox = CoordinatorOutbox(lead, self.copies, self.staff, self.standbys)
+        self.node = CoordinatorNode(
+            lead,
+            lambda: self.elapsed_s,
+            send=self._outbox.send,
+            log=self.journal.append,
+            make_timers=partial(LoopTimers, lambda: self.elapsed_s),
+            shards=self.copies,
+            workers=self.staff,
+            standbys=self.standbys,
+            arbiter=self.claims,
+            checkpoints=self.sealer,
+            finish=self._finish,
+            depart=lambda reason: self.step_down(),
+            explain=self._explain,
+            note=self._look_at,
+        )
+        return self.node
 
     # --- taking over ---
 
@@ -309,10 +327,12 @@ class CoordinatorHost(Locatable):
         self.staff.adopt(standing_by.others, state.shards, {member.name for member in state.roster.members()})
         self.phase = "running" if standby.coordinator.ending.phase is Phase.RUNNING else "ending"
         process, wanted = process_at(self.peer.address), self._wanted_standbys
-        self._lead, effects = standby.rise(self.elapsed_s, grants=self._grants(), appoints=wanted, process=process)
+        lead, effects = standby.rise(self.elapsed_s, grants=self._grants(), appoints=wanted, process=process)
+        node = self._lead_with(lead)
         self._begun.set()
         self.servers_made.set()
-        self._execute(effects)
+        self._outbox.look_at(effects)
+        node.execute(effects)
         if standing_by.ended is not None:
             self.copies.lose_with(standing_by.lead.address, standing_by.ended)
         self._background.keep(self._tick)
@@ -349,7 +369,7 @@ class CoordinatorHost(Locatable):
         self._background.do(self._leave_quietly())
 
     def _fall_silent(self) -> None:
-        self.executor.close()
+        self.silence()
         self.journal.abandon()
         self.copies.close()
         self.staff.close()
@@ -395,31 +415,23 @@ class CoordinatorHost(Locatable):
         self.standbys.tell({"released": name})
 
     def feed(self, event: Any) -> None:
-        """Hand an event to the coordinator, and execute what it answers."""
-        if self._lead is None:
+        """Hand an event to the coordinator, as long as it is in charge."""
+        if self.node is None:
             self._end_start(event)
-            return
-        if self.phase == "replaced" or (self.phase == "over" and not isinstance(event, Leave | Witnessed | Lease)):
-            return
-        try:
-            effects = self._lead.handle(event, self.elapsed_s)
-        except Exception as error:  # noqa: BLE001  a policy may be anybody's code; its errors end the run, not the process
-            what = f"handling {type(event).__name__} under policy {self.program.description['policy']!r} failed"
-            effects = self._lead.handle(RunBroken(unforeseen(error, what)), self.elapsed_s)
-        if self._lead.coordinator.ending.begun and self.phase == "running":
-            self.phase = "ending"
-        self._execute(effects)
+        elif self.phase != "replaced":
+            self.node.feed(event)
 
-    def _execute(self, effects: list[Effect]) -> None:
-        try:
-            self.executor.execute(effects)
-        except Exception as error:  # noqa: BLE001  what was decided is half done, and the run must not go on like that
-            self.on_mishap(f"{type(error).__name__}: {error}")
-            broken = unforeseen(error, "acting on what the coordinator had decided failed")
-            if self.lead.coordinator.ending.begun:
-                self.finish(broken)
-            else:
-                self.feed(RunBroken(broken))
+    def _look_at(self, event: Any, effects: list[Effect]) -> None:
+        if self.phase == "running" and self.lead.coordinator.ending.begun:
+            self.phase = "ending"
+        self._outbox.look_at(effects)
+
+    def _explain(self, error: Exception, event: Any) -> PsplatformError:
+        if event is not None:
+            what = f"handling {type(event).__name__} under policy {self.program.description['policy']!r} failed"
+            return unforeseen(error, what)
+        self.on_mishap(f"{type(error).__name__}: {error}")
+        return unforeseen(error, "acting on what the coordinator had decided failed")
 
     def _end_start(self, event: Any) -> None:
         # Of what can happen before the run has begun, only a failure matters: nobody has joined yet.
@@ -428,14 +440,28 @@ class CoordinatorHost(Locatable):
             error = ClusterError(f"{event.peer} was lost while {event.copy} started: {event.reason}")
         if error is not None and self.phase == "starting":
             self._starting.cancel()
-            self.finish(error)
+            self._finish(Finish("failed", str(error), error))
 
     @property
     def lead(self) -> Lead:
         """The coordinator."""
-        if self._lead is None:
+        return self.leading.lead
+
+    @property
+    def leading(self) -> CoordinatorNode:
+        """The coordinator's node."""
+        if self.node is None:
             raise ClusterError("the run has not begun")
-        return self._lead
+        return self.node
+
+    @property
+    def _lead(self) -> Lead | None:
+        return self.node.lead if self.node is not None else None
+
+    def silence(self) -> None:
+        """Let no timer of the coordinator fire any more."""
+        if self.node is not None:
+            self.node.close()
 
     async def _tick(self) -> None:
         while self.phase in ("running", "ending", "over") and self.program.plan.protection is not None:
@@ -458,10 +484,9 @@ class CoordinatorHost(Locatable):
 
     # --- the end ---
 
-    def finish(self, failure: PsplatformError | None) -> None:
-        """Bring the run to its end in the background."""
+    def _finish(self, effect: Finish) -> None:
         self.phase = "over"
-        self._ending = self._ending or self._loop.create_task(self._end(failure))
+        self._ending = self._ending or self._loop.create_task(self._end(effect.failure))
 
     async def _end(self, failure: PsplatformError | None) -> None:
         self.failure = await conclude(self, failure)

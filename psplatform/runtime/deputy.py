@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
-from psplatform.core.lead import Lead
 from psplatform.core.standby import standby_name
 from psplatform.errors import PsplatformError
+from psplatform.nodes.coordinator import CoordinatorNode
 from psplatform.runtime.background import Background, Kept
 from psplatform.runtime.calls import Peer, PeerLost, call
 from psplatform.runtime.coordinator_process import Employer
@@ -31,14 +31,6 @@ DECIDED_S: Final = 0.02
 """What led to a commit is told sooner: whoever takes over without having heard of it lets workers compute again."""
 
 
-class TimersBeside(Protocol):
-    """What a new standby is told of the coordinator's timers."""
-
-    @property
-    def timers(self) -> dict[str, float]:
-        """When each timer is due, by tag, in the run's time."""
-
-
 class DeputyHost(Employer, Protocol):
     """What the standby's side may ask of the coordinator's process, beside what every employer of actors may.
 
@@ -50,12 +42,8 @@ class DeputyHost(Employer, Protocol):
     staff: Staff
 
     @property
-    def lead(self) -> Lead:
-        """The coordinator."""
-
-    @property
-    def executor(self) -> TimersBeside:
-        """Keeps the timers."""
+    def leading(self) -> CoordinatorNode:
+        """The coordinator's node."""
 
     def announce(self) -> None:
         """Let programs that look for the run find its coordinator here."""
@@ -137,16 +125,17 @@ class Deputy:
 
     def _posting(self) -> Posting:
         host = self._host
-        coordinator, handled = host.lead.enlist(self._number, host.elapsed_s)
+        lead = host.leading.lead
+        coordinator, handled = lead.enlist(self._number, host.elapsed_s)
         hired = {name: ("copy", shard, peer) for name, (shard, peer) in host.copies.directory().items()}
         hired |= {name: (part, -1, peer) for name, (part, peer) in host.staff.directory().items()}
         return Posting(
             number=self._number,
-            lowest_number=host.lead.lowest_number,
+            lowest_number=lead.lowest_number,
             snapshot=snapshot_of(coordinator, host.journal.view),
             handled=handled,
             elapsed_s=host.elapsed_s,
-            timers=host.executor.timers,
+            timers=host.leading.timers.due,
             place=host.journal.place,
             unwritten=tuple(host.journal.unwritten),
             hired=hired,

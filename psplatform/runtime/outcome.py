@@ -9,7 +9,6 @@ from psplatform.errors import PsplatformError, StoreError, to_plain
 from psplatform.replication.store import update_run
 from psplatform.runtime.absent import Absent
 from psplatform.runtime.copy_staff import CopyStaff
-from psplatform.runtime.executing import Executor
 from psplatform.runtime.fleet import Fleet
 from psplatform.runtime.journal import Journal
 from psplatform.runtime.program import Program
@@ -37,7 +36,6 @@ class EndingHost(Protocol):
     program: Program
     run: str
     journal: Journal
-    executor: Executor
     fleet: Fleet
     absent: Absent
     staff: Staff
@@ -49,10 +47,13 @@ class EndingHost(Protocol):
     def elapsed_s(self) -> float:
         """Seconds since the servers were ready."""
 
+    def silence(self) -> None:
+        """Let no timer of the coordinator fire any more."""
+
 
 async def conclude(host: EndingHost, failure: PsplatformError | None) -> PsplatformError | None:
     """Let everybody go who worked for the run, and write how it ended; return why it has failed, if it has."""
-    host.executor.close()
+    host.silence()
     failure = await host.fleet.explain(failure, host.absent.addresses)
     if hasattr(host, "staff"):
         await host.staff.disband(_LEAVING_S, host.standbys.peers)

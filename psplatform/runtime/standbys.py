@@ -76,7 +76,7 @@ class Standbys:
             self._host.feed(StandbyLost(number, reason))
         elif ended.address:
             self._failed.add(ended.address)
-            self._host.lead.without_standby(number)  # another process may be able to make one
+            self._host.leading.lead.without_standby(number)  # another process may be able to make one
         else:
             self._wanted.add(number)
 
@@ -104,7 +104,7 @@ class Standbys:
         self._failed.clear()
         wanted, self._wanted = self._wanted, set()
         for number in wanted:
-            self._host.lead.without_standby(number)
+            self._host.leading.lead.without_standby(number)
 
     async def hand_over(self) -> None:
         """Let the first standby take over now: this process is about to end."""

@@ -13,12 +13,13 @@ from typing import Any, Final
 import cloudpickle
 
 from psplatform.core.coordination import Coordinator
-from psplatform.core.effects import Claim, Depart, Effect, Send, TakeOver
+from psplatform.core.effects import Claim, Send
 from psplatform.core.events import Claimed, LeadLost, Tick
 from psplatform.core.grants import Grants
 from psplatform.core.messages import Beat, Observed
 from psplatform.core.standby import Standby, standby_name
 from psplatform.core.wire import encode
+from psplatform.nodes.standby import StandbyNode
 from psplatform.runtime.background import Background
 from psplatform.runtime.calls import Peer, PeerLost, approach, call
 from psplatform.runtime.claims import claim
@@ -77,7 +78,7 @@ def snapshot_of(coordinator: Coordinator, view: RunView) -> bytes:
 
 @dataclass
 class StandingBy:
-    """Hosts `psplatform.core.standby.Standby`.
+    """Makes the node of a standby, and hands it what it sees of the coordinator.
 
     Attributes
     ----------
@@ -112,6 +113,7 @@ class StandingBy:
         self._loop = asyncio.get_running_loop()
         # Since then a client was made: left out, that would look like a pause between beats, and lengthen leases.
         self._offset = posting.elapsed_s - arrived_at
+        self._answers: list[Any] = []
         coordinator, self.view = pickle.loads(posting.snapshot)  # noqa: S301  from the coordinator's process, not a store
         self.standby = Standby(
             posting.number,
@@ -121,6 +123,14 @@ class StandingBy:
             timers=posting.timers,
             grants=grants,
             now=self.now,
+        )
+        self._node = StandbyNode(
+            self.standby,
+            lambda: self.now,
+            send=self._say,
+            claim=self._claim,
+            take_over=self._take_over,
+            depart=self._depart,
         )
         self.hired.update(posting.hired)
         self.description = posting.description
@@ -170,12 +180,13 @@ class StandingBy:
             self._offset = max(self._offset, message.now - self._loop.time())
         elif isinstance(message, Beat):
             self._offset = max(self._offset, message.sent_at - self._loop.time())
-        answers = self.feed(message)
+        self._answers = []
+        self._node.feed(message)
         for record in self.standby.records:
             self.view.apply(record)
             self.unwritten.append(record)
         self.standby.forget_records(len(self.standby.records))
-        return answers
+        return self._answers
 
     def _note(self, message: dict[str, Any]) -> None:
         if "record" in message:
@@ -194,26 +205,23 @@ class StandingBy:
 
     def relieve(self) -> None:
         """Take over now: the coordinator's process is about to end in good order."""
-        self.feed(LeadLost("retired"))
+        self._node.feed(LeadLost("retired"))
 
-    def feed(self, event: Any) -> list[Any]:
-        """Hand an event to the standby, and execute what it does; return what it says to the coordinator."""
-        effects = self.standby.handle(event, self.now)
-        for effect in effects:
-            self._execute(effect)
-        return [one.message for one in effects if isinstance(one, Send)]
+    def _say(self, effect: Send) -> None:
+        self._answers.append(effect.message)
 
-    def _execute(self, effect: Effect) -> None:
-        if isinstance(effect, Claim):
-            self._background.do(self._claim(effect))
-        elif isinstance(effect, TakeOver):
-            self.close()
-            self.on_take_over()
-        elif isinstance(effect, Depart):
-            self.close()
-            self.on_depart(effect.reason)
+    def _take_over(self) -> None:
+        self.close()
+        self.on_take_over()
 
-    async def _claim(self, effect: Claim) -> None:
+    def _depart(self, reason: str) -> None:
+        self.close()
+        self.on_depart(reason)
+
+    def _claim(self, effect: Claim) -> None:
+        self._background.do(self._claim_until_answered(effect))
+
+    async def _claim_until_answered(self, effect: Claim) -> None:
         await asyncio.sleep(effect.after_s)
         granted = await self._has_claimed(effect.number, out=effect.out)
         if not granted and not effect.out:
@@ -221,7 +229,7 @@ class StandingBy:
             name = standby_name(self.standby.term, self.standby.number)
             with contextlib.suppress(PeerLost):
                 await call(self.connect, self.lead, "deliver", name, encode([]), deadline_s=_WORD_S)
-        self.feed(Claimed(effect.number, granted))
+        self._node.feed(Claimed(effect.number, granted))
 
     async def _has_claimed(self, number: int, *, out: bool = False) -> bool:
         term = self.standby.term
@@ -232,11 +240,11 @@ class StandingBy:
         lost = LeadLost(reason, self._loop.time() - self._heard_at)
         if reason == ENDED:
             self.ended = lost
-        self.feed(lost)
+        self._node.feed(lost)
 
     async def _tick(self) -> None:
         while True:
-            self.feed(Tick())
+            self._node.feed(Tick())
             await asyncio.sleep(BEAT_S)
 
     def close(self) -> None:

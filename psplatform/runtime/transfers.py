@@ -157,7 +157,10 @@ class Receiver:
     def expect(self, parcel: Parcel) -> asyncio.Future[Any]:
         """Keep a parcel until it is taken; return what the answer to it will be."""
         server = parcel.transfer.server
-        if parcel.transfer.kind != GRADIENTS:  # there is nothing to keep
+        kept = self._parcels.get(server)
+        # One that was repeated may come after the next: that one is needed.
+        late = kept is not None and kept.transfer.number > parcel.transfer.number
+        if parcel.transfer.kind != GRADIENTS and not late:  # of gradients there is nothing to keep
             # Another server's may be being loaded: as long as that one has not been answered, it is needed.
             waiting = {of for of, _ in self._answers}
             self._parcels = {of: one for of, one in self._parcels.items() if of in waiting} | {server: parcel}

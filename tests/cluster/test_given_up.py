@@ -142,7 +142,7 @@ def test_a_copy_that_is_closed_while_it_computes_leaves_nothing(
     def compute() -> None:
         computing.set()
         assert closed.wait(LIMIT_S)
-        server.host._carrier.prepare("replica-0-1")
+        server.host._node.state.carrier.prepare("replica-0-1")
 
     work = server.host._arithmetic.submit(compute)
     assert computing.wait(LIMIT_S)

@@ -37,7 +37,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "tasks": BASE | {"tensors"},
     "workloads": BASE | {"tensors", "tasks", "untrusted"},
     # Execute what the state machines of core ask for, by ports of which each driver has its own form.
-    "nodes": frozenset({"core"}),
+    "nodes": frozenset({"core", "errors"}),
     # Drivers, blind to each other, so that what one proves does not hang on another.
     "memory": LOWER,
     # Made of the in-memory driver: what it adds is how long everything takes.

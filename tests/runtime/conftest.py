@@ -9,17 +9,30 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
 from distributed.protocol.serialize import Serialize
 
+from psplatform.core.replica import Replica
+from psplatform.core.server import Server
+from psplatform.core.shard_copy import ShardCopy
+from psplatform.jobs.optimizers import SGD
+from psplatform.jobs.replication import Chain
+from psplatform.nodes.shard import ShardNode
+from psplatform.replication.accounts import account_factory
 from psplatform.runtime import segments
+from psplatform.runtime.beginning import Beginning
 from psplatform.runtime.calls import Peer
+from psplatform.runtime.copy_host import CopyHost
 from psplatform.runtime.processes import ProcessId
+from psplatform.runtime.shard_state import SharedShardState
 from psplatform.tensors.layout import Layout, TensorSpec
+from psplatform.tensors.vectors import allocate, named_views
 
 T = TypeVar("T")
 
@@ -157,6 +170,47 @@ def layout() -> Layout:
         ],
         shards=2,
     )
+
+
+@pytest.fixture
+def make_host(layout: Layout, peer: Peer, run_id: str) -> Iterator[Callable[[Server | Replica], CopyHost]]:
+    """Make the host of a copy of shard 0 as it is once it is open, on the running loop, without a Dask worker.
+
+    What it sends to the coordinator goes nowhere.
+    """
+    opened: list[CopyHost] = []
+
+    def make(part: Server | Replica) -> CopyHost:
+        loop = asyncio.get_running_loop()
+        plan = SimpleNamespace(shards=2, protection=None)
+        program: Any = SimpleNamespace(
+            run=run_id,
+            plan=plan,
+            cold=False,
+            transport="shared-memory",
+            term=1,
+            store="",
+            optimizer=SGD(lr=1.0, momentum=0.9),
+            checkpoints=SimpleNamespace(written=False),
+            open=lambda device: (SimpleNamespace(initial=lambda: named_views(layout, allocate(layout))), layout),
+            restore=lambda shard: None,
+        )
+        host = CopyHost(run_id, part.name, 0, peer, Beginning(serving=isinstance(part, Server)))
+        control = ShardCopy(part, account_factory(Chain(), 1))
+        opened.append(host)
+        host._connect = lambda address: pytest.fail("nobody is to be called")
+        arguments = host._beginning, host._connect, loop, host._arithmetic, host._background, host._made, host._report
+        make_state = partial(SharedShardState, program, control, *arguments)
+        host._node = ShardNode(control, loop.time, host._send, make_state)
+        host._begun.callback(host._node.close)
+        host._line = SimpleNamespace(send=lambda message: None)  # type: ignore[assignment]
+        host._built.set()
+        return host
+
+    yield make
+    for host in opened:
+        host._made.close()
+        host._arithmetic.shutdown()
 
 
 @pytest.fixture

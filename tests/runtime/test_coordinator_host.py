@@ -62,19 +62,31 @@ def test_asking_waits_for_the_end(tmp_path: Path, jump: Jump) -> None:
     assert jump(ask()) == [2.0, 5.0, 5.0]
 
 
-@pytest.fixture
-def leading(tmp_path: Path) -> Callable[[], Any]:
-    """Make the host of a coordinator, with nobody around it."""
+class Nobody:
+    """Stands for those around a coordinator, and does nothing for it."""
 
-    async def make() -> CoordinatorHost:
-        host = CoordinatorHost("run")
+    live = 0
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *arguments: None
+
+
+@pytest.fixture
+def leading(tmp_path: Path) -> Callable[..., Any]:
+    """Make the host of a coordinator, with nobody around it but those that are given."""
+
+    async def make(others: Any = None, standbys: Any = None) -> CoordinatorHost:
+        host: Any = CoordinatorHost("run")
         host.journal = await Journal.open(str(tmp_path), 1)
         host._loop = asyncio.get_running_loop()
         host.peer = Peer("tcp://10.0.0.1:1234", "coordinator")
+        host.copies = host.staff = others or Nobody()
+        host.standbys = standbys or Nobody()
+        host.claims = host.sealer = Nobody()
         plan = Plan("run", workers=1, shards=1, samples=8, batch_size=4, stop=Stop(updates=9), schedule=Constant())
-        host._lead = Lead(Coordinator(plan, Asynchronous()))
+        host._lead_with(Lead(Coordinator(plan, Asynchronous())))
         host.phase = "running"
-        return host
+        return cast(CoordinatorHost, host)
 
     return make
 
@@ -83,8 +95,7 @@ def test_a_coordinator_that_hands_over_has_decided_its_last(leading: Any, jump: 
     """What it decided meanwhile would be done, and the standby would not know of it."""
 
     async def hand_over() -> tuple[int, list[str]]:
-        host = await leading()
-        before, came = host.lead.handled, []
+        came: list[str] = []
 
         async def meanwhile() -> None:
             with pytest.raises(PeerLost, match="was replaced"):
@@ -92,8 +103,11 @@ def test_a_coordinator_that_hands_over_has_decided_its_last(leading: Any, jump: 
             host.feed(StopRequested("late"))
             came.append("handed over")
 
-        host.copies = host.staff = cast(Any, SimpleNamespace(close=lambda: came.append("silent")))
-        host.standbys = cast(Any, SimpleNamespace(hand_over=meanwhile, close=lambda: came.append("said")))
+        standbys = SimpleNamespace(hand_over=meanwhile, close=lambda: came.append("said"), appoint=None, suspect=None)
+        others = Nobody()
+        others.close = lambda: came.append("silent")  # type: ignore[method-assign]
+        host = await leading(others, standbys)
+        before = host.lead.handled
         await host._retire()
         return host.lead.handled - before, came
 
@@ -104,9 +118,10 @@ def test_a_copy_that_cannot_keep_its_state_is_told_while_it_lasts(leading: Any, 
     """Whoever looks at the run sees why it does not go on; its standby knows it, too."""
 
     async def tell() -> tuple[list[dict[str, Any]], list[Any]]:
-        host = await leading()
         heard: list[Any] = []
-        host.standbys = cast(Any, SimpleNamespace(tell=heard.append))
+        standbys = Nobody()
+        standbys.tell = heard.append  # type: ignore[method-assign]
+        host = await leading(standbys=standbys)
         await host.on_cold_trouble("server-0", "shard 0: the disk is full")
         incidents = (await host.status(0.0))["summary"]["incidents"]
         await host.journal.close()
@@ -117,10 +132,8 @@ def test_a_copy_that_cannot_keep_its_state_is_told_while_it_lasts(leading: Any, 
     assert [one["record"]["kind"] for one in heard] == ["cold replica"]
 
 
-class Broken:
-    """Stands for whoever does what the coordinator decides, and cannot for so many times."""
-
-    live = 0
+class Broken(Nobody):
+    """Cannot send for so many times."""
 
     def __init__(self, times: int) -> None:
         self._times = times
@@ -132,12 +145,6 @@ class Broken:
             raise RuntimeError("a fault of our own")
         self.sent.append(message)
 
-    def dismiss(self, member: str, reason: str) -> None:
-        """Nobody is there."""
-
-    def forget(self, member: str, position_of: Any) -> None:
-        """Nobody is there."""
-
 
 @pytest.mark.parametrize("times", [1, 9])
 def test_what_fails_while_decisions_are_acted_on_ends_the_run(
@@ -146,23 +153,22 @@ def test_what_fails_while_decisions_are_acted_on_ends_the_run(
     """Not whoever happened to ask: it would take the error for the coordinator's end, and nobody would know why."""
 
     async def act() -> tuple[list[Any], list[Any]]:
-        host = await leading()
+        broken = Broken(times)
+        host = await leading(broken)
         ended: list[Any] = []
 
         async def end(failure: Any) -> None:
             ended.append(failure)
 
         monkeypatch.setattr(host, "_end", end)
-        host.staff = host.copies = cast(Any, Broken(times))
-        host.standbys = cast(Any, SimpleNamespace(tell=lambda message: None))
         host.feed(Begin())
         host.feed(msg.Join("worker-1", "tcp://10.0.0.1:2"))
         host.feed(msg.Leave("worker-1", "told so"))
         await asyncio.sleep(0)
-        host.executor.close()
+        host.silence()
         notes = [one["text"] for one in host.journal.unwritten if one["kind"] == "note"]
         assert notes[0] == "in the coordinator's process: RuntimeError: a fault of our own"
-        return ended, host.staff.sent
+        return ended, broken.sent
 
     (error,), sent = jump(act())
     assert isinstance(error, ClusterError)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from psplatform.core.effects import Load
 from psplatform.core.messages import GRADIENTS, STATE, Contribution, Replicated, Transfer
 from psplatform.core.replica import Replica
-from psplatform.core.shard_copy import ShardCopy
 from psplatform.jobs.optimizers import SGD
 from psplatform.runtime.background import Background
-from psplatform.runtime.beginning import Beginning
 from psplatform.runtime.calls import Peer
 from psplatform.runtime.copy_host import CopyHost
 from psplatform.runtime.exposure import Exposures, Slab
@@ -201,21 +199,22 @@ def test_what_can_no_longer_come_is_not_waited_for(
 
 
 @pytest.fixture
-def replica(layout: Layout, peer: Peer) -> CopyHost:
-    """Make a replica's host without a process."""
-    host = CopyHost("run", "replica-0-0", 0, peer, Beginning(serving=False))
-    host._control = ShardCopy(Replica(0, "replica-0-0", position=3, version=3), SimpleNamespace)  # type: ignore[arg-type]
-    host._exposures = Exposures(layout, 0)
-    host._follower = Follower(host._exposures, new_shard(layout))
-    return host
+def make_replica(make_host: Callable[[Replica], CopyHost]) -> Callable[[], CopyHost]:
+    """Make the host of a replica of shard 0."""
+    return lambda: make_host(Replica(0, "replica-0-0", position=3, version=3))
 
 
-def test_a_replica_makes_nobody_wait_and_keeps_the_newest(layout: Layout, replica: CopyHost, jump: Jump) -> None:
-    for ahead in range(2 * MOST_KEPT):
-        assert jump(replica.push("w", ahead, pieces(layout, 0.0), 3 + ahead))
-    assert jump(replica.push("w", 99, pieces(layout, 0.0), 2)), "what is over is taken, and not kept"
-    kept = [sequence for sequence in range(100) if replica._exposures.has("w", sequence)]
-    assert kept == list(range(MOST_KEPT, 2 * MOST_KEPT))
+def test_a_replica_makes_nobody_wait_and_keeps_the_newest(
+    layout: Layout, make_replica: Callable[[], CopyHost], jump: Jump
+) -> None:
+    async def push() -> list[int]:
+        replica = make_replica()
+        for ahead in range(2 * MOST_KEPT):
+            assert await replica.push("w", ahead, pieces(layout, 0.0), 3 + ahead)
+        assert await replica.push("w", 99, pieces(layout, 0.0), 2), "what is over is taken, and not kept"
+        return [sequence for sequence in range(100) if replica._node.state.exposures.has("w", sequence)]
+
+    assert jump(push()) == list(range(MOST_KEPT, 2 * MOST_KEPT))
 
 
 # --- answers ---
@@ -258,22 +257,39 @@ def test_what_a_server_sent_is_kept_until_it_is_loaded_although_its_successor_se
     assert jump(load()) == [1.0, 2.0]
 
 
-def test_a_replica_does_not_keep_a_state_that_it_has_loaded(layout: Layout, replica: CopyHost, jump: Jump) -> None:
-    replica._shard = new_shard(layout)
-    replica._receiver = Receiver(replica._shard, replica._follower)
-    replica.content = SimpleNamespace(begin_writing=lambda copy: None, show=lambda *_: None)  # type: ignore[assignment]
-    state = {name: vector.clone().numpy() for name, vector in replica._shard.state().items()}
-    transfer = Transfer("s", 0, 1, 1, STATE, 4, 4, 1.0, ())
+def test_a_transfer_that_is_repeated_late_does_not_take_the_place_of_the_next(
+    layout: Layout, follower: Follower, jump: Jump
+) -> None:
+    """Its call was given up, and it arrives all the same, while the next one is being loaded."""
+    replica = new_shard(layout)
 
+    def parcel(number: int, value: float) -> Parcel:
+        state = {name: vector.clone().fill_(value).numpy() for name, vector in replica.state().items()}
+        transfer = Transfer("s", 0, 1, number, STATE, 3 + number, 3 + number, 1.0, ())
+        return Parcel(transfer, 1, tuple(state), None, tuple(state.values()), {})
+
+    async def load() -> float:
+        receiver, following = Receiver(replica, follower), parcel(2, 2.0)
+        receiver.expect(following)
+        receiver.expect(parcel(1, 1.0))
+        assert receiver.load(following.transfer, lambda: None)
+        return first(replica.front)
+
+    assert jump(load()) == 2.0
+
+
+def test_a_replica_does_not_keep_a_state_that_it_has_loaded(make_replica: Callable[[], CopyHost], jump: Jump) -> None:
     async def load() -> None:
-        replica._loop = asyncio.get_running_loop()
-        replica._receiver.expect(Parcel(transfer, 1, tuple(state), None, tuple(state.values()), {}))
-        assert replica._load(transfer).whole
+        held = make_replica()._node.state
+        vectors = {name: vector.clone().numpy() for name, vector in held.shard.state().items()}
+        transfer = Transfer("s", 0, 1, 1, STATE, 4, 4, 1.0, ())
+        held.receiver.expect(Parcel(transfer, 1, tuple(vectors), None, tuple(vectors.values()), {}))
+        assert held.load(Load(transfer)).whole
         await asyncio.sleep(0.0)
+        assert held.shard.version == 4
+        assert held.receiver._parcels == {}
 
     jump(load())
-    assert replica._shard.version == 4
-    assert replica._receiver._parcels == {}
 
 
 def test_nobody_waits_where_one_gradient_will_not_come(layout: Layout, exposures: Exposures, jump: Jump) -> None:

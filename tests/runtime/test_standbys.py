@@ -27,7 +27,7 @@ class Host:
         self.events: list[Any] = []
         self.without: list[int] = []
         self.absent = Absent()
-        self.lead = SimpleNamespace(without_standby=self.without.append)
+        self.leading = SimpleNamespace(lead=SimpleNamespace(without_standby=self.without.append))
         self.placed: list[tuple[set[str], set[str]]] = []
         self.copies = SimpleNamespace(seating=SimpleNamespace(for_standby=self._for_standby))
         self.on_mishap: Callable[[str], None] = lambda text: None

@@ -12,7 +12,7 @@ import pytest
 from psplatform.core import messages as msg
 from psplatform.core.coordination import Coordinator
 from psplatform.core.effects import Send
-from psplatform.core.events import Begin, LeadLost
+from psplatform.core.events import Begin
 from psplatform.core.lead import Lead
 from psplatform.core.plan import Plan, Protection, Stop
 from psplatform.jobs.schedules import Constant
@@ -105,7 +105,7 @@ def test_what_came_of_an_event_that_it_will_not_see_is_not_known_either(followin
 
     async def hear() -> tuple[Any, ...]:
         lead, one = following()
-        one.feed(LeadLost("retired"))
+        one.relieve()
         said = one.take(observed(lead, msg.Retiring("server-0")))
         for note in (
             {"released": "server-0"},

@@ -13,8 +13,9 @@ from psplatform.core.effects import Effect, Finish, Retire, SaveModel, Send, Ser
 from psplatform.core.events import CopyLost, Tick
 from psplatform.core.server import Server
 from psplatform.memory import MemoryRun
-from psplatform.memory.copies import CopyProcess
-from psplatform.memory.leading import LeadProcess
+from psplatform.memory.leading import VirtualCoordinator
+from psplatform.memory.shard_state import VirtualShardState
+from psplatform.nodes.shard import ShardNode
 from psplatform.simulation.faults.truth import Truth, violated
 
 _OF_COORDINATORS = (
@@ -70,7 +71,7 @@ class Observation:
 
     # --- copies ---
 
-    def _judge_copy(self, name: str, copy: CopyProcess, event: Any, effects: list[Effect]) -> None:
+    def _judge_copy(self, name: str, copy: ShardNode[VirtualShardState], event: Any, effects: list[Effect]) -> None:
         part = copy.control.part
         if isinstance(event, _OF_COORDINATORS):
             self._judge_obedience(name, event, effects, part.term)
@@ -160,7 +161,7 @@ class Observation:
         for effect in effects:
             self._judge_decision(lead, effect)
 
-    def _judge_isolation(self, lead: LeadProcess, effects: Iterable[Effect]) -> None:
+    def _judge_isolation(self, lead: VirtualCoordinator, effects: Iterable[Effect]) -> None:
         now = self._run.agenda.now
         told = {one.to.name for one in effects if isinstance(one, Send) and isinstance(one.message, msg.Exclude)}
         for one in lead.lead.coordinator.state.shards:
@@ -172,7 +173,7 @@ class Observation:
             if one.server in told and not self._was_heard(self._run.processes.of(lead.name), since, now):
                 raise violated("S11", f"{lead.name}, cut off, lets {one.server} go on without a replica")
 
-    def _judge_leases(self, lead: LeadProcess, effects: Iterable[Effect]) -> None:
+    def _judge_leases(self, lead: VirtualCoordinator, effects: Iterable[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.message, msg.Observed):
                 self._judge_silence(effect.message.event)
@@ -190,7 +191,7 @@ class Observation:
                 "S4", f"{event.copy} is taken for lost and is entitled until {part.entitled_until - clock:g} s on"
             )
 
-    def _judge_decision(self, lead: LeadProcess, effect: Effect) -> None:
+    def _judge_decision(self, lead: VirtualCoordinator, effect: Effect) -> None:
         newest = self._run.leads[-1]
         if isinstance(effect, Finish | SaveModel) and lead is not newest:
             raise violated("S10", f"{lead.name} was replaced by {newest.name} and does {effect}")

@@ -1,0 +1,145 @@
+"""The state of a copy of a shard where time is virtual: computed by the run's arithmetic, as long as the world says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from psplatform.core.effects import Archive, Gather, Load, Publish, Role, Send, Serve, Skip, Stage, Transmit
+from psplatform.core.events import Archived, ArchiveFailed, Captured, GatherDone, GatherFailed, Loaded, StageDone
+from psplatform.core.messages import Transfer
+from psplatform.core.server import Server
+from psplatform.core.shard_copy import ShardCopy
+from psplatform.errors import InvariantViolation, StoreError
+from psplatform.memory.agenda import Agenda
+from psplatform.memory.arithmetic import Arithmetic
+from psplatform.memory.processes import Processes
+from psplatform.memory.room import Room
+from psplatform.memory.world import World
+from psplatform.nodes.ports import Work
+
+SendOn = Callable[[Role, Send, Any], None]
+"""Takes the sender, what it sends, and what travels beside it."""
+
+
+class VirtualShardState:
+    """`psplatform.nodes.ports.ShardState` of one copy.
+
+    Parameters
+    ----------
+    control
+        Whose state it is.
+    send
+        Takes the transfers that are captured.
+    feed
+        Takes what comes of the work.
+    """
+
+    def __init__(  # noqa: PLR0917  what every copy needs of the run, each a different thing
+        self,
+        control: ShardCopy,
+        agenda: Agenda,
+        processes: Processes,
+        arithmetic: Arithmetic,
+        world: World,
+        room: Room,
+        send: SendOn,
+        feed: Callable[[Any], None],
+    ) -> None:
+        self._control, self._name, self._shard = control, control.name, control.shard
+        self._agenda, self._processes = agenda, processes
+        self._arithmetic, self._world, self._room = arithmetic, world, room
+        self._send, self._feed = send, feed
+        self._gathered_at = 0.0
+        self._contents: dict[str, tuple[int, Any]] = {}
+        arithmetic.open_copy(self._name, self._shard)
+
+    def expect(self, transfer: Transfer, content: Any) -> None:
+        """Keep what came with a transfer until it is loaded; one that was repeated may come after the next."""
+        number, _ = self._contents.get(transfer.server, (0, None))
+        if transfer.number >= number:
+            self._contents[transfer.server] = transfer.number, content
+
+    def publish(self, effect: Publish) -> None:
+        """Make the staged state visible, and let who waits for room look again."""
+        self._arithmetic.publish(self._name, effect.version)
+        self._room.on_published(self._shard)
+
+    def skip(self, effect: Skip) -> None:
+        """Show what is visible under another version, and let who waits for room look again."""
+        self._arithmetic.skip(self._name, effect.version)
+        self._room.on_published(self._shard)
+
+    def serve(self, effect: Serve) -> None:
+        """Show what is visible."""
+        self._arithmetic.skip(self._name, effect.version)
+
+    def refer(self, effect: Transmit) -> None:
+        """Send a transfer that names gradients."""
+        self._later(0.0, self.capture(effect))
+
+    def has_all(self, effect: Gather) -> bool:
+        """Say yes: what is exposed is at hand at once, and what is not never will be."""
+        return True
+
+    def when_there(self, effect: Gather, then: Callable[[], None]) -> None:
+        """Wait for nothing."""
+        then()
+
+    def run(self, work: Sequence[Work], compute: Callable[[Sequence[Work]], list[Any]]) -> None:
+        """Compute now, and say so when the time that gathering takes is over; load when that is over."""
+        loads = [one for one in work if isinstance(one, Load)]
+        if loads:
+            # As long as a server takes to add a gradient up; until then the state is the one before.
+            seconds = self._world.gather_s(self._shard, 1)
+            self._agenda.enter(seconds, self._processes.do, self._name, self._load_now, loads, compute)
+        for event in compute([one for one in work if not isinstance(one, Load)]):
+            waits = isinstance(event, GatherDone | GatherFailed | StageDone)
+            self._later(self._gathered_at - self._agenda.now if waits else 0.0, event)
+
+    def gather(self, effect: Gather) -> GatherDone | GatherFailed:
+        """Average gradients."""
+        self._gathered_at = self._agenda.now + self._world.gather_s(self._shard, len(effect.contributions))
+        norms = self._arithmetic.gather(self._name, effect.contributions, norms=effect.norms)
+        if norms is not None:
+            return GatherDone(effect.position, norms)
+        if not effect.careful and self._control.part.epoch == 1 and self._is_entitled:
+            # Its worker was let go on before this shard had read it; to one that was replaced, that may happen.
+            raise InvariantViolation(f"a gradient of position {effect.position} is gone, though nothing was lost")
+        return GatherFailed(effect.position)
+
+    def stage(self, effect: Stage) -> StageDone:
+        """Compute the next state."""
+        return StageDone(effect.position, self._arithmetic.stage(self._name, effect.factor, effect.rate))
+
+    def load(self, effect: Load) -> Loaded:
+        """Make what a transfer carried the state."""
+        number, content = self._contents.pop(effect.transfer.server)
+        if number != effect.transfer.number:
+            raise InvariantViolation(f"transfer {effect.transfer.number} is to be loaded, but it was not kept")
+        return Loaded(effect.transfer.number, self._arithmetic.absorb(self._name, effect.transfer, content))
+
+    def capture(self, effect: Transmit) -> Captured:
+        """Capture what a transfer carries, and send it."""
+        content, size_bytes = self._arithmetic.capture(self._name, effect.transfer)
+        self._send(Role.copy(self._name), Send(Role.copy(effect.replica), effect.transfer), content)
+        return Captured(effect.replica, effect.transfer.number, size_bytes)
+
+    def archive(self, effect: Archive) -> Archived | ArchiveFailed:
+        """Put the newest state into the store."""
+        try:
+            return Archived(effect.number, effect.position, self._arithmetic.archive(self._name, effect))
+        except StoreError as error:
+            return ArchiveFailed(effect.number, str(error))
+
+    @property
+    def _is_entitled(self) -> bool:
+        part = self._control.part
+        return isinstance(part, Server) and self._processes.clock(self._name) <= part.entitled_until
+
+    def _load_now(self, work: Sequence[Load], compute: Callable[[Sequence[Work]], list[Any]]) -> None:
+        for event in compute(work):
+            self._feed(event)
+
+    def _later(self, delay_s: float, event: Any) -> None:
+        self._agenda.enter(delay_s, self._processes.do, self._name, self._feed, event)
