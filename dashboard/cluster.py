@@ -11,12 +11,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from psplatform.client.listing import Listed, goes_on
+from psplatform.client.runs.listing import Listed, goes_on
 from psplatform.errors import ClusterError, PsplatformError
 
 if TYPE_CHECKING:
     from psplatform.client.chaos import Target
-    from psplatform.client.cluster_view import ClusterView
+    from psplatform.client.clusters.cluster_view import ClusterView
     from psplatform.client.run import Run
 
 T = TypeVar("T")
@@ -188,7 +188,7 @@ class Cluster:
         return self._deeds.get((run, FAULT))
 
     def _submit(self, run: str, act: Callable[[Run], T]) -> Future[T]:
-        from psplatform.client.attaching import attach  # noqa: PLC0415  brings Dask, which pages of stores need not
+        from psplatform.client.runs.attaching import attach  # noqa: PLC0415  brings Dask, which pages of stores need not
 
         client = self._client
         if client is None:
@@ -239,8 +239,8 @@ class Cluster:
         self._forget_client()
 
     def _ask(self) -> None:
-        from psplatform.client.cluster_view import look_at_cluster  # noqa: PLC0415  brings Dask
-        from psplatform.client.connecting import connect  # noqa: PLC0415  as above
+        from psplatform.client.clusters.cluster_view import look_at_cluster  # noqa: PLC0415  brings Dask
+        from psplatform.client.clusters.connecting import connect  # noqa: PLC0415  as above
 
         if self._client is None:
             self._client = connect(self.address)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final
 
-from psplatform.client.listing import Listed, Live, State, list_runs, look_at, newest_first
+from psplatform.client.runs.listing import Listed, Live, State, list_runs, look_at, newest_first
 from psplatform.dashboard.read_models.reading import Models, Reading
 from psplatform.dashboard.settings import Settings
 from psplatform.errors import PsplatformError, StoreError
-from psplatform.replication.checkpoints import held_checkpoints
-from psplatform.telemetry.folder import SegmentFolder
-from psplatform.telemetry.segments import START, Position
+from psplatform.replication.checkpoints.retention import held_checkpoints
+from psplatform.telemetry.log.folder import SegmentFolder
+from psplatform.telemetry.log.segments import START, Position
 
 _log: Final = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ import contextlib
 import os
 from collections.abc import Sequence
 
-from psplatform.client import programs
-from psplatform.client.programs import Program
+from psplatform.client.runs import programs
+from psplatform.client.runs.programs import Program
 from psplatform.dashboard.launcher import launch
 from psplatform.dashboard.priority import lower_session_soon
 from psplatform.dashboard.settings import current

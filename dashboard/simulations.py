@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from psplatform.client.programs import Program
+from psplatform.client.runs.programs import Program
 from psplatform.dashboard import programs
 from psplatform.dashboard.forms.jobs import write_job
 from psplatform.dashboard.read_models.expected import Expected, expected_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from psplatform.client.job_files import read_trace, with_horizon
+from psplatform.client.starting.job_files import read_trace, with_horizon
 from psplatform.dashboard import programs
 from psplatform.dashboard.forms import jobs
 from psplatform.dashboard.settings import current

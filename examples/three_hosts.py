@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import psplatform as ps
-from psplatform.bench.aftermath import shown_in_vain
-from psplatform.bench.drill import Drill, Fault
-from psplatform.bench.host_cluster import HOSTS, Cut, HostCluster, Kill
-from psplatform.bench.namespaces import why_not
+from psplatform.bench.clusters.host_cluster import HOSTS, Cut, HostCluster, Kill
+from psplatform.bench.clusters.namespaces import why_not
+from psplatform.bench.faults.aftermath import shown_in_vain
+from psplatform.bench.faults.drill import Drill, Fault
 from psplatform.errors import PsplatformError
 
 KINDS = ("5", "15", "40", "90", "kill", "off")

@@ -9,9 +9,9 @@ from typing import Any
 
 from psplatform.core.parameters import parameter
 from psplatform.core.policy import Answer, Committed, Gradient, Policy, Traits, Verdict, View, Worker, not_yet, yes
-from psplatform.policies.arrivals import Arrivals
 from psplatform.policies.bsp import admit_current, start_on_newer
-from psplatform.policies.round_times import ESTIMATORS, RoundTimes
+from psplatform.policies.estimates.arrivals import Arrivals
+from psplatform.policies.estimates.round_times import ESTIMATORS, RoundTimes
 
 _TIE = 1e-9
 """Relative difference below which two scores count as equal: rounding must not decide between them."""

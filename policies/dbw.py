@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from psplatform.core.parameters import parameter
 from psplatform.core.policy import Committed, Traits
 from psplatform.policies.chosen_count import ChosenCount
-from psplatform.policies.gradient_statistics import GradientStatistics, gain_of
+from psplatform.policies.estimates.gradient_statistics import GradientStatistics, gain_of
 
 _SOURCE = (
     'C. Xu, G. Neglia, N. Sebastianelli, "Dynamic backup workers for parallel machine learning", '

@@ -20,7 +20,7 @@ from psplatform.core.policy import (
     not_yet,
     yes,
 )
-from psplatform.policies.paces import Paces
+from psplatform.policies.estimates.paces import Paces
 
 _WITHIN = yes("within the lower bound")
 _CREDIT = yes("has credit left")

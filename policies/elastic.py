@@ -24,7 +24,7 @@ from psplatform.core.policy import (
     not_yet,
     yes,
 )
-from psplatform.policies.paces import Paces
+from psplatform.policies.estimates.paces import Paces
 from psplatform.policies.superstep import Meeting, Superstep
 from psplatform.policies.zipline import Times, fullgridscan, gridscan, zipline
 

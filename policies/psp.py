@@ -24,8 +24,8 @@ from psplatform.core.policy import (
     not_yet,
     yes,
 )
-from psplatform.core.pulling import PullRule
 from psplatform.core.rates import proportional
+from psplatform.core.workers.pulling import PullRule
 from psplatform.errors import ConfigurationError
 
 _PUSH: Final = 28 / 32

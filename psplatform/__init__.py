@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from psplatform.client.attaching import attach
     from psplatform.client.launch import train
-    from psplatform.client.recovery import recover
     from psplatform.client.run import Run
+    from psplatform.client.runs.attaching import attach
+    from psplatform.client.runs.recovery import recover
     from psplatform.client.what_if import simulate
     from psplatform.core.plan import Stop
     from psplatform.jobs.checkpoints import Checkpoints
@@ -57,10 +57,10 @@ _HOMES = {
     "Stragglers": "psplatform.jobs.stragglers",
     "Task": "psplatform.tasks.seam",
     "Update": "psplatform.tasks.seam",
-    "attach": "psplatform.client.attaching",
+    "attach": "psplatform.client.runs.attaching",
     "check_optimizer": "psplatform.tensors.contract",
     "make_policy": "psplatform.policies.registry",
-    "recover": "psplatform.client.recovery",
+    "recover": "psplatform.client.runs.recovery",
     "simulate": "psplatform.client.what_if",
     "train": "psplatform.client.launch",
 }

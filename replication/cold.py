@@ -23,11 +23,11 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-from psplatform.core.messages import Past
-from psplatform.core.wire import decode, encode
+from psplatform.core.protocol.messages import Past
+from psplatform.core.protocol.wire import decode, encode
 from psplatform.errors import ProtocolError, StoreError
-from psplatform.replication.metadata import memory_bytes
-from psplatform.replication.objects import ObjectFolder, Stored, fingerprint
+from psplatform.replication.checkpoints.metadata import memory_bytes
+from psplatform.replication.stores.objects import ObjectFolder, Stored, fingerprint
 from psplatform.tensors.layout import ITEM_BYTES
 from psplatform.untrusted.checks import are_counts, is_count
 from psplatform.untrusted.values import from_msgpack

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from psplatform.errors import CheckpointError, StoreError
-from psplatform.replication.catalog import Catalog
-from psplatform.replication.checkpoint import Checkpoint
-from psplatform.replication.manifest import Manifest
+from psplatform.replication.checkpoints.catalog import Catalog
+from psplatform.replication.checkpoints.checkpoint import Checkpoint
+from psplatform.replication.checkpoints.manifest import Manifest
 
 COMPLETE: Final = "complete"
 DAMAGED: Final = "damaged"

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
-from psplatform.client.job_files import read_job_file
+from psplatform.client.starting.job_files import read_job_file
 from psplatform.core.parameters import declared
 from psplatform.core.plan import Stop
 from psplatform.dashboard.records import write_private

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import streamlit as st
 
-from psplatform.client import records
-from psplatform.client.listing import Listed, State
-from psplatform.client.programs import Program
+from psplatform.client.runs import records
+from psplatform.client.runs.listing import Listed, State
+from psplatform.client.runs.programs import Program
 from psplatform.dashboard import programs
 from psplatform.dashboard.cluster import Cluster, Deed
 from psplatform.dashboard.pages.frame import Shown, cluster, cluster_at, guarded, library

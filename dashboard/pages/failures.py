@@ -110,7 +110,7 @@ def _verify(store: str) -> None:
 
 
 def _verified(store: str, number: int) -> str:
-    from psplatform.replication.checkpoints import load_checkpoint  # noqa: PLC0415  brings NumPy's formats
+    from psplatform.replication.checkpoints.retention import load_checkpoint  # noqa: PLC0415  brings NumPy's formats
 
     try:
         load_checkpoint(store, number).verify()

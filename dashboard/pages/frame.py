@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from psplatform.client.listing import Listed, State
+from psplatform.client.runs.listing import Listed, State
 from psplatform.dashboard import programs
 from psplatform.dashboard.charts import chart
 from psplatform.dashboard.cluster import Cluster
@@ -25,7 +25,7 @@ from psplatform.dashboard.read_models.reading import Reading
 from psplatform.dashboard.settings import Settings, current
 from psplatform.dashboard.words import plain
 from psplatform.errors import PsplatformError
-from psplatform.replication.places import place_of
+from psplatform.replication.stores.places import place_of
 
 _FIRST_ANSWER_S: Final = 3.0
 _LOOK_EVERY_S: Final = 2.0

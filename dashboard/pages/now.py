@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from psplatform.client.listing import State
+from psplatform.client.runs.listing import State
 from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.pages.frame import Shown, library, metric
 from psplatform.dashboard.read_models.workers import SLOW

@@ -6,7 +6,7 @@ import shlex
 
 import streamlit as st
 
-from psplatform.client.programs import Program
+from psplatform.client.runs.programs import Program
 from psplatform.dashboard import programs
 from psplatform.dashboard.pages.frame import guarded, warn_if_public
 from psplatform.dashboard.words import moment, plain

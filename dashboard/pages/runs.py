@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import streamlit as st
 
-from psplatform.client.listing import Listed, State
+from psplatform.client.runs.listing import Listed, State
 from psplatform.dashboard.glossary import meaning
 from psplatform.dashboard.library import Brief, understood
 from psplatform.dashboard.pages.frame import (

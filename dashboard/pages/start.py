@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import streamlit as st
 
-from psplatform.client.job_files import with_horizon
-from psplatform.client.listing import State, look_at
+from psplatform.client.runs.listing import State, look_at
+from psplatform.client.starting.job_files import with_horizon
 from psplatform.core.parameters import parameters_of, require_known
 from psplatform.core.plan import Stop
 from psplatform.dashboard import programs

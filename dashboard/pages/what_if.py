@@ -31,8 +31,8 @@ from psplatform.dashboard.words import plain
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.stragglers import Stragglers
 from psplatform.policies.registry import policy_names
-from psplatform.telemetry.reader import LogReader
-from psplatform.telemetry.segments import Record
+from psplatform.telemetry.log.reader import LogReader
+from psplatform.telemetry.log.segments import Record
 from psplatform.telemetry.trace import run_times, to_csv
 
 _EPOCHS: Final = 30

@@ -12,9 +12,9 @@ from itertools import chain, pairwise
 from typing import Any, Final
 
 from psplatform.errors import ProtocolError
-from psplatform.telemetry.grouped import Grouped
-from psplatform.telemetry.kinds import MOST_SLOTS, refused, require_kinds
-from psplatform.telemetry.segments import Record
+from psplatform.telemetry.log.grouped import Grouped
+from psplatform.telemetry.log.kinds import MOST_SLOTS, refused, require_kinds
+from psplatform.telemetry.log.segments import Record
 
 LONGEST_S: Final = 1e9
 """Time up to which a life of a run may last, thirty years: what counts over time has a loop over its doublings."""

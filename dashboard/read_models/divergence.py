@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from psplatform.dashboard.read_models.batches import Batch
 from psplatform.dashboard.read_models.envelopes import Curve, Envelope
-from psplatform.telemetry.segments import Record
+from psplatform.telemetry.log.segments import Record
 
 MOST_SHARDS: Final = 64
 """Shards that are followed one by one; of more, the first."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from psplatform.dashboard.read_models.batches import Batch
+from psplatform.telemetry.log.segments import Record
 from psplatform.telemetry.protection import Failover, Protection
-from psplatform.telemetry.segments import Record
 from psplatform.telemetry.words import shortened
 
 NEWEST: Final = 200

@@ -19,9 +19,9 @@ from psplatform.dashboard.read_models.lanes import Gradients, Lanes, RecentLanes
 from psplatform.dashboard.read_models.stretches import Stretch, Stretches
 from psplatform.dashboard.read_models.workers import WorkerTimes
 from psplatform.errors import ProtocolError, StoreError
+from psplatform.telemetry.log.reader import History, LogReader
+from psplatform.telemetry.log.segments import START, Position, Record
 from psplatform.telemetry.read_model import RunView
-from psplatform.telemetry.reader import History, LogReader
-from psplatform.telemetry.segments import START, Position, Record
 
 T = TypeVar("T")
 

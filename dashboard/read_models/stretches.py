@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from psplatform.dashboard.read_models.batches import Clock
 from psplatform.dashboard.read_models.lanes import Span
-from psplatform.telemetry.segments import Position
+from psplatform.telemetry.log.segments import Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,16 +15,16 @@ from pathlib import Path
 from statistics import stdev
 from typing import Any, Final
 
-from psplatform.bench.dense import seconds_of, task_of
-from psplatform.bench.served import Served
-from psplatform.client.embedded import end_cluster, start_cluster
+from psplatform.bench.clusters.served import Served
+from psplatform.bench.tasks.dense import seconds_of, task_of
+from psplatform.client.clusters.embedded import end_cluster, start_cluster
 from psplatform.client.launch import train
 from psplatform.core.plan import Stop
 from psplatform.dashboard.session import Session
 from psplatform.errors import ClusterError
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import SGD
-from psplatform.telemetry.reader import LogReader
+from psplatform.telemetry.log.reader import LogReader
 
 Row = dict[str, Any]
 Report = Callable[[Row], None]

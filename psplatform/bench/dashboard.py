@@ -15,8 +15,8 @@ from statistics import median
 from typing import Any, Final
 
 from psplatform.bench.beside import measure_training
+from psplatform.bench.clusters.served import Served
 from psplatform.bench.long_run import LiveRun, make
-from psplatform.bench.served import Served
 from psplatform.dashboard.session import Session
 from psplatform.errors import ClusterError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from psplatform.bench.trained import train_to_the_end
+from psplatform.bench.clusters.trained import train_to_the_end
 from psplatform.core.plan import Stop
 from psplatform.jobs.job import Job
 from psplatform.jobs.stragglers import Stragglers

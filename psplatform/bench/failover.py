@@ -22,11 +22,11 @@ from typing import Any, Final
 
 import torch
 
-from psplatform.bench.aftermath import spread
-from psplatform.bench.glimpse import Glimpse, Vectors
-from psplatform.bench.patient import Patient, Watch
+from psplatform.bench.clusters.patient import Patient, Watch
+from psplatform.bench.faults.aftermath import spread
+from psplatform.bench.faults.glimpse import Glimpse, Vectors
 from psplatform.bench.steps import mean_step
-from psplatform.bench.wide import Wide
+from psplatform.bench.tasks.wide import Wide
 from psplatform.core.plan import Stop
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job

@@ -22,10 +22,10 @@ from psplatform.errors import ClusterError
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import SGD
 from psplatform.jobs.replication import Bounded
-from psplatform.replication.store import create_run, describe_run, update_run
-from psplatform.telemetry.reader import LogReader
-from psplatform.telemetry.segments import Record
-from psplatform.telemetry.writer import EventLog
+from psplatform.replication.stores.store import create_run, describe_run, update_run
+from psplatform.telemetry.log.reader import LogReader
+from psplatform.telemetry.log.segments import Record
+from psplatform.telemetry.log.writer import EventLog
 
 SHARDS: Final = 2
 COMPUTE: Final = "shifted-exponential:shift=0.02,mean=0.1;slow:chance=0.05,factor=6"

@@ -16,16 +16,16 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Final
 
-from psplatform.bench.dense import Dense, Effort, seconds_of, task_of
 from psplatform.bench.rates import WARM_UP, Rates, Row, cost_of_checkpoints, interval, rates_of
-from psplatform.client.embedded import end_cluster, start_cluster
+from psplatform.bench.tasks.dense import Dense, Effort, seconds_of, task_of
+from psplatform.client.clusters.embedded import end_cluster, start_cluster
 from psplatform.client.launch import train
 from psplatform.core.plan import Stop
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import SGD
 from psplatform.jobs.replication import Bounded, Chain, NoReplication, Replication
-from psplatform.telemetry.reader import LogReader
+from psplatform.telemetry.log.reader import LogReader
 
 Report = Callable[[Row], None]
 MeasureMode = Callable[[Replication, float], Rates]

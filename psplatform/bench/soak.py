@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from psplatform.bench.aftermath import Row, shown_in_vain, spread
-from psplatform.bench.census import census, entries, growth, segments_of
-from psplatform.bench.drill import Drill, Fault
-from psplatform.bench.group_cluster import GROUPS, GroupCluster, GroupKilled, Signalled
-from psplatform.bench.onlooker import Look
-from psplatform.bench.weak_points import host_of, itself, roles_at
+from psplatform.bench.clusters.group_cluster import GROUPS, GroupCluster, GroupKilled, Signalled
+from psplatform.bench.faults.aftermath import Row, shown_in_vain, spread
+from psplatform.bench.faults.census import census, entries, growth, segments_of
+from psplatform.bench.faults.drill import Drill, Fault
+from psplatform.bench.faults.onlooker import Look
+from psplatform.bench.faults.weak_points import host_of, itself, roles_at
 from psplatform.core.plan import Stop
 from psplatform.errors import ClusterError, ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints

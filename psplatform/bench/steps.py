@@ -11,8 +11,8 @@ from typing import Final
 from psplatform.client.launch import train
 from psplatform.errors import ClusterError
 from psplatform.jobs.job import Job
-from psplatform.telemetry.reader import LogReader
-from psplatform.telemetry.segments import Record
+from psplatform.telemetry.log.reader import LogReader
+from psplatform.telemetry.log.segments import Record
 
 _LIMIT_S: Final = 300.0
 

@@ -15,17 +15,17 @@ from psplatform.cli.terminal import printable
 from psplatform.errors import ConfigurationError, PsplatformError
 
 _COMMANDS = {
-    "attach": "psplatform.cli.attach:attach",
-    "bench": "psplatform.cli.bench:bench",
-    "dashboard": "psplatform.cli.dashboard:dashboard",
-    "demo": "psplatform.cli.demo:demo",
-    "fit-cutoff": "psplatform.cli.fit_cutoff:fit_cutoff",
-    "policies": "psplatform.cli.policies:policies",
-    "recover": "psplatform.cli.recover:recover",
-    "runs": "psplatform.cli.runs:runs",
-    "simulate": "psplatform.cli.simulate:simulate",
-    "trace": "psplatform.cli.trace:trace",
-    "train": "psplatform.cli.train:train",
+    "attach": "psplatform.cli.commands.attach:attach",
+    "bench": "psplatform.cli.commands.bench:bench",
+    "dashboard": "psplatform.cli.commands.dashboard:dashboard",
+    "demo": "psplatform.cli.commands.demo:demo",
+    "fit-cutoff": "psplatform.cli.commands.fit_cutoff:fit_cutoff",
+    "policies": "psplatform.cli.commands.policies:policies",
+    "recover": "psplatform.cli.commands.recover:recover",
+    "runs": "psplatform.cli.commands.runs:runs",
+    "simulate": "psplatform.cli.commands.simulate:simulate",
+    "trace": "psplatform.cli.commands.trace:trace",
+    "train": "psplatform.cli.commands.train:train",
 }
 
 

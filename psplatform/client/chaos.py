@@ -14,11 +14,11 @@ from typing import Any, Final, Literal
 
 from distributed import Client
 
-from psplatform.client.connecting import ANSWER_S, ask
+from psplatform.client.clusters.connecting import ANSWER_S, ask
 from psplatform.client.run import Run
 from psplatform.errors import ClusterError, ConfigurationError
+from psplatform.runtime.actors.hurting import kill_this_process, pause_this_process
 from psplatform.runtime.cluster import seen_by
-from psplatform.runtime.hurting import kill_this_process, pause_this_process
 
 Kind = Literal["worker", "server", "replica", "coordinator", "evaluator", "standby"]
 

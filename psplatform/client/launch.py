@@ -10,32 +10,32 @@ from typing import Any, Final
 
 from distributed import Client, LocalCluster
 
-from psplatform.client import records
-from psplatform.client.claiming import claim
-from psplatform.client.connecting import address_of, usable
-from psplatform.client.credentials import credentials_of
-from psplatform.client.embedded import end_cluster, serving_processes, start_cluster
-from psplatform.client.first_gradient import try_here, try_on
-from psplatform.client.forking import begin
-from psplatform.client.importable import require_importable, require_imported
-from psplatform.client.open_files import require_files, require_files_on
-from psplatform.client.preflight import able_workers, require_visible_store
-from psplatform.client.prepared import Prepared, module_of, prepare, program_of
+from psplatform.client.clusters.connecting import address_of, usable
+from psplatform.client.clusters.credentials import credentials_of
+from psplatform.client.clusters.embedded import end_cluster, serving_processes, start_cluster
+from psplatform.client.clusters.forking import begin
+from psplatform.client.clusters.open_files import require_files, require_files_on
 from psplatform.client.run import Run
-from psplatform.core.placement import Placement, place
+from psplatform.client.runs import records
+from psplatform.client.runs.claiming import claim
+from psplatform.client.starting.first_gradient import try_here, try_on
+from psplatform.client.starting.importable import require_importable, require_imported
+from psplatform.client.starting.preflight import able_workers, require_visible_store
+from psplatform.client.starting.prepared import Prepared, module_of, prepare, program_of
+from psplatform.core.supervision.placement import Placement, place
 from psplatform.errors import ClusterError, ConfigurationError, UserCodeError
 from psplatform.jobs.job import Job
 from psplatform.jobs.replication import NoReplication, Replication, replicas_of
 from psplatform.policies import readiness
-from psplatform.replication.objects import file_system_of
-from psplatform.replication.store import create_run, reopen_run, update_run
-from psplatform.runtime.calls import Peer, call
-from psplatform.runtime.coordinator_host import CoordinatorHost
-from psplatform.runtime.fleet import made
-from psplatform.runtime.hosting import call_named, dataset_name, key_of
-from psplatform.runtime.hosting import name_of as hosted_name
+from psplatform.replication.stores.objects import file_system_of
+from psplatform.replication.stores.store import create_run, reopen_run, update_run
+from psplatform.runtime.actors.coordinator_host import CoordinatorHost
+from psplatform.runtime.comms.calls import Peer, call
+from psplatform.runtime.comms.hosting import call_named, dataset_name, key_of
+from psplatform.runtime.comms.hosting import name_of as hosted_name
+from psplatform.runtime.comms.publication import withdraw
+from psplatform.runtime.pools.fleet import made
 from psplatform.runtime.program import Program
-from psplatform.runtime.publication import withdraw
 from psplatform.runtime.trial import Trial
 
 _OPEN_LIMIT_S: Final = 60.0

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from distributed import Client
 
-from psplatform.client import records
-from psplatform.client.connecting import address_of
-from psplatform.client.finding import actors_of, ended_lead
-from psplatform.client.listing import is_starting
+from psplatform.client.clusters.connecting import address_of
+from psplatform.client.clusters.finding import actors_of, ended_lead
+from psplatform.client.runs import records
+from psplatform.client.runs.listing import is_starting
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError, StoreError, from_plain
-from psplatform.replication.store import describe_run, load_model
-from psplatform.runtime.calls import ActorGone, Peer, PeerLost, PeerSilent, call_the_living
+from psplatform.replication.stores.store import describe_run, load_model
 from psplatform.runtime.cluster import cluster_of
-from psplatform.runtime.deaths import death_of
-from psplatform.runtime.hosting import dataset_name
+from psplatform.runtime.comms.calls import ActorGone, Peer, PeerLost, PeerSilent, call_the_living
+from psplatform.runtime.comms.hosting import dataset_name
+from psplatform.runtime.pools.deaths import death_of
 from psplatform.telemetry.follow import LiveRun
 
 if TYPE_CHECKING:

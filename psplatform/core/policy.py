@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Protocol
 
-from psplatform.core.messages import Flaw, Label, Ticket
 from psplatform.core.parameters import settle
+from psplatform.core.protocol.messages import Flaw, Label, Ticket
 from psplatform.core.reasons import Reason
 from psplatform.core.traits import Change, Scope, Traits
 from psplatform.errors import ConfigurationError

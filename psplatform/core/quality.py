@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from psplatform.core.events import Evaluated
+from psplatform.core.protocol.events import Evaluated
 
 
 @dataclass(frozen=True, slots=True)

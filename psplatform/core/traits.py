@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from psplatform.core.pulling import WHOLE, PullRule
+from psplatform.core.workers.pulling import WHOLE, PullRule
 from psplatform.errors import ConfigurationError
 
 

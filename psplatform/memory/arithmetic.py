@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from psplatform.core.effects import Archive, Compute, Seal
-from psplatform.core.events import Computed, ComputeFailed, Evaluated, EvaluationFailed
-from psplatform.core.messages import Contribution, Transfer
+from psplatform.core.protocol.effects import Archive, Compute, Seal
+from psplatform.core.protocol.events import Computed, ComputeFailed, Evaluated, EvaluationFailed
+from psplatform.core.protocol.messages import Contribution, Transfer
 
 
 class Arithmetic(Protocol):

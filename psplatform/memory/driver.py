@@ -12,35 +12,30 @@ from functools import partial
 from typing import Any, Final
 
 from psplatform.core.coordination import Coordinator
-from psplatform.core.effects import COORDINATOR, Finish, Role, Seal, Send, first_server
-from psplatform.core.events import Begin, MemberLost, ProcessesChanged, StopRequested, Tick
-from psplatform.core.grants import Grants
-from psplatform.core.lead import Lead
-from psplatform.core.leases import entitlement
-from psplatform.core.links import MakeAccount, no_account
-from psplatform.core.messages import JOIN_AGAIN, Inquire, Pulled, Stop, Transfer
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy, Scope
-from psplatform.core.replica import Replica
-from psplatform.core.server import Server
-from psplatform.core.shard_copy import ShardCopy
-from psplatform.core.standby import Standby, standby_name
+from psplatform.core.protocol.effects import COORDINATOR, Finish, Role, Seal, Send, first_server
+from psplatform.core.protocol.events import Begin, MemberLost, ProcessesChanged, StopRequested, Tick
+from psplatform.core.protocol.messages import JOIN_AGAIN, Inquire, Pulled, Stop, Transfer
+from psplatform.core.shards.links import MakeAccount, no_account
+from psplatform.core.shards.replica import Replica, ShardCopy
+from psplatform.core.shards.server import Server
+from psplatform.core.supervision.lead import Lead
+from psplatform.core.supervision.leases import Grants, entitlement
+from psplatform.core.supervision.standby import Standby, standby_name
 from psplatform.memory.agenda import Agenda
 from psplatform.memory.arithmetic import Arithmetic, Metadata
-from psplatform.memory.claims import Claims
 from psplatform.memory.evaluation import EVALUATOR, VirtualEvaluation
-from psplatform.memory.leading import Sink, VirtualCoordinator, VirtualStandby
-from psplatform.memory.losses import Losses
+from psplatform.memory.gradients import Room
+from psplatform.memory.leading import Claims, Sink, VirtualCoordinator, VirtualStandby
+from psplatform.memory.losses import Losses, Supervision
 from psplatform.memory.machines import Seating, Unplaced
-from psplatform.memory.post import Post
 from psplatform.memory.processes import Processes
 from psplatform.memory.retirement import Retirements
-from psplatform.memory.room import Room
 from psplatform.memory.shard_state import VirtualShardState
 from psplatform.memory.standbys import Standbys
-from psplatform.memory.supervision import Supervision
 from psplatform.memory.workers import Workers
-from psplatform.memory.world import Deliver, Ideal, World
+from psplatform.memory.world import Deliver, Ideal, Post, World
 from psplatform.nodes.evaluator import EvaluatorNode
 from psplatform.nodes.shard import ShardNode
 

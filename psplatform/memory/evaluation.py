@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from psplatform.core.events import Evaluated, ModelSaved
+from psplatform.core.protocol.events import Evaluated, ModelSaved
 from psplatform.memory.agenda import Agenda
 from psplatform.memory.arithmetic import Arithmetic
 from psplatform.memory.world import World

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from psplatform.core.coordination import Coordinator
-from psplatform.core.effects import first_replica, first_server
-from psplatform.core.placement import Process, place, process_for_copy, process_for_standby
 from psplatform.core.plan import Plan
+from psplatform.core.protocol.effects import first_replica, first_server
+from psplatform.core.supervision.placement import Process, place, process_for_copy, process_for_standby
 from psplatform.memory.leading import VirtualCoordinator
 from psplatform.memory.processes import Processes
 from psplatform.memory.standbys import Standbys
@@ -93,7 +93,7 @@ class Unplaced:
 
 @dataclass
 class Machines:
-    """Dask workers, spread evenly over hosts; roles go where `psplatform.core.placement` says.
+    """Dask workers, spread evenly over hosts; roles go where `psplatform.core.supervision.placement` says.
 
     Attributes
     ----------

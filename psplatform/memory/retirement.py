@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from psplatform.core.effects import COORDINATOR, Finish, Retire, Role, Send
-from psplatform.core.events import LeadLost
-from psplatform.core.messages import Retiring
+from psplatform.core.protocol.effects import COORDINATOR, Finish, Retire, Role, Send
+from psplatform.core.protocol.events import LeadLost
+from psplatform.core.protocol.messages import Retiring
 from psplatform.memory.inhabitants import Inhabitants
 from psplatform.memory.leading import VirtualStandby
-from psplatform.memory.post import Post
-from psplatform.memory.world import World
+from psplatform.memory.world import Post, World
 
 _LEAD: Final = "coordinator"
 _ENDS: Final = "its process ends"

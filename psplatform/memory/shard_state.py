@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from psplatform.core.effects import Archive, Gather, Load, Publish, Role, Send, Serve, Skip, Stage, Transmit
-from psplatform.core.events import Archived, ArchiveFailed, Captured, GatherDone, GatherFailed, Loaded, StageDone
-from psplatform.core.messages import Transfer
-from psplatform.core.server import Server
-from psplatform.core.shard_copy import ShardCopy
+from psplatform.core.protocol.effects import Archive, Gather, Load, Publish, Role, Send, Serve, Skip, Stage, Transmit
+from psplatform.core.protocol.events import (
+    Archived,
+    ArchiveFailed,
+    Captured,
+    GatherDone,
+    GatherFailed,
+    Loaded,
+    StageDone,
+)
+from psplatform.core.protocol.messages import Transfer
+from psplatform.core.shards.replica import ShardCopy
+from psplatform.core.shards.server import Server
 from psplatform.errors import InvariantViolation, StoreError
 from psplatform.memory.agenda import Agenda
 from psplatform.memory.arithmetic import Arithmetic
+from psplatform.memory.gradients import Room
 from psplatform.memory.processes import Processes
-from psplatform.memory.room import Room
 from psplatform.memory.world import World
 from psplatform.nodes.ports import Work
 

@@ -12,13 +12,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from psplatform.core.effects import Archive, Compute, Seal, first_server
-from psplatform.core.events import Computed, ComputeFailed, Evaluated, EvaluationFailed
-from psplatform.core.messages import GRADIENTS, STATE, UPDATE, Contribution, Transfer
+from psplatform.core.protocol.effects import Archive, Compute, Seal, first_server
+from psplatform.core.protocol.events import Computed, ComputeFailed, Evaluated, EvaluationFailed
+from psplatform.core.protocol.messages import GRADIENTS, STATE, UPDATE, Contribution, Transfer
 from psplatform.jobs.optimizers import Optimizer
 from psplatform.memory.evaluation import EVALUATOR
-from psplatform.tasks.batches import batch_of
 from psplatform.tasks.cancellation import Cancellation
+from psplatform.tasks.data.batches import batch_of
 from psplatform.tasks.flaws import find_flaw
 from psplatform.tasks.foreign import describe
 from psplatform.tasks.layouts import layout_of
@@ -34,7 +34,7 @@ Vectors = dict[str, Tensor]
 
 _KEPT: Final = 16
 """Exposed gradients kept per member where blocks are merged one by one: more than a server lets it run ahead
-(`psplatform.core.server.MOST_AHEAD`)."""
+(`psplatform.core.shards.server.MOST_AHEAD`)."""
 
 
 @dataclass(frozen=True, slots=True)

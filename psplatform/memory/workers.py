@@ -5,20 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from psplatform.core.effects import COORDINATOR, Role, Send
-from psplatform.core.events import Begin
-from psplatform.core.messages import Leave, Pulled
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Scope, Traits
-from psplatform.core.session import WorkerSession
+from psplatform.core.protocol.effects import COORDINATOR, Role, Send
+from psplatform.core.protocol.events import Begin
+from psplatform.core.protocol.messages import Leave, Pulled
+from psplatform.core.workers.session import WorkerSession
 from psplatform.memory.agenda import Agenda
 from psplatform.memory.arithmetic import Arithmetic
-from psplatform.memory.gradients import VirtualGradients
-from psplatform.memory.post import Post
-from psplatform.memory.processes import Processes
-from psplatform.memory.room import Room
-from psplatform.memory.timers import VirtualTimers
-from psplatform.memory.world import World
+from psplatform.memory.gradients import Room, VirtualGradients
+from psplatform.memory.processes import Processes, VirtualTimers
+from psplatform.memory.world import Post, World
 from psplatform.nodes.worker import WorkerNode
 
 

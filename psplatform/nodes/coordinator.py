@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from psplatform.core.effects import (
+from psplatform.core.protocol.effects import (
     Appoint,
     CancelTimer,
     Claim,
@@ -25,9 +25,9 @@ from psplatform.core.effects import (
     Send,
     SetTimer,
 )
-from psplatform.core.events import RunBroken, TimerFired
-from psplatform.core.lead import Lead
-from psplatform.core.messages import Lease, Leave, Witnessed
+from psplatform.core.protocol.events import RunBroken, TimerFired
+from psplatform.core.protocol.messages import Lease, Leave, Witnessed
+from psplatform.core.supervision.lead import Lead
 from psplatform.errors import PsplatformError
 from psplatform.nodes.ports import Arbiter, CheckpointStore, ShardPool, StandbyPool, Timers, WorkerPool
 

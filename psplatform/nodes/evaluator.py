@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
-from psplatform.core.effects import COORDINATOR, Evaluate, Role, SaveModel, Send
-from psplatform.core.events import Evaluated, EvaluationFailed, ModelSaved, SaveFailed
-from psplatform.core.messages import Moved, Pull, Pulled
-from psplatform.core.pulling import Pulling
+from psplatform.core.protocol.effects import COORDINATOR, Evaluate, Role, SaveModel, Send
+from psplatform.core.protocol.events import Evaluated, EvaluationFailed, ModelSaved, SaveFailed
+from psplatform.core.protocol.messages import Moved, Pull, Pulled
 from psplatform.core.quality import Watch
+from psplatform.core.workers.pulling import Pulling
 from psplatform.nodes.ports import Evaluation
 
 Order = Evaluate | SaveModel

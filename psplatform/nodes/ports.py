@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from psplatform.core.effects import (
+from psplatform.core.protocol.effects import (
     Archive,
     Compute,
     Evaluate,
@@ -21,7 +21,7 @@ from psplatform.core.effects import (
     Stage,
     Transmit,
 )
-from psplatform.core.events import (
+from psplatform.core.protocol.events import (
     Archived,
     ArchiveFailed,
     Captured,

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
-from psplatform.core.effects import Archive, Effect, Gather, Load, Publish, Send, Serve, Skip, Stage, Transmit
-from psplatform.core.events import GatherFailed
-from psplatform.core.messages import GRADIENTS
-from psplatform.core.server import Server
-from psplatform.core.shard_copy import ShardCopy
+from psplatform.core.protocol.effects import Archive, Effect, Gather, Load, Publish, Send, Serve, Skip, Stage, Transmit
+from psplatform.core.protocol.events import GatherFailed
+from psplatform.core.protocol.messages import GRADIENTS
+from psplatform.core.shards.replica import ShardCopy
+from psplatform.core.shards.server import Server
 from psplatform.nodes.ports import ShardState, Work
 
 State = TypeVar("State", bound=ShardState)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from psplatform.core.effects import Claim, Depart, Send, TakeOver
-from psplatform.core.standby import Standby
+from psplatform.core.protocol.effects import Claim, Depart, Send, TakeOver
+from psplatform.core.supervision.standby import Standby
 
 
 class StandbyNode:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from psplatform.core.effects import CancelCompute, Compute, Depart, Effect, Expose, Send, SetTimer
-from psplatform.core.events import TimerFired
-from psplatform.core.messages import Pulled
-from psplatform.core.session import Activity, WorkerSession
+from psplatform.core.protocol.effects import CancelCompute, Compute, Depart, Effect, Expose, Send, SetTimer
+from psplatform.core.protocol.events import TimerFired
+from psplatform.core.protocol.messages import Pulled
+from psplatform.core.workers.session import Activity, WorkerSession
 from psplatform.nodes.ports import Gradients, Timers
 
 

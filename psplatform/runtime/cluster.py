@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from distributed import Client
 
-from psplatform.core.placement import Process
+from psplatform.core.supervision.placement import Process
 
 _ASK_LIMIT_S: Final = 10.0
 _ASK_ALONE_S: Final = 5.0

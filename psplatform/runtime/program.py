@@ -14,17 +14,17 @@ from typing import Any, Final
 import cloudpickle
 import torch
 
-from psplatform.core.coordination.snapshot import place_after
-from psplatform.core.grants import Grants
+from psplatform.core.coordination.checkpoints import place_after
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy
+from psplatform.core.supervision.leases import Grants
 from psplatform.core.traits import Scope
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.optimizers import Optimizer
 from psplatform.jobs.replication import Replication
 from psplatform.jobs.stragglers import SlowServers, Stragglers
-from psplatform.replication.checkpoints import load_checkpoint
+from psplatform.replication.checkpoints.retention import load_checkpoint
 from psplatform.runtime.references import References, pickled
 from psplatform.tasks.foreign import user_code
 from psplatform.tasks.layouts import layout_of

@@ -13,15 +13,15 @@ import torch
 
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.optimizers import Optimizer
-from psplatform.replication.arrays import Contents
-from psplatform.replication.checkpoints import load_checkpoint
-from psplatform.replication.matching import require_match
-from psplatform.runtime.processes import Locatable
+from psplatform.replication.checkpoints.arrays import Contents
+from psplatform.replication.checkpoints.matching import require_match
+from psplatform.replication.checkpoints.retention import load_checkpoint
+from psplatform.runtime.comms.processes import Locatable
 from psplatform.runtime.program import choose_device, open_task, slot_names
 from psplatform.tasks.cancellation import Cancellation
+from psplatform.tasks.data.sampling import gradient_seed
 from psplatform.tasks.foreign import user_code
 from psplatform.tasks.layouts import require_trainable
-from psplatform.tasks.sampling import gradient_seed
 from psplatform.tasks.seam import BatchRef
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.optimizers import make_rule

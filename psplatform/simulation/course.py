@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import torch
 
-from psplatform.core.effects import Finish
-from psplatform.core.links import MakeAccount
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy
+from psplatform.core.protocol.effects import Finish
+from psplatform.core.shards.links import MakeAccount
 from psplatform.errors import ClusterError
 from psplatform.memory import MemoryRun
 from psplatform.memory.arithmetic import Arithmetic

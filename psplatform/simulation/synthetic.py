@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from psplatform.core.effects import Compute
-from psplatform.core.events import Computed
-from psplatform.core.messages import Contribution
+from psplatform.core.protocol.effects import Compute
+from psplatform.core.protocol.events import Computed
+from psplatform.core.protocol.messages import Contribution
 from psplatform.memory.arithmetic import Metadata
 
 

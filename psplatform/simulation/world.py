@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from psplatform.core.effects import Role
-from psplatform.core.messages import Pulled
+from psplatform.core.protocol.effects import Role
+from psplatform.core.protocol.messages import Pulled
 from psplatform.jobs.stragglers import SlowServers
 from psplatform.memory.evaluation import EVALUATOR
 from psplatform.simulation.network import Network

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from psplatform.jobs.metrics import Metric
 from psplatform.tasks.cancellation import Cancellation
+from psplatform.tasks.data.reading import Reader
 from psplatform.tasks.metrics import as_number, begin_measures, require_predictions, right_predictions
 from psplatform.tasks.objectives import Objective
 from psplatform.tasks.randomness import seeded
-from psplatform.tasks.reading import Reader
 from psplatform.tasks.seam import Evaluation
 
 # Samples evaluated between two looks at the cancellation, and at most held in memory at once.

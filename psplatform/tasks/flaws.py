@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from psplatform.core.member_messages import MOST_NAMED
-from psplatform.core.messages import Flaw
+from psplatform.core.protocol.member_messages import MOST_NAMED
+from psplatform.core.protocol.messages import Flaw
+from psplatform.tasks.data.structures import leaves_of, parts_of
 from psplatform.tasks.objectives import Objective
 from psplatform.tasks.seam import BatchRef, Workspace
-from psplatform.tasks.structures import leaves_of, parts_of
 
 Fetch = Callable[[NDArray[np.int64]], Any]
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from psplatform.core.messages import Flaw
+from psplatform.core.protocol.messages import Flaw
 from psplatform.errors import ConfigurationError, InvariantViolation
 from psplatform.tasks.cancellation import Cancellation, heeding
 from psplatform.tasks.flaws import flawed_names, of_batch

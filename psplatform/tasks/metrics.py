@@ -14,7 +14,7 @@ from torch import Tensor
 
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.metrics import Metric, accumulates
-from psplatform.tasks.structures import leaves_of, mapped
+from psplatform.tasks.data.structures import leaves_of, mapped
 
 
 class Predictions(NamedTuple):

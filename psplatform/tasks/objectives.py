@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from psplatform.errors import ConfigurationError
+from psplatform.tasks.data.structures import mapped
 from psplatform.tasks.metrics import Predictions
-from psplatform.tasks.structures import mapped
 
 Batch = Any  # of the user's data: any structure of tensors
 Outputs = Any  # of the user's model, for the user's loss

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from psplatform.core.messages import Flaw
+from psplatform.core.protocol.messages import Flaw
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

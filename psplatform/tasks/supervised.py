@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from psplatform.core.messages import Flaw
+from psplatform.core.protocol.messages import Flaw
 from psplatform.errors import ConfigurationError, InvariantViolation
 from psplatform.jobs.metrics import Metric
 from psplatform.tasks.cancellation import Cancellation
+from psplatform.tasks.data.loaders import Collate, Data
+from psplatform.tasks.data.reading import Reader
 from psplatform.tasks.evaluation import Evaluator
 from psplatform.tasks.flaws import flaw_of
-from psplatform.tasks.loaders import Collate, Data
 from psplatform.tasks.objectives import Loss, Predict, Step, objective_of
 from psplatform.tasks.randomness import seeded
-from psplatform.tasks.reading import Reader
 from psplatform.tasks.seam import BatchRef, Computed, Evaluation
 from psplatform.tensors.flat import FlatModel, require_apart, specs_of, tensors_of
 from psplatform.tensors.layout import Layout
@@ -38,7 +38,7 @@ class SupervisedTask:
         Takes the model's output and the targets and returns their mean over the samples, as a scalar tensor.  Batches
         are then pairs (inputs, targets); where the inputs are a dict, they are the model's keyword arguments.
     data, test
-        What `psplatform.tasks.sources.as_source` accepts; without `test` there are no evaluations.
+        What `psplatform.tasks.data.sources.as_source` accepts; without `test` there are no evaluations.
     step
         Takes the model and a batch of any structure and returns the mean loss of its samples, as a scalar tensor;
         instead of `loss`.

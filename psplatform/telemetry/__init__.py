@@ -6,13 +6,11 @@ on or years later.
 ===============  =======================================================================================
 module           idea
 ===============  =======================================================================================
-``segments``     the bytes of one immutable segment of the log, and where it stands
-``folder``       segments in a folder that any fsspec URL can name; each appears whole or not at all
-``writer``       `EventLog`: buffers records and brings them out as segments of one term
-``reader``       `LogReader`: reads on from a position; a higher term supersedes what it did not continue
-``renewal``      the records by which a log that was removed begins anew
+``log``          the bytes of immutable ``segments`` in a ``folder`` that any fsspec URL can name, each there whole
+                 or not at all; `EventLog` (``writer``) brings records out as segments of one term, `LogReader`
+                 (``reader``) reads on from a position, and a higher term supersedes what it did not continue;
+                 ``renewal`` of a log that was removed; ``kinds`` of records, and their fields
 ``follow``       `LiveRun`: a run's picture that keeps up with its log
-``grouped``      consecutive records by kind, and their fields as columns
 ``read_model``   `RunView`: folds records, one by one or many at once, into the picture
 ``picture``      all that is known about a run, and its summary
 ``workers``      the part of the picture that belongs to one slot

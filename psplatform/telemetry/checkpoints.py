@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from psplatform.telemetry.log.segments import Record
 from psplatform.telemetry.measures import Series
-from psplatform.telemetry.segments import Record
 
 
 class Checkpoint(NamedTuple):

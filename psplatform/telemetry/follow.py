@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from psplatform.telemetry.kinds import grouped
+from psplatform.telemetry.log.kinds import grouped
+from psplatform.telemetry.log.reader import LogReader
+from psplatform.telemetry.log.segments import START
 from psplatform.telemetry.read_model import RunView
-from psplatform.telemetry.reader import LogReader
-from psplatform.telemetry.segments import START
 
 
 class LiveRun:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
+from psplatform.telemetry.log.segments import Record
 from psplatform.telemetry.measures import Point, Series
-from psplatform.telemetry.segments import Record
 
 FAILOVERS: Final = 256  # the newest ones; the log has them all
 LOSSES: Final = 256

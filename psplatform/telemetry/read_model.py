@@ -16,10 +16,10 @@ import numpy as np
 
 from psplatform.core.quality import Watch
 from psplatform.errors import ProtocolError
-from psplatform.telemetry.grouped import Grouped
+from psplatform.telemetry.log.grouped import Grouped
+from psplatform.telemetry.log.segments import Record
 from psplatform.telemetry.measures import Point, TimeSpent
 from psplatform.telemetry.picture import Best, Evaluation, Incident, Outcome, Picture
-from psplatform.telemetry.segments import Record
 from psplatform.telemetry.workers import WorkerView
 
 

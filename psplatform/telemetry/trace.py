@@ -23,7 +23,7 @@ from typing import Final
 
 from psplatform.core.reasons import ABORTED
 from psplatform.errors import ProtocolError
-from psplatform.telemetry.segments import Record
+from psplatform.telemetry.log.segments import Record
 
 COLUMNS: Final = ("slot", "sequence", "seconds", "pull_s", "push_s", "wait_s", "version", "censored")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from psplatform.telemetry.log.segments import Record
 from psplatform.telemetry.measures import TimeSpent
-from psplatform.telemetry.segments import Record
 
 
 @dataclass(slots=True)

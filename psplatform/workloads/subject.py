@@ -7,7 +7,7 @@ from typing import Any
 
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import SGD
-from psplatform.tasks.loaders import batch_size_of, unwrapped
+from psplatform.tasks.data.loaders import batch_size_of, unwrapped
 from psplatform.tasks.seam import Task
 from psplatform.tasks.supervised import SupervisedTask
 from psplatform.workloads.registry import find_workload

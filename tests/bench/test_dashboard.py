@@ -13,12 +13,12 @@ import pytest
 
 from psplatform.bench import dashboard
 from psplatform.bench.beside import Turn, compare
+from psplatform.bench.clusters.served import Served
 from psplatform.bench.long_run import LiveRun, make
-from psplatform.bench.served import Served
 from psplatform.dashboard.session import Session
 from psplatform.errors import ClusterError
+from psplatform.telemetry.log.reader import LogReader
 from psplatform.telemetry.read_model import RunView
-from psplatform.telemetry.reader import LogReader
 
 COMMITS = 300
 WORKERS = 8

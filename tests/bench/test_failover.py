@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from psplatform.bench import failover
-from psplatform.bench.patient import Patient
+from psplatform.bench.clusters.patient import Patient
 from psplatform.core.plan import Stop
 from psplatform.jobs.replication import Bounded
 

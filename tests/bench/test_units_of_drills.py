@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from psplatform.bench import soak
-from psplatform.bench.aftermath import (
+from psplatform.bench.faults.aftermath import (
     Forgotten,
     bare_spans,
     beyond_bound,
@@ -23,15 +23,15 @@ from psplatform.bench.aftermath import (
     spread,
     turned_back,
 )
-from psplatform.bench.census import census, growth, held_by, segments_of
-from psplatform.bench.drill import Drill, Story
-from psplatform.bench.onlooker import Look, seconds_until, spans_of
-from psplatform.bench.weak_points import host_of, itself, roles_at, weak_points
+from psplatform.bench.faults.census import census, growth, held_by, segments_of
+from psplatform.bench.faults.drill import Drill, Story
+from psplatform.bench.faults.onlooker import Look, seconds_until, spans_of
+from psplatform.bench.faults.weak_points import host_of, itself, roles_at, weak_points
 from psplatform.errors import ConfigurationError
-from psplatform.runtime.calls import Peer
+from psplatform.runtime.comms.calls import Peer
+from psplatform.telemetry.log.segments import Position
+from psplatform.telemetry.log.writer import EventLog
 from psplatform.telemetry.read_model import RunView
-from psplatform.telemetry.segments import Position
-from psplatform.telemetry.writer import EventLog
 
 MakeRecord = Callable[..., dict[str, Any]]
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import pytest
 
-from psplatform.client.programs import programs
+from psplatform.client.runs.programs import programs
 
 LIMIT_S: Final = 180.0
 PRESSED_S: Final = 10.0

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import psplatform as ps
-from psplatform.replication.store import create_run
-from psplatform.telemetry.writer import EventLog
+from psplatform.replication.stores.store import create_run
+from psplatform.telemetry.log.writer import EventLog
 
 _BAND = "one => one._fullData.find(trace => trace.name === 'training highest')._length"
 _RANGE = "one => [...one._fullLayout.xaxis.range]"

@@ -16,9 +16,9 @@ from distributed import Client
 
 import psplatform as ps
 from psplatform.errors import PsplatformError
-from psplatform.runtime.hosting import dataset_name
-from psplatform.runtime.segments import _folders
-from psplatform.telemetry.reader import LogReader
+from psplatform.runtime.comms.hosting import dataset_name
+from psplatform.runtime.dataplane.segments import _folders
+from psplatform.telemetry.log.reader import LogReader
 
 LIMIT_S: Final = 180.0
 WORKERS: Final = 5

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import psplatform as ps
-from psplatform.client.cluster_view import look_at_cluster
+from psplatform.client.clusters.cluster_view import look_at_cluster
 from psplatform.errors import ClusterError
 
 Until = Callable[..., None]

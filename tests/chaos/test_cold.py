@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import psplatform as ps
-from psplatform.client.recovery import recover
-from psplatform.replication.checkpoints import checkpoints_of
+from psplatform.client.runs.recovery import recover
+from psplatform.replication.checkpoints.retention import checkpoints_of
 
 Start = Callable[..., ps.Run]
 Watch = Callable[[Any, ps.Run], Any]

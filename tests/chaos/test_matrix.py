@@ -26,10 +26,10 @@ import pytest
 
 import psplatform as ps
 from psplatform.bench.history import check
-from psplatform.client.recovery import recover
-from psplatform.replication.checkpoints import checkpoints_of
-from psplatform.replication.store import describe_run
-from psplatform.runtime.recording import HISTORY
+from psplatform.client.runs.recovery import recover
+from psplatform.replication.checkpoints.retention import checkpoints_of
+from psplatform.replication.stores.store import describe_run
+from psplatform.runtime.store.recording import HISTORY
 
 Start = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]

@@ -18,7 +18,7 @@ from torch import nn
 import psplatform as ps
 from psplatform.core.plan import Stop
 from psplatform.errors import ConfigurationError, UserCodeError
-from psplatform.replication.store import describe_run
+from psplatform.replication.stores.store import describe_run
 from psplatform.workloads.registry import WORKLOADS, MixtureOptions, Workload
 
 LIMIT_S = 180.0

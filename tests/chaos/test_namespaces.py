@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pytest
 
-from psplatform.bench import namespaces
-from psplatform.bench.namespaces import Hosts, sweep, why_not
+from psplatform.bench.clusters import namespaces
+from psplatform.bench.clusters.namespaces import Hosts, sweep, why_not
 from psplatform.errors import ConfigurationError
 
 PORT: Final = 7000
@@ -92,7 +92,9 @@ def test_a_cut_host_is_out_of_reach_until_it_is_mended_and_a_killed_one_is_gone(
 
 
 def test_hosts_leave_nothing_and_what_a_killed_program_has_left_is_swept() -> None:
-    program = "import os; from psplatform.bench.namespaces import Hosts; Hosts(('one',)); os.kill(os.getpid(), 9)"
+    program = (
+        "import os; from psplatform.bench.clusters.namespaces import Hosts; Hosts(('one',)); os.kill(os.getpid(), 9)"
+    )
     killed = subprocess.Popen([sys.executable, "-c", program])
     killed.wait()
     assert left_over(killed.pid), "nothing could take them away"

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import psplatform as ps
-from psplatform.client import records
-from psplatform.client.attaching import runs_on
-from psplatform.client.connecting import connect
-from psplatform.replication.checkpoints import checkpoints_of
-from psplatform.replication.store import describe_run
+from psplatform.client.clusters.connecting import connect
+from psplatform.client.runs import records
+from psplatform.client.runs.attaching import runs_on
+from psplatform.replication.checkpoints.retention import checkpoints_of
+from psplatform.replication.stores.store import describe_run
 
 Start = Callable[..., ps.Run]
 Command = Callable[..., "subprocess.Popen[str]"]

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import psplatform as ps
-from psplatform.client.recovery import recover
-from psplatform.core.placement import Placement, place
+from psplatform.client.runs.recovery import recover
+from psplatform.core.supervision.placement import Placement, place
 from psplatform.errors import ClusterError
-from psplatform.replication.checkpoints import checkpoints_of
-from psplatform.replication.store import describe_run
+from psplatform.replication.checkpoints.retention import checkpoints_of
+from psplatform.replication.stores.store import describe_run
 from psplatform.runtime.cluster import cluster_of
 
 Start = Callable[..., ps.Run]

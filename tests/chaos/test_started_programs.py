@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from psplatform.client.programs import programs, start
-from psplatform.replication.store import describe_run
+from psplatform.client.runs.programs import programs, start
+from psplatform.replication.stores.store import describe_run
 
 FLAGS = ["-w", "samples=2000", "--workers", "2", "--updates", "1000000000", "--stragglers", "constant:seconds=0.01"]
 

@@ -9,9 +9,9 @@ from typing import Final
 import pytest
 
 import psplatform as ps
-from psplatform.bench.drill import Drill
-from psplatform.bench.host_cluster import Cut, HostCluster
-from psplatform.bench.namespaces import why_not
+from psplatform.bench.clusters.host_cluster import Cut, HostCluster
+from psplatform.bench.clusters.namespaces import why_not
+from psplatform.bench.faults.drill import Drill
 
 CUT_S: Final = 20.0
 BOUND: Final = 8

@@ -13,7 +13,7 @@ import pytest
 from distributed import Client, Security
 
 import psplatform as ps
-from psplatform.client.connecting import connect
+from psplatform.client.clusters.connecting import connect
 from psplatform.errors import ConfigurationError
 
 LIMIT_S = 180.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from psplatform.replication.store import create_run
+from psplatform.replication.stores.store import create_run
 
 pytestmark = pytest.mark.usefixtures("no_cluster")
 

@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import pytest
 from click.testing import Result
 
-from psplatform.cli.dashboard import announce, settings_for
+from psplatform.cli.commands.dashboard import announce, settings_for
 from psplatform.cli.page import Page
 from psplatform.dashboard import server
 from psplatform.dashboard.settings import PORT, Settings
 from psplatform.errors import ConfigurationError
-from psplatform.replication.store import create_run
-from psplatform.telemetry.writer import EventLog
+from psplatform.replication.stores.store import create_run
+from psplatform.telemetry.log.writer import EventLog
 
 Command = Callable[..., Result]
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from psplatform.cli.commands.train import job_fields
 from psplatform.cli.main import cli
 from psplatform.cli.progress import ProgressLine
-from psplatform.cli.train import job_fields
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job
 from psplatform.jobs.replication import Bounded, Chain, NoReplication
-from psplatform.replication.store import create_run
+from psplatform.replication.stores.store import create_run
+from psplatform.telemetry.log.writer import EventLog
 from psplatform.telemetry.read_model import RunView
 from psplatform.telemetry.words import one_line, protection_rows, survival_text
-from psplatform.telemetry.writer import EventLog
 
 Command = Callable[..., Any]
 

@@ -15,7 +15,7 @@ from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job
 from psplatform.jobs.replication import Bounded, NoReplication
-from psplatform.replication.store import create_run, describe_run, update_run
+from psplatform.replication.stores.store import create_run, describe_run, update_run
 
 Refused = Callable[..., str]
 DESCRIPTION: dict[str, Any] = {"run": "digits-bsp-1a2b3c", "workload": "digits"}
@@ -64,8 +64,8 @@ def test_a_local_url_and_home_name_the_same_store(
 def test_a_run_that_has_reached_its_end_needs_a_later_one(
     refused: Refused, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("psplatform.client.recovery.load_checkpoint", lambda *arguments: None)
-    monkeypatch.setattr("psplatform.client.recovery.require_state", lambda *arguments: None)
+    monkeypatch.setattr("psplatform.client.runs.recovery.load_checkpoint", lambda *arguments: None)
+    monkeypatch.setattr("psplatform.client.runs.recovery.require_state", lambda *arguments: None)
     update_run(store, outcome="updates")
     assert "has reached its end (updates); give a later one" in refused("recover", store)
 
@@ -82,8 +82,8 @@ def test_more_shards_than_parameters_are_refused_before_anything_is_started(
     refused: Refused, store: str, no_cluster: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = SimpleNamespace(number=1, state={"version": 7})
-    monkeypatch.setattr("psplatform.client.recovery.load_checkpoint", lambda *arguments: found)
-    monkeypatch.setattr("psplatform.client.recovery.require_state", lambda *arguments: None)
+    monkeypatch.setattr("psplatform.client.runs.recovery.load_checkpoint", lambda *arguments: found)
+    monkeypatch.setattr("psplatform.client.runs.recovery.require_state", lambda *arguments: None)
     update_run(store, job=Job(workload="mlp").to_plain())
     before = describe_run(store)
     assert "shards must be at most" in refused("recover", store, "--shards", "4000")
@@ -93,8 +93,8 @@ def test_more_shards_than_parameters_are_refused_before_anything_is_started(
 def test_a_model_of_ones_own_is_asked_for_with_the_call_that_takes_it(
     refused: Refused, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("psplatform.client.recovery.load_checkpoint", lambda *arguments: None)
-    monkeypatch.setattr("psplatform.client.recovery.require_state", lambda *arguments: None)
+    monkeypatch.setattr("psplatform.client.runs.recovery.load_checkpoint", lambda *arguments: None)
+    monkeypatch.setattr("psplatform.client.runs.recovery.require_state", lambda *arguments: None)
     update_run(store, job=Job(model=list, loss=min, data=[1]).to_plain())
     assert "ps.recover(store, model=..., loss=..., data=...)" in refused("recover", store)
 
@@ -117,7 +117,7 @@ def recovered(store: str, psplatform: Callable[..., Any], monkeypatch: pytest.Mo
             jobs.append(Job.from_plain(plain, **changes))
             raise ConfigurationError("seen enough", field="job")
 
-        monkeypatch.setattr("psplatform.client.recovery.recover", take)
+        monkeypatch.setattr("psplatform.client.runs.recovery.recover", take)
         result = psplatform("recover", store, *options)
         assert "seen enough" in result.output
         return jobs[0]

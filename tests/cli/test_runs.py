@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import zarr
 
-from psplatform.replication.arrays import Contents
-from psplatform.replication.parts import CheckpointWriter
-from psplatform.replication.sealing import seal
-from psplatform.replication.store import create_run, update_run
-from psplatform.telemetry.writer import EventLog
+from psplatform.replication.checkpoints.arrays import Contents
+from psplatform.replication.checkpoints.parts import CheckpointWriter
+from psplatform.replication.checkpoints.sealing import seal
+from psplatform.replication.stores.store import create_run, update_run
+from psplatform.telemetry.log.writer import EventLog
 from psplatform.tensors.layout import Layout, TensorSpec
 
 Command = Callable[..., Any]

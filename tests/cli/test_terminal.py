@@ -13,8 +13,8 @@ from rich.console import Console
 
 from psplatform.cli.progress import closing
 from psplatform.cli.terminal import printable
-from psplatform.replication.store import create_run, update_run
-from psplatform.telemetry.writer import EventLog
+from psplatform.replication.stores.store import create_run, update_run
+from psplatform.telemetry.log.writer import EventLog
 
 EVIL = "\x1b[2J\x1b]0;title\x07[red]x[/red]\u202etxt\x9b31m\ud800\r"
 

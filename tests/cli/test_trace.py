@@ -11,11 +11,11 @@ import pytest
 
 from psplatform.core.plan import Stop
 from psplatform.jobs.job import Job
-from psplatform.replication.store import create_run
+from psplatform.replication.stores.store import create_run
 from psplatform.simulation.conditions import Conditions
 from psplatform.simulation.course import Simulated
 from psplatform.simulation.twin import simulate
-from psplatform.telemetry.writer import EventLog
+from psplatform.telemetry.log.writer import EventLog
 
 Command = Callable[..., Any]
 Json = Callable[[Any], dict[str, Any]]

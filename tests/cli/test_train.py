@@ -10,7 +10,7 @@ import pytest
 
 from psplatform.errors import ConfigurationError, DivergedError, StoreError, UserCodeError
 from psplatform.jobs.optimizers import SGD, Adam, AdamW
-from psplatform.replication.store import create_run
+from psplatform.replication.stores.store import create_run
 
 Command = Callable[..., Any]
 
@@ -48,7 +48,7 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         schedulers.append(scheduler)
         return FakeClient()
 
-    monkeypatch.setattr("psplatform.client.connecting.connect", connect)
+    monkeypatch.setattr("psplatform.client.clusters.connecting.connect", connect)
     return schedulers
 
 
@@ -115,7 +115,7 @@ def test_a_job_that_is_refused_leaves_no_connection(
         raise ConfigurationError("too few", field="workers")
 
     monkeypatch.setattr("psplatform.client.launch.train", refuse)
-    monkeypatch.setattr("psplatform.client.recovery.recover", refuse)
+    monkeypatch.setattr("psplatform.client.runs.recovery.recover", refuse)
     store = str(tmp_path / "my.zarr")
     create_run(store, {"run": "digits-bsp-1a2b3c"})
     assert psplatform("train", job_file).exit_code == 2
@@ -206,7 +206,7 @@ def test_what_waits_in_memory_is_told_to_whoever_leaves_a_run(
     psplatform: Command, launch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launch.run.trouble, launch.run.records, launch.run.interrupts = FULL, launch.run.records[:-1], 1
-    monkeypatch.setattr("psplatform.client.attaching.attach", lambda run, client: launch.run)
+    monkeypatch.setattr("psplatform.client.runs.attaching.attach", lambda run, client: launch.run)
     told = " ".join(psplatform("attach", "digits-bsp-1a2b3c").stdout.split())
     assert told.endswith(f"trouble the store lacks the latest records of the log, which wait in memory: {FULL}")
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psplatform.replication.arrays import Contents
-from psplatform.replication.parts import CheckpointWriter
-from psplatform.replication.sealing import seal
-from psplatform.replication.store import create_run, save_model
-from psplatform.telemetry.writer import EventLog
+from psplatform.replication.checkpoints.arrays import Contents
+from psplatform.replication.checkpoints.parts import CheckpointWriter
+from psplatform.replication.checkpoints.sealing import seal
+from psplatform.replication.stores.store import create_run, save_model
+from psplatform.telemetry.log.writer import EventLog
 from psplatform.tensors.layout import Layout, TensorSpec
 
 Command = Callable[..., Any]

@@ -11,8 +11,8 @@ from distributed import Client
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry
 
-from psplatform.client.attaching import attach
-from psplatform.client.preflight import see_store
+from psplatform.client.runs.attaching import attach
+from psplatform.client.starting.preflight import see_store
 from psplatform.errors import StoreError
 
 STORE = "locked://bucket/run.zarr"

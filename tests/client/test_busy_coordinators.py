@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psplatform.client.recovery import _goes_on
 from psplatform.client.run import Run
+from psplatform.client.runs.recovery import _goes_on
 from psplatform.errors import ClusterError, StoreError
-from psplatform.replication.store import create_run, save_model, update_run
-from psplatform.runtime.calls import Peer
+from psplatform.replication.stores.store import create_run, save_model, update_run
 from psplatform.runtime.cluster import cluster_of
-from psplatform.telemetry.writer import EventLog
+from psplatform.runtime.comms.calls import Peer
+from psplatform.telemetry.log.writer import EventLog
 
 RUN = "digits-bsp-1a2b3c"
 PEER = Peer("tcp://127.0.0.1:1", f"psplatform-{RUN}-1-coordinator")

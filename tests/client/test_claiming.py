@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from psplatform.client.claiming import claim, is_gone, this_claimant
+from psplatform.client.runs.claiming import claim, is_gone, this_claimant
 from psplatform.errors import ConfigurationError
-from psplatform.replication.claims import claims_made
-from psplatform.replication.store import create_run, describe_run, update_run
+from psplatform.replication.stores.claims import claims_made
+from psplatform.replication.stores.store import create_run, describe_run, update_run
 from psplatform.runtime.program import Resume
 
 RUN = {"run": "digits-bsp-1a2b3c", "term": 3}

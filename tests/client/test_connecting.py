@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from psplatform.client import connecting
-from psplatform.client.connecting import connect, connect_or_none
+from psplatform.client.clusters import connecting
+from psplatform.client.clusters.connecting import connect, connect_or_none
 from psplatform.errors import ConfigurationError
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from psplatform.client.first_gradient import try_on
+from psplatform.client.starting.first_gradient import try_on
 from psplatform.errors import ClusterError
 
 SAID = r"^no first gradient could be tried: {address} {why}; see whether that Dask worker is busy or stopped, and start"
@@ -18,10 +18,10 @@ SAID = r"^no first gradient could be tried: {address} {why}; see whether that Da
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("psplatform.runtime.fleet.CREATE_LIMIT_S", 0.05)
-    monkeypatch.setattr("psplatform.client.first_gradient._ANSWER_S", 0.05)
-    monkeypatch.setattr("psplatform.client.first_gradient.TRIAL_LIMIT_S", 0.05)
-    monkeypatch.setattr("psplatform.runtime.deaths._WAIT_S", 0.05)
+    monkeypatch.setattr("psplatform.runtime.pools.fleet.CREATE_LIMIT_S", 0.05)
+    monkeypatch.setattr("psplatform.client.starting.first_gradient._ANSWER_S", 0.05)
+    monkeypatch.setattr("psplatform.client.starting.first_gradient.TRIAL_LIMIT_S", 0.05)
+    monkeypatch.setattr("psplatform.runtime.pools.deaths._WAIT_S", 0.05)
 
 
 @pytest.fixture

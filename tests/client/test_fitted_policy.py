@@ -8,7 +8,7 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from psplatform.client.prepared import Prepared, prepare, program_of
+from psplatform.client.starting.prepared import Prepared, prepare, program_of
 from psplatform.core.plan import Stop
 from psplatform.jobs.job import Job
 from psplatform.jobs.replication import NoReplication

@@ -10,8 +10,8 @@ import pytest
 from torch import nn
 
 import psplatform as ps
-from psplatform.client.importable import refusal
-from psplatform.client.prepared import prepare
+from psplatform.client.starting.importable import refusal
+from psplatform.client.starting.prepared import prepare
 from psplatform.policies.asp import Asynchronous
 from psplatform.runtime.references import Lack
 

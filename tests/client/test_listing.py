@@ -14,14 +14,14 @@ import fsspec
 import numpy as np
 import pytest
 
-from psplatform.client import listing
-from psplatform.client.listing import Listed, State, list_runs, look_at
+from psplatform.client.runs import listing
+from psplatform.client.runs.listing import Listed, State, list_runs, look_at
 from psplatform.errors import StoreError
-from psplatform.replication.arrays import Contents
-from psplatform.replication.parts import CheckpointWriter
-from psplatform.replication.sealing import seal
-from psplatform.replication.store import create_run, update_run
-from psplatform.telemetry.writer import EventLog
+from psplatform.replication.checkpoints.arrays import Contents
+from psplatform.replication.checkpoints.parts import CheckpointWriter
+from psplatform.replication.checkpoints.sealing import seal
+from psplatform.replication.stores.store import create_run, update_run
+from psplatform.telemetry.log.writer import EventLog
 from psplatform.tensors.layout import Layout, TensorSpec
 
 RUN = "digits-bsp-1a2b3c"

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from psplatform.client import launch
-from psplatform.client.open_files import files_left, require_files, require_files_on
-from psplatform.core.placement import Placement
+from psplatform.client.clusters.open_files import files_left, require_files, require_files_on
+from psplatform.core.supervision.placement import Placement
 from psplatform.errors import ClusterError, ConfigurationError, StoreError, lacks_files
 from psplatform.jobs.job import Job
-from psplatform.replication.store import create_run
+from psplatform.replication.stores.store import create_run
 from psplatform.tasks.foreign import unforeseen
 
 SPARE = 50
@@ -121,6 +121,6 @@ def test_the_remedy_is_named_where_they_run_out_during_a_run(monkeypatch: pytest
     def fail(*_: Any, **__: Any) -> Any:
         raise LACKING
 
-    monkeypatch.setattr("psplatform.replication.store.write_group", fail)
+    monkeypatch.setattr("psplatform.replication.stores.store.write_group", fail)
     with pytest.raises(StoreError, match=remedy):
         create_run(str(tmp_path / "run.zarr"), {"run": "mine"})

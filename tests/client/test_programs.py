@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from psplatform.client.programs import KEPT, Program, programs, start
+from psplatform.client.runs.programs import KEPT, Program, programs, start
 from psplatform.errors import ConfigurationError
 
 Until = Callable[..., None]
@@ -96,7 +96,7 @@ def test_a_program_is_killed(folder: Path, finish: Callable[[Program], int]) -> 
 
 STARTER = """
 import signal, sys
-from psplatform.client.programs import start
+from psplatform.client.runs.programs import start
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 print(start(sys.argv[2:], sys.argv[1]).process.pid)
 """
@@ -132,7 +132,7 @@ def test_a_process_that_has_the_number_of_one_before_is_another(folder: Path) ->
 def test_the_newest_programs_are_kept_and_those_that_run(
     folder: Path, finish: Callable[[Program], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("psplatform.client.programs.KEPT", 2)
+    monkeypatch.setattr("psplatform.client.runs.programs.KEPT", 2)
     running = start(ENDLESS, folder)
     short = [start(["policies", str(number)], folder) for number in range(2)]
     for one in short:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from psplatform.client import records
-from psplatform.client.credentials import Credentials
-from psplatform.client.records import Record, credentials_at, find, forget, known, remember, state_folder
-from psplatform.runtime.processes import this_process
+from psplatform.client.clusters.credentials import Credentials
+from psplatform.client.runs import records
+from psplatform.client.runs.records import Record, credentials_at, find, forget, known, remember, state_folder
+from psplatform.runtime.comms.processes import this_process
 
 RUN = "digits-bsp-1a2b3c"
 ADDRESS = "tls://127.0.0.1:41811"

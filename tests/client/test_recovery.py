@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from psplatform.client.recovery import _goes_on, recover
+from psplatform.client.runs.recovery import _goes_on, recover
 from psplatform.errors import ConfigurationError
-from psplatform.replication.store import create_run
-from psplatform.runtime.hosting import key_of
-from psplatform.telemetry.writer import EventLog
+from psplatform.replication.stores.store import create_run
+from psplatform.runtime.comms.hosting import key_of
+from psplatform.telemetry.log.writer import EventLog
 
 RUN = "digits-bsp-1a2b3c"
 

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 import psplatform
-from psplatform.client import preflight
-from psplatform.client.preflight import able_workers
+from psplatform.client.starting import preflight
+from psplatform.client.starting.preflight import able_workers
 from psplatform.errors import ClusterError, ConfigurationError
 
 A, B, NEW = "tcp://10.0.0.1:1", "tcp://10.0.0.2:2", "tcp://10.0.0.2:3"

@@ -12,9 +12,9 @@ import pytest
 from distributed import Client, Scheduler
 
 import psplatform as ps
-from psplatform.client.attaching import runs_on
+from psplatform.client.runs.attaching import runs_on
 from psplatform.errors import ConfigurationError
-from psplatform.replication.store import create_run
+from psplatform.replication.stores.store import create_run
 
 CALLS: dict[str, Callable[[Any, Path], Any]] = {
     "train": lambda client, _: ps.train(ps.Job(workload="digits"), client),

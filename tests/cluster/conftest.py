@@ -16,8 +16,8 @@ from torch import nn
 
 import psplatform as ps
 from psplatform.errors import PsplatformError
-from psplatform.runtime.segments import _folders
-from psplatform.telemetry.reader import LogReader
+from psplatform.runtime.dataplane.segments import _folders
+from psplatform.telemetry.log.reader import LogReader
 
 LIMIT_S = 180.0
 PROCESSES = 5

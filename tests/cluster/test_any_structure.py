@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import psplatform as ps
-from psplatform.client.recovery import recover
+from psplatform.client.runs.recovery import recover
 from psplatform.errors import ConfigurationError
-from psplatform.tasks.sampling import gradient_seed, replacement
+from psplatform.tasks.data.sampling import gradient_seed, replacement
 
 Start = Callable[..., ps.Run]
 Fields = dict[str, Any]

@@ -11,7 +11,7 @@ import dask
 import pytest
 from distributed import Client, LocalCluster
 
-from psplatform.client.embedded import end_cluster, start_cluster
+from psplatform.client.clusters.embedded import end_cluster, start_cluster
 
 METHOD = "distributed.worker.multiprocessing-method"
 

@@ -16,12 +16,12 @@ from distributed.core import Status
 from torch import nn
 
 import psplatform as ps
-from psplatform.client.attaching import runs_on
+from psplatform.client.runs.attaching import runs_on
 from psplatform.core.policy import Committed, View
 from psplatform.errors import BadBatchError, ClusterError, ConfigurationError, DivergedError, StoreError, UserCodeError
 from psplatform.policies.asp import Asynchronous
-from psplatform.replication.store import create_run, describe_run, update_run
-from psplatform.runtime.steps import LOADING, PLACING, assembling
+from psplatform.replication.stores.store import create_run, describe_run, update_run
+from psplatform.runtime.actors.steps import LOADING, PLACING, assembling
 
 Start = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]

@@ -15,8 +15,8 @@ import pytest
 import torch
 from distributed import Client
 
-from psplatform.client.embedded import end_cluster, start_cluster
-from psplatform.client.forking import BEFORE_START
+from psplatform.client.clusters.embedded import end_cluster, start_cluster
+from psplatform.client.clusters.forking import BEFORE_START
 
 LIMIT_S = 120.0
 
@@ -29,7 +29,7 @@ def parent():
     return os.getppid()
 
 if __name__ == "__main__":
-    from psplatform.client.embedded import end_cluster, start_cluster
+    from psplatform.client.clusters.embedded import end_cluster, start_cluster
 
     cluster, client = start_cluster(2)
     print(os.getpid(), *client.run(parent).values(), *client.run(os.getpid).values())

@@ -12,10 +12,10 @@ import pytest
 from distributed import Client
 
 import psplatform as ps
-from psplatform.client.recovery import recover
+from psplatform.client.runs.recovery import recover
 from psplatform.errors import StoreError
-from psplatform.replication.checkpoints import checkpoints_of, newest_whole
-from psplatform.replication.parts import folder_of
+from psplatform.replication.checkpoints.parts import folder_of
+from psplatform.replication.checkpoints.retention import checkpoints_of, newest_whole
 
 Start = Callable[..., ps.Run]
 Until = Callable[..., None]

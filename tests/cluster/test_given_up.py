@@ -17,11 +17,11 @@ from distributed import Client, LocalCluster
 from torch import nn
 
 import psplatform as ps
-from psplatform.client.prepared import prepare, program_of
+from psplatform.client.starting.prepared import prepare, program_of
 from psplatform.errors import StoreError
-from psplatform.runtime.beginning import Beginning
-from psplatform.runtime.calls import Peer, PeerLost, call, connections_of
-from psplatform.runtime.copy_host import CopyHost
+from psplatform.runtime.actors.beginning import Beginning
+from psplatform.runtime.actors.copy_host import CopyHost
+from psplatform.runtime.comms.calls import Peer, PeerLost, call, connections_of
 from psplatform.runtime.program import Program, Resume
 from psplatform.runtime.trial import Trial
 

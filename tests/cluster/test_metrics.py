@@ -10,7 +10,7 @@ import torch
 from distributed import Client
 
 import psplatform as ps
-from psplatform.client.recovery import recover
+from psplatform.client.runs.recovery import recover
 from psplatform.errors import ConfigurationError, StoreError, UserCodeError
 
 LIMIT_S = 180.0

@@ -12,10 +12,10 @@ from distributed import Client
 from torch import Tensor
 
 import psplatform as ps
-from psplatform.client.recovery import recover
+from psplatform.client.runs.recovery import recover
 from psplatform.core.parameters import parameter
 from psplatform.errors import ConfigurationError, UserCodeError
-from psplatform.replication.checkpoints import checkpoints_of
+from psplatform.replication.checkpoints.retention import checkpoints_of
 
 LIMIT_S = 180.0
 Fields = dict[str, Any]

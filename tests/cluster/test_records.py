@@ -10,8 +10,8 @@ import pytest
 from distributed import Client
 
 import psplatform as ps
-from psplatform.client import records
-from psplatform.client.connecting import address_of
+from psplatform.client.clusters.connecting import address_of
+from psplatform.client.runs import records
 from psplatform.errors import PsplatformError
 
 LIMIT_S = 180.0

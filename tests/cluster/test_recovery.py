@@ -15,15 +15,15 @@ from torch import nn
 
 import psplatform as ps
 from psplatform.cli.main import cli
-from psplatform.client.attaching import runs_on
-from psplatform.client.recovery import recover
+from psplatform.client.runs.attaching import runs_on
+from psplatform.client.runs.recovery import recover
 from psplatform.core.coordination.checkpoints import NUMBERS_PER_TERM
 from psplatform.errors import CheckpointError, ConfigurationError, StoreError
-from psplatform.replication.checkpoints import checkpoints_of, load_checkpoint
-from psplatform.replication.manifest import MANIFEST
-from psplatform.replication.objects import fingerprint
-from psplatform.replication.parts import FOLDER, folder_of
-from psplatform.replication.store import describe_run
+from psplatform.replication.checkpoints.manifest import MANIFEST
+from psplatform.replication.checkpoints.parts import FOLDER, folder_of
+from psplatform.replication.checkpoints.retention import checkpoints_of, load_checkpoint
+from psplatform.replication.stores.objects import fingerprint
+from psplatform.replication.stores.store import describe_run
 
 Start = Callable[..., ps.Run]
 Until = Callable[..., None]

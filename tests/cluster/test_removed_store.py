@@ -12,11 +12,11 @@ import pytest
 from distributed import Client
 
 import psplatform as ps
-from psplatform.client.listing import State, look_at
-from psplatform.client.recovery import recover
+from psplatform.client.runs.listing import State, look_at
+from psplatform.client.runs.recovery import recover
 from psplatform.errors import StoreError
-from psplatform.replication.checkpoints import checkpoints_of, newest_whole
-from psplatform.replication.store import create_run, describe_run
+from psplatform.replication.checkpoints.retention import checkpoints_of, newest_whole
+from psplatform.replication.stores.store import create_run, describe_run
 
 Start = Callable[..., ps.Run]
 Until = Callable[..., None]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import psplatform as ps
-from psplatform.tasks.sampling import gradient_seed, replacement
+from psplatform.tasks.data.sampling import gradient_seed, replacement
 
 Start = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]

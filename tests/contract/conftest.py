@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.effects import Role
-from psplatform.core.invariants import Invariants
-from psplatform.core.messages import Contribution
+from psplatform.core.coordination.invariants import Invariants
 from psplatform.core.plan import Plan, Stop
 from psplatform.core.policy import Policy
+from psplatform.core.protocol.effects import Role
+from psplatform.core.protocol.messages import Contribution
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun
 from psplatform.memory.arithmetic import Metadata

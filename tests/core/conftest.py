@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
 from psplatform.core.coordination import Coordinator
-from psplatform.core.effects import Effect, Evaluate, Finish, Log, SaveModel, Send
-from psplatform.core.events import (
+from psplatform.core.plan import Plan, Stop
+from psplatform.core.policy import Gradient, Policy
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import Effect, Evaluate, Finish, Log, SaveModel, Send
+from psplatform.core.protocol.events import (
     Begin,
     Evaluated,
     EvaluationFailed,
@@ -22,8 +24,6 @@ from psplatform.core.events import (
     ModelSaved,
     TimerFired,
 )
-from psplatform.core.plan import Plan, Stop
-from psplatform.core.policy import Gradient, Policy
 from psplatform.errors import PsplatformError
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous

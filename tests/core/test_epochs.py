@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psplatform.core.epochs import Deck
-from psplatform.core.messages import Ticket
+from psplatform.core.coordination.epochs import Deck
+from psplatform.core.protocol.messages import Ticket
 
 
 def test_tickets_are_dealt_in_order_and_the_next_epoch_follows_at_once() -> None:

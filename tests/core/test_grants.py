@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from psplatform.core.grants import Grants
+from psplatform.core.supervision.leases import Grants
 
 
 def beat(grants: Grants, name: str, *times: float) -> float:

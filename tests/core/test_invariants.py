@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
+from psplatform.core.coordination.invariants import Invariants
 from psplatform.core.coordination.state import State
-from psplatform.core.invariants import Invariants
-from psplatform.core.messages import Commit
 from psplatform.core.plan import Plan, Stop
 from psplatform.core.policy import Policy
-from psplatform.core.server import Server
+from psplatform.core.protocol.messages import Commit
+from psplatform.core.shards.server import Server
 from psplatform.errors import InvariantViolation
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun

@@ -7,10 +7,22 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
 from psplatform.core.coordination import Coordinator
-from psplatform.core.effects import STANDBY, Appoint, Claim, Consult, Depart, Effect, Finish, Role, SaveModel, Send
-from psplatform.core.events import (
+from psplatform.core.plan import Plan, Protection, Stop
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import (
+    STANDBY,
+    Appoint,
+    Claim,
+    Consult,
+    Depart,
+    Effect,
+    Finish,
+    Role,
+    SaveModel,
+    Send,
+)
+from psplatform.core.protocol.events import (
     Begin,
     Claimed,
     Consulted,
@@ -24,9 +36,8 @@ from psplatform.core.events import (
     Tick,
     TimerFired,
 )
-from psplatform.core.grants import Grants
-from psplatform.core.lead import MOST_BEHIND, Lead
-from psplatform.core.plan import Plan, Protection, Stop
+from psplatform.core.supervision.lead import MOST_BEHIND, Lead
+from psplatform.core.supervision.leases import Grants
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psplatform.core.leases import Leases
+from psplatform.core.supervision.leases import Leases
 
 
 def test_a_lease_is_over_after_its_duration_without_a_sign_of_life() -> None:

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psplatform.core.ledger import Entry, Ledger, clipping_factor
-from psplatform.core.messages import Applied, Gathered
+from psplatform.core.coordination.lanes import Entry, Ledger, clipping_factor
 from psplatform.core.policy import Committed, Gradient
+from psplatform.core.protocol.messages import Applied, Gathered
 
 Make = Callable[..., Gradient]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from psplatform.core.links import Links
+from psplatform.core.shards.links import Links
 from psplatform.replication.accounts import Account
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from psplatform.core.placement import Placement, Process, place
+from psplatform.core.supervision.placement import Placement, Process, place
 from psplatform.errors import ConfigurationError
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from psplatform.core.coordination.lanes import Pool
 from psplatform.core.policy import Gradient
-from psplatform.core.pool import Pool
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations([(0, 5), (0, 6), (2, 1)])))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psplatform.core.messages import Label, Pull, Pulled
-from psplatform.core.pulling import Pulling
+from psplatform.core.protocol.messages import Label, Pull, Pulled
+from psplatform.core.workers.pulling import Pulling
 
 
 def answer(pull: Pull, version: int | None = None, epoch: int = 1) -> Pulled:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psplatform.core.events import Evaluated
+from psplatform.core.protocol.events import Evaluated
 from psplatform.core.quality import Progress, Watch
 
 VALUES = st.lists(st.one_of(st.floats(allow_infinity=False, width=32), st.just(math.nan)), max_size=30)

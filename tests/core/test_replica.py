@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
-from psplatform.core.effects import COORDINATOR, Archive, Load, Role, Send
-from psplatform.core.events import Archived, ArchiveFailed, Loaded
-from psplatform.core.replica import Replica
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import COORDINATOR, Archive, Load, Role, Send
+from psplatform.core.protocol.events import Archived, ArchiveFailed, Loaded
+from psplatform.core.shards.replica import Replica
 
 TRANSFER = msg.Transfer("s", 0, 1, 1, msg.STATE, 3, 4, 1.0, ((0, 2), (1, 3)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from psplatform.core.placement import Process, place
+from psplatform.core.supervision.placement import Process, place
 from psplatform.errors import ConfigurationError
 
 

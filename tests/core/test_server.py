@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.effects import COORDINATOR, Effect, Gather, Publish, Send, Stage
-from psplatform.core.events import GatherDone, StageDone
-from psplatform.core.messages import Applied, Commit, Contribution, Gathered, Inquire, Proceed, Refused
-from psplatform.core.server import Server
+from psplatform.core.protocol.effects import COORDINATOR, Effect, Gather, Publish, Send, Stage
+from psplatform.core.protocol.events import GatherDone, StageDone
+from psplatform.core.protocol.messages import Applied, Commit, Contribution, Gathered, Inquire, Proceed, Refused
+from psplatform.core.shards.server import Server
 
 
 def commit(position: int, *sequences: int, term: int = 1, epoch: int = 1, **fields: Any) -> Commit:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from psplatform.core.effects import Effect, Publish, Role, Send
-from psplatform.core.events import GatherDone, PullWithdrawn, StageDone
-from psplatform.core.messages import Applied, Commit, Contribution, Pull, Pulled
-from psplatform.core.server import MOST_AHEAD, Server
+from psplatform.core.protocol.effects import Effect, Publish, Role, Send
+from psplatform.core.protocol.events import GatherDone, PullWithdrawn, StageDone
+from psplatform.core.protocol.messages import Applied, Commit, Contribution, Pull, Pulled
+from psplatform.core.shards.server import MOST_AHEAD, Server
 
 
 def do(server: Server, event: Any) -> list[Effect]:

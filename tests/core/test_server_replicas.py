@@ -7,9 +7,20 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
-from psplatform.core.effects import COORDINATOR, Archive, Effect, Gather, Publish, Role, Send, Skip, Stage, Transmit
-from psplatform.core.events import (
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import (
+    COORDINATOR,
+    Archive,
+    Effect,
+    Gather,
+    Publish,
+    Role,
+    Send,
+    Skip,
+    Stage,
+    Transmit,
+)
+from psplatform.core.protocol.events import (
     Archived,
     ArchiveFailed,
     Captured,
@@ -18,8 +29,8 @@ from psplatform.core.events import (
     PullWithdrawn,
     StageDone,
 )
-from psplatform.core.messages import Applied, Commit, Contribution
-from psplatform.core.server import Server
+from psplatform.core.protocol.messages import Applied, Commit, Contribution
+from psplatform.core.shards.server import Server
 from psplatform.replication.accounts import Account
 
 CHAIN = partial(Account, 0.0, 0)

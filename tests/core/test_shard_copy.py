@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
-from psplatform.core.effects import COORDINATOR, Effect, Role, Send, Serve, Transmit
-from psplatform.core.events import Captured, GatherDone, Loaded, StageDone, Tick
-from psplatform.core.messages import Beat, Lease, Promote, Promoted, Replicated
-from psplatform.core.replica import Replica
-from psplatform.core.server import Server
-from psplatform.core.shard_copy import ShardCopy
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import COORDINATOR, Effect, Role, Send, Serve, Transmit
+from psplatform.core.protocol.events import Captured, GatherDone, Loaded, StageDone, Tick
+from psplatform.core.protocol.messages import Beat, Lease, Promote, Promoted, Replicated
+from psplatform.core.shards.replica import Replica, ShardCopy
+from psplatform.core.shards.server import Server
 from psplatform.replication.accounts import Account
 
 CHAIN = partial(Account, 0.0, 0)

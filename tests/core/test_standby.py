@@ -7,14 +7,25 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
 from psplatform.core.coordination import Coordinator
-from psplatform.core.effects import COORDINATOR, Appoint, Claim, Depart, Effect, Finish, Role, Send, SetTimer, TakeOver
-from psplatform.core.events import Begin, Claimed, Evaluated, LeadLost, ModelSaved, StopRequested, Tick
-from psplatform.core.grants import Grants
-from psplatform.core.lead import Lead
 from psplatform.core.plan import Plan, Protection, Stop
-from psplatform.core.standby import Standby
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import (
+    COORDINATOR,
+    Appoint,
+    Claim,
+    Depart,
+    Effect,
+    Finish,
+    Role,
+    Send,
+    SetTimer,
+    TakeOver,
+)
+from psplatform.core.protocol.events import Begin, Claimed, Evaluated, LeadLost, ModelSaved, StopRequested, Tick
+from psplatform.core.supervision.lead import Lead
+from psplatform.core.supervision.leases import Grants
+from psplatform.core.supervision.standby import Standby
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psplatform.core.survival import (
+from psplatform.core.supervision.survival import (
     HOST,
     NOTHING,
     PROCESS,

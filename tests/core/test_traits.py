@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.pulling import PullRule
 from psplatform.core.traits import Scope, Traits
+from psplatform.core.workers.pulling import PullRule
 from psplatform.errors import ConfigurationError
 
 HALF = PullRule(0.5)

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psplatform.core import effects, events, messages
 from psplatform.core.coordination import Coordinator
 from psplatform.core.plan import Plan, Stop
-from psplatform.core.wire import decode, encode
+from psplatform.core.protocol import effects, events, messages
+from psplatform.core.protocol.wire import decode, encode
 from psplatform.errors import (
     ClusterError,
     ConfigurationError,

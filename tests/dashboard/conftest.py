@@ -19,11 +19,11 @@ from streamlit.testing.v1 import AppTest
 import psplatform as ps
 from psplatform.dashboard.charts import NAME as CHART
 from psplatform.dashboard.settings import Settings, install
-from psplatform.replication.arrays import Contents
-from psplatform.replication.parts import CheckpointWriter
-from psplatform.replication.sealing import seal
-from psplatform.replication.store import create_run, update_run
-from psplatform.telemetry.writer import EventLog
+from psplatform.replication.checkpoints.arrays import Contents
+from psplatform.replication.checkpoints.parts import CheckpointWriter
+from psplatform.replication.checkpoints.sealing import seal
+from psplatform.replication.stores.store import create_run, update_run
+from psplatform.telemetry.log.writer import EventLog
 from psplatform.tensors.layout import Layout, TensorSpec
 
 Records = list[dict[str, Any]]

@@ -17,8 +17,8 @@ from distributed.comm import CommClosedError
 
 from psplatform.client import chaos
 from psplatform.client.chaos import Target
-from psplatform.client.cluster_view import look_at_cluster
-from psplatform.client.connecting import ANSWER_S
+from psplatform.client.clusters.cluster_view import look_at_cluster
+from psplatform.client.clusters.connecting import ANSWER_S
 from psplatform.dashboard import cluster as cluster_module
 from psplatform.dashboard.cluster import Cluster, Deed
 from psplatform.dashboard.pages import frame
@@ -92,7 +92,7 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
         self._client = SimpleNamespace(close=lambda timeout: None)
 
     monkeypatch.setattr(Cluster, "_ask", ask)
-    monkeypatch.setattr("psplatform.client.attaching.attach", lambda run, client: run)
+    monkeypatch.setattr("psplatform.client.runs.attaching.attach", lambda run, client: run)
     found = Cluster("tcp://127.0.0.1:1")
     found.await_answer(120)
     yield found
@@ -157,7 +157,7 @@ def test_whatever_attaching_raises_is_said_in_a_sentence(
     def attach(run: str, client: object) -> None:
         raise error
 
-    monkeypatch.setattr("psplatform.client.attaching.attach", attach)
+    monkeypatch.setattr("psplatform.client.runs.attaching.attach", attach)
     deed = reached.begin("digits-a", "stopping the run", str)
     until(lambda: not deed.running, "it has failed")
     with pytest.raises(ClusterError, match=rf"stopping the run failed \({type(error).__name__}: gone\)"):

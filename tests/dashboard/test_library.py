@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from psplatform.client.listing import Listed, State, look_at
+from psplatform.client.runs.listing import Listed, State, look_at
 from psplatform.dashboard import library as module
 from psplatform.dashboard.library import MOST_IN_USE, MOST_READINGS, Library
 from psplatform.dashboard.read_models.reading import Reading
 from psplatform.dashboard.settings import Settings
-from psplatform.replication.store import update_run
+from psplatform.replication.stores.store import update_run
 
 ALWAYS_S = 1e9
 

@@ -17,8 +17,8 @@ from distributed import Client
 from torch import Tensor, nn
 
 import psplatform as ps
-from psplatform.client.embedded import end_cluster, start_cluster
-from psplatform.tasks.sampling import gradient_seed, replacement
+from psplatform.client.clusters.embedded import end_cluster, start_cluster
+from psplatform.tasks.data.sampling import gradient_seed, replacement
 
 EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
 UPDATES: Final = 50

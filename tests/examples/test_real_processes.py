@@ -14,7 +14,7 @@ import torch
 from distributed import Client
 
 import psplatform as ps
-from psplatform.telemetry.reader import LogReader
+from psplatform.telemetry.log.reader import LogReader
 
 pytestmark = [pytest.mark.cluster, pytest.mark.chaos]
 

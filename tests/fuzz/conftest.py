@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 import psplatform as ps
 from psplatform.core.quality import Watch
-from psplatform.replication.arrays import Contents, numpy_dtype
-from psplatform.replication.parts import CheckpointWriter
-from psplatform.replication.sealing import seal
-from psplatform.replication.store import create_run, save_best, save_model, update_run
-from psplatform.telemetry.writer import EventLog
+from psplatform.replication.checkpoints.arrays import Contents, numpy_dtype
+from psplatform.replication.checkpoints.parts import CheckpointWriter
+from psplatform.replication.checkpoints.sealing import seal
+from psplatform.replication.stores.store import create_run, save_best, save_model, update_run
+from psplatform.telemetry.log.writer import EventLog
 from psplatform.tensors.layout import Layout, TensorSpec
 
 EXAMPLES: Final = int(os.environ.get("PSPLATFORM_FUZZ_EXAMPLES", "30"))

@@ -20,18 +20,18 @@ from psplatform.errors import ConfigurationError, PsplatformError
 from psplatform.jobs.job_file import fields_in
 from psplatform.policies.run_times.fitted_model import FittedModel
 from psplatform.policies.run_times.recorded import read_rounds
-from psplatform.replication.metadata import zstd_size
-from psplatform.telemetry.reader import History
-from psplatform.telemetry.segments import START, Position
+from psplatform.replication.checkpoints.metadata import zstd_size
+from psplatform.telemetry.log.reader import History
+from psplatform.telemetry.log.segments import START, Position
 
 LIMITED = """
 import resource, sys
-from psplatform.client.verification import verify
-from psplatform.client.listing import look_at
+from psplatform.client.runs.verification import verify
+from psplatform.client.runs.listing import look_at
 from psplatform.client.run import Run
 from psplatform.errors import PsplatformError
-from psplatform.replication.checkpoints import newest_whole
-from psplatform.replication.store import load_model
+from psplatform.replication.checkpoints.retention import newest_whole
+from psplatform.replication.stores.store import load_model
 
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30),) * 2)

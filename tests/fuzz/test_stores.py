@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 
 from psplatform.cli.main import cli
 from psplatform.cli.terminal import printable
-from psplatform.client.listing import list_runs, look_at
-from psplatform.client.resuming import require_state
 from psplatform.client.run import Run
-from psplatform.client.verification import verify
+from psplatform.client.runs.listing import list_runs, look_at
+from psplatform.client.runs.resuming import require_state
+from psplatform.client.runs.verification import verify
 from psplatform.dashboard.library import Library
 from psplatform.dashboard.read_models.reading import Reading
 from psplatform.dashboard.settings import Settings
 from psplatform.errors import PsplatformError, StoreError
 from psplatform.jobs.job import Job
-from psplatform.replication.checkpoints import checkpoints_of, held_checkpoints, load_checkpoint, newest_whole
-from psplatform.replication.store import describe_run, load_model
-from psplatform.telemetry.kinds import all_of
-from psplatform.telemetry.reader import LogReader
+from psplatform.replication.checkpoints.retention import checkpoints_of, held_checkpoints, load_checkpoint, newest_whole
+from psplatform.replication.stores.store import describe_run, load_model
+from psplatform.telemetry.log.kinds import all_of
+from psplatform.telemetry.log.reader import LogReader
 from psplatform.telemetry.trace import run_times, to_csv
 from psplatform.telemetry.words import closing_rows, one_line
 

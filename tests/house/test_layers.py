@@ -333,18 +333,22 @@ def test_a_tree_has_no_circle() -> None:
         ("psplatform.core.coordinator", "import time", "pure packages"),
         ("psplatform.policies.bsp", "def now():\n    from time import monotonic", "pure packages"),
         ("psplatform.jobs.spec", "if TYPE_CHECKING:\n    import torch", "pure packages"),
-        ("psplatform.core.events", "from psplatform.runtime.fleet import Fleet", "core may not know runtime"),
+        (
+            "psplatform.core.protocol.events",
+            "from psplatform.runtime.pools.fleet import Fleet",
+            "core may not know runtime",
+        ),
         ("psplatform.policies.ssp", "from psplatform import replication", "policies may not know replication"),
         ("psplatform.policies.run_times.generative", "import torch", "pure packages"),
         ("psplatform.memory.driver", "from psplatform.runtime import train", "memory may not know runtime"),
         ("psplatform.tensors.shard", "import psplatform", "tensors may not know facade"),
         ("psplatform.tensors.shard", "from psplatform import Job", "tensors may not know facade"),
-        ("psplatform.tasks.sources", "import dask.array as da", "only runtime and client know Dask"),
+        ("psplatform.tasks.data.sources", "import dask.array as da", "only runtime and client know Dask"),
         ("psplatform.telemetry.log", "import zarr", "only replication writes checkpoints"),
-        ("psplatform.runtime.fleet", "from rich import print", "only the command line"),
+        ("psplatform.runtime.pools.fleet", "from rich import print", "only the command line"),
         ("psplatform.cli.main", "import torch", "answers at once"),
-        ("psplatform.runtime.fleet", "import policies", "parts of psplatform"),
-        ("psplatform.core.events", "from . import effects", "imports are absolute"),
+        ("psplatform.runtime.pools.fleet", "import policies", "parts of psplatform"),
+        ("psplatform.core.protocol.events", "from . import effects", "imports are absolute"),
         ("psplatform.extras.thing", "", "has no place"),
     ],
 )
@@ -356,9 +360,12 @@ def test_a_wrong_import_is_reported_with_its_reason(module: str, text: str, reas
 @pytest.mark.parametrize(
     ("module", "text"),
     [
-        ("psplatform.core.events", "import math\nimport numpy as np\nfrom psplatform.errors import ProtocolError"),
-        ("psplatform.cli.train", "def command():\n    import torch\n    from psplatform.client import launch"),
-        ("psplatform.runtime.fleet", "from distributed import Client\nimport torch"),
+        (
+            "psplatform.core.protocol.events",
+            "import math\nimport numpy as np\nfrom psplatform.errors import ProtocolError",
+        ),
+        ("psplatform.cli.commands.train", "def command():\n    import torch\n    from psplatform.client import launch"),
+        ("psplatform.runtime.pools.fleet", "from distributed import Client\nimport torch"),
         ("psplatform.cli.main", "import psplatform as ps"),
     ],
 )

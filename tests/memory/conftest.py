@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from psplatform.core.effects import Finish
 from psplatform.core.plan import Plan, Stop
 from psplatform.core.policy import Scope
+from psplatform.core.protocol.effects import Finish
 from psplatform.jobs.optimizers import SGD
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun
 from psplatform.memory.training import TensorArithmetic
 from psplatform.policies.registry import make_policy
-from psplatform.tasks.sampling import batches_per_epoch, epoch_batch, gradient_seed, replacement
+from psplatform.tasks.data.sampling import batches_per_epoch, epoch_batch, gradient_seed, replacement
 from psplatform.tasks.supervised import SupervisedTask
 
 SEED = 11

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor, nn
 
 import psplatform as ps
-from psplatform.core.coordination.snapshot import capture
-from psplatform.core.epochs import MOST_TRIES
+from psplatform.core.coordination.checkpoints import capture
+from psplatform.core.coordination.epochs import MOST_TRIES
 from psplatform.core.plan import Protection, Stop
 from psplatform.errors import BadBatchError, DivergedError
 from psplatform.jobs.optimizers import SGD
-from psplatform.memory.supervision import Supervision
+from psplatform.memory.losses import Supervision
 from psplatform.memory.training import TensorArithmetic
 from psplatform.replication.accounts import Account
-from psplatform.tasks.batches import batch_of
+from psplatform.tasks.data.batches import batch_of
 from psplatform.tasks.supervised import SupervisedTask
 from psplatform.telemetry.read_model import RunView
 from psplatform.telemetry.words import closing_rows

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.events import Claimed
+from psplatform.core.protocol.events import Claimed
 from psplatform.memory.agenda import Agenda
-from psplatform.memory.claims import Claims
+from psplatform.memory.leading import Claims
 from psplatform.memory.processes import Processes
 from psplatform.memory.world import Ideal
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from psplatform.core.plan import Protection, Stop
-from psplatform.core.replica import Replica
+from psplatform.core.shards.replica import Replica
 from psplatform.errors import ClusterError
 from psplatform.jobs.optimizers import SGD
 from psplatform.memory import MemoryRun
-from psplatform.memory.supervision import Supervision
+from psplatform.memory.losses import Supervision
 from psplatform.memory.world import Ideal
 from psplatform.policies.registry import policy_names
 from psplatform.replication.accounts import Account

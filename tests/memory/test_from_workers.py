@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from psplatform.core.messages import GRADIENTS, Transfer
 from psplatform.core.plan import Protection, Stop
+from psplatform.core.protocol.messages import GRADIENTS, Transfer
 from psplatform.jobs.optimizers import SGD, Adam, AdamW, RMSProp
-from psplatform.memory.supervision import Supervision
+from psplatform.memory.losses import Supervision
 from psplatform.memory.training import TensorArithmetic
 from psplatform.replication.accounts import Account
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.events import CopyMisplaced
 from psplatform.core.plan import Protection, Stop
-from psplatform.memory.supervision import Supervision
+from psplatform.core.protocol.events import CopyMisplaced
+from psplatform.memory.losses import Supervision
 from psplatform.replication.accounts import Account
 
 MOVED_AT = 3.0

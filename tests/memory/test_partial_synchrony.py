@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.effects import Role
-from psplatform.core.messages import Pulled
 from psplatform.core.plan import Plan, Stop
-from psplatform.core.pulling import PullRule
-from psplatform.core.server import MOST_AHEAD
+from psplatform.core.protocol.effects import Role
+from psplatform.core.protocol.messages import Pulled
+from psplatform.core.shards.server import MOST_AHEAD
+from psplatform.core.workers.pulling import PullRule
 from psplatform.jobs.optimizers import SGD
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun

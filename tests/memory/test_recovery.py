@@ -9,10 +9,10 @@ import msgpack
 import pytest
 from torch import Tensor
 
-from psplatform.core.coordination.snapshot import place_after
+from psplatform.core.coordination.checkpoints import place_after
 from psplatform.core.plan import Cuts, Protection, Stop
 from psplatform.jobs.optimizers import SGD, Adam, AdamW
-from psplatform.memory.supervision import Supervision
+from psplatform.memory.losses import Supervision
 from psplatform.memory.training import TensorArithmetic
 from psplatform.policies.registry import policy_names
 from psplatform.replication.accounts import Account

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from psplatform.memory.agenda import Agenda
-from psplatform.memory.processes import Processes
-from psplatform.memory.timers import VirtualTimers
+from psplatform.memory.processes import Processes, VirtualTimers
 
 
 class Node:

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from psplatform.core.effects import Compute, first_server
-from psplatform.core.messages import Contribution, Ticket
 from psplatform.core.plan import Stop
+from psplatform.core.protocol.effects import Compute, first_server
+from psplatform.core.protocol.messages import Contribution, Ticket
 from psplatform.errors import ConfigurationError, DivergedError, UserCodeError
 from psplatform.jobs.optimizers import SGD, Additive
 from psplatform.memory.training import TensorArithmetic
-from psplatform.tasks.sampling import epoch_batch
+from psplatform.tasks.data.sampling import epoch_batch
 from psplatform.tasks.seam import Task, Update
 from psplatform.tasks.supervised import SupervisedTask
 

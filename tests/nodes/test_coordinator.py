@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import effects as fx
-from psplatform.core import messages as msg
 from psplatform.core.coordination import Coordinator
-from psplatform.core.events import Begin, RunBroken, StopRequested, TimerFired
-from psplatform.core.lead import Lead
 from psplatform.core.plan import Plan, Stop
+from psplatform.core.protocol import effects as fx
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.events import Begin, RunBroken, StopRequested, TimerFired
+from psplatform.core.supervision.lead import Lead
 from psplatform.errors import ClusterError, PsplatformError
 from psplatform.jobs.schedules import Constant
 from psplatform.nodes.coordinator import CoordinatorNode

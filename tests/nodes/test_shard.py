@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
-from psplatform.core.effects import (
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import (
     COORDINATOR,
     Archive,
     Effect,
@@ -22,10 +22,9 @@ from psplatform.core.effects import (
     Stage,
     Transmit,
 )
-from psplatform.core.events import GatherDone, GatherFailed
-from psplatform.core.replica import Replica
-from psplatform.core.server import MOST_AHEAD, Server
-from psplatform.core.shard_copy import ShardCopy
+from psplatform.core.protocol.events import GatherDone, GatherFailed
+from psplatform.core.shards.replica import Replica, ShardCopy
+from psplatform.core.shards.server import MOST_AHEAD, Server
 from psplatform.nodes.ports import Work
 from psplatform.nodes.shard import ShardNode
 

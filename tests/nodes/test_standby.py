@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from psplatform.core.effects import COORDINATOR, Claim, Depart, Send, TakeOver
-from psplatform.core.messages import Witnessed
+from psplatform.core.protocol.effects import COORDINATOR, Claim, Depart, Send, TakeOver
+from psplatform.core.protocol.messages import Witnessed
 from psplatform.nodes.standby import StandbyNode
 
 

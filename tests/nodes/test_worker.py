@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
-from psplatform.core.effects import (
+from psplatform.core.policy import Scope, Traits
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import (
     COORDINATOR,
     CancelCompute,
     Compute,
@@ -18,10 +19,9 @@ from psplatform.core.effects import (
     SetTimer,
     first_server,
 )
-from psplatform.core.events import Begin, Computed, Reachable
-from psplatform.core.policy import Scope, Traits
-from psplatform.core.pulling import PullRule
-from psplatform.core.session import Activity, WorkerSession
+from psplatform.core.protocol.events import Begin, Computed, Reachable
+from psplatform.core.workers.pulling import PullRule
+from psplatform.core.workers.session import Activity, WorkerSession
 from psplatform.nodes.worker import WorkerNode
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from psplatform.core.messages import Label
 from psplatform.core.policy import Gradient
-from psplatform.policies.arrivals import Arrivals
+from psplatform.core.protocol.messages import Label
+from psplatform.policies.estimates.arrivals import Arrivals
 
 
 def at(*moments: float, compute_s: float = 1.0) -> list[Gradient]:

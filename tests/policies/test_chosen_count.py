@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from psplatform.policies.chosen_count import best_count
-from psplatform.policies.gradient_statistics import gain_of
+from psplatform.policies.estimates.gradient_statistics import gain_of
 
 # For V / N = rho and independent rounds of 16 workers with times 1 - alpha + alpha Exp(1), the best k.
 BEST = {

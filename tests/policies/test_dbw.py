@@ -10,9 +10,9 @@ from typing import Any
 import msgpack
 import pytest
 
-from psplatform.core.messages import Label
 from psplatform.core.parameters import parameters_of
 from psplatform.core.policy import Committed, Gradient
+from psplatform.core.protocol.messages import Label
 from psplatform.policies.chosen_count import ChosenCount
 from psplatform.policies.dbw import BlindDynamicBackup, DynamicBackup, has_risen
 

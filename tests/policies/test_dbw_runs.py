@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 from torch import nn
 
-from psplatform.core.messages import Applied, Contribution
 from psplatform.core.parameters import parameter
 from psplatform.core.plan import Plan, Stop
 from psplatform.core.policy import Committed, Policy, View
+from psplatform.core.protocol.messages import Applied, Contribution
 from psplatform.jobs.optimizers import SGD
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun

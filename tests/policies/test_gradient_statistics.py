@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from psplatform.policies.gradient_statistics import GradientStatistics, gain_of, squared_norm_of, variance_of
+from psplatform.policies.estimates.gradient_statistics import GradientStatistics, gain_of, squared_norm_of, variance_of
 
 SEED = 20
 Vector = NDArray[np.float64]

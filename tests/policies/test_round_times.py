@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from psplatform.policies.round_times import RoundTimes, fill_gaps, monotone_table
+from psplatform.policies.estimates.round_times import RoundTimes, fill_gaps, monotone_table
 
 Table = NDArray[np.float64]
 TABLES = 36

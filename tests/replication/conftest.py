@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from psplatform.replication.arrays import Contents, numpy_dtype
-from psplatform.replication.checkpoint import Checkpoint
-from psplatform.replication.parts import CheckpointWriter, Part
-from psplatform.replication.sealing import seal
-from psplatform.replication.store import create_run
+from psplatform.replication.checkpoints.arrays import Contents, numpy_dtype
+from psplatform.replication.checkpoints.checkpoint import Checkpoint
+from psplatform.replication.checkpoints.parts import CheckpointWriter, Part
+from psplatform.replication.checkpoints.sealing import seal
+from psplatform.replication.stores.store import create_run
 from psplatform.tensors.layout import Layout, TensorSpec
 
 SPECS = (

@@ -13,7 +13,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psplatform.replication.arrays import Array, Contents, Grid, encoded, numpy_dtype
+from psplatform.replication.checkpoints.arrays import Array, Contents, Grid, encoded, numpy_dtype
 from psplatform.tensors.layout import ITEM_BYTES, Layout, Region, TensorSpec
 
 shapes = st.lists(st.integers(0, 7), max_size=4).map(tuple)

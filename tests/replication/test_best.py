@@ -10,8 +10,8 @@ import zarr
 
 from psplatform.core.quality import Watch
 from psplatform.errors import StoreError
-from psplatform.replication import store as stores
-from psplatform.replication.store import create_run, load_model, save_best, save_model
+from psplatform.replication.stores import store as stores
+from psplatform.replication.stores.store import create_run, load_model, save_best, save_model
 
 LAST = {"w": np.zeros(2, np.float32), "deep/er.weight": np.ones((2, 2))}
 

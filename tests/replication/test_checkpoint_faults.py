@@ -23,8 +23,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 from psplatform.errors import CheckpointError, StoreError
-from psplatform.replication.checkpoints import load_checkpoint, newest_whole, prune
-from psplatform.replication.store import create_run
+from psplatform.replication.checkpoints.retention import load_checkpoint, newest_whole, prune
+from psplatform.replication.stores.store import create_run
 
 OLD, NEW = 10, 20
 LIMIT = 400
@@ -287,8 +287,8 @@ FULL = """
 import resource, sys
 import numpy as np
 from psplatform.errors import StoreError
-from psplatform.replication.arrays import Contents
-from psplatform.replication.parts import CheckpointWriter
+from psplatform.replication.checkpoints.arrays import Contents
+from psplatform.replication.checkpoints.parts import CheckpointWriter
 from psplatform.tensors.layout import Layout, TensorSpec
 contents = Contents(Layout.of([TensorSpec("w", (50000,), "float32", "parameter")], shards=1))
 resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))

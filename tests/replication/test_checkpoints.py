@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 
 from psplatform.errors import CheckpointError, ConfigurationError, InvariantViolation, StoreError
 from psplatform.jobs.optimizers import Adam
-from psplatform.replication.checkpoints import (
+from psplatform.replication.checkpoints.parts import CheckpointWriter
+from psplatform.replication.checkpoints.retention import (
     checkpoints_of,
     discard,
     load_checkpoint,
@@ -31,9 +32,8 @@ from psplatform.replication.checkpoints import (
     next_number,
     prune,
 )
-from psplatform.replication.parts import CheckpointWriter
-from psplatform.replication.sealing import seal
-from psplatform.replication.store import create_run
+from psplatform.replication.checkpoints.sealing import seal
+from psplatform.replication.stores.store import create_run
 from psplatform.tensors.layout import Layout, TensorSpec
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate
@@ -168,7 +168,7 @@ def test_the_example_reads_a_checkpoint_without_psplatform(sample: Any, tmp_path
 
 def test_who_writes_a_part_needs_neither_zarr_nor_torch() -> None:
     """A shard's process is small, and the first part is not late for an import."""
-    program = "import sys, psplatform.replication.parts; print({'zarr', 'torch'} & sys.modules.keys())"
+    program = "import sys, psplatform.replication.checkpoints.parts; print({'zarr', 'torch'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 

@@ -18,9 +18,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from psplatform.errors import ConfigurationError, StoreError
-from psplatform.replication import claims
-from psplatform.replication.claims import LIMIT_S, Claimant, claim_recovery, claims_made
-from psplatform.replication.store import create_run
+from psplatform.replication.stores import claims
+from psplatform.replication.stores.claims import LIMIT_S, Claimant, claim_recovery, claims_made
+from psplatform.replication.stores.store import create_run
 
 TAKEN = "another program has begun to go on with the run in"
 ME = Claimant("there", "a boot", 7, 70, 0.0)
@@ -147,9 +147,9 @@ def test_a_link_in_the_place_of_a_claim_is_not_followed(tmp_path: Path) -> None:
 
 CLAIM = """
 import os, signal, sys, time
-from psplatform.client.claiming import is_gone, this_claimant
+from psplatform.client.runs.claiming import is_gone, this_claimant
 from psplatform.errors import ConfigurationError
-from psplatform.replication.claims import claim_recovery, claims_made
+from psplatform.replication.stores.claims import claim_recovery, claims_made
 
 store, way = sys.argv[1:]
 after = claims_made(store, 1)

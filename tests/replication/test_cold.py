@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psplatform.core.messages import Commit, Contribution, Past
+from psplatform.core.protocol.messages import Commit, Contribution, Past
 from psplatform.errors import StoreError
 from psplatform.replication.cold import ColdCopy, ColdState
-from psplatform.replication.objects import fingerprint
+from psplatform.replication.stores.objects import fingerprint
 
 
 def state(position: int, *, epoch: int = 1, size: int = 3) -> ColdState:
@@ -47,7 +47,7 @@ def test_checksums_of_before_they_named_their_kind_are_read_too(
     copy: Callable[..., ColdCopy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as earlier:
-        earlier.setattr("psplatform.replication.objects.checksum", fingerprint)
+        earlier.setattr("psplatform.replication.stores.objects.checksum", fingerprint)
         copy().write(state(2))
     assert same(copy().read(), state(2))
 

@@ -9,9 +9,9 @@ import fsspec
 import pytest
 
 from psplatform.errors import CheckpointError, from_plain, to_plain
-from psplatform.replication.checkpoints import checkpoints_of, held_checkpoints, load_checkpoint, newest_whole
-from psplatform.replication.manifest import BrokenManifest, Manifest
-from psplatform.replication.objects import ObjectFolder
+from psplatform.replication.checkpoints.manifest import BrokenManifest, Manifest
+from psplatform.replication.checkpoints.retention import checkpoints_of, held_checkpoints, load_checkpoint, newest_whole
+from psplatform.replication.stores.objects import ObjectFolder
 
 FILES = fsspec.filesystem("memory")
 
@@ -114,7 +114,7 @@ def test_what_a_store_holds_is_told_with_its_damage(
     FILES.pipe_file(f"{folder}3/state.msgpack", b"")
     FILES.rm(f"{folder}4/manifest.jsonl")
     with monkeypatch.context() as later:
-        later.setattr("psplatform.replication.manifest.FORMAT", 3)
+        later.setattr("psplatform.replication.checkpoints.manifest.FORMAT", 3)
         sample.save(memory_run, 5, 4)
     held = held_checkpoints(memory_run)
     assert [(one.number, one.state) for one in held] == [

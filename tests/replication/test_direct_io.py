@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from psplatform.replication import direct_io
-from psplatform.replication.direct_io import BLOCK_BYTES, LEAST_BYTES, PIECE_BYTES, write
-from psplatform.replication.objects import ObjectFolder
+from psplatform.replication.stores import direct_io
+from psplatform.replication.stores.direct_io import BLOCK_BYTES, LEAST_BYTES, PIECE_BYTES, write
+from psplatform.replication.stores.objects import ObjectFolder
 
 SIZES = [
     *(0, 1, BLOCK_BYTES, LEAST_BYTES - 1, LEAST_BYTES, LEAST_BYTES + 1, LEAST_BYTES + BLOCK_BYTES),

@@ -11,8 +11,14 @@ import fsspec
 import pytest
 
 from psplatform.errors import CheckpointError, StoreError
-from psplatform.replication.checkpoints import checkpoints_of, load_checkpoint, newest_whole, next_number, prune
-from psplatform.replication.objects import checksum
+from psplatform.replication.checkpoints.retention import (
+    checkpoints_of,
+    load_checkpoint,
+    newest_whole,
+    next_number,
+    prune,
+)
+from psplatform.replication.stores.objects import checksum
 
 FILES = fsspec.filesystem("memory")
 
@@ -26,7 +32,7 @@ def test_a_newer_format_asks_for_an_update(
     """It is neither guessed at nor passed over nor removed."""
     sample.save(memory_run, 1, 4)
     with monkeypatch.context() as later:
-        later.setattr("psplatform.replication.manifest.FORMAT", 3)
+        later.setattr("psplatform.replication.checkpoints.manifest.FORMAT", 3)
         sample.save(memory_run, 2, 5)
     kept = FILES.find(memory_run)
     with pytest.raises(StoreError, match="format 3; this psplatform reads formats up to 2, update it") as caught:

@@ -12,10 +12,10 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from psplatform.errors import StoreError
-from psplatform.replication import guard as guards
-from psplatform.replication.guard import StoreGone, StoreGuard, StoreTaken
-from psplatform.replication.objects import file_system_of
-from psplatform.replication.store import create_run, describe_run, update_run
+from psplatform.replication.stores import guard as guards
+from psplatform.replication.stores.guard import StoreGone, StoreGuard, StoreTaken
+from psplatform.replication.stores.objects import file_system_of
+from psplatform.replication.stores.store import create_run, describe_run, update_run
 
 MINE, OTHERS = "digits-bsp-1a2b3c", "mlp-asp-4d5e6f"
 

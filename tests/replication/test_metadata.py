@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from psplatform.replication.arrays import Array
-from psplatform.replication.metadata import DOCUMENT, Promises
+from psplatform.replication.checkpoints.arrays import Array
+from psplatform.replication.checkpoints.metadata import DOCUMENT, Promises
 from psplatform.tensors.layout import Region, TensorSpec
 from psplatform.untrusted.values import Refused
 

@@ -12,9 +12,15 @@ import pytest
 import zarr
 
 from psplatform.errors import CheckpointError, ConfigurationError, StoreError
-from psplatform.replication.checkpoints import checkpoints_of, load_checkpoint, newest_whole, next_number, prune
-from psplatform.replication.claims import claim_recovery
-from psplatform.replication.store import create_run, describe_run, load_model, require_free
+from psplatform.replication.checkpoints.retention import (
+    checkpoints_of,
+    load_checkpoint,
+    newest_whole,
+    next_number,
+    prune,
+)
+from psplatform.replication.stores.claims import claim_recovery
+from psplatform.replication.stores.store import create_run, describe_run, load_model, require_free
 
 moto = pytest.importorskip("moto.server")
 pytest.importorskip("s3fs")

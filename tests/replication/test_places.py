@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from psplatform.replication.places import place_of
+from psplatform.replication.stores.places import place_of
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 from psplatform.errors import ConfigurationError, StoreError
-from psplatform.replication.store import (
+from psplatform.replication.stores.store import (
     create_run,
     describe_run,
     holds_parts,

@@ -18,19 +18,18 @@ from uuid import uuid4
 import pytest
 from distributed.protocol.serialize import Serialize
 
-from psplatform.core.replica import Replica
-from psplatform.core.server import Server
-from psplatform.core.shard_copy import ShardCopy
+from psplatform.core.shards.replica import Replica, ShardCopy
+from psplatform.core.shards.server import Server
 from psplatform.jobs.optimizers import SGD
 from psplatform.jobs.replication import Chain
 from psplatform.nodes.shard import ShardNode
 from psplatform.replication.accounts import account_factory
-from psplatform.runtime import segments
-from psplatform.runtime.beginning import Beginning
-from psplatform.runtime.calls import Peer
-from psplatform.runtime.copy_host import CopyHost
-from psplatform.runtime.processes import ProcessId
-from psplatform.runtime.shard_state import SharedShardState
+from psplatform.runtime.actors.beginning import Beginning
+from psplatform.runtime.actors.copy_host import CopyHost
+from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.comms.processes import ProcessId
+from psplatform.runtime.dataplane import segments
+from psplatform.runtime.dataplane.shard_state import SharedShardState
 from psplatform.tensors.layout import Layout, TensorSpec
 from psplatform.tensors.vectors import allocate, named_views
 
@@ -38,7 +37,7 @@ T = TypeVar("T")
 
 A_PROCESS = """
 import sys, threading
-from psplatform.runtime.processes import this_process
+from psplatform.runtime.comms.processes import this_process
 leave = [threading.Event() for _ in range(int(sys.argv[1]))]
 for event in leave:
     threading.Thread(target=event.wait, daemon=True).start()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psplatform.core.placement import (
+from psplatform.core.supervision.placement import (
     Apart,
     Placement,
     Process,

@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
-from psplatform.runtime.background import Background
+from psplatform.runtime.comms.background import Background
 
 Jump = Callable[[Any], Any]
 

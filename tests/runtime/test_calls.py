@@ -12,7 +12,7 @@ import pytest
 from distributed import Worker
 
 from psplatform.errors import UserCodeError
-from psplatform.runtime.calls import Peer, PeerLost, PeerSilent, approach, call, call_the_living, connections_of
+from psplatform.runtime.comms.calls import Peer, PeerLost, PeerSilent, approach, call, call_the_living, connections_of
 
 Network = Callable[..., Any]
 Jump = Callable[[Any], Any]

@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 from distributed import Client, Scheduler
 
-from psplatform.runtime.calls import Peer
-from psplatform.runtime.claims import claim, consult, offer
-from psplatform.runtime.hosting import dataset_name
-from psplatform.runtime.publication import Card, withdraw
+from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.comms.hosting import dataset_name
+from psplatform.runtime.comms.publication import Card, withdraw
+from psplatform.runtime.pools.claims import claim, consult, offer
 
 RUN, OTHER = "digits-bsp-1a2b3c", "digits-bsp-1a2b3c4"
 Body = Callable[[Client, Scheduler], Awaitable[None]]

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.effects import Transmit
-from psplatform.core.messages import STATE, Replicated, Transfer
-from psplatform.core.replica import Replica
+from psplatform.core.protocol.effects import Transmit
+from psplatform.core.protocol.messages import STATE, Replicated, Transfer
+from psplatform.core.shards.replica import Replica
 from psplatform.errors import StoreError
 from psplatform.jobs.optimizers import SGD
 from psplatform.replication.cold import ColdCopy, ColdState
-from psplatform.replication.store import create_run
-from psplatform.runtime.background import Background
-from psplatform.runtime.cold_storage import StoreCarrier, awaken
-from psplatform.runtime.keeping import StoreKeeper
+from psplatform.replication.stores.store import create_run
+from psplatform.runtime.comms.background import Background
+from psplatform.runtime.dataplane.cold_storage import StoreCarrier, awaken
+from psplatform.runtime.store.keeping import StoreKeeper
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, shard_vectors

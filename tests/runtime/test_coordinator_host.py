@@ -10,18 +10,18 @@ from typing import Any, cast
 
 import pytest
 
-from psplatform.core import messages as msg
 from psplatform.core.coordination import Coordinator
-from psplatform.core.events import Begin, StopRequested
-from psplatform.core.lead import Lead
 from psplatform.core.plan import Plan, Stop
-from psplatform.core.wire import encode
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.events import Begin, StopRequested
+from psplatform.core.protocol.wire import encode
+from psplatform.core.supervision.lead import Lead
 from psplatform.errors import ClusterError
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous
-from psplatform.runtime.calls import Peer, PeerLost
-from psplatform.runtime.coordinator_host import CoordinatorHost
-from psplatform.runtime.journal import Journal
+from psplatform.runtime.actors.coordinator_host import CoordinatorHost
+from psplatform.runtime.comms.calls import Peer, PeerLost
+from psplatform.runtime.store.journal import Journal
 
 Jump = Callable[[Any], Any]
 

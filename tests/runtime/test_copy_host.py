@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from psplatform.core.effects import Gather, Skip
-from psplatform.core.messages import Contribution, Exclude, Include
-from psplatform.core.server import MOST_AHEAD, Server
-from psplatform.core.wire import encode
+from psplatform.core.protocol.effects import Gather, Skip
+from psplatform.core.protocol.messages import Contribution, Exclude, Include
+from psplatform.core.protocol.wire import encode
+from psplatform.core.shards.server import MOST_AHEAD, Server
 from psplatform.jobs.replication import Chain
 from psplatform.replication.accounts import account_factory
-from psplatform.runtime.answering import POLL_S
-from psplatform.runtime.copy_host import CopyHost
-from psplatform.runtime.exposure import Slab
-from psplatform.runtime.following import PUSH_WAIT_S
+from psplatform.runtime.actors.copy_host import CopyHost
+from psplatform.runtime.comms.answering import POLL_S
+from psplatform.runtime.dataplane.exposure import Slab
+from psplatform.runtime.dataplane.following import PUSH_WAIT_S
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
 
@@ -138,7 +138,7 @@ def test_what_is_sent_to_many_is_copied_once(make: Make, monkeypatch: pytest.Mon
         copies.append(vectors)
         return {"all": torch.zeros(3)}
 
-    monkeypatch.setattr("psplatform.runtime.content.private_copy", copy)
+    monkeypatch.setattr("psplatform.runtime.dataplane.content.private_copy", copy)
 
     async def ask() -> list[Any]:
         server = make()

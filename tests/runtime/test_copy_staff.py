@@ -7,10 +7,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from psplatform.core.events import CopyLost
-from psplatform.runtime.absent import Absent
-from psplatform.runtime.calls import Peer
-from psplatform.runtime.copy_staff import CopyStaff
+from psplatform.core.protocol.events import CopyLost
+from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.pools.absent import Absent
+from psplatform.runtime.pools.copy_staff import CopyStaff
 
 Jump = Callable[[Any], Any]
 Network = Callable[..., Any]

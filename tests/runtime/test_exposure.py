@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psplatform.core.messages import Contribution
-from psplatform.runtime.exposure import Exposures, Slab
-from psplatform.runtime.segments import SegmentName
+from psplatform.core.protocol.messages import Contribution
+from psplatform.runtime.dataplane.exposure import Exposures, Slab
+from psplatform.runtime.dataplane.segments import SegmentName
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from psplatform.runtime.calls import Peer
-from psplatform.runtime.content import Content
-from psplatform.runtime.fetching import Fetcher
+from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.dataplane.content import Content
+from psplatform.runtime.dataplane.fetching import Fetcher
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import allocate
 

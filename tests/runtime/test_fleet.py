@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from psplatform.errors import ClusterError
-from psplatform.runtime.calls import Peer, PeerLost
-from psplatform.runtime.deaths import Death
-from psplatform.runtime.fleet import LATE_ASK_LIMIT_S, OPEN_LIMIT_S, SILENT_S, Fleet
-from psplatform.runtime.processes import ProcessId
+from psplatform.runtime.comms.calls import Peer, PeerLost
+from psplatform.runtime.comms.processes import ProcessId
+from psplatform.runtime.pools.deaths import Death
+from psplatform.runtime.pools.fleet import LATE_ASK_LIMIT_S, OPEN_LIMIT_S, SILENT_S, Fleet
 from psplatform.runtime.references import Lack
 
 Network = Callable[..., Any]
@@ -213,7 +213,7 @@ def test_a_process_that_came_back_is_not_taken_for_the_one_before_it_is_met(
     jump: Jump, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may die while an actor is made in it; without its process id, its nanny cannot say how it ended."""
-    monkeypatch.setattr("psplatform.runtime.deaths.is_dead", lambda _: asyncio.sleep(0, True))
+    monkeypatch.setattr("psplatform.runtime.pools.deaths.is_dead", lambda _: asyncio.sleep(0, True))
 
     async def ask() -> tuple[Any, int]:
         cluster = Restarting()

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 import torch
 
-from psplatform.core.effects import Load
-from psplatform.core.messages import GRADIENTS, STATE, Contribution, Replicated, Transfer
-from psplatform.core.replica import Replica
+from psplatform.core.protocol.effects import Load
+from psplatform.core.protocol.messages import GRADIENTS, STATE, Contribution, Replicated, Transfer
+from psplatform.core.shards.replica import Replica
 from psplatform.jobs.optimizers import SGD
-from psplatform.runtime.background import Background
-from psplatform.runtime.calls import Peer
-from psplatform.runtime.copy_host import CopyHost
-from psplatform.runtime.exposure import Exposures, Slab
-from psplatform.runtime.following import MOST_KEPT, PUSH_WAIT_S, Follower
-from psplatform.runtime.pushing import Exposed
-from psplatform.runtime.supplying import Supply
-from psplatform.runtime.transfers import Parcel, Receiver
+from psplatform.runtime.actors.copy_host import CopyHost
+from psplatform.runtime.comms.background import Background
+from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.dataplane.exposure import Exposures, Slab
+from psplatform.runtime.dataplane.following import MOST_KEPT, PUSH_WAIT_S, Follower
+from psplatform.runtime.dataplane.pushing import Exposed
+from psplatform.runtime.dataplane.supplying import Supply
+from psplatform.runtime.dataplane.transfers import Parcel, Receiver
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, shard_vectors

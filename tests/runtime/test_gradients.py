@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.effects import Compute, Expose
-from psplatform.core.events import Reachable
-from psplatform.core.messages import Moved
-from psplatform.core.wire import encode
-from psplatform.runtime.background import Background
-from psplatform.runtime.calls import Peer
-from psplatform.runtime.exposure import Slab
-from psplatform.runtime.gradients import SlabGradients
-from psplatform.runtime.pushing import Pushes
-from psplatform.runtime.worker_host import WorkerHost
+from psplatform.core.protocol.effects import Compute, Expose
+from psplatform.core.protocol.events import Reachable
+from psplatform.core.protocol.messages import Moved
+from psplatform.core.protocol.wire import encode
+from psplatform.runtime.actors.gradients import SlabGradients
+from psplatform.runtime.actors.worker_host import WorkerHost
+from psplatform.runtime.comms.background import Background
+from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.dataplane.exposure import Slab
+from psplatform.runtime.dataplane.pushing import Pushes
 from psplatform.tensors.layout import Layout, TensorSpec
 
 Jump = Callable[[Any], Any]

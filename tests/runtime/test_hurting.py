@@ -15,7 +15,7 @@ Until = Callable[..., None]
 
 PAUSING = """
 import asyncio, sys
-from psplatform.runtime.hurting import pause_this_process
+from psplatform.runtime.actors.hurting import pause_this_process
 
 async def main():
     print(pause_this_process(float(sys.argv[1])), flush=True)

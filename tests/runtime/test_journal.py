@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from psplatform.runtime.journal import Journal
-from psplatform.telemetry.reader import LogReader
+from psplatform.runtime.store.journal import Journal
+from psplatform.telemetry.log.reader import LogReader
 
 Jump = Callable[[Any], Any]
 LIMIT_S = 60.0

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.messages import Stop
-from psplatform.core.wire import decode, encode
+from psplatform.core.protocol.messages import Stop
+from psplatform.core.protocol.wire import decode, encode
 from psplatform.errors import ProtocolError
-from psplatform.runtime.calls import Peer
-from psplatform.runtime.lines import _MOST_WAITING, Line
+from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.comms.lines import _MOST_WAITING, Line
 
 Jump = Callable[[Any], Any]
 PATIENCE_S = 30.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psplatform.core.placement import Process
-from psplatform.core.survival import HOST, Place, Roles, ShardPlaces, survives
-from psplatform.runtime.moves import Move, Seats, moves
+from psplatform.core.supervision.placement import Process
+from psplatform.core.supervision.survival import HOST, Place, Roles, ShardPlaces, survives
+from psplatform.runtime.pools.moves import Move, Seats, moves
 
 
 def at(name: str) -> Process:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from psplatform.runtime.processes import NotSeen, ProcessId, this_process, until_dying
+from psplatform.runtime.comms.processes import NotSeen, ProcessId, this_process, until_dying
 
 LIMIT_S = 30.0
 A_WHILE_S = 0.3

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import psplatform as ps
-from psplatform.client.prepared import prepare, program_of
+from psplatform.client.starting.prepared import prepare, program_of
 from psplatform.errors import ConfigurationError, UserCodeError
 from psplatform.runtime.program import Resume, choose_device, pickle_task
 from psplatform.runtime.trial import Trial

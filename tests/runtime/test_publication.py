@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 from distributed import Security
 
-from psplatform.runtime import publication
-from psplatform.runtime.calls import Peer
-from psplatform.runtime.publication import Card, _as_client
+from psplatform.runtime.comms import publication
+from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.comms.publication import Card, _as_client
 
 Jump = Callable[[Any], Any]
 

@@ -15,11 +15,11 @@ from typing import Any, cast
 import pytest
 import torch
 
-from psplatform.core.effects import Compute, Publish, Send, Serve
-from psplatform.core.messages import Announce, Contribution, Label, Pulled, Ticket
-from psplatform.core.server import Server
-from psplatform.runtime import recording as module
-from psplatform.runtime.recording import (
+from psplatform.core.protocol.effects import Compute, Publish, Send, Serve
+from psplatform.core.protocol.messages import Announce, Contribution, Label, Pulled, Ticket
+from psplatform.core.shards.server import Server
+from psplatform.runtime.store import recording as module
+from psplatform.runtime.store.recording import (
     HISTORY,
     CopyHistory,
     LogHistory,
@@ -35,7 +35,7 @@ Records = Callable[[], list[dict[str, Any]]]
 
 KILLED = """
 import os, signal
-from psplatform.runtime.recording import Recorder
+from psplatform.runtime.store.recording import Recorder
 recorder = Recorder()
 recorder.begin("run", "copy", "server-0")
 recorder.note("publish", position=1)

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from psplatform.errors import StoreError
-from psplatform.replication.store import create_run, describe_run
-from psplatform.runtime.journal import Journal
-from psplatform.runtime.keeping import StoreKeeper, keeper_of
-from psplatform.runtime.outcome import write_outcome
+from psplatform.replication.stores.store import create_run, describe_run
+from psplatform.runtime.store.journal import Journal
+from psplatform.runtime.store.keeping import StoreKeeper, keeper_of
+from psplatform.runtime.store.outcome import write_outcome
 from psplatform.telemetry.follow import LiveRun
+from psplatform.telemetry.log.reader import LogReader
+from psplatform.telemetry.log.segments import START
 from psplatform.telemetry.read_model import RunView
-from psplatform.telemetry.reader import LogReader
-from psplatform.telemetry.segments import START
 
 Jump = Callable[[Any], Any]
 LIMIT_S = 60.0

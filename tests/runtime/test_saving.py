@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from psplatform.errors import StoreError
-from psplatform.replication.guard import StoreGone, StoreGuard, StoreTaken
-from psplatform.replication.store import create_run
-from psplatform.runtime.evaluation import keep_in_store
+from psplatform.replication.stores.guard import StoreGone, StoreGuard, StoreTaken
+from psplatform.replication.stores.store import create_run
+from psplatform.runtime.actors.evaluation import keep_in_store
 
 Jump = Callable[[Any], Any]
 MINE = "digits-bsp-1a2b3c"

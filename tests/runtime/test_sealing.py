@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.effects import Seal
-from psplatform.core.events import CheckpointFailed
+from psplatform.core.protocol.effects import Seal
+from psplatform.core.protocol.events import CheckpointFailed
 from psplatform.errors import StoreError
-from psplatform.replication.checkpoints import discard
-from psplatform.replication.store import create_run
-from psplatform.runtime import sealing
-from psplatform.runtime.sealing import Sealer
+from psplatform.replication.checkpoints.retention import discard
+from psplatform.replication.stores.store import create_run
+from psplatform.runtime.store import sealing
+from psplatform.runtime.store.sealing import Sealer
 
 Jump = Callable[[Any], Any]
 MISHAP = "mishap"

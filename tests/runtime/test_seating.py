@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from psplatform.core.coordination.shards import ShardState
-from psplatform.core.events import CopyMisplaced
-from psplatform.core.placement import Process
 from psplatform.core.plan import Protection
-from psplatform.runtime.absent import Absent
-from psplatform.runtime.calls import Peer
-from psplatform.runtime.seating import Seating
-from psplatform.runtime.warming import Warmth
+from psplatform.core.protocol.events import CopyMisplaced
+from psplatform.core.supervision.placement import Process
+from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.pools.absent import Absent
+from psplatform.runtime.pools.seating import Seating
+from psplatform.runtime.pools.warming import Warmth
 
 Jump = Callable[[Any], Any]
 

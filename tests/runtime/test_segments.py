@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 
 from psplatform.errors import ClusterError
-from psplatform.runtime import segments
-from psplatform.runtime.segments import Segment, sweep
+from psplatform.runtime.dataplane import segments
+from psplatform.runtime.dataplane.segments import Segment, sweep
 
 ANSWER_LIMIT_S = 60.0
 
 OWNER = """
 import sys
-from psplatform.runtime.segments import Segment
+from psplatform.runtime.dataplane.segments import Segment
 segment = Segment.create(sys.argv[1], "slab", 64)
 print(segment.name.path, flush=True)
 sys.stdin.read()
@@ -32,7 +32,7 @@ sys.stdin.read()
 
 KILLED_WHILE_RESERVING = """
 import os, signal, sys
-from psplatform.runtime import segments
+from psplatform.runtime.dataplane import segments
 reserve = os.posix_fallocate
 def reserve_and_die(*arguments):
     reserve(*arguments)

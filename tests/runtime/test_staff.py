@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 
 from psplatform.core.coordination.shards import ShardState
-from psplatform.core.effects import Redirect
-from psplatform.core.messages import Moved
-from psplatform.core.placement import Process
-from psplatform.runtime.calls import Peer
-from psplatform.runtime.hires import Hire
-from psplatform.runtime.staff import Staff
+from psplatform.core.protocol.effects import Redirect
+from psplatform.core.protocol.messages import Moved
+from psplatform.core.supervision.placement import Process
+from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.pools.hires import Hire
+from psplatform.runtime.pools.staff import Staff
 
 Jump = Callable[[Any], Any]
 COPY = "tcp://10.0.0.1:1"

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from psplatform.core.events import StandbyLost
-from psplatform.runtime.absent import Absent
-from psplatform.runtime.calls import Peer
-from psplatform.runtime.deputy import Deputy
-from psplatform.runtime.standbys import Standbys
+from psplatform.core.protocol.events import StandbyLost
+from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.pools.absent import Absent
+from psplatform.runtime.pools.deputy import Deputy
+from psplatform.runtime.pools.standbys import Standbys
 
 HERE, THERE = Peer("tcp://10.0.0.2:1", "standby-2"), Peer("tcp://10.0.0.3:1", "standby-1-3")
 

@@ -9,19 +9,19 @@ from typing import Any, cast
 
 import pytest
 
-from psplatform.core import messages as msg
 from psplatform.core.coordination import Coordinator
-from psplatform.core.effects import Send
-from psplatform.core.events import Begin
-from psplatform.core.lead import Lead
 from psplatform.core.plan import Plan, Protection, Stop
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import Send
+from psplatform.core.protocol.events import Begin
+from psplatform.core.supervision.lead import Lead
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous
-from psplatform.runtime import standing_by as module
-from psplatform.runtime.calls import Peer
-from psplatform.runtime.standing_by import Posting, StandingBy, snapshot_of
+from psplatform.runtime.actors import standing_by as module
+from psplatform.runtime.actors.standing_by import Posting, StandingBy, snapshot_of
+from psplatform.runtime.comms.calls import Peer
+from psplatform.telemetry.log.segments import Position
 from psplatform.telemetry.read_model import RunView
-from psplatform.telemetry.segments import Position
 
 Network = Callable[..., Any]
 Jump = Callable[[Any], Any]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from psplatform.runtime.timers import LoopTimers
+from psplatform.runtime.comms.timers import LoopTimers
 
 Jump = Callable[[Any], Any]
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from psplatform.core.effects import Transmit
-from psplatform.core.messages import STATE, UPDATE, Replicated, Transfer
-from psplatform.core.wire import encode
+from psplatform.core.protocol.effects import Transmit
+from psplatform.core.protocol.messages import STATE, UPDATE, Replicated, Transfer
+from psplatform.core.protocol.wire import encode
 from psplatform.jobs.optimizers import SGD
-from psplatform.runtime.background import Background
-from psplatform.runtime.calls import Peer
-from psplatform.runtime.exposure import Exposures
-from psplatform.runtime.following import Follower
-from psplatform.runtime.transfers import Carrier, Parcel, Receiver
+from psplatform.runtime.comms.background import Background
+from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.dataplane.exposure import Exposures
+from psplatform.runtime.dataplane.following import Follower
+from psplatform.runtime.dataplane.transfers import Carrier, Parcel, Receiver
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, shard_vectors

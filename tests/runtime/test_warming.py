@@ -11,8 +11,8 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psplatform.core.placement import Process
-from psplatform.runtime.warming import WARM_LIMIT_S, Warmth, is_warm_here, next_spare, warm_here
+from psplatform.core.supervision.placement import Process
+from psplatform.runtime.pools.warming import WARM_LIMIT_S, Warmth, is_warm_here, next_spare, warm_here
 
 Jump = Callable[[Any], Any]
 HERE, THERE = "tcp://10.0.0.1:1", "tcp://10.0.0.2:1"
@@ -98,8 +98,8 @@ def test_one_that_answers_with_an_error_stays_cold(jump: Jump) -> None:
 def test_this_process_imports_on_a_thread_what_every_role_needs() -> None:
     program = """
 import asyncio, sys, threading
-from psplatform.runtime.warming import is_warm_here, warm_here
-import psplatform.runtime.beginning  # what a copy is made with
+from psplatform.runtime.pools.warming import is_warm_here, warm_here
+import psplatform.runtime.actors.beginning  # what a copy is made with
 assert "torch" not in sys.modules
 assert not asyncio.run(is_warm_here())
 async def warm():

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from psplatform.runtime.calls import Peer
-from psplatform.runtime.processes import ProcessId
-from psplatform.runtime.watching import ENDED, watch
+from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.comms.processes import ProcessId
+from psplatform.runtime.pools.watching import ENDED, watch
 
 Network = Callable[..., Any]
 Child = tuple["subprocess.Popen[str]", ProcessId]

@@ -14,12 +14,12 @@ from click.testing import CliRunner
 
 import psplatform as ps
 from psplatform.cli.main import cli
-from psplatform.client import records
-from psplatform.client.attaching import attach
-from psplatform.client.connecting import connect_or_none
-from psplatform.client.recovery import recover
+from psplatform.client.clusters.connecting import connect_or_none
+from psplatform.client.runs import records
+from psplatform.client.runs.attaching import attach
+from psplatform.client.runs.recovery import recover
 from psplatform.errors import ConfigurationError, PsplatformError
-from psplatform.replication.store import create_run, update_run
+from psplatform.replication.stores.store import create_run, update_run
 
 RUN = "digits-bsp-1a2b3c"
 AN_HOUR_S = 3600.0

@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 import psplatform as ps
-from psplatform.client import records
-from psplatform.client.connecting import address_of
-from psplatform.client.credentials import Credentials, make_credentials
+from psplatform.client.clusters.connecting import address_of
+from psplatform.client.clusters.credentials import Credentials, make_credentials
+from psplatform.client.runs import records
 
 pytestmark = pytest.mark.cluster
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from psplatform.core.effects import Compute
-from psplatform.core.messages import Contribution
+from psplatform.core.protocol.effects import Compute
+from psplatform.core.protocol.messages import Contribution
 from psplatform.simulation.synthetic import SyntheticGradients
 
 

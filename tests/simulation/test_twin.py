@@ -25,7 +25,7 @@ from psplatform.policies.registry import make_policy
 from psplatform.simulation.conditions import Conditions
 from psplatform.simulation.threads import one_thread
 from psplatform.simulation.twin import prepare, simulate
-from psplatform.tasks.sampling import gradient_seed, replacement
+from psplatform.tasks.data.sampling import gradient_seed, replacement
 from psplatform.tasks.supervised import SupervisedTask
 
 SmallJob = Callable[..., Job]

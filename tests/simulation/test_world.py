@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.effects import COORDINATOR, Role, first_server
-from psplatform.core.messages import Pull, Pulled, Welcome
+from psplatform.core.protocol.effects import COORDINATOR, Role, first_server
+from psplatform.core.protocol.messages import Pull, Pulled, Welcome
 from psplatform.jobs.stragglers import SlowServers
 from psplatform.simulation.network import Links, Network
 from psplatform.simulation.run_times import Traced

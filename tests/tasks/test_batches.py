@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from psplatform.core.messages import Ticket
-from psplatform.tasks.batches import batch_of
-from psplatform.tasks.sampling import epoch_batch, gradient_seed, replacement
+from psplatform.core.protocol.messages import Ticket
+from psplatform.tasks.data.batches import batch_of
+from psplatform.tasks.data.sampling import epoch_batch, gradient_seed, replacement
 
 
 def test_without_a_ticket_samples_are_drawn_with_replacement_for_slot_and_sequence() -> None:

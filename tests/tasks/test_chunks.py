@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psplatform.errors import ConfigurationError
-from psplatform.tasks.chunks import KeptChunks
-from psplatform.tasks.sources import as_source
+from psplatform.tasks.data.chunks import KeptChunks
+from psplatform.tasks.data.sources import as_source
 
 ROWS = np.arange(60, dtype=np.float32).reshape(20, 3)
 CHUNK_BYTES = 4 * 3 * 4

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from psplatform.core.messages import Flaw
+from psplatform.core.protocol.messages import Flaw
 from psplatform.jobs.optimizers import SGD
 from psplatform.tasks.cancellation import Cancellation
 from psplatform.tasks.flaws import find_flaw

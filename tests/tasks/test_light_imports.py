@@ -9,7 +9,7 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "module", ["psplatform.tasks.seam", "psplatform.tasks.sampling", "psplatform.tasks.cancellation"]
+    "module", ["psplatform.tasks.seam", "psplatform.tasks.data.sampling", "psplatform.tasks.cancellation"]
 )
 def test_the_seam_loads_no_torch(module: str) -> None:
     """Interfaces, sampling and cancellation serve processes that never compute."""

@@ -19,8 +19,8 @@ from torch.utils.data import (
 )
 
 from psplatform.errors import ConfigurationError
-from psplatform.tasks.loaders import batch_size_of, unwrapped
-from psplatform.tasks.sources import as_source
+from psplatform.tasks.data.loaders import batch_size_of, unwrapped
+from psplatform.tasks.data.sources import as_source
 
 X = torch.arange(12.0).reshape(6, 2)
 DATA = TensorDataset(X, torch.arange(6))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psplatform.errors import InvariantViolation
-from psplatform.tasks.sampling import batches_per_epoch, epoch_batch, gradient_seed, replacement
+from psplatform.tasks.data.sampling import batches_per_epoch, epoch_batch, gradient_seed, replacement
 
 GOLDEN_REPLACEMENT = [229, 357, 18, 754, 85, 659]
 GOLDEN_EPOCH = [8, 5, 3, 9, 6, 7, 1, 0, 2, 4]

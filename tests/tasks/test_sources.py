@@ -18,9 +18,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from psplatform.errors import ConfigurationError
-from psplatform.tasks.sampling import epoch_batch
-from psplatform.tasks.sources import as_source
-from psplatform.tasks.structures import leaves_of
+from psplatform.tasks.data.sampling import epoch_batch
+from psplatform.tasks.data.sources import as_source
+from psplatform.tasks.data.structures import leaves_of
 
 X = np.arange(60, dtype=np.float64).reshape(20, 3)
 Y = (np.arange(20) % 4).astype(np.int32)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from psplatform.tasks.structures import collated, leaves_of, mapped, placed
+from psplatform.tasks.data.structures import collated, leaves_of, mapped, placed
 
 CPU = torch.device("cpu")
 

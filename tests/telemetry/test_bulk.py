@@ -11,10 +11,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from psplatform.errors import ProtocolError
-from psplatform.telemetry.grouped import Grouped
+from psplatform.telemetry.log.grouped import Grouped
+from psplatform.telemetry.log.segments import Record
 from psplatform.telemetry.measures import DROP_REASONS, SERIES_POINTS, Series
 from psplatform.telemetry.read_model import RunView
-from psplatform.telemetry.segments import Record
 
 _SECONDS = st.floats(0, 1e3)
 _SLOT = st.integers(0, 1)

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from psplatform.errors import InvariantViolation, StoreError
-from psplatform.telemetry.folder import SegmentFolder
 from psplatform.telemetry.follow import LiveRun
-from psplatform.telemetry.reader import History, LogReader
-from psplatform.telemetry.segments import START, Position, Record
-from psplatform.telemetry.writer import EventLog
+from psplatform.telemetry.log.folder import SegmentFolder
+from psplatform.telemetry.log.reader import History, LogReader
+from psplatform.telemetry.log.segments import START, Position, Record
+from psplatform.telemetry.log.writer import EventLog
 
 
 def _note(number: int, at: float = 0.0) -> Record:
@@ -159,7 +159,7 @@ def test_an_append_whose_flush_fails_has_kept_its_record(tmp_path: Path) -> None
 _KILLED_WRITER = """
 import os, signal, sys
 from pathlib import Path
-from psplatform.telemetry.writer import EventLog
+from psplatform.telemetry.log.writer import EventLog
 log = EventLog(sys.argv[1], 1)
 log.append({"kind": "note", "at": 0.0, "text": "0"})
 log.flush()
@@ -208,7 +208,7 @@ def test_a_segment_missing_from_a_listing_is_read_all_the_same(tmp_path: Path, m
     log = EventLog(str(tmp_path), 1, flush_records=1)
     for number in range(3):
         log.append(_note(number))
-    monkeypatch.setattr("psplatform.telemetry.folder.os.listdir", lambda _: [Position(1, 3).name])
+    monkeypatch.setattr("psplatform.telemetry.log.folder.os.listdir", lambda _: [Position(1, 3).name])
     assert _numbers(tmp_path) == [0, 1, 2]
 
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from psplatform.errors import StoreError
-from psplatform.telemetry.reader import LogReader
-from psplatform.telemetry.segments import START, Position, Record
-from psplatform.telemetry.writer import EventLog
+from psplatform.telemetry.log.reader import LogReader
+from psplatform.telemetry.log.segments import START, Position, Record
+from psplatform.telemetry.log.writer import EventLog
 
 _STORES = count()
 

@@ -10,10 +10,10 @@ import pytest
 
 from psplatform.jobs.replication import Bounded, Chain, NoReplication, Replication
 from psplatform.telemetry.checkpoints import Checkpoint
+from psplatform.telemetry.log.segments import Record
 from psplatform.telemetry.measures import SERIES_POINTS, Point
 from psplatform.telemetry.protection import COPIES, FAILOVERS, LOSSES, LostPositions
 from psplatform.telemetry.read_model import RunView
-from psplatform.telemetry.segments import Record
 
 MakeRecord = Callable[..., Record]
 

@@ -8,10 +8,10 @@ import math
 import pytest
 
 from psplatform.errors import ProtocolError
+from psplatform.telemetry.log.segments import Record
 from psplatform.telemetry.measures import SERIES_POINTS, Point
 from psplatform.telemetry.picture import INCIDENTS, Best, Evaluation, Incident
 from psplatform.telemetry.read_model import RunView
-from psplatform.telemetry.segments import Record
 
 _EXAMPLES: dict[str, Record] = {
     "run": {"run": "r1", "workload": "digits", "policy": "bsp", "policy_parameters": {}, "workers": 2, "shards": 3,

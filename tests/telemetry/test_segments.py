@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psplatform.errors import StoreError
-from psplatform.telemetry.segments import START, Position, Record, decode, encode
+from psplatform.telemetry.log.segments import START, Position, Record, decode, encode
 
 PLACE = Position(3, 7)
 STORE = "runs/a.zarr"

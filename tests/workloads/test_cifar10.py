@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from psplatform.errors import ConfigurationError
-from psplatform.tasks.sources import as_source
+from psplatform.tasks.data.sources import as_source
 from psplatform.workloads.registry import find_workload
 
 FILES = [f"data_batch_{number}.bin" for number in range(1, 6)] + ["test_batch.bin"]

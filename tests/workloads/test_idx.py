@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from psplatform.errors import ConfigurationError
-from psplatform.tasks.sources import as_source
+from psplatform.tasks.data.sources import as_source
 from psplatform.workloads.idx import read_idx
 from psplatform.workloads.registry import find_workload
 

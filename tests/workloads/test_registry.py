@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from psplatform.errors import ConfigurationError
-from psplatform.tasks.sources import as_source
+from psplatform.tasks.data.sources import as_source
 from psplatform.workloads.registry import WORKLOADS, find_workload
 
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from psplatform.tasks.cancellation import Cancellation
+from psplatform.tasks.data.sampling import batches_per_epoch, epoch_batch, gradient_seed
 from psplatform.tasks.opening import open_workspace
-from psplatform.tasks.sampling import batches_per_epoch, epoch_batch, gradient_seed
 from psplatform.tasks.seam import BatchRef
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import allocate, fill

@@ -1,8 +1,8 @@
 """An external check: rebuilds what a run did from its recorded history, and holds it against what is promised.
 
 The processes of a run that find `PSPLATFORM_HISTORY` in their environment record there what they applied, showed,
-pulled and computed (`psplatform.runtime.recording`).  From these files alone `check` concludes whether the guarantees
-held; it shares no code with what decided.
+pulled and computed (`psplatform.runtime.store.recording`).  From these files alone `check` concludes whether the
+guarantees held; it shares no code with what decided.
 """
 
 from __future__ import annotations

@@ -1,16 +1,22 @@
-"""The coordinator, the one place where order is decided, as five small desks over one state.
+"""The coordinator, the one place where order is decided: components over one state, each with the events it handles.
 
-=============  =====================================================================
-``state``      what the coordinator knows
-``lanes``      an order of commits, one per run or per block; also the `View` that policies read
-``fates``      what became of gradients whose blocks are decided about one by one
-``asking``     the policy's hooks, with what they answer checked
-``membership`` who joins and leaves
-``admission``  what becomes of an announced gradient
-``commits``    order: deciding commits, clipping, noting when they are visible
-``releases``   who goes on, and when the pool is committed
-``ending``     stop conditions, the last evaluation, saving the model
-=============  =====================================================================
+===============  ===================================================================
+``coordinator``  hands every event to its component
+``state``        what the coordinator knows: a ``roster`` of slots and their members, the ``shards``, the
+                 batches of an epoch (``epochs``)
+``lanes``        an order of commits, one per run or per block, with what waits in its pool and which commits
+                 are not yet visible; also the `View` that policies read
+``asking``       the policy's hooks, with what they answer checked
+``membership``   who joins, leaves and dies
+``admission``    what becomes of an announced gradient
+``commits``      order: deciding commits, clipping, noting when they are visible
+``releases``     who goes on, and when the pool is committed
+``copies``       servers and replicas: losses, promotions, hand-overs, new ones
+``checkpoints``  when they are due, what belongs to them, and the coordinator's own part
+``takeover``     what is asked before a new coordinator decides anything
+``ending``       stop conditions, the last evaluation, saving the model
+``invariants``   what must hold after every event
+===============  ===================================================================
 
 Rules that hold whatever the policy says:
 

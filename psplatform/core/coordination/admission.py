@@ -11,13 +11,13 @@ from psplatform.core.coordination.asking import Asking
 from psplatform.core.coordination.commits import Commits
 from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.lanes import Lane
+from psplatform.core.coordination.roster import Member
 from psplatform.core.coordination.shards import rebased
 from psplatform.core.coordination.state import State
-from psplatform.core.effects import Role, Send
-from psplatform.core.messages import JOIN_AGAIN, Aborted, Announce, Stop
 from psplatform.core.policy import Fate, Gradient
+from psplatform.core.protocol.effects import Role, Send
+from psplatform.core.protocol.messages import JOIN_AGAIN, Aborted, Announce, Stop
 from psplatform.core.reasons import Reason
-from psplatform.core.roster import Member
 from psplatform.errors import BadBatchError, DivergedError
 
 

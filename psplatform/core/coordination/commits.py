@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from psplatform.core import messages as msg
 from psplatform.core.coordination.asking import Asking
 from psplatform.core.coordination.checkpoints import Checkpoints
 from psplatform.core.coordination.ending import Ending
-from psplatform.core.coordination.lanes import Lane
+from psplatform.core.coordination.lanes import Entry, Lane, clipping_factor
 from psplatform.core.coordination.shards import ShardState
 from psplatform.core.coordination.state import State
-from psplatform.core.effects import Role, Send
-from psplatform.core.ledger import Entry, clipping_factor
 from psplatform.core.policy import Change, Committed, Gradient
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import Role, Send
 
 
 class Commits:

@@ -6,21 +6,21 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from psplatform.core import messages as msg
 from psplatform.core.coordination.admission import Admission
 from psplatform.core.coordination.asking import Asking, PolicyFailed
-from psplatform.core.coordination.checkpoints import DUE, OVERDUE, Checkpoints
+from psplatform.core.coordination.checkpoints import DUE, OVERDUE, Checkpoints, capture, restore
 from psplatform.core.coordination.commits import Commits
 from psplatform.core.coordination.copies import Copies
-from psplatform.core.coordination.deaths import Deaths
 from psplatform.core.coordination.ending import Ending, Phase
-from psplatform.core.coordination.membership import Membership
+from psplatform.core.coordination.membership import Deaths, Membership
 from psplatform.core.coordination.releases import Releases
-from psplatform.core.coordination.snapshot import capture, restore
 from psplatform.core.coordination.state import State
 from psplatform.core.coordination.takeover import Takeover
-from psplatform.core.effects import Effect
-from psplatform.core.events import (
+from psplatform.core.plan import Plan
+from psplatform.core.policy import Change, Policy
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import Effect
+from psplatform.core.protocol.events import (
     Begin,
     CheckpointFailed,
     CheckpointSealed,
@@ -44,8 +44,6 @@ from psplatform.core.events import (
     StopRequested,
     TimerFired,
 )
-from psplatform.core.plan import Plan
-from psplatform.core.policy import Change, Policy
 from psplatform.errors import ClusterError, StoreError, UserCodeError
 
 

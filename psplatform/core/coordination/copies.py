@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from psplatform.core import messages as msg
 from psplatform.core import reasons
 from psplatform.core.coordination.admission import Admission
 from psplatform.core.coordination.checkpoints import Checkpoints
@@ -18,9 +17,10 @@ from psplatform.core.coordination.commits import Commits
 from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.shards import ShardState
 from psplatform.core.coordination.state import State
-from psplatform.core.effects import Recruit, Redirect, Retire, Role, Send
-from psplatform.core.events import CopyAwake, CopyLost, CopyMisplaced, CopyReady, NoCopy, ProcessesChanged
 from psplatform.core.policy import Change
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import Recruit, Redirect, Retire, Role, Send
+from psplatform.core.protocol.events import CopyAwake, CopyLost, CopyMisplaced, CopyReady, NoCopy, ProcessesChanged
 from psplatform.core.reasons import Reason
 from psplatform.errors import ClusterError
 

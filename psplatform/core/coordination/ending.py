@@ -14,9 +14,9 @@ from typing import Any
 from psplatform.core import reasons
 from psplatform.core.coordination.checkpoints import Checkpoints
 from psplatform.core.coordination.state import State
-from psplatform.core.effects import CancelTimer, Evaluate, Finish, Role, SaveModel, Send
-from psplatform.core.events import Evaluated, EvaluationLost, ModelSaved
-from psplatform.core.messages import Stop
+from psplatform.core.protocol.effects import CancelTimer, Evaluate, Finish, Role, SaveModel, Send
+from psplatform.core.protocol.events import Evaluated, EvaluationLost, ModelSaved
+from psplatform.core.protocol.messages import Stop
 from psplatform.core.reasons import Reason
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 

@@ -2,14 +2,197 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from psplatform.core.ledger import Ledger
+from psplatform.core.coordination.roster import Member, Roster
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Committed, Gradient
-from psplatform.core.pool import Pool
-from psplatform.core.roster import Member, Roster
+from psplatform.core.protocol.messages import Applied, Gathered
+
+
+@dataclass(slots=True)
+class _Parts:
+    open: int
+    applied: bool = False
+
+
+@dataclass
+class Fates:
+    """Counts the blocks of every gradient until all are applied or dropped.
+
+    Parameters
+    ----------
+    blocks
+        Blocks that a gradient consists of.
+    """
+
+    blocks: int
+    _parts: dict[tuple[int, int], _Parts] = field(default_factory=dict)
+
+    @property
+    def open(self) -> set[tuple[int, int]]:
+        """The gradients of which a part is decided, and another is not."""
+        return set(self._parts)
+
+    def apply(self, slot: int, sequence: int) -> bool:
+        """Note that a block of the gradient was applied; return whether it was the first."""
+        if self.blocks == 1:
+            return True
+        parts = self._settle(slot, sequence)
+        first, parts.applied = not parts.applied, True
+        return first
+
+    def drop(self, slot: int, sequence: int) -> bool:
+        """Note that a block of the gradient was dropped; return whether it was the last, and none was applied."""
+        if self.blocks == 1:
+            return True
+        parts = self._settle(slot, sequence)
+        return not parts.open and not parts.applied
+
+    def miss(self, slot: int, sequence: int, blocks: int) -> bool:
+        """Note that so many blocks of the gradient will never come; return whether all of it is lost."""
+        if blocks == self.blocks:
+            return True
+        parts = self._settle(slot, sequence, blocks)
+        return not parts.open and not parts.applied
+
+    def _settle(self, slot: int, sequence: int, blocks: int = 1) -> _Parts:
+        parts = self._parts.setdefault((slot, sequence), _Parts(self.blocks))
+        parts.open -= blocks
+        if not parts.open:
+            del self._parts[slot, sequence]
+        return parts
+
+
+@dataclass(slots=True)
+class Entry:
+    """One decided commit and what the shards have reported of it.
+
+    Attributes
+    ----------
+    rate, cut
+        As the shards were told.
+    before
+        Version before it.
+    factor
+        By which the shards were told to clip it, if they were.
+    """
+
+    commit: Committed
+    decided_at: float
+    rate: float = 1.0
+    cut: int = 0
+    before: int = 0
+    factor: float | None = None
+    gathered: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    applied: dict[int, tuple[float, ...]] = field(default_factory=dict)
+
+
+@dataclass
+class Ledger:
+    """The open commits by position, the first decided first.
+
+    Norms are added with `math.fsum` over fixed blocks: the sum is correctly rounded whatever the order, so it does not
+    depend on how many shards the blocks lie on.
+    """
+
+    shards: int
+    _open: dict[int, Entry] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, entry: Entry) -> None:
+        """Enter a commit that was just decided."""
+        self._open[entry.commit.position] = entry
+
+    def get(self, position: int) -> Entry | None:
+        """Return the open commit at that position."""
+        return self._open.get(position)
+
+    def entries(self) -> list[Entry]:
+        """Return the open commits in their order."""
+        return list(self._open.values())
+
+    @property
+    def oldest(self) -> Entry | None:
+        """The first commit that is open."""
+        return next(iter(self._open.values()), None)
+
+    def gathered(self, message: Gathered) -> float | None:
+        """Note a shard's norms; return the squared norm of the whole mean gradient once all shards are in."""
+        entry = self._open.get(message.position)
+        if entry is None:
+            return None
+        entry.gathered[message.shard] = message.squared_norms
+        return _total(entry.gathered) if len(entry.gathered) == self.shards else None
+
+    def give_up(self, shard: int, position: int) -> float | None:
+        """Note that a shard has no part of a commit; return the norm of the rest once all others are in."""
+        return self.gathered(Gathered(shard, 0, position, ()))
+
+    def applied(self, message: Applied) -> list[tuple[Entry, float]]:
+        """Note that a shard shows a commit; close and return, in their order, what all shards show, with its norm.
+
+        A commit that all shards show stays open while one before it does not, because its report may have been
+        overtaken: policies learn from commits in the order in which they were made.
+        """
+        entry = self._open.get(message.position)
+        if entry is None:
+            return []
+        entry.applied[message.shard] = message.squared_norms
+        closed = []
+        while self._open:
+            position, first = next(iter(self._open.items()))
+            if len(first.applied) < self.shards:
+                break
+            del self._open[position]
+            closed.append((first, _total(first.applied)))
+        return closed
+
+
+def clipping_factor(squared_norm: float, limit: float) -> float:
+    """Return the factor that brings a gradient down to norm `limit`, as `torch.nn.utils.clip_grad_norm_` does."""
+    return min(1.0, limit / (math.sqrt(squared_norm) + 1e-6))
+
+
+def _total(parts: dict[int, tuple[float, ...]]) -> float:
+    return math.fsum(norm for shard in sorted(parts) for norm in parts[shard])
+
+
+@dataclass
+class Pool:
+    """The gradients of the current round, at most one per (slot, sequence)."""
+
+    _gradients: dict[tuple[int, int], Gradient] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._gradients)
+
+    def holds(self, slot: int, sequence: int) -> bool:
+        """Whether that gradient is in."""
+        return (slot, sequence) in self._gradients
+
+    def holds_any_of(self, slot: int) -> bool:
+        """Whether a gradient of that slot is in."""
+        return any(key[0] == slot for key in self._gradients)
+
+    def add(self, gradient: Gradient) -> None:
+        """Put a gradient in; the same one twice is one."""
+        self._gradients[gradient.slot, gradient.sequence] = gradient
+
+    def take(self, slot: int, sequence: int) -> Gradient | None:
+        """Take that gradient out."""
+        return self._gradients.pop((slot, sequence), None)
+
+    def drain(self) -> tuple[Gradient, ...]:
+        """Take all gradients out, in the order of their slots: sums never depend on the order of arrival."""
+        gradients = tuple(self._gradients[key] for key in sorted(self._gradients))
+        self._gradients.clear()
+        return gradients
 
 
 class RunFacts(Protocol):

@@ -7,10 +7,10 @@ from psplatform.core.coordination.asking import Asking
 from psplatform.core.coordination.commits import Commits
 from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.lanes import Lane
+from psplatform.core.coordination.roster import Member
 from psplatform.core.coordination.state import State
-from psplatform.core.effects import CancelTimer, Role, Send, SetTimer
-from psplatform.core.messages import Release
-from psplatform.core.roster import Member
+from psplatform.core.protocol.effects import CancelTimer, Role, Send, SetTimer
+from psplatform.core.protocol.messages import Release
 
 
 class Releases:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from psplatform.core.effects import first_replica, first_server
-from psplatform.core.messages import Applied, Label
+from psplatform.core.protocol.effects import first_replica, first_server
+from psplatform.core.protocol.messages import Applied, Label
 
 _STEPS_KEPT: Final = 1024
 """Norms of past steps kept per shard, to say how far away what was lost had led: more than a bound ever holds back."""

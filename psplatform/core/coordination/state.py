@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from psplatform.core.coordination.fates import Fates
-from psplatform.core.coordination.lanes import Lane
+from psplatform.core.coordination.epochs import Deck
+from psplatform.core.coordination.lanes import Fates, Lane
+from psplatform.core.coordination.roster import Member, Roster
 from psplatform.core.coordination.shards import ShardState
-from psplatform.core.effects import Effect, Log, SetTimer
-from psplatform.core.epochs import Deck
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Change, Gradient, Policy, Scope
+from psplatform.core.protocol.effects import Effect, Log, SetTimer
 from psplatform.core.quality import Progress
 from psplatform.core.reasons import STOPPED, Reason
-from psplatform.core.roster import Member, Roster
 
 BY_SHARD_EVERY_S: Final = 1.0
 """Between two records that say how far the replicas of each shard are behind: a run may have thousands of shards."""

@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from psplatform.core import messages as msg
 from psplatform.core.coordination.admission import Admission
 from psplatform.core.coordination.checkpoints import Checkpoints
 from psplatform.core.coordination.commits import Commits
 from psplatform.core.coordination.copies import Copies
 from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.lanes import Lane
+from psplatform.core.coordination.roster import Member
 from psplatform.core.coordination.state import State
-from psplatform.core.effects import COORDINATOR, Role, Send
-from psplatform.core.events import CopyAwake, CopyLost, LeadLost
 from psplatform.core.policy import Gradient
-from psplatform.core.roster import Member
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import COORDINATOR, Role, Send
+from psplatform.core.protocol.events import CopyAwake, CopyLost, LeadLost
 
 _AT_ONCE = (msg.Standing, msg.Promoted, CopyAwake, CopyLost)
 

@@ -12,20 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from psplatform.core import lead, placement, shard_copy, standby
-from psplatform.core import messages as msg
 from psplatform.core.coordination import admission, commits, takeover
 from psplatform.core.coordination.checkpoints import Checkpoints
 from psplatform.core.coordination.copies import Copies
-from psplatform.core.effects import Finish, SaveModel, Seal
-from psplatform.core.epochs import Deck
-from psplatform.core.links import Links
-from psplatform.core.pool import Pool
-from psplatform.core.replica import Replica
-from psplatform.core.roster import Roster
-from psplatform.core.server import Server
-from psplatform.core.shard_copy import ShardCopy
-from psplatform.memory.claims import Claims
+from psplatform.core.coordination.epochs import Deck
+from psplatform.core.coordination.lanes import Pool
+from psplatform.core.coordination.roster import Roster
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import Finish, SaveModel, Seal
+from psplatform.core.shards import replica as shard_copy
+from psplatform.core.shards.links import Links
+from psplatform.core.shards.replica import Replica, ShardCopy
+from psplatform.core.shards.server import Server
+from psplatform.core.supervision import lead, placement, standby
+from psplatform.memory.leading import Claims
 from psplatform.memory.training import TensorArithmetic
 from psplatform.replication import accounts
 from psplatform.simulation.faults import replacements as instead

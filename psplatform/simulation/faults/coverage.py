@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from psplatform.core.replica import Replica
-from psplatform.core.server import Server
+from psplatform.core.shards.replica import Replica
+from psplatform.core.shards.server import Server
 from psplatform.memory import MemoryRun
 from psplatform.simulation.faults.schedule import Fault
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from psplatform.core.coordination import Coordinator
 from psplatform.core.coordination.shards import ShardState
-from psplatform.core.server import Server
+from psplatform.core.shards.server import Server
 from psplatform.memory import MemoryRun
 from psplatform.simulation.faults.trial import Copying
 from psplatform.simulation.faults.truth import History, Truth, violated

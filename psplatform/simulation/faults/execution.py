@@ -7,18 +7,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from psplatform.core.effects import Finish
-from psplatform.core.epochs import MOST_TRIES
-from psplatform.core.invariants import check_tally
+from psplatform.core.coordination.epochs import MOST_TRIES
+from psplatform.core.coordination.invariants import check_tally
 from psplatform.core.plan import Cuts, Plan, Protection, Stop
 from psplatform.core.policy import Policy, Scope
+from psplatform.core.protocol.effects import Finish
 from psplatform.errors import ClusterError, InvariantViolation, PsplatformError
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import Optimizer
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun
+from psplatform.memory.losses import Supervision
 from psplatform.memory.machines import Machines
-from psplatform.memory.supervision import Supervision
 from psplatform.memory.training import TensorArithmetic
 from psplatform.policies.registry import make_policy
 from psplatform.replication.accounts import Account

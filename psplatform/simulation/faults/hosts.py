@@ -1,7 +1,7 @@
 """Hosts that are lost or cut off, drawn from a stream of their own: every seed keeps its other choices.
 
-A trial with hosts has Dask workers on them, and its roles go where `psplatform.core.placement` says, at the start and
-after each loss.  A process that has ended comes back after a while, empty, as a nanny would start it again.
+A trial with hosts has Dask workers on them, and its roles go where `psplatform.core.supervision.placement` says, at the
+start and after each loss.  A process that has ended comes back after a while, empty, as a nanny would start it again.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import random
 from dataclasses import replace
 from typing import Final
 
-from psplatform.core.effects import STANDBY
-from psplatform.core.placement import Process
+from psplatform.core.protocol.effects import STANDBY
+from psplatform.core.supervision.placement import Process
 from psplatform.memory import MemoryRun
 from psplatform.memory.machines import Machines
 from psplatform.simulation.faults.scenarios import UNTIL_S, Scenario, Scene, loosely

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from psplatform.core import messages as msg
-from psplatform.core.effects import Effect, Finish, Retire, SaveModel, Send, Serve
-from psplatform.core.events import CopyLost, Tick
-from psplatform.core.server import Server
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import Effect, Finish, Retire, SaveModel, Send, Serve
+from psplatform.core.protocol.events import CopyLost, Tick
+from psplatform.core.shards.server import Server
 from psplatform.memory import MemoryRun
 from psplatform.memory.leading import VirtualCoordinator
 from psplatform.memory.shard_state import VirtualShardState

@@ -10,17 +10,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from psplatform.core import lead
-from psplatform.core import messages as msg
 from psplatform.core.coordination.copies import Copies
-from psplatform.core.effects import Send
-from psplatform.core.links import Link, Links
-from psplatform.core.pool import Pool
-from psplatform.core.replica import Replica
-from psplatform.core.roster import Roster
-from psplatform.core.server import Server
-from psplatform.core.shard_copy import ShardCopy
-from psplatform.memory.claims import Claims
+from psplatform.core.coordination.lanes import Pool
+from psplatform.core.coordination.roster import Roster
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import Send
+from psplatform.core.shards.links import Link, Links
+from psplatform.core.shards.replica import Replica, ShardCopy
+from psplatform.core.shards.server import Server
+from psplatform.core.supervision import lead
+from psplatform.memory.leading import Claims
 from psplatform.simulation.faults.storage import Storage
 from psplatform.simulation.faults.truth import Truth
 

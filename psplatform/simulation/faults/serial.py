@@ -20,9 +20,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from psplatform.core.effects import Compute, first_server
-from psplatform.core.ledger import clipping_factor
-from psplatform.core.messages import Contribution
+from psplatform.core.coordination.lanes import clipping_factor
+from psplatform.core.protocol.effects import Compute, first_server
+from psplatform.core.protocol.messages import Contribution
 from psplatform.memory import MemoryRun
 from psplatform.memory.training import TensorArithmetic
 from psplatform.simulation.faults.truth import Record, Truth, by_position, violated

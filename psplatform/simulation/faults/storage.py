@@ -1,7 +1,8 @@
 """Checkpoints in a storage that may fail, tear or lose what is written to it.
 
-It follows the rules of `psplatform.replication.sealing`: the manifest is written last, names every part with its
-digest, is written only when every part is found as named, and is read again before the checkpoint counts as complete.
+It follows the rules of `psplatform.replication.checkpoints.sealing`: the manifest is written last, names every part
+with its digest, is written only when every part is found as named, and is read again before the checkpoint counts as
+complete.
 """
 
 from __future__ import annotations

@@ -16,9 +16,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from psplatform.core.effects import Archive, Compute, Effect, Gather, Publish, Seal, Serve, Skip, Stage, Transmit
-from psplatform.core.events import Computed, ComputeFailed
-from psplatform.core.messages import GRADIENTS, STATE, Contribution, Ticket, Transfer
+from psplatform.core.protocol.effects import (
+    Archive,
+    Compute,
+    Effect,
+    Gather,
+    Publish,
+    Seal,
+    Serve,
+    Skip,
+    Stage,
+    Transmit,
+)
+from psplatform.core.protocol.events import Computed, ComputeFailed
+from psplatform.core.protocol.messages import GRADIENTS, STATE, Contribution, Ticket, Transfer
 from psplatform.errors import InvariantViolation
 from psplatform.memory.training import TensorArithmetic, Vectors
 from psplatform.simulation.faults.storage import Storage

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
-from psplatform.core.events import StopRequested
 from psplatform.core.plan import Stop
 from psplatform.core.policy import (
     APPLY,
@@ -24,6 +22,8 @@ from psplatform.core.policy import (
     drop,
     yes,
 )
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.events import StopRequested
 from psplatform.core.reasons import Reason
 from psplatform.errors import BadBatchError, DivergedError
 from psplatform.policies.asp import Asynchronous

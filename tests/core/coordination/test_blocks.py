@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
-from psplatform.core.effects import SetTimer
 from psplatform.core.policy import APPLY, HOLD, Answer, Gradient, Policy, Scope, Traits, Verdict, View, Worker, yes
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import SetTimer
 from psplatform.errors import DivergedError
 from psplatform.policies.psp import PartiallySynchronous
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
-from psplatform.core.effects import CancelTimer, Discard, Finish, Seal, SetTimer
-from psplatform.core.events import CheckpointFailed, CheckpointSealed, CopyLost, StopRequested, TimerFired
 from psplatform.core.plan import Cuts, Protection
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import CancelTimer, Discard, Finish, Seal, SetTimer
+from psplatform.core.protocol.events import CheckpointFailed, CheckpointSealed, CopyLost, StopRequested, TimerFired
 from psplatform.policies.psp import PartiallySynchronous
 
 Open = Callable[..., Any]

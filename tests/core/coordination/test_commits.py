@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
 from psplatform.core.plan import Stop
 from psplatform.core.policy import Answer, Change, Committed, Traits, View, Worker, not_yet, yes
+from psplatform.core.protocol import messages as msg
 from psplatform.jobs.schedules import StepDecay
 from psplatform.policies.asp import Asynchronous
 from psplatform.policies.bsp import BulkSynchronous

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
-from psplatform.core.effects import Finish, Recruit, Redirect, Retire
-from psplatform.core.events import CopyAwake, CopyLost, CopyReady, NoCopy, ProcessesChanged, StopRequested
 from psplatform.core.plan import Protection
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import Finish, Recruit, Redirect, Retire
+from psplatform.core.protocol.events import CopyAwake, CopyLost, CopyReady, NoCopy, ProcessesChanged, StopRequested
 from psplatform.policies.backup import BackupWorkers
 from psplatform.policies.bsp import BulkSynchronous
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.coordination.deaths import MOST_DEATHS
-from psplatform.core.effects import Evaluate, Finish
-from psplatform.core.events import EvaluationLost, EvaluatorDied, MemberDied, MemberLost
+from psplatform.core.coordination.membership import MOST_DEATHS
 from psplatform.core.plan import Stop
+from psplatform.core.protocol.effects import Evaluate, Finish
+from psplatform.core.protocol.events import EvaluationLost, EvaluatorDied, MemberDied, MemberLost
 from psplatform.errors import ProcessDied
 
 Open = Callable[..., Any]

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
 from psplatform.core.coordination.ending import Phase
-from psplatform.core.effects import Evaluate, Finish, SaveModel, SetTimer
-from psplatform.core.events import (
+from psplatform.core.plan import Stop
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import Evaluate, Finish, SaveModel, SetTimer
+from psplatform.core.protocol.events import (
     CopyLost,
     Evaluated,
     EvaluationFailed,
@@ -18,7 +19,6 @@ from psplatform.core.events import (
     RunFailed,
     StopRequested,
 )
-from psplatform.core.plan import Stop
 from psplatform.errors import ClusterError
 
 Open = Callable[..., Any]

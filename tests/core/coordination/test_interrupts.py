@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
 from psplatform.core.plan import Stop
 from psplatform.core.policy import Traits
+from psplatform.core.protocol import messages as msg
 from psplatform.policies.asp import Asynchronous
 from psplatform.policies.backup import BackupWorkers
 

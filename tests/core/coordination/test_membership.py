@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
-from psplatform.core.effects import CancelTimer, Dismiss, SetTimer
-from psplatform.core.events import StopRequested
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import CancelTimer, Dismiss, SetTimer
+from psplatform.core.protocol.events import StopRequested
 from psplatform.errors import ClusterError
 from psplatform.policies.bsp import BulkSynchronous
 

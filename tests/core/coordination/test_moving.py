@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
-from psplatform.core.effects import Recruit, Retire
-from psplatform.core.events import CopyLost, CopyMisplaced, CopyReady, LeadLost, NoCopy, StopRequested
 from psplatform.core.plan import Cuts, Protection
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import Recruit, Retire
+from psplatform.core.protocol.events import CopyLost, CopyMisplaced, CopyReady, LeadLost, NoCopy, StopRequested
 
 Open = Callable[..., Any]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.coordination.snapshot import capture, restore
-from psplatform.core.effects import Evaluate
-from psplatform.core.events import Evaluated
+from psplatform.core.coordination.checkpoints import capture, restore
 from psplatform.core.plan import Stop
+from psplatform.core.protocol.effects import Evaluate
+from psplatform.core.protocol.events import Evaluated
 from psplatform.core.quality import Progress, Watch
 from psplatform.errors import ConfigurationError
 

@@ -6,9 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from psplatform.core import messages as msg
-from psplatform.core.effects import CancelTimer, SetTimer
-from psplatform.core.events import StopRequested
 from psplatform.core.policy import (
     APPLY,
     POOL,
@@ -24,6 +21,9 @@ from psplatform.core.policy import (
     not_yet,
     yes,
 )
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import CancelTimer, SetTimer
+from psplatform.core.protocol.events import StopRequested
 from psplatform.policies.backup import BackupWorkers
 from psplatform.policies.bsp import BulkSynchronous, start_on_newer
 from psplatform.policies.ssp import StaleSynchronous

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from psplatform.core.coordination.shards import ShardState, rebased
-from psplatform.core.messages import Applied, Label
+from psplatform.core.protocol.messages import Applied, Label
 
 
 def shard(number: int = 0, *losses: tuple[int, int]) -> ShardState:

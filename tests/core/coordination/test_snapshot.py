@@ -8,13 +8,13 @@ from typing import Any
 import msgpack
 import pytest
 
-from psplatform.core import messages as msg
 from psplatform.core.coordination import Coordinator
-from psplatform.core.coordination.snapshot import capture, place_after
-from psplatform.core.effects import Send, SetTimer
-from psplatform.core.events import Begin
+from psplatform.core.coordination.checkpoints import capture, place_after
 from psplatform.core.plan import Plan, Stop
 from psplatform.core.policy import Policy
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import Send, SetTimer
+from psplatform.core.protocol.events import Begin
 from psplatform.policies.bsp import BulkSynchronous
 from psplatform.policies.dbw import DynamicBackup
 from psplatform.policies.psp import PartiallySynchronous

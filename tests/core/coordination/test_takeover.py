@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
-from psplatform.core.effects import Discard, Evaluate, SaveModel, Seal
-from psplatform.core.events import CheckpointSealed, CopyLost, RunBroken, StopRequested
-from psplatform.core.messages import Commit, Contribution, Standing, Ticket
 from psplatform.core.plan import Cuts, Protection, Stop
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import Discard, Evaluate, SaveModel, Seal
+from psplatform.core.protocol.events import CheckpointSealed, CopyLost, RunBroken, StopRequested
+from psplatform.core.protocol.messages import Commit, Contribution, Standing, Ticket
 from psplatform.errors import ClusterError
 from psplatform.policies.backup import BackupWorkers
 from psplatform.policies.bsp import BulkSynchronous

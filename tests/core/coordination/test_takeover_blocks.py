@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from psplatform.core import messages as msg
-from psplatform.core.messages import Commit, Contribution, Ticket
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.messages import Commit, Contribution, Ticket
 from psplatform.policies.psp import PartiallySynchronous
 
 Open = Callable[..., Any]

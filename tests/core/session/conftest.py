@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
-from psplatform.core.effects import Effect, Send
-from psplatform.core.events import Begin, Computed
 from psplatform.core.policy import Traits
-from psplatform.core.session import Activity, WorkerSession
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import Effect, Send
+from psplatform.core.protocol.events import Begin, Computed
+from psplatform.core.workers.session import Activity, WorkerSession
 
 FIGURES = {"samples": 4, "loss": 0.5, "squared_norm": 2.0, "seconds": 0.75}
 

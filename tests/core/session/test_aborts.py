@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from psplatform.core import messages as msg
-from psplatform.core.effects import CancelCompute
-from psplatform.core.events import ComputeAborted, Computed, Reachable
-from psplatform.core.session import Activity
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import CancelCompute
+from psplatform.core.protocol.events import ComputeAborted, Computed, Reachable
+from psplatform.core.workers.session import Activity
 
 Fresh = Callable[..., Any]
 FIGURES = {"samples": 4, "loss": 0.5, "squared_norm": 2.0, "seconds": 0.75}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
-from psplatform.core.effects import CancelCompute, Compute, Depart, Expose
-from psplatform.core.events import Begin, ComputeAborted, ComputeFailed, Reachable
-from psplatform.core.session import Activity
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import CancelCompute, Compute, Depart, Expose
+from psplatform.core.protocol.events import Begin, ComputeAborted, ComputeFailed, Reachable
+from psplatform.core.workers.session import Activity
 
 Fresh = Callable[..., Any]
 STATES = pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from psplatform.cli.train import job_fields, train
+from psplatform.cli.commands.train import job_fields, train
 from psplatform.core.parameters import accept_all
 from psplatform.dashboard.forms.jobs import as_command, as_yaml, job_in, job_of, new_store, write_job
 from psplatform.dashboard.settings import Settings, install

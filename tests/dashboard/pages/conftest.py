@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from psplatform.client import chaos, programs
-from psplatform.client.listing import Listed, goes_on
-from psplatform.client.programs import Program
+from psplatform.client import chaos
+from psplatform.client.runs import programs
+from psplatform.client.runs.listing import Listed, goes_on
+from psplatform.client.runs.programs import Program
 from psplatform.dashboard.cluster import FAULT, ClusterNews, Deed, Watched
-from psplatform.runtime.processes import ProcessId
+from psplatform.runtime.comms.processes import ProcessId
 
 SUMMARY = {
     "policy": "bsp",

@@ -12,9 +12,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from psplatform.client import chaos
-from psplatform.client.programs import Program
+from psplatform.client.runs.programs import Program
 from psplatform.dashboard.pages.frame import library
-from psplatform.replication.store import update_run
+from psplatform.replication.stores.store import update_run
 
 Check = Callable[[AppTest], None]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from psplatform.client.listing import look_at
+from psplatform.client.runs.listing import look_at
 from psplatform.dashboard.pages.actions import recover_arguments
 from psplatform.errors import ConfigurationError
 

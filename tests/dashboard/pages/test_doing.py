@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from psplatform.client.programs import Program
+from psplatform.client.runs.programs import Program
 from psplatform.dashboard.pages.what_if import _word
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.stragglers import read_trace

@@ -15,7 +15,7 @@ from psplatform.dashboard import pages
 from psplatform.dashboard.read_models.reading import Models
 from psplatform.dashboard.words import plain
 from psplatform.errors import ProtocolError
-from psplatform.replication.store import update_run
+from psplatform.replication.stores.store import update_run
 
 EVIL = "<img src=x onerror=alert(1)> [x](http://evil.example) <b>b</b> %{evil} $x$ www.evil.example &lt;i&gt; :red[r]"
 

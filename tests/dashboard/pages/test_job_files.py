@@ -11,8 +11,8 @@ import pytest
 import yaml
 from streamlit.testing.v1 import AppTest
 
-from psplatform.cli.train import job_fields
-from psplatform.client import programs
+from psplatform.cli.commands.train import job_fields
+from psplatform.client.runs import programs
 from psplatform.jobs.job import Job
 
 Show = Callable[..., AppTest]

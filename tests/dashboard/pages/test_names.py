@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from psplatform.client.listing import Listed, State
+from psplatform.client.runs.listing import Listed, State
 from psplatform.dashboard.pages.frame import library, named
 from psplatform.dashboard.pages.runs import _key_of
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 from hypothesis import strategies as st
 
-from psplatform.telemetry.segments import Record
-from psplatform.telemetry.writer import EventLog
+from psplatform.telemetry.log.segments import Record
+from psplatform.telemetry.log.writer import EventLog
 
 SHARDS: Final = 3
 _STORES = count()

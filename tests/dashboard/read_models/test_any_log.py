@@ -24,10 +24,10 @@ from psplatform.dashboard.read_models.drops import Dropped
 from psplatform.dashboard.read_models.envelopes import MOST_BINS, Curve
 from psplatform.dashboard.read_models.failures import CheckpointRow, Event, FailoverRow
 from psplatform.dashboard.read_models.reading import Models, Reading
+from psplatform.telemetry.log.reader import LogReader
+from psplatform.telemetry.log.segments import START, Record
 from psplatform.telemetry.protection import Failover
 from psplatform.telemetry.read_model import RunView
-from psplatform.telemetry.reader import LogReader
-from psplatform.telemetry.segments import START, Record
 
 ALWAYS_S = 1e9
 

@@ -12,7 +12,7 @@ import pytest
 from psplatform.dashboard.read_models import reading as module
 from psplatform.dashboard.read_models.reading import Models, Progress, Reading
 from psplatform.errors import ProtocolError, StoreError
-from psplatform.telemetry.segments import Position, Record, encode
+from psplatform.telemetry.log.segments import Position, Record, encode
 
 ALWAYS_S = 1e9
 
@@ -186,7 +186,7 @@ def test_a_segment_of_a_newer_format_is_refused(
     log, reading = opened(str(tmp_path)), Reading(str(tmp_path))
     write(log, [GRADIENT])
     with monkeypatch.context() as patch:
-        patch.setattr("psplatform.telemetry.segments.VERSION", 2)
+        patch.setattr("psplatform.telemetry.log.segments.VERSION", 2)
         newer = encode(Position(1, 2), None, [])
     _raw(tmp_path, Position(1, 2), newer)
     with pytest.raises(StoreError, match="upgrade to read it"):

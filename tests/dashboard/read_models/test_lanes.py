@@ -26,8 +26,8 @@ from psplatform.dashboard.read_models.lanes import (
 )
 from psplatform.dashboard.read_models.reading import Reading
 from psplatform.dashboard.read_models.stretches import Stretch, Stretches
-from psplatform.telemetry.reader import LogReader
-from psplatform.telemetry.segments import Position, Record
+from psplatform.telemetry.log.reader import LogReader
+from psplatform.telemetry.log.segments import Position, Record
 
 ALWAYS_S = 1e9
 

@@ -17,7 +17,7 @@ from psplatform.dashboard.read_models.divergence import MOST_SHARDS, Divergence
 from psplatform.dashboard.read_models.drops import Drops
 from psplatform.dashboard.read_models.envelopes import MOST_BINS, Envelope
 from psplatform.dashboard.read_models.failures import NEWEST, Failures
-from psplatform.telemetry.segments import Record
+from psplatform.telemetry.log.segments import Record
 
 TOTAL = 60_000
 SPIKE = 41_234

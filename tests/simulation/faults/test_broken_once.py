@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from psplatform.core import messages as msg
 from psplatform.core.coordination.shards import ShardState
-from psplatform.core.effects import COORDINATOR, Role, Send
-from psplatform.core.events import Tick
-from psplatform.core.grants import Grants
-from psplatform.core.replica import Replica
-from psplatform.core.server import Server
-from psplatform.core.shard_copy import ShardCopy
+from psplatform.core.protocol import messages as msg
+from psplatform.core.protocol.effects import COORDINATOR, Role, Send
+from psplatform.core.protocol.events import Tick
+from psplatform.core.shards.replica import Replica, ShardCopy
+from psplatform.core.shards.server import Server
+from psplatform.core.supervision.leases import Grants
 from psplatform.replication.accounts import Account
 from psplatform.simulation.faults.execution import run_trial
 from psplatform.simulation.faults.trial import Trial

@@ -1,0 +1,1 @@
+"""What policies estimate from what they see: paces, round times, statistics of gradients."""

@@ -1,0 +1,157 @@
+"""A Dask cluster on hosts made of namespaces: a scheduler on one, and some Dask workers with nannies on each other.
+
+The network between them can be cut, and a host killed; the program that makes them is on the same network.  Dask
+workers that are cut off from their scheduler for half a minute end, with their nannies: each host starts them again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from psplatform.bench.clusters.namespaces import Host, Hosts
+from psplatform.client.clusters.cluster_view import look_at_cluster
+from psplatform.client.clusters.connecting import connect
+from psplatform.errors import ClusterError, ConfigurationError
+
+SCHEDULER: Final = "scheduler"
+HOSTS: Final = ("alpha", "beta", "gamma")
+
+_PORT: Final = 8786
+_START_S: Final = 900.0
+_POLL_S: Final = 0.5
+_QUIET: Final = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
+
+
+class HostCluster:
+    """Three hosts and a scheduler; a context that leaves nothing of them.
+
+    Parameters
+    ----------
+    folder
+        For what the processes say, and for their temporary files.
+    processes
+        Dask workers on each host.
+    environment
+        Variables of all processes.
+    """
+
+    def __init__(
+        self, folder: Path, processes: int, *, mbit: float | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._folder, self._processes, self._environment = folder, processes, dict(environment or {})
+        self.hosts = Hosts((SCHEDULER, *HOSTS), mbit)
+        self.client: Any = None
+        try:
+            self._start_scheduler()
+            for name in HOSTS:
+                self.start(name)
+            self._connect()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def address(self) -> str:
+        """The scheduler's address."""
+        return f"tcp://{self.hosts[SCHEDULER].address}:{_PORT}"
+
+    def _start_scheduler(self) -> None:
+        where = ("--host", self.hosts[SCHEDULER].address, "--port", str(_PORT))
+        self._dask(self.hosts[SCHEDULER], "scheduler", *where)
+
+    def start(self, name: str) -> None:
+        """Start the Dask workers of a host, on which nothing runs."""
+        host = self.hosts[name]
+        many = ("--nworkers", str(self._processes), "--nthreads", "1", "--memory-limit", "0")
+        place = ("--host", host.address, "--local-directory", str(self._folder / name))
+        self._dask(host, "worker", self.address, *many, *place, "--preload", "psplatform.preload")
+
+    def _dask(self, host: Host, *command: str) -> None:
+        host.start([sys.executable, "-m", "dask", *command, *_QUIET], self._folder, self._environment)
+
+    def _connect(self) -> None:
+        give_up_at = time.monotonic() + _START_S
+        while True:
+            with contextlib.suppress(ConfigurationError):
+                self.client = connect(self.address)
+                return
+            if not self.hosts[SCHEDULER].is_up or time.monotonic() > give_up_at:
+                raise ClusterError(f"the scheduler did not start; look at {self._folder / SCHEDULER}.txt")
+            time.sleep(_POLL_S)
+
+    def is_whole(self) -> bool:
+        """Whether every Dask worker of every host is there."""
+        try:
+            return len(look_at_cluster(self.client).processes) == self._processes * len(HOSTS)
+        except ClusterError:
+            return False
+
+    def close(self) -> None:
+        """End everything."""
+        if self.client is not None:
+            with contextlib.suppress(OSError, TimeoutError):
+                self.client.close(timeout=2)
+        self.hosts.close()
+
+
+@dataclass
+class Cut:
+    """A host's cable pulled for so long."""
+
+    cluster: HostCluster
+    where: str
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """What is done."""
+        return f"{self.where} cut off for {self.seconds:g} s"
+
+    def begin(self) -> None:
+        """Pull it."""
+        self.cluster.hosts[self.where].cut()
+
+    def end(self) -> None:
+        """Put it back."""
+        self.cluster.hosts[self.where].mend()
+
+
+@dataclass
+class Kill:
+    """All processes of a host killed; it is started again after so long.
+
+    With `silently`, its cable is pulled before, so that no other host is told, as when its power fails.
+    """
+
+    cluster: HostCluster
+    where: str
+    seconds: float = 10.0
+    silently: bool = False
+
+    @property
+    def name(self) -> str:
+        """What is done."""
+        return f"{self.where} {'without power' if self.silently else 'killed'} for {self.seconds:g} s"
+
+    def begin(self) -> None:
+        """Kill them."""
+        if self.silently:
+            self.cluster.hosts[self.where].cut()
+        self.cluster.hosts[self.where].kill()
+
+    def end(self) -> None:
+        """Start it again."""
+        self.cluster.hosts[self.where].mend()
+        self.cluster.start(self.where)

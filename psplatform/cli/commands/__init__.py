@@ -1,0 +1,1 @@
+"""The commands, each loaded when it is called."""

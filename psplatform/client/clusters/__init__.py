@@ -1,0 +1,1 @@
+"""Clusters: reached, looked at, or started on this machine for one run."""

@@ -1,0 +1,72 @@
+"""Processes of embedded clusters, forked from one that has imported what they need.
+
+Importing Dask, torch and Zarr takes a process seconds of one core.  Spawned processes do it one by one; forked ones
+share what the fork server has imported once, in the background, while the program reads its job and data.
+
+The fork server imports psplatform alone and nothing of the program: a program may have initialised CUDA while it was
+imported, which does not survive a fork.  Every process imports the program's main module itself, as spawned ones do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from multiprocessing import forkserver
+from typing import Final
+
+PRELOADED: Final = ("psplatform.client.clusters.fork_server",)
+
+HUGE_PAGES: Final[Mapping[str, str]] = {"THP_MEM_ALLOC_ENABLE": "1"}
+"""Lets torch take large vectors from huge pages: they are faster to walk through, and their process ends a lot sooner
+when it is killed, which is when its peers notice."""
+
+BEFORE_START: Final[Mapping[str, str]] = {
+    "MALLOC_TRIM_THRESHOLD_": "65536",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    **HUGE_PAGES,
+}
+"""Variables that a process must find when it imports, unless the program has them."""
+
+
+def begin() -> None:
+    """Start the fork server, unless it runs; it imports while this program goes on.
+
+    It ends with this program.
+    """
+    with _variables(), keyboard_is_ours():
+        multiprocessing.set_forkserver_preload(list(PRELOADED))
+        forkserver.ensure_running()
+
+
+@contextlib.contextmanager
+def _variables() -> Iterator[None]:
+    missing = {name: value for name, value in BEFORE_START.items() if name not in os.environ}
+    os.environ.update(missing)
+    try:
+        yield
+    finally:
+        for name in missing:
+            os.environ.pop(name, None)
+
+
+@contextlib.contextmanager
+def keyboard_is_ours() -> Iterator[None]:
+    """Let processes that are started meanwhile ignore Ctrl-C.
+
+    It reaches every process of the terminal, and the run's must not end by it before this program has stopped the run
+    in good order.  What a process ignores, those it starts ignore too.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

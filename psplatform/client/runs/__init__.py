@@ -1,0 +1,1 @@
+"""Runs that other programs have started, and what is left of them."""

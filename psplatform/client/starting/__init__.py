@@ -1,0 +1,1 @@
+"""What is looked at and made ready before a run starts."""

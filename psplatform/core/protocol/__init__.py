@@ -1,0 +1,1 @@
+"""What roles tell each other, what drivers tell them, and what they ask of those."""

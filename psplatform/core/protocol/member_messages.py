@@ -1,0 +1,222 @@
+"""What gradient workers and the coordinator say to each other, and what copies say of checkpoints.
+
+`psplatform.core.protocol.messages` has them all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The versions a gradient was computed on.
+
+    Attributes
+    ----------
+    versions, epochs
+        One entry per shard: the version pulled from it and the epoch of the server that answered.
+    """
+
+    versions: tuple[int, ...]
+    epochs: tuple[int, ...]
+
+    @property
+    def version(self) -> int:
+        """The oldest version among the shards: what staleness is counted from."""
+        return min(self.versions)
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """One batch of one pass over the data, dealt by the coordinator under epoch sampling."""
+
+    epoch: int
+    number: int
+
+
+MOST_NAMED: Final = 16
+"""Samples that a flaw names: enough to find what is wrong with the data, few enough for a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """What is not finite in a gradient, and in which samples.
+
+    Attributes
+    ----------
+    tensor
+        In words: the input, the target, the loss, or the gradient of a parameter.
+    samples
+        Indices in the data set, the first `MOST_NAMED`: of the samples that show it, or, where none does by itself, of
+        the whole batch.
+    count
+        How many there are.
+    alone
+        Whether each of the samples shows it by itself.
+    of_data
+        Whether the samples themselves are not finite: no model can make anything of them.
+    """
+
+    tensor: str
+    samples: tuple[int, ...]
+    count: int
+    alone: bool = True
+    of_data: bool = False
+
+    @property
+    def named(self) -> str:
+        """The samples in words."""
+        more = ", ..." if self.count > len(self.samples) else ""
+        listed = ", ".join(map(str, self.samples)) + more
+        return f"sample {listed}" if self.count == 1 else f"{self.count} samples ({listed})"
+
+    def __str__(self) -> str:
+        where = f"of {self.named}" if self.alone else f"in a batch of {self.named}"
+        return f"{self.tensor} {where} is not finite"
+
+
+# --- worker and coordinator ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A process offers itself as a gradient worker under a name of its own that is never used again."""
+
+    member: str
+    process: str
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The joiner's slot, and the incarnation number of the process in that slot."""
+
+    term: int
+    slot: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Compute gradient `sequence` of your slot on `version` or newer."""
+
+    term: int
+    sequence: int
+    version: int
+    ticket: Ticket | None
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Interrupt gradient `sequence`: the model has moved on."""
+
+    term: int
+    sequence: int
+
+
+JOIN_AGAIN: Final = "declared lost; join again"
+"""Why a worker is told to stop whose process may offer itself anew, under another name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Leave: the run ends, or goes on without this worker.  `reason` says why."""
+
+    term: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """A gradient is ready and every shard can reach it; where a policy decides block by block, those in `shards` can.
+
+    Attributes
+    ----------
+    squared_norm
+        Squared Euclidean norm of the whole gradient; not finite where the gradient is not.
+    loss
+        Mean loss over the batch.
+    compute_s, pull_s, push_s, wait_s
+        Seconds spent computing, fetching parameters, sending, and waiting for the release before that.
+    shards
+        The shards that can reach it now, where a policy decides block by block; else empty.
+    counter
+        The version that its worker was released on, -1 where nobody says: block by block the label does not tell it.
+    flaw
+        What is not finite, where the gradient is not.
+    ticket
+        The batch that it was computed on, under epoch sampling.
+    """
+
+    member: str
+    sequence: int
+    label: Label
+    samples: int
+    loss: float
+    squared_norm: float
+    compute_s: float
+    pull_s: float
+    push_s: float
+    wait_s: float
+    shards: tuple[int, ...] = ()
+    counter: int = -1
+    flaw: Flaw | None = None
+    ticket: Ticket | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """The computation of `sequence` really stopped, `latency_s` seconds after the abort reached the worker."""
+
+    member: str
+    sequence: int
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The user's code raised on this worker."""
+
+    member: str
+    sequence: int
+    kind: str
+    text: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The member goes away in good order."""
+
+    member: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The state at `position`, after which no commit follows, belongs to checkpoint `number`."""
+
+    term: int
+    epoch: int
+    number: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A copy has written its part of checkpoint `number`: what the manifest must say of it, as plain values."""
+
+    shard: int
+    number: int
+    position: int
+    part: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NotWritten:
+    """A copy could not write its part of checkpoint `number`, because of `text`."""
+
+    shard: int
+    number: int
+    text: str

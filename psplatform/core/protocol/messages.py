@@ -1,0 +1,493 @@
+"""What the roles say to each other.
+
+Every message carries what fences it: the coordinator's are stamped with its *term*, the servers' with their *epoch*,
+the workers' with their *incarnation* (the process in a slot).  A receiver ignores lower stamps than it has seen.
+
+All messages are immutable and hold plain values only; arrays never travel inside a message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from psplatform.core.protocol.member_messages import (
+    JOIN_AGAIN,
+    Abort,
+    Aborted,
+    Announce,
+    Cut,
+    Failed,
+    Flaw,
+    Join,
+    Label,
+    Leave,
+    NotWritten,
+    Release,
+    Stop,
+    Ticket,
+    Welcome,
+    Written,
+)
+
+# Every message can be had from here.
+__all__ = [
+    "GRADIENTS",
+    "JOIN_AGAIN",
+    "STATE",
+    "UPDATE",
+    "Abort",
+    "Aborted",
+    "Announce",
+    "Applied",
+    "Beat",
+    "Commit",
+    "Contribution",
+    "Cut",
+    "Engaged",
+    "Exclude",
+    "Failed",
+    "Flaw",
+    "Gathered",
+    "HandOver",
+    "HandedOver",
+    "InSync",
+    "Include",
+    "Inquire",
+    "Join",
+    "Label",
+    "Lease",
+    "Leave",
+    "Moved",
+    "NotWritten",
+    "Observed",
+    "Outdated",
+    "Past",
+    "Proceed",
+    "Promote",
+    "Promoted",
+    "Pull",
+    "Pulled",
+    "Refused",
+    "Release",
+    "Replicated",
+    "Retiring",
+    "Standing",
+    "Stop",
+    "Ticket",
+    "Transfer",
+    "Unreachable",
+    "Welcome",
+    "Witnessed",
+    "Written",
+]
+
+# --- coordinator and server ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """One gradient of a commit: which member holds or held it, its identity (slot, sequence), and its batch's ticket.
+
+    Under epoch sampling the ticket tells a coordinator that takes over, and may never have heard of the gradient, that
+    the batch is used.
+    """
+
+    member: str
+    slot: int
+    sequence: int
+    ticket: Ticket | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Apply the mean of these gradients, in this order, as the `position`-th commit.
+
+    Attributes
+    ----------
+    version
+        The version that exists once this commit is applied.
+    rate
+        Factor on the optimiser's learning rate.
+    norms
+        Whether the server reports squared norms of the mean gradient.
+    clip
+        Whether the server must wait for `Proceed` with a clipping factor between gathering and stepping.
+    cut
+        Number of the checkpoint that this shard's state at `position` belongs to, or 0.
+    again
+        Whether another server may have shown it already: then workers may have gone on, and may be writing over the
+        gradients that it is made of.
+
+    Without contributions every position up to this one that the shard has not applied is lost there: the version
+    exists, nothing is applied.
+    """
+
+    term: int
+    epoch: int
+    position: int
+    version: int
+    contributions: tuple[Contribution, ...]
+    rate: float
+    norms: bool = False
+    clip: bool = False
+    cut: int = 0
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """Multiply the gathered gradient of `position` by `factor`, then step."""
+
+    term: int
+    position: int
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A shard has the mean gradient of `position`; its squared norms, block by block."""
+
+    shard: int
+    epoch: int
+    position: int
+    squared_norms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A shard has made `version` visible by applying `position`.
+
+    Attributes
+    ----------
+    step
+        Euclidean norm of the change of the parameters.
+    divergence, lag
+        At most so far, and so many updates, are the worst of the replicas in sync from what is visible now.
+    replicated_bytes
+        What this server has sent to replicas so far.
+    """
+
+    shard: int
+    epoch: int
+    position: int
+    version: int
+    squared_norms: tuple[float, ...]
+    step: float = 0.0
+    divergence: float = 0.0
+    lag: int = 0
+    replicated_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A shard refused a message of a lower term than it has seen: its sender has been replaced."""
+
+    shard: int
+    epoch: int
+    term: int
+
+
+# --- worker and server --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Send shard content of `version` or newer, as soon as it is visible.
+
+    `epoch` is the highest that the member has heard of for this shard: a server of a lower one has been replaced.
+    """
+
+    member: str
+    shard: int
+    request: int
+    version: int
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """The answer to a pull: the shard's content stood at `version` under `epoch`."""
+
+    shard: int
+    request: int
+    version: int
+    epoch: int
+
+
+# --- copies of a shard --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """Be the server of the shard from now on, under `epoch`; other copies of it are none any more.
+
+    Sent again where it has changed.  `position` is the last one that the coordinator knows to be decided.  Where
+    `missing` names a copy that is lost, its place must be taken: the new server goes no further than if that were its
+    replica, until it is told to exclude it.  `heirs` are the other replicas that were in sync with the lost server: the
+    new one serves when all of them stand where it does, so that until then any of them may be promoted in its place.
+    """
+
+    term: int
+    epoch: int
+    position: int = 0
+    missing: str = ""
+    heirs: tuple[str, ...] = ()
+
+    def replaces(self, other: Promote | None) -> bool:
+        """Whether this order was given after `other`, and does not just come after it: heirs become only fewer."""
+        if other is None or (self.term, self.epoch) != (other.term, other.epoch):
+            return other is None or (self.term, self.epoch) > (other.term, other.epoch)
+        return len(self.heirs) < len(other.heirs)
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """The copy is the server of its shard under `epoch`, and begins with the state after `position`.
+
+    Attributes
+    ----------
+    term
+        Of the coordinator that it obeys.
+    commits
+        Those after the position that this one knows to be decided: what the copy has of a coordinator that is gone.
+    """
+
+    shard: int
+    copy: str
+    epoch: int
+    position: int
+    version: int
+    term: int = 0
+    commits: tuple[Commit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Include:
+    """Bring `replica` in sync, and show no version from which it is further away than the bound."""
+
+    term: int
+    epoch: int
+    replica: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exclude:
+    """Wait for `replica` no longer: it will not be promoted."""
+
+    term: int
+    epoch: int
+    replica: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retiring:
+    """The process of `copy` is about to end in good order, and waits a little until nobody needs the copy any more."""
+
+    copy: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Begin no further position, and bring a replica in sync to where you are."""
+
+    term: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """`replica` has everything that its server, which does nothing more, has shown or staged."""
+
+    shard: int
+    epoch: int
+    replica: str
+
+
+@dataclass(frozen=True, slots=True)
+class InSync:
+    """The server holds itself to the bound for `replica`, which stands at `position`."""
+
+    shard: int
+    epoch: int
+    replica: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A commit that a copy's state contains, with the squared norms that its server had reported of it."""
+
+    commit: Commit
+    squared_norms: tuple[float, ...]
+
+
+UPDATE: Final = "update"
+STATE: Final = "state"
+GRADIENTS: Final = "gradients"
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What brings a replica to `position`; the arrays travel beside it.
+
+    Attributes
+    ----------
+    server
+        Name of the copy that sends it.
+    number
+        Counts the transfers of a server to this replica.
+    kind
+        ``update``: the mean gradient of `position`, scaled, to be applied with `rate` to the state after the position
+        before.  ``state``: parameters and optimiser state after `position`.  ``gradients``: nothing; the replica, which
+        stands at the position before, takes the gradients of `position` from the workers.
+    applied
+        Slot and last sequence applied, in pairs: the dedupe table after `position`, of which ``gradients`` tells only
+        what is new.
+    cut
+        Number of the checkpoint that the state at `position` belongs to, or 0.
+    past
+        The commits that the state contains and the replica may not know of: it may be the last to know them.
+    contributions, factor
+        For ``gradients``: those that the server applied, in its order, and what it multiplied their mean with to clip.
+    """
+
+    server: str
+    shard: int
+    epoch: int
+    number: int
+    kind: str
+    position: int
+    version: int
+    rate: float
+    applied: tuple[tuple[int, int], ...]
+    cut: int = 0
+    past: tuple[Past, ...] = ()
+    contributions: tuple[Contribution, ...] = ()
+    factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """The replica stands at `position` after transfer `number`; one below 0 says that it could not be carried out."""
+
+    shard: int
+    replica: str
+    epoch: int
+    number: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """A copy has heard of `epoch`, which is higher than that of the server it answers to."""
+
+    shard: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """A gradient of `position` has gone: its worker has written the next one over it, or has died with it."""
+
+    shard: int
+    epoch: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The server of `shard` is now `copy`, under `epoch`."""
+
+    term: int
+    shard: int
+    epoch: int
+    copy: str
+
+
+# --- leases and terms ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """`sender` lives and asks for a lease; `sent_at` is its own clock's.
+
+    `longest_s` is a coordinator's promise to its standby: none of the leases that it has given lasts longer than that
+    from now on, and none that it will give does before the standby has heard of a longer one.
+    """
+
+    sender: str
+    sent_at: float
+    longest_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The sender of the beat of `sent_at` is not replaced for silence before `seconds` have passed since then."""
+
+    term: int
+    sent_at: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Inquire:
+    """A coordinator has taken over: obey no lower term, and say where you stand.
+
+    `position` is the last one it knows to be decided, for a copy; for a member it means nothing.
+    """
+
+    term: int
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a copy stands, with the commits after the position asked about that it knows of.
+
+    `replicas` are those that a server waits for: of some of them perhaps only a coordinator knew that is gone.
+    """
+
+    shard: int
+    copy: str
+    term: int
+    epoch: int
+    serving: bool
+    position: int
+    commits: tuple[Commit, ...]
+    replicas: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Engaged:
+    """What a member was released for last: the coordinator that did may be gone.
+
+    `announced` is what it said of its gradients since: all in one message, because of a release that overtakes them the
+    coordinator would conclude that they are over.  `aborted` says that it has given up that gradient, as it was told.
+    """
+
+    term: int
+    member: str
+    sequence: int
+    version: int
+    ticket: Ticket | None
+    announced: tuple[Announce, ...] = ()
+    aborted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The `number`-th event that the coordinator has handled, at `now`."""
+
+    term: int
+    number: int
+    now: float
+    event: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Witnessed:
+    """The standby has handled every event up to `number`."""
+
+    standby: int
+    number: int

@@ -1,0 +1,139 @@
+"""Messages to and from msgpack: each message type has a fixed code, nested messages included.
+
+A code is part of the wire format: never reuse or reorder, only append.  Events travel inside of `Observed`; an error
+that one of them carries travels as its class, text and attributes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Final
+
+import msgpack
+
+from psplatform.core.protocol import effects, events, messages
+from psplatform.errors import ProtocolError, PsplatformError, from_plain, to_plain
+
+_TYPES: Final[tuple[type, ...]] = (
+    messages.Label,
+    messages.Ticket,
+    messages.Join,
+    messages.Welcome,
+    messages.Release,
+    messages.Abort,
+    messages.Stop,
+    messages.Announce,
+    messages.Aborted,
+    messages.Failed,
+    messages.Leave,
+    messages.Contribution,
+    messages.Commit,
+    messages.Proceed,
+    messages.Gathered,
+    messages.Applied,
+    messages.Refused,
+    messages.Pull,
+    messages.Pulled,
+    effects.Evaluate,
+    effects.SaveModel,
+    events.Evaluated,
+    events.EvaluationFailed,
+    events.ModelSaved,
+    events.SaveFailed,
+    messages.Promote,
+    messages.Promoted,
+    messages.Include,
+    messages.Exclude,
+    messages.InSync,
+    messages.Transfer,
+    messages.Replicated,
+    messages.Outdated,
+    messages.Unreachable,
+    messages.Moved,
+    messages.Written,
+    messages.NotWritten,
+    messages.Beat,
+    messages.Lease,
+    messages.Inquire,
+    messages.Standing,
+    messages.Engaged,
+    messages.Observed,
+    messages.Witnessed,
+    messages.Retiring,
+    messages.HandOver,
+    messages.HandedOver,
+    events.Begin,
+    events.TimerFired,
+    events.MemberLost,
+    events.CopyLost,
+    events.CopyReady,
+    events.ProcessesChanged,
+    events.NoCopy,
+    events.RunFailed,
+    events.RunBroken,
+    events.StopRequested,
+    events.EvaluationLost,
+    events.CheckpointSealed,
+    events.CheckpointFailed,
+    messages.Past,
+    events.CopyAwake,
+    messages.Flaw,
+    messages.Cut,
+    events.MemberDied,
+    events.EvaluatorDied,
+    events.CopyMisplaced,
+)
+_CODES: Final = {kind: code for code, kind in enumerate(_TYPES)}
+_ERROR_FIELDS: Final = {"class", "message", "attributes"}
+_FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in _TYPES}
+_ERROR: Final = 127
+_DEEPEST: Final = 5
+"""Messages inside messages; foreign bytes that nest without end would exhaust the stack."""
+
+
+def encode(message: Any) -> bytes:
+    """Return `message`, or a list of messages, as msgpack bytes."""
+    packed: bytes = msgpack.packb(message, default=_to_extension)
+    return packed
+
+
+def decode(data: bytes) -> Any:
+    """Return what `encode` was given, lists as tuples.
+
+    Raises
+    ------
+    ProtocolError
+        If the bytes are not a message of this version of psplatform.
+    """
+    try:
+        return _unpack(data, _DEEPEST)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise ProtocolError(f"undecodable message ({error}); all processes must run the same psplatform") from error
+
+
+def _to_extension(message: Any) -> msgpack.ExtType:
+    if isinstance(message, PsplatformError):
+        return msgpack.ExtType(_ERROR, msgpack.packb(to_plain(message)))
+    kind = type(message)
+    if kind not in _CODES:
+        raise ProtocolError(f"{kind.__name__} is not a message; only plain values and messages travel")
+    values = [getattr(message, name) for name in _FIELDS[kind]]
+    return msgpack.ExtType(_CODES[kind], msgpack.packb(values, default=_to_extension))
+
+
+def _error_of(plain: Any) -> PsplatformError:
+    # Of a store's, less is taken: but a message is made by the same psplatform.
+    if not isinstance(plain, dict) or plain.keys() != _ERROR_FIELDS:
+        raise ValueError("an error is a class, a message and attributes")
+    return from_plain(plain)
+
+
+def _unpack(data: bytes, depth: int) -> Any:
+    def message_of(code: int, packed: bytes) -> Any:
+        if code == _ERROR and depth:
+            return _error_of(_unpack(packed, 0))
+        if not (0 <= code < len(_TYPES) and depth):
+            raise ValueError(f"no message has the code {code} here")
+        return _TYPES[code](*_unpack(packed, depth - 1))
+
+    return msgpack.unpackb(data, ext_hook=message_of, use_list=False)

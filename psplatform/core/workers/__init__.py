@@ -1,0 +1,1 @@
+"""The control half of a gradient worker."""

@@ -1,0 +1,56 @@
+"""What one copy of a shard begins as: light, because Dask reads it on the event loops of scheduler and worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psplatform.core.shards.links import MakeAccount
+from psplatform.core.shards.replica import Replica
+from psplatform.core.shards.server import Server
+from psplatform.core.supervision.leases import entitlement
+
+if TYPE_CHECKING:
+    from psplatform.runtime.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a copy begins as.
+
+    Attributes
+    ----------
+    serving
+        Whether it is the server of its shard at once.
+    replicas
+        Names of the replicas that the server has from the beginning.
+    fresh
+        Whether it begins with the run; else a server must bring it in sync.
+    cold
+        Whether it begins with what the store keeps of its shard.
+    """
+
+    serving: bool
+    replicas: tuple[str, ...] = ()
+    fresh: bool = True
+    cold: bool = False
+
+    def part(self, program: Program, shard: int, name: str, make_account: MakeAccount, now: float) -> Server | Replica:
+        """Return the part that the copy `name` of a shard plays from the moment `now` on."""
+        position, version = program.resume_at(shard) if self.fresh else (0, 0)
+        if not self.serving:
+            epoch = 1 if self.fresh else 0
+            return Replica(shard, name, epoch, position=position, version=version)
+        server = Server(
+            shard=shard,
+            position=position,
+            version=version,
+            name=name,
+            make_account=make_account,
+            replicas=self.replicas,
+            archives_itself=program.cold,
+            from_workers=program.plan.from_workers,
+        )
+        if program.plan.protection is not None:
+            server.entitled_until = entitlement(now, program.grants().first_s)
+        return server

@@ -1,0 +1,123 @@
+"""A worker's computing thread: gradients one after the other, interruptible, with the slowness the job asks for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from psplatform.core.protocol.effects import Compute
+from psplatform.core.protocol.events import ComputeAborted, Computed, ComputeFailed
+from psplatform.runtime.dataplane.content import Vectors
+from psplatform.runtime.program import Program
+from psplatform.tasks.cancellation import Cancellation, Cancelled
+from psplatform.tasks.data.batches import batch_of
+from psplatform.tasks.flaws import find_flaw
+from psplatform.tasks.foreign import describe
+from psplatform.tasks.seam import Workspace
+from psplatform.tensors.layout import Layout
+from psplatform.tensors.norms import squared_norm
+from psplatform.tensors.vectors import allocate
+
+Outcome = Computed | ComputeAborted | ComputeFailed
+
+
+class Computing:
+    """Computes gradients of `values` into `updates`, both on the CPU.
+
+    On another device the model has vectors of its own there, filled before and read after each gradient.
+
+    Parameters
+    ----------
+    deliver
+        Takes the outcome, in the computing thread.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        workspace: Workspace,
+        layout: Layout,
+        device: torch.device,
+        values: Vectors,
+        updates: Vectors,
+        deliver: Callable[[Outcome], None],
+    ) -> None:
+        self._program = program
+        self._workspace = workspace
+        self._layout = layout
+        self._values, self._updates = values, updates
+        self._deliver = deliver
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="psplatform-compute")
+        self._cancellation = Cancellation()
+        self._sequence = -1
+        on_cpu = device.type == "cpu"
+        self._near: tuple[Vectors, Vectors] | None = None
+        if not on_cpu:
+            self._near = allocate(layout, device=device), allocate(layout, device=device)
+        near_values, near_updates = self._near or (values, updates)
+        workspace.bind(layout, near_values, near_updates)
+
+    def start(self, effect: Compute) -> None:
+        """Compute a gradient; the outcome is delivered."""
+        self._sequence, self._cancellation = effect.sequence, Cancellation()
+        self._thread.submit(self._run, effect, self._cancellation)
+
+    def cancel(self, sequence: int) -> None:
+        """Interrupt gradient `sequence` if it is the one at hand."""
+        if sequence == self._sequence:
+            self._cancellation.cancel()
+
+    def close(self) -> None:
+        """Interrupt what is at hand and compute nothing more."""
+        self._cancellation.cancel()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self, effect: Compute, cancellation: Cancellation) -> None:
+        try:
+            outcome: Outcome = self._compute(effect, cancellation)
+        except Cancelled:
+            outcome = ComputeAborted(effect.sequence)
+        except Exception as error:  # noqa: BLE001  the seam where whatever the user's code raises becomes an event
+            outcome = ComputeFailed(effect.sequence, *describe(error))
+        self._deliver(outcome)
+
+    def _compute(self, effect: Compute, cancellation: Cancellation) -> Computed:
+        started = time.perf_counter()
+        plan = self._program.plan
+        key = self._program.seed, effect.slot, effect.sequence, effect.ticket
+        batch = batch_of(*key, samples=plan.samples, batch_size=plan.batch_size)
+        self._bring_near()
+        computed = self._workspace.compute(batch, cancellation, self._program.micro_batches)
+        self._take_back()
+        cancellation.check()
+        squared = self._squared_norm()
+        self._be_slow(effect, time.perf_counter() - started, cancellation)
+        seconds = time.perf_counter() - started
+        flaw = find_flaw(self._workspace, batch, computed.loss, squared)
+        return Computed(effect.sequence, computed.samples, computed.loss, squared, seconds, flaw)
+
+    def _bring_near(self) -> None:
+        if self._near is not None:
+            for key, vector in self._values.items():
+                self._near[0][key].copy_(vector)
+
+    def _take_back(self) -> None:
+        if self._near is not None:
+            for key, vector in self._near[1].items():
+                self._updates[key].copy_(vector)
+
+    def _squared_norm(self) -> float:
+        return squared_norm(self._updates[one.key] for one in self._layout.regions if one.kind == "parameter")
+
+    def _be_slow(self, effect: Compute, own_s: float, cancellation: Cancellation) -> None:
+        stragglers = self._program.stragglers
+        if stragglers is None:
+            return
+        key = self._program.seed, effect.slot, effect.sequence - 1  # sequences count from 1, traces from 0
+        target_s = stragglers.iteration_seconds(*key)
+        wanted_s = stragglers.slow_down(*key) * (own_s if target_s is None else target_s)
+        if wanted_s > own_s and cancellation.wait(wanted_s - own_s):
+            raise Cancelled

@@ -1,0 +1,64 @@
+"""What a coordinator sends: to each by the way there is to it, and to the standbys no sooner than it must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from psplatform.core.protocol.effects import Effect, Send
+from psplatform.core.protocol.messages import Commit, Lease, Moved, Observed
+from psplatform.core.supervision.lead import Lead
+from psplatform.runtime.pools.copy_staff import CopyStaff
+from psplatform.runtime.pools.deputy import DECIDED_S, TOGETHER_S
+from psplatform.runtime.pools.staff import Staff
+from psplatform.runtime.pools.standbys import Standbys
+
+
+class CoordinatorOutbox:
+    """Takes what one coordinator sends.
+
+    Parameters
+    ----------
+    copies, staff, standbys
+        The ways to servers and replicas, to workers and the evaluator, and to the standbys.
+    """
+
+    def __init__(self, lead: Lead, copies: CopyStaff, staff: Staff, standbys: Standbys) -> None:
+        self._lead = lead
+        self._copies, self._staff, self._standbys = copies, staff, standbys
+        self._decided = False
+        self._listener = ""
+        self._answers: list[Any] = []
+
+    def look_at(self, effects: Iterable[Effect]) -> None:
+        """Note what is about to be executed together."""
+        self._decided = any(isinstance(one, Send) and isinstance(one.message, Commit) for one in effects)
+
+    def send(self, effect: Send) -> None:
+        """Send a message; one that names a server or replica goes with where that is."""
+        to, message = effect.to, effect.message
+        if to.name == self._listener and isinstance(message, Lease):
+            self._answers.append(message)
+        elif to.kind == "copy":
+            self._copies.send(to.name, message)
+        elif to.kind == "standby":
+            self._standbys.tell(message, self._may_wait_s(message))
+        else:
+            if isinstance(message, Moved) and (place := self._copies.place_of(message.copy)) is not None:
+                self._staff.send(to.name, place)
+            self._staff.send(to.name, message)
+
+    @contextmanager
+    def answering(self, sender: str) -> Iterator[list[Any]]:
+        """Collect the leases of `sender`, which waits for an answer, instead of sending them."""
+        self._listener, self._answers = sender, []
+        try:
+            yield self._answers
+        finally:
+            self._listener = ""
+
+    def _may_wait_s(self, message: Any) -> float:
+        if not isinstance(message, Observed) or self._lead.awaits_witness:
+            return 0.0
+        return DECIDED_S if self._decided else TOGETHER_S

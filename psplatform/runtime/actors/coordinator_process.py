@@ -1,0 +1,67 @@
+"""What the parts of a coordinator's process may ask of it: it is made of them, so they cannot name its class."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from psplatform.runtime.comms.calls import Connect, Peer
+from psplatform.runtime.pools.absent import Absent
+from psplatform.runtime.program import Program
+
+
+class CoordinatorProcess(Protocol):
+    """The process as each of its parts sees it."""
+
+    program: Program
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the servers were ready."""
+
+    def feed(self, event: Any) -> None:
+        """Hand an event to the coordinator, and execute what it answers."""
+
+    def on_mishap(self, text: str) -> None:
+        """Note what nobody has foreseen and nobody waits for."""
+
+
+class Employer(CoordinatorProcess, Protocol):
+    """The process as seen by its parts that make, watch and address the run's other actors.
+
+    Attributes
+    ----------
+    peer
+        Where this process is.
+    connect
+        The way to any other.
+    term
+        The coordinator's.
+    sender
+        Under which name its coordinator speaks.
+    absent
+        The processes in which nobody is hired for now.
+    """
+
+    peer: Peer
+    connect: Connect
+    term: int
+    sender: str
+    absent: Absent
+
+    def note(self, record: dict[str, Any]) -> None:
+        """Add a record to the log that no event has led to."""
+
+    def hired(self, part: str, name: str, peer: Peer, shard: int = -1) -> None:
+        """Note that an actor was made: a standby must know it, too."""
+
+    def released(self, name: str) -> None:
+        """Note that an actor was let go of."""
+
+    def whereabouts(self) -> dict[str, Any]:
+        """Return what tells an actor whose coordinator is lost where the new one is."""
+
+    def on_processes_changed(self) -> None:
+        """Make what could not be made before, if it can be now."""
+
+    def on_refused(self) -> None:
+        """Stop: an actor obeys another coordinator."""

@@ -1,0 +1,288 @@
+"""One copy of a shard as a Dask actor: its node on the event loop, arithmetic in a thread of its own.
+
+A replica has everything that a server has, the segment its content will be published in included, so that becoming the
+server takes no more than a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Any, Final
+
+from distributed import get_worker
+from numpy.typing import NDArray
+
+from psplatform.core.protocol.effects import Send
+from psplatform.core.protocol.events import Tick
+from psplatform.core.protocol.messages import GRADIENTS, Exclude, InSync, Pull, Pulled, Retiring
+from psplatform.core.protocol.wire import decode, encode
+from psplatform.core.shards.replica import ShardCopy
+from psplatform.nodes.shard import ShardNode
+from psplatform.replication.accounts import account_factory
+from psplatform.runtime.actors.beginning import Beginning
+from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
+from psplatform.runtime.comms.answering import POLL_S, Answering
+from psplatform.runtime.comms.background import Background
+from psplatform.runtime.comms.calls import Peer, PeerLost, call, connections_of
+from psplatform.runtime.comms.lines import Line
+from psplatform.runtime.comms.processes import Locatable, process_at
+from psplatform.runtime.dataplane.content import Answer
+from psplatform.runtime.dataplane.following import MOST_KEPT
+from psplatform.runtime.dataplane.segments import SegmentName, sweep
+from psplatform.runtime.dataplane.shard_state import SharedShardState
+from psplatform.runtime.dataplane.transfers import Parcel
+from psplatform.runtime.program import Program
+
+EVALUATOR: Final = "evaluator"
+"""What the names of evaluators begin with."""
+
+BEAT_S: Final = 0.25
+"""Between the beats of who holds a lease: a small part of the shortest one."""
+
+RETIREMENT_S: Final = 3.0
+"""How long a process that ends in good order waits until its copies are not needed any more; Dask allows four."""
+
+_REPORT_S: Final = 10.0
+
+
+class CopyHost(Locatable):
+    """Makes the node of a copy, and hands it what comes through Dask.
+
+    All methods are coroutines, so that Dask runs them on the event loop of the worker, never one behind the other.
+    """
+
+    def __init__(self, run: str, name: str, shard: int, coordinator: Peer, beginning: Beginning) -> None:
+        self._run, self._name, self._index = run, name, shard
+        self._coordinator, self._term = coordinator, 0
+        self._beginning = beginning
+        self._arithmetic = ThreadPoolExecutor(1, thread_name_prefix=f"psplatform-{name}")
+        self._requests = count()
+        self._built = asyncio.Event()
+        self._retired = asyncio.Event()
+        self._closed = self._retiring = False
+        self._background = Background(partial(self._report, "on_copy_failed"))
+        self._begun = contextlib.ExitStack()  # what is to be ended on the event loop
+        self._made = contextlib.ExitStack()  # what is to be given back in the thread that computes, which made it
+        self._made.callback(sweep, run)
+        self._given_back: Future[None] | None = None
+
+    async def open(self, program: Program) -> str:
+        """Build the shard at its initial state; must be called once, before anything else.  Return where that is.
+
+        Raises `PeerLost` if it was closed or retired before it was open.
+        """
+        try:
+            return await self._open(program)
+        except BaseException:
+            self._close()
+            raise
+
+    async def _open(self, program: Program) -> str:
+        self._worker = get_worker()
+        self._require_wanted()
+        self._program = program
+        self._connect = connections_of(self._worker)
+        loop = asyncio.get_running_loop()
+        make_account = account_factory(program.replication, program.plan.shards)
+        control = ShardCopy(
+            self._beginning.part(program, self._index, self._name, make_account, loop.time()),
+            make_account,
+            archives_itself=program.cold,
+            from_workers=program.plan.from_workers,
+        )
+        arguments = self._beginning, self._connect, loop, self._arithmetic, self._background, self._made, self._report
+        make_state = partial(SharedShardState, program, control, *arguments)
+        self._node = await loop.run_in_executor(self._arithmetic, ShardNode, control, loop.time, self._send, make_state)
+        self._require_wanted()
+        self._begun.callback(self._node.close)
+        self._answering = Answering(self._node.feed)
+        self._line = Line(
+            self._connect,
+            self._coordinator,
+            self._name,
+            patience_s=max(program.patience_s, program.server_lease_s),
+            on_lost=lambda reason: self._close(),
+            on_refused=self._close,
+            on_answer=self._node.feed,
+            beat_s=program.server_lease_s / 4,
+        )
+        self._begun.callback(self._line.close)
+        self._background.keep(self._tick)
+        plugin = f"{self._run}-{self._name}"
+        self._begun.callback(lambda: loop.create_task(not_before_the_end(self._worker, plugin)))
+        await before_the_end(self._worker, plugin, self._retire)
+        self._built.set()
+        return process_at(self._worker.address)
+
+    def _require_wanted(self) -> None:
+        if self._closed or self._retired.is_set():
+            raise PeerLost(f"{self._name} was given up before it was open", peer=self._worker.address)
+
+    # --- what peers call ---
+
+    async def deliver(self, sender: str, data: bytes) -> bool:
+        """Take messages of the coordinator."""
+        for message in decode(data):
+            if isinstance(message, dict):
+                self._take_note(message)
+            else:
+                self._node.feed(message)
+                if isinstance(message, Exclude):
+                    self._let_go(message.replica)
+        return True
+
+    def _let_go(self, replica: str) -> None:
+        server = self._node.server
+        if server is not None and replica not in server.links.replicas and not self._closed:
+            self._background.do(self._node.state.forget(replica))
+
+    def _take_note(self, message: dict[str, Any]) -> None:
+        peer = Peer(message["address"], message["key"])
+        if "peer" in message:
+            self._node.state.carrier.know(message["peer"], peer)
+        elif message["lead"] > self._term:
+            self._term = message["lead"]
+            self._line.retarget(peer)
+            if self._retiring:
+                self._background.do(self._say_retiring())
+
+    async def attach(self, member: str, slab: SegmentName | None) -> tuple[bool, SegmentName]:
+        """Try to map a worker's slab; return whether that worked, and the name of this copy's segment."""
+        await self._built.wait()  # the caller has a deadline
+        state = self._node.state
+        sees = state.exposures.attach(member, slab)
+        state.follower.note_arrival()
+        return sees, state.content.name
+
+    async def push(self, member: str, sequence: int, arrays: list[NDArray[Any]], counter: int | None = None) -> bool:
+        """Take a gradient that cannot be read where it lies; return whether there was room for it.
+
+        Where blocks are merged one by one, `counter` is the version that it contributes to: one that is over is not
+        kept, and one too far ahead must be pushed again.  A replica makes nobody wait.
+        """
+        node, serves = self._node, self._node.server is not None
+        if counter is not None and serves and not await self._waits_for_room(counter):
+            return False
+        if counter is None or counter >= node.control.part.version:
+            node.state.exposures.keep(member, sequence, arrays, counter, None if serves else MOST_KEPT)
+        node.state.follower.note_arrival()
+        return True
+
+    async def _waits_for_room(self, counter: int) -> bool:
+        try:
+            async with asyncio.timeout(POLL_S):
+                while not self._node.has_room_for(counter):
+                    await self._node.state.wait_for_version()
+        except TimeoutError:
+            return False
+        return True
+
+    async def pull(self, data: bytes, with_content: bool) -> Answer:
+        """Answer with the version asked for or a newer one as soon as it is visible, or "not yet"."""
+        pull: Pull = decode(data)
+        pulled = await self._answering.answer_to(pull)
+        if pulled is None:
+            return Answer(None)
+        looks_on = pull.member.startswith(EVALUATOR)  # and is not held up
+        if not looks_on and (late_s := self._program.answer_delay_s(self._index, next(self._requests))):
+            await asyncio.sleep(late_s)  # it is the answer that is late, once
+        state, version = self._node.state, self._node.control.part.version
+        arrays: tuple[NDArray[Any], ...] = ()
+        if with_content:  # newer versions may have become visible meanwhile; what is named is what is shown now
+            version, arrays = await state.newest()
+        return Answer(encode(replace(pulled, version=version)), state.front, arrays)
+
+    async def transfer(self, parcel: Parcel) -> bytes | None:
+        """Take what brings this replica to its server's position; return its answer, ``None`` for "send it whole"."""
+        await self._built.wait()
+        state = self._node.state
+        for member, slab in parcel.slabs.items():
+            if member not in state.exposures.slabs:
+                state.exposures.attach(member, slab)
+        if not state.receiver.can_see(parcel):
+            return None
+        if parcel.transfer.kind == GRADIENTS:
+            await state.follower.wait_for(parcel.transfer.contributions)
+        answer = state.receiver.expect(parcel)
+        self._node.feed(parcel.transfer)
+        return encode(await answer)
+
+    async def forget(self, term: int, member: str, position: int) -> None:
+        """Drop what a member exposed that the coordinator has dismissed, once every commit up to `position` is visible.
+
+        One that was replaced, and wakes up, takes everybody for lost: it is not heeded.
+        """
+        await self._built.wait()  # the caller has a deadline
+        if term >= max(self._term, self._node.control.part.term):
+            self._node.state.exposures.dismiss(member, position)
+            self._node.state.follower.note_arrival()  # nobody need wait for it
+
+    async def retire(self) -> None:
+        """Note that nobody needs this copy any more."""
+        self._retired.set()
+
+    async def close(self) -> None:
+        """Give up the shard, and the memory that it lies in; of one that is still being opened, when it is."""
+        self._close()
+        if self._given_back is not None and self._built.is_set():
+            await asyncio.wrap_future(self._given_back)  # the caller has a deadline
+
+    def _send(self, effect: Send) -> None:
+        if isinstance(effect.message, Pulled):
+            if self._answering.give(effect.to.name, effect.message):
+                self._node.state.answered(effect.to.name, effect.message, self._node.now)
+        elif effect.to.kind == "copy":
+            self._node.state.receiver.answer(effect.to.name, effect.message)
+        else:
+            if isinstance(effect.message, InSync):
+                self._node.state.diverge()
+            self._line.send(effect.message)
+
+    def _report(self, method: str, text: str) -> None:
+        if not self._closed:
+            self._background.do(self._tell(method, text))
+
+    async def _tell(self, method: str, text: str) -> None:
+        with contextlib.suppress(PeerLost):  # then its successor is told by what this copy does not do
+            arguments = self._name, text
+            await call(self._connect, self._line.peer, method, *arguments, deadline_s=_REPORT_S)
+
+    # --- the end ---
+
+    async def _tick(self) -> None:
+        while self._program.plan.protection is not None:
+            self._node.feed(Tick())
+            await asyncio.sleep(BEAT_S)
+
+    async def _retire(self) -> None:
+        """Let the process end only when another copy has taken over, or after a while."""
+        if self._closed:
+            return
+        self._retiring = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RETIREMENT_S):
+                await self._say_retiring()
+                await self._retired.wait()
+        self._close()
+
+    async def _say_retiring(self) -> None:
+        # Not by the line: where a signal ends the process, Dask has cancelled it.
+        message = encode([Retiring(self._name)])
+        with contextlib.suppress(PeerLost):  # then its successor is told
+            await call(self._connect, self._line.peer, "deliver", self._name, message, deadline_s=RETIREMENT_S)
+
+    def _close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._retired.set()
+        self._begun.close()
+        self._background.close()
+        # After what is under way there: what that makes would be left behind else.
+        self._given_back = self._arithmetic.submit(self._made.close)
+        self._arithmetic.shutdown(wait=False)

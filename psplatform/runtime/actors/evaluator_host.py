@@ -1,0 +1,161 @@
+"""Measures versions on held-out data and saves them, as a Dask actor beside the training.
+
+It pulls one published version like any worker and measures it in a thread of its own: nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from distributed import get_worker
+
+from psplatform.core.policy import Scope
+from psplatform.core.protocol.effects import COORDINATOR, Send
+from psplatform.core.protocol.messages import Pulled
+from psplatform.core.protocol.wire import decode
+from psplatform.nodes.evaluator import EvaluatorNode
+from psplatform.runtime.actors.evaluation import ThreadedEvaluation
+from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
+from psplatform.runtime.comms.background import Background
+from psplatform.runtime.comms.calls import Peer, connections_of
+from psplatform.runtime.comms.lines import Line
+from psplatform.runtime.comms.processes import Locatable
+from psplatform.runtime.dataplane.fetching import Fetcher
+from psplatform.runtime.program import Program
+
+
+class EvaluatorHost(Locatable):
+    """Hosts `psplatform.nodes.evaluator.EvaluatorNode`.
+
+    Parameters
+    ----------
+    name
+        That servers answer to.
+    servers
+        By shard, the copy that serves it and its epoch.
+    copies
+        The copies of shards by name, with the shard of each.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        name: str,
+        coordinator: Peer,
+        servers: Sequence[tuple[str, int]],
+        copies: Mapping[str, tuple[int, Peer]],
+    ) -> None:
+        self._run, self._name = run, name
+        self._coordinator, self._term = coordinator, 0
+        self._copies = {copy: peer for copy, (_, peer) in copies.items()}
+        self._servers = servers
+        self._early: list[Any] | None = []
+        # An evaluator that fails falls silent, and another takes its place.
+        self._background = Background(lambda text: self._stop())
+        self._closing = ExitStack()
+        self._closing.callback(self._background.close)
+        self._closed = False
+
+    async def open(self, program: Program) -> None:
+        """Build the task and begin to answer; must be called once, before anything else.
+
+        Raises
+        ------
+        UserCodeError
+            If the user's code raises while the task is opened.
+        """
+        worker = self._worker = get_worker()
+        self._connect = connections_of(worker)
+        self._loop = asyncio.get_running_loop()
+        evaluation = await self._loop.run_in_executor(None, ThreadedEvaluation, program, self._background)
+        if self._closed:
+            return
+        self._make_line(program)
+        self._make_node(program, evaluation)
+        early, self._early = self._early or [], None
+        for message in early:
+            self._take(message)
+        await before_the_end(worker, f"{self._run}-{self._name}", self.close)
+
+    def _make_line(self, program: Program) -> None:
+        self._line = Line(
+            self._connect,
+            self._coordinator,
+            self._name,
+            patience_s=program.patience_s,
+            on_lost=lambda reason: self._stop(),
+            on_refused=self._stop,
+            beat_s=program.worker_lease_s / 8,
+        )
+        self._closing.callback(self._forget_the_end)
+        self._closing.callback(self._line.close)
+
+    def _make_node(self, program: Program, evaluation: ThreadedEvaluation) -> None:
+        def make_evaluation(feed: Callable[[Any], None]) -> ThreadedEvaluation:
+            evaluation.feed = feed
+            return evaluation
+
+        self._node = node = EvaluatorNode(
+            self._name,
+            self._servers,
+            program.plan.watch,
+            self._send,
+            make_evaluation,
+            # Blocks with versions of their own have none in common.
+            exact=program.policy.traits.scope is Scope.MODEL,
+        )
+        deliver: Callable[[Pulled], None] = node.feed
+        self._fetcher = Fetcher(
+            self._connect,
+            evaluation.layout,
+            self._name,
+            None,
+            self._copies,
+            evaluation.values,
+            node.expects,
+            deliver,
+            shared=program.transport != "comms",
+            slow_s=program.slow_s,
+            on_failure=lambda text: self._stop(),
+        )
+        self._closing.callback(self._fetcher.close)
+
+    async def deliver(self, sender: str, data: bytes) -> bool:
+        """Take orders of the coordinator."""
+        for message in decode(data) if not self._closed else ():
+            if self._early is not None:
+                self._early.append(message)
+            else:
+                self._take(message)
+        return True
+
+    def _take(self, message: Any) -> None:
+        if not isinstance(message, dict):
+            self._node.feed(message)
+            return
+        peer = Peer(message["address"], message["key"])
+        if "peer" in message:
+            self._fetcher.peers[message["peer"]] = peer
+        elif message["lead"] > self._term:
+            self._term = message["lead"]
+            self._line.retarget(peer)
+
+    async def close(self) -> None:
+        """Stop answering; one that is still being opened never begins."""
+        self._stop()
+
+    def _send(self, effect: Send) -> None:
+        if effect.to == COORDINATOR:
+            self._line.send(effect.message)
+        else:
+            self._fetcher.pull(effect.message, effect.to.name)
+
+    def _stop(self) -> None:
+        self._closed = True
+        self._closing.close()
+
+    def _forget_the_end(self) -> None:
+        self._loop.create_task(not_before_the_end(self._worker, f"{self._run}-{self._name}"))

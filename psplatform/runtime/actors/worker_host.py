@@ -1,0 +1,267 @@
+"""One gradient worker as a Dask actor: its node on the event loop, gradients in a thread of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import torch
+from distributed import get_worker
+
+from psplatform.core.policy import Scope
+from psplatform.core.protocol.effects import COORDINATOR, Send, first_server
+from psplatform.core.protocol.events import Begin
+from psplatform.core.protocol.messages import Leave, Moved, Pulled
+from psplatform.core.protocol.wire import decode
+from psplatform.core.workers.session import WorkerSession
+from psplatform.nodes.worker import WorkerNode
+from psplatform.runtime.actors.computing import Computing
+from psplatform.runtime.actors.gradients import SlabGradients
+from psplatform.runtime.actors.retirement import PROCESS_ENDS, before_the_end, not_before_the_end
+from psplatform.runtime.comms.background import Background
+from psplatform.runtime.comms.calls import Peer, connections_of
+from psplatform.runtime.comms.lines import Line
+from psplatform.runtime.comms.processes import Locatable, process_at
+from psplatform.runtime.comms.timers import LoopTimers
+from psplatform.runtime.dataplane.exposure import Slab
+from psplatform.runtime.dataplane.fetching import Fetcher
+from psplatform.runtime.dataplane.pushing import Pushes
+from psplatform.runtime.dataplane.segments import sweep
+from psplatform.runtime.dataplane.supplying import Supply
+from psplatform.runtime.program import Program, choose_device
+from psplatform.runtime.store.recording import WorkerHistory
+from psplatform.tensors.vectors import allocate
+
+
+class WorkerHost(Locatable):
+    """Hosts `psplatform.nodes.worker.WorkerNode` and computes its gradients.
+
+    Parameters
+    ----------
+    member
+        The name this process joins under, never used before in the run.
+    copies
+        The copies of shards by name, with the shard of each.
+    """
+
+    def __init__(self, run: str, member: str, coordinator: Peer, copies: Mapping[str, tuple[int, Peer]]) -> None:
+        self._run, self._member = run, member
+        self._coordinator, self._copies = coordinator, dict(copies)
+        self._term = 0
+        self._closed = False
+        self._node: WorkerNode | None = None
+        self._line: Line | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._background = Background(self._on_mishap)
+        self._history = WorkerHistory()
+        self._closing = ExitStack()
+        self._closing.callback(self._background.close)
+
+    async def open(self, program: Program) -> None:
+        """Build the task, attach to the servers and join; must be called before anything else.
+
+        Whoever calls again, because the one who did is lost, waits for the same.
+
+        Raises
+        ------
+        UserCodeError
+            If the user's code raises while the task is opened.
+        """
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._open(program))
+        await asyncio.shield(self._opening)
+
+    async def _open(self, program: Program) -> None:
+        self._program = program
+        worker = self._worker = get_worker()
+        self._connect = connections_of(worker)
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self._loop.run_in_executor(None, self._build)
+            node = self._make_node(process_at(worker.address))
+            await self._attach()
+        except BaseException:
+            self._closing.close()
+            raise
+        if self._closed:
+            self._closing.close()
+            return
+        self._line = Line(
+            self._connect,
+            self._coordinator,
+            self._member,
+            patience_s=program.patience_s,
+            on_lost=self._depart,
+            on_refused=lambda: self._depart("the coordinator no longer knows this worker"),
+            beat_s=program.worker_lease_s / 8,
+        )
+        await before_the_end(worker, f"{self._run}-{self._member}", self._retire)
+        node.feed(Begin())
+
+    def _build(self) -> None:
+        program = self._program
+        if program.torch_threads is not None:
+            torch.set_num_threads(program.torch_threads)
+        device = choose_device(program.device)
+        workspace, self._layout = program.open(device)
+        sweep(self._run, "slab")
+        self._per_block = program.policy.traits.scope is Scope.BLOCK
+        # Block by block a worker goes on before every server has read the slab: each gets a copy of its own.
+        shared = program.transport != "comms" and not self._per_block
+        # Where nothing may be lacking, servers wait for their replicas, and the slab is not written over before.
+        late = program.plan.protection is not None and program.plan.from_workers and program.plan.protection.bound > 0
+        self._slab = Slab.create(self._layout, self._run, shared=shared, with_copy=late)
+        self._closing.callback(sweep, self._run)
+        self._closing.callback(self._slab.remove)
+        self._values = allocate(self._layout)
+        self._history.begin(program, self._member, self._layout, self._values)
+        self._closing.callback(self._history.close)
+        deliver: Callable[[Any], None] = self._feed_from_thread
+        self._computing = Computing(program, workspace, self._layout, device, self._values, self._slab.vectors, deliver)
+
+    def _make_node(self, process: str) -> WorkerNode:
+        program, shards = self._program, self._layout.shards
+        session = WorkerSession(self._member, process, shards, program.policy.traits, seed=program.seed)
+        self._fetcher = fetcher = Fetcher(
+            self._connect,
+            self._layout,
+            self._member,
+            self._slab.name,
+            {name: peer for name, (_, peer) in self._copies.items()},
+            self._values,
+            session.expects,
+            self._on_pulled,
+            shared=program.transport != "comms",
+            slow_s=program.slow_s,
+            on_failure=self._on_mishap,
+        )
+        self._closing.callback(fetcher.close)
+        places = self._connect, self._layout, self._member
+        pushes = Pushes(*places, self._slab.vectors, fetcher.peers, session.server_of, self._background)
+        self._supply = Supply(*places, self._slab, fetcher, self._background) if program.plan.from_workers else None
+        parts = session, self._slab, self._computing, fetcher, pushes, self._supply, self._background
+
+        def make_gradients(feed: Callable[[Any], None]) -> SlabGradients:
+            self._gradients = SlabGradients(*parts, feed, shards=shards, per_block=self._per_block)
+            return self._gradients
+
+        self._node = node = WorkerNode(
+            session,
+            self._loop.time,
+            self._send,
+            partial(LoopTimers, self._loop.time),
+            make_gradients,
+            self._begin_to_leave,
+            self._history.does,
+        )
+        self._closing.callback(node.close)
+        self._closing.callback(self._forget_the_end)
+        return node
+
+    async def _attach(self) -> None:
+        for name, (shard, peer) in list(self._copies.items()):
+            if name == first_server(shard):
+                if self._supply is not None:
+                    self._supply.know(name, shard)
+                await self._fetcher.attach(name, shard)
+            else:  # it may not answer for long, and nobody needs it yet
+                self._meet(name, peer, shard)
+
+    # --- what peers call ---
+
+    async def deliver(self, sender: str, data: bytes) -> bool:
+        """Take messages of the coordinator."""
+        for message in decode(data) if not self._closed else ():
+            if isinstance(message, dict):
+                self._take_note(message)
+            elif isinstance(message, Moved):
+                self._background.do(self._follow_server(message))
+            elif self._node is not None:
+                self._node.feed(message)
+        return True
+
+    def _take_note(self, message: dict[str, Any]) -> None:
+        peer = Peer(message["address"], message["key"])
+        if "peer" in message:
+            self._meet(message["peer"], peer, message.get("shard"))
+        elif message["lead"] > self._term:
+            self._term, self._coordinator = message["lead"], peer
+            if self._line is not None:
+                self._line.retarget(peer)
+
+    def _meet(self, copy: str, peer: Peer, shard: int | None) -> None:
+        if self._node is None:
+            if shard is not None:
+                self._copies[copy] = shard, peer  # and attach to it with the others
+            return
+        self._fetcher.peers[copy] = peer
+        if shard is not None:
+            if self._supply is not None:
+                self._supply.know(copy, shard)
+            self._background.do(self._gradients.prepare_for(copy, shard))
+
+    async def _follow_server(self, moved: Moved) -> None:
+        if self._node is None:
+            return
+        before = self._node.session.server_of(moved.shard)
+        self._node.feed(moved)
+        if self._node.session.server_of(moved.shard) != before:  # it is said again whenever a coordinator takes over
+            await self._gradients.redirect(moved.shard, before)
+
+    async def _retire(self) -> None:
+        if self._line is not None and not self._closed:
+            await self._leave(PROCESS_ENDS, 1.0)
+
+    async def close(self) -> None:
+        """End at once; one that is still being opened ends when it is."""
+        self._depart("closed")
+
+    # --- what its node asks for ---
+
+    def _send(self, effect: Send) -> None:
+        if effect.to == COORDINATOR:
+            self._say(effect.message)
+        else:
+            self._fetcher.pull(effect.message, effect.to.name)
+
+    def _on_pulled(self, answer: Pulled) -> None:
+        if self._node is not None:
+            if self._node.expects(answer):
+                self._history.pulled(answer)
+            self._node.feed(answer)
+
+    def _feed_from_thread(self, event: Any) -> None:
+        if self._node is not None:
+            self._loop.call_soon_threadsafe(self._node.feed, event)
+
+    def _say(self, message: Any) -> None:
+        if self._line is not None:
+            self._line.send(message)
+
+    # --- leaving ---
+
+    def _on_mishap(self, text: str) -> None:
+        # It would wait for ever for what failed; another takes its place.
+        if self._line is not None and not self._closed:
+            self._begin_to_leave(text)
+
+    def _begin_to_leave(self, reason: str) -> None:
+        self._leaving = self._loop.create_task(self._leave(reason, self._program.worker_lease_s))
+
+    async def _leave(self, reason: str, limit_s: float) -> None:
+        self._say(Leave(self._member, reason))
+        if self._line is not None:
+            await self._line.flush(limit_s)
+        self._depart(reason)
+
+    def _depart(self, reason: str) -> None:
+        self._closed = True
+        if self._line is not None:
+            self._line.close()
+            self._closing.close()
+
+    def _forget_the_end(self) -> None:
+        self._loop.create_task(not_before_the_end(self._worker, f"{self._run}-{self._member}"))

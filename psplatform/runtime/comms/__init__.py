@@ -1,0 +1,1 @@
+"""Calls between actors, what goes on in their background, and where programs find a run."""

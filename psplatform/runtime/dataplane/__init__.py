@@ -1,0 +1,1 @@
+"""Where parameters and gradients lie, and how they move: shared memory, comms, and the store."""

@@ -1,0 +1,140 @@
+"""Replicas in the store: transfers are written there, and a copy that is needed after all is made from them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from psplatform.core.protocol.effects import Transmit
+from psplatform.core.protocol.messages import Past, Replicated, Transfer
+from psplatform.core.shards.replica import Replica
+from psplatform.core.shards.shown import REMEMBERED
+from psplatform.errors import StoreError
+from psplatform.replication.cold import ColdCopy, ColdState
+from psplatform.replication.stores.guard import RENEWED, StoreGuard
+from psplatform.replication.stores.store import describe_run
+from psplatform.runtime.comms.background import Background
+from psplatform.runtime.comms.calls import Connect, Peer
+from psplatform.runtime.dataplane.outbox import Outbox
+from psplatform.runtime.dataplane.segments import SegmentName
+from psplatform.runtime.program import Program
+from psplatform.tensors.shard import Shard
+
+_PAUSE_S: Final = 0.5
+
+
+class StoreCarrier:
+    """A server's side of cold replicas, in place of `psplatform.runtime.dataplane.transfers.Carrier`.
+
+    Each transfer is a state.  It is acknowledged when it would outlast the loss of everything that is running.
+
+    Parameters
+    ----------
+    on_trouble
+        Called with words when the store refuses a state, once until it has taken one at once.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shard: Shard,
+        background: Background,
+        program: Program,
+        on_trouble: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._shard = shard
+        self._background = background
+        self._on_trouble = on_trouble
+        self._in_trouble = False
+        self._store = ColdCopy(program.store, shard.index, program.term)
+        self._guard = StoreGuard(program.store, program.run, program.term)
+        self._outbox = Outbox(program.run, name, shard.state_sizes(), shared=False)
+        self._commits = 0
+        self._past: dict[int, Past] = {}
+        self._pruned = False
+        self._writing = asyncio.Lock()
+
+    def know(self, replica: str, peer: Peer) -> None:
+        """Nobody has to be known: the store is the same for all."""
+
+    def prepare(self, replica: str) -> None:
+        """Everything is prepared."""
+
+    def capture(self, effect: Transmit) -> int:
+        """Capture the state that is to be written; return its size in bytes.  For the thread that computes."""
+        self._commits = self._shard.commits
+        return self._outbox.capture(self._shard.state())
+
+    def send(
+        self, connect: Connect, effect: Transmit, slabs: Mapping[str, SegmentName], feed: Callable[[Any], None]
+    ) -> None:
+        """Write what was captured, until that succeeds."""
+        self._remember(effect.transfer)
+        self._background.do(self._write(effect, self._commits, feed))
+
+    def _remember(self, transfer: Transfer) -> None:
+        for one in transfer.past:
+            self._past[one.commit.position] = one
+        while len(self._past) > REMEMBERED:
+            del self._past[next(iter(self._past))]
+
+    async def _write(self, effect: Transmit, commits: int, feed: Callable[[Any], None]) -> None:
+        transfer = effect.transfer
+        names = list(self._shard.state_sizes())
+        vectors = dict(zip(names, self._outbox.arrays(names), strict=True))
+        place = transfer.epoch, transfer.position, transfer.version
+        state = ColdState(*place, dict(transfer.applied), commits, vectors, tuple(self._past.values()))
+        async with self._writing:
+            await self._keep(state)
+        feed(Replicated(transfer.shard, effect.replica, transfer.epoch, transfer.number, transfer.position))
+        if not self._pruned:
+            self._pruned = True
+            with contextlib.suppress(StoreError):  # it only takes room, until the next server removes it
+                await asyncio.to_thread(self._guard.within, partial(self._store.prune, transfer.epoch))
+
+    async def _keep(self, state: ColdState) -> None:
+        failed = False
+        while True:
+            try:
+                await asyncio.to_thread(self._guard.within, partial(self._store.write, state))
+            except StoreError as error:
+                if not self._in_trouble:
+                    self._on_trouble(f"shard {self._shard.index}: training waits for its replica in the store: {error}")
+                self._in_trouble = failed = True
+                await asyncio.sleep(_PAUSE_S)  # a full disk may have room again; until then the bound holds
+            else:
+                self._in_trouble = failed  # one that fails now and then is told of once
+                return
+
+    def forget(self, replica: str) -> None:
+        """Give nothing up: the one place in the store is that of every replica."""
+
+    def close(self) -> None:
+        """Write nothing more."""
+
+
+def awaken(program: Program, part: Replica, shard: Shard) -> None:
+    """Bring a new copy into the state that the store keeps of its shard, where it keeps one.
+
+    Raises
+    ------
+    StoreError
+        If what is kept is damaged, or was removed.
+    """
+    state = ColdCopy(program.store, shard.index, program.term).read()
+    if state is None:
+        if RENEWED in describe_run(program.store):
+            text = f"the replica of shard {shard.index} was removed with the store {program.store}"
+            raise StoreError(f"{text}; recover the run from a checkpoint", store=program.store)
+        return  # nothing was ever transferred: the state in which the run began is what the server was held to
+    vectors = {name: torch.from_numpy(np.asarray(vector)) for name, vector in state.vectors.items()}
+    shard.restore(vectors, version=state.version, commits=state.commits)
+    part.position, part.version = state.position, state.version
+    part.applied, part.epoch = dict(state.applied), state.epoch
+    part.past = {one.commit.position: one for one in state.past}

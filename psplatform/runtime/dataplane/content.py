@@ -1,0 +1,161 @@
+"""A shard's published content: two copies side by side, one shown while the next is written.
+
+On one host both lie in a segment.  Each copy carries a tag, the version it holds, or -1 while it is written.  A reader
+copies and then looks at the tag again: if it changed, what was read is no version at all and is read again.  The epoch
+of the server is in the header, so that a server that wakes up after its replica was promoted misleads nobody; and so is
+what its account says of its replicas' divergence, for whoever looks at what a lost server has left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from psplatform.runtime.dataplane.segments import Segment, SegmentName
+from psplatform.tensors.layout import Layout
+from psplatform.tensors.vectors import carve, size_bytes, sizes
+
+_WRITING: Final = -1
+_EPOCH: Final = 0
+_TAGS: Final = 1
+_DIVERGENCE: Final = 3
+
+Vectors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a pull.
+
+    Attributes
+    ----------
+    pulled
+        The protocol's answer, encoded, or ``None`` for "not yet".
+    copy
+        Which copy of the server's segment holds the version.
+    arrays
+        The content itself, by region in the order of the layout, where it was asked for.
+    """
+
+    pulled: bytes | None
+    copy: int = 0
+    arrays: tuple[NDArray[Any], ...] = ()
+
+
+class Content:
+    """The two copies of a shard, as its server writes them or as a reader on the same host sees them."""
+
+    def __init__(self, layout: Layout, shard: int, segment: Segment) -> None:
+        self._segment = segment
+        self._divergence = segment.header[_DIVERGENCE : _DIVERGENCE + 1].view(np.float64)
+        size, wanted = size_bytes(layout, shard), sizes(layout, shard)
+        self.copies: tuple[Vectors, Vectors] = (
+            carve(segment.content[:size], wanted),
+            carve(segment.content[size : 2 * size], wanted),
+        )
+
+    @classmethod
+    def create(cls, layout: Layout, shard: int, run: str, epoch: int) -> Content:
+        """Make the segment of a server, showing nothing yet."""
+        content = cls(layout, shard, Segment.create(run, f"shard{shard}", 2 * size_bytes(layout, shard)))
+        content._segment.header[_EPOCH] = epoch
+        content._segment.header[_TAGS : _TAGS + 2] = _WRITING
+        return content
+
+    @classmethod
+    def open(cls, layout: Layout, shard: int, name: SegmentName) -> Content | None:
+        """Map a server's segment, or return ``None`` if this process cannot see it."""
+        segment = Segment.open(name)
+        if segment is None:
+            return None
+        content = cls(layout, shard, segment)
+        for copy in content.copies:
+            segment.populate(copy)
+        return content
+
+    @property
+    def name(self) -> SegmentName:
+        """What another process needs to open it."""
+        return self._segment.name
+
+    @property
+    def is_swept(self) -> bool:
+        """Whether its server is gone, and the memory is free as soon as nobody has it mapped."""
+        return not self._segment.exists
+
+    def belong_to(self, epoch: int) -> None:
+        """Note under which epoch it is shown from now on."""
+        self._segment.header[_EPOCH] = epoch
+
+    @property
+    def divergence(self) -> float:
+        """How far the parameters of replicas in sync can be from the newest version; infinity where there are none."""
+        return float(self._divergence[0])
+
+    def diverge(self, divergence: float) -> None:
+        """Note how far replicas in sync can be from the newest version."""
+        self._divergence[0] = divergence
+
+    def show(self, copy: int, version: int, divergence: float = math.inf) -> None:
+        """Note that `copy` holds `version`, and how far replicas in sync can be from it."""
+        # First, because it may be too much for the version before; too little it is for a replica that is ahead of
+        # that one alone, which then is no loss.
+        self.diverge(divergence)
+        self._segment.header[_TAGS + copy] = version
+
+    def begin_writing(self, copy: int) -> None:
+        """Note that `copy` holds no version for now."""
+        self._segment.header[_TAGS + copy] = _WRITING
+
+    def read(self, copy: int, version: int, epoch: int, into: Vectors) -> bool:
+        """Copy `version` into `into`; return whether it was there, undisturbed, under `epoch`."""
+        if not self.holds(copy, version, epoch):
+            return False
+        for key, vector in self.copies[copy].items():
+            into[key].copy_(vector)
+        return self.holds(copy, version, epoch)
+
+    def remove(self) -> None:
+        """Remove the segment's name, if this process owns it."""
+        self._segment.remove()
+
+    def holds(self, copy: int, version: int, epoch: int) -> bool:
+        """Whether `copy` is `version` under `epoch`, whole."""
+        header = self._segment.header
+        return int(header[_TAGS + copy]) == version and int(header[_EPOCH]) == epoch
+
+
+def private_copy(vectors: Vectors) -> dict[str, Tensor]:
+    """Return the same content in memory of its own."""
+    return {key: vector.clone(memory_format=torch.contiguous_format) for key, vector in vectors.items()}
+
+
+class Copied:
+    """A copy of the content shown, made once per version for all who are sent it: what is sent must not change."""
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._arrays: tuple[NDArray[Any], ...] = ()
+        self._copying = asyncio.Lock()
+
+    async def newest(
+        self, content: Content, shown: Callable[[], tuple[int, int, int]]
+    ) -> tuple[int, tuple[NDArray[Any], ...]]:
+        """Return the version shown now and its vectors; `shown` tells which copy it is, its version and its epoch."""
+        async with self._copying:
+            while True:
+                copy, version, epoch = shown()
+                if version == self._version:
+                    return version, self._arrays
+                copied = await asyncio.get_running_loop().run_in_executor(None, private_copy, content.copies[copy])
+                if content.holds(copy, version, epoch):
+                    self._version, self._arrays = version, tuple(one.numpy() for one in copied.values())
+                    return version, self._arrays

@@ -1,0 +1,124 @@
+"""A worker's gradient on its way to the servers that cannot see where it lies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from numpy.typing import NDArray
+
+from psplatform.runtime.comms.background import Background
+from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
+from psplatform.runtime.dataplane.content import Vectors
+from psplatform.tensors.layout import Layout
+from psplatform.tensors.vectors import shard_vectors
+
+_DEADLINE_S: Final = 60.0
+"""For one push: a large shard over a slow network."""
+
+_PAUSE_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """A gradient that lies in its worker's slab, whole.
+
+    Attributes
+    ----------
+    sequence
+        Which one of the worker's.
+    counter
+        The version that it contributes to, where blocks are merged one by one.
+    """
+
+    sequence: int
+    counter: int | None = None
+
+
+class Pushes:
+    """What one worker sends to servers: at most one gradient at a time to the server of each shard.
+
+    Parameters
+    ----------
+    member
+        The worker's name.
+    vectors
+        Where its gradients lie.
+    peers
+        The copies of shards that are known, by name.
+    server_of
+        Names the copy that serves a shard, as far as the worker has heard.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        layout: Layout,
+        member: str,
+        vectors: Vectors,
+        peers: Mapping[str, Peer],
+        server_of: Callable[[int], str],
+        background: Background,
+    ) -> None:
+        self._connect = connect
+        self._member = member
+        pieces = [shard_vectors(layout, shard, vectors) for shard in range(layout.shards)]
+        self._arrays = [[vector.numpy() for vector in one.values()] for one in pieces]
+        self._peers, self._server_of = peers, server_of
+        self._background = background
+        self._pushed: dict[int, tuple[Exposed, asyncio.Task[None]]] = {}
+        self._taken: dict[int, str] = {}
+        self._asking: dict[int, asyncio.Timeout] = {}
+
+    def start(self, shard: int, gradient: Exposed) -> asyncio.Task[None]:
+        """Push a gradient until the server of a shard has it, whoever that is by then; return the task of it.
+
+        Who asks again while it is under way, or when that server has it, gets the same task.
+        """
+        if shard in self._pushed:
+            before, task = self._pushed[shard]
+            if before == gradient and (not task.done() or self._taken.get(shard) == self._server_of(shard)):
+                return task
+            task.cancel()
+        task = self._background.do(self._push(shard, gradient, self._arrays[shard]))
+        self._pushed[shard] = gradient, task
+        return task
+
+    def redirect(self, shard: int) -> None:
+        """Note that a shard has another server: a call to one that is gone may last until its deadline."""
+        asking = self._asking.get(shard)
+        if asking is not None and not asking.expired():
+            asking.reschedule(0.0)
+
+    def end(self) -> None:
+        """Give up whatever is under way, because it is about to be written over."""
+        for _, task in self._pushed.values():
+            task.cancel()
+        self._pushed.clear()
+
+    async def _push(self, shard: int, gradient: Exposed, arrays: list[NDArray[Any]]) -> None:
+        while True:
+            server = self._server_of(shard)
+            try:
+                taken = server in self._peers and await self._ask(shard, self._peers[server], gradient, arrays)
+            except (PeerLost, TimeoutError):
+                taken = False
+            if self._server_of(shard) != server:
+                continue  # what the former one took is gone with it
+            if taken:
+                self._taken[shard] = server
+                return
+            await asyncio.sleep(_PAUSE_S)  # until the coordinator, who watches the servers, names another
+
+    async def _ask(self, shard: int, peer: Peer, gradient: Exposed, arrays: list[NDArray[Any]]) -> bool:
+        arguments = self._member, gradient.sequence, arrays, gradient.counter
+        async with asyncio.timeout(None) as asking:
+            self._asking[shard] = asking
+            try:
+                taken = await call(self._connect, peer, "push", *arguments, deadline_s=_DEADLINE_S)
+            finally:
+                if self._asking.get(shard) is asking:
+                    del self._asking[shard]
+        return bool(taken)

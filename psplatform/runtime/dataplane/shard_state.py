@@ -1,0 +1,260 @@
+"""The state of a copy of a shard on a cluster: parameters in shared memory, arithmetic in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Final
+
+import torch
+from numpy.typing import NDArray
+
+from psplatform.core.protocol.effects import Archive, Gather, Load, Publish, Serve, Skip, Stage, Transmit
+from psplatform.core.protocol.events import Captured, GatherDone, GatherFailed, Loaded, StageDone
+from psplatform.core.protocol.messages import Pulled
+from psplatform.core.shards.replica import Replica, ShardCopy
+from psplatform.core.shards.server import Server
+from psplatform.nodes.ports import Work
+from psplatform.runtime.actors.beginning import Beginning
+from psplatform.runtime.comms.background import Background
+from psplatform.runtime.comms.calls import Connect
+from psplatform.runtime.dataplane.cold_storage import StoreCarrier, awaken
+from psplatform.runtime.dataplane.content import Content, Copied
+from psplatform.runtime.dataplane.exposure import Exposures
+from psplatform.runtime.dataplane.following import Follower
+from psplatform.runtime.dataplane.segments import sweep
+from psplatform.runtime.dataplane.transfers import Carrier, Receiver
+from psplatform.runtime.program import Program
+from psplatform.runtime.store.archiving import Archiver
+from psplatform.runtime.store.recording import CopyHistory
+from psplatform.tensors.shard import Shard
+from psplatform.tensors.vectors import allocate, fill, shard_vectors
+
+_FORGET_AFTER_S: Final = 1.0
+"""After becoming the server, it gives up the memory of the one before: not at once, because that takes time."""
+
+
+class SharedShardState:
+    """`psplatform.nodes.ports.ShardState` of one copy, built where it computes.
+
+    Parameters
+    ----------
+    control
+        Whose state it is.
+    loop
+        Of the node.
+    thread
+        Where everything is computed; it calls this.
+    made
+        Gives everything back that is made here, in the reverse order.
+    report
+        Takes words about what went wrong, and the coordinator's method that is told of it.
+    feed
+        Takes what comes of the work.
+
+    Attributes
+    ----------
+    content
+        What others read.
+    front
+        Which copy of the content is visible.
+    exposures, follower, carrier, receiver
+        Gradients, and transfers to and from other copies.
+    """
+
+    def __init__(  # noqa: PLR0917  what every copy needs of its process and of the run, each a different thing
+        self,
+        program: Program,
+        control: ShardCopy,
+        beginning: Beginning,
+        connect: Connect,
+        loop: asyncio.AbstractEventLoop,
+        thread: Executor,
+        background: Background,
+        made: ExitStack,
+        report: Callable[[str, str], None],
+        feed: Callable[[Any], None],
+    ) -> None:
+        self._program, self._control = program, control
+        self._connect, self._loop, self._thread = connect, loop, thread
+        self._background, self._report, self._feed = background, report, feed
+        self._copied, self._shown = Copied(), asyncio.Event()
+        workspace, layout = program.open(torch.device("cpu"))
+        sweep()
+        whole = allocate(layout)
+        fill(layout, whole, workspace.initial())
+        index, name = control.shard, control.name
+        self.content = Content.create(layout, index, program.run, control.part.epoch)
+        made.callback(self.content.remove)
+        first, second = (dict(vectors) for vectors in self.content.copies)
+        self.shard = shard = Shard(
+            layout, index, program.optimizer, shard_vectors(layout, index, whole), (first, second)
+        )
+        shard.touch()  # a replica must not begin with that when it becomes the server
+        if beginning.fresh:
+            program.restore(shard)
+        if beginning.cold and isinstance(control.part, Replica):
+            awaken(program, control.part, shard)
+        key = next(iter(first))
+        self.front = 0 if shard.front[key] is first[key] else 1
+        self.content.show(self.front, shard.version)
+        self._history = CopyHistory()
+        made.callback(self._history.close)
+        self._history.begin(program, name, shard, control.part)
+        self.exposures = Exposures(layout, index)
+        self.follower = Follower(self.exposures, shard)
+        self.receiver = Receiver(shard, self.follower)
+        self.carrier = self._make_carrier()
+        made.callback(self.carrier.close)
+        self._archiver = Archiver(program, layout, shard, background)
+        made.callback(self._archiver.close)
+        if program.checkpoints.written and not beginning.serving:
+            self._archiver.prepare()  # replicas write where there are any
+        for replica in beginning.replicas:
+            self.carrier.prepare(replica)
+
+    def _make_carrier(self) -> Carrier | StoreCarrier:
+        program, name = self._program, self._control.name
+        if program.cold:
+            on_trouble = partial(self._report, "on_cold_trouble")
+            return StoreCarrier(name, self.shard, self._background, program, on_trouble)
+        return Carrier(program.run, name, self.shard, self._background, shared=program.transport != "comms")
+
+    # --- in the node's thread ---
+
+    def publish(self, effect: Publish) -> None:
+        """Make the staged state visible."""
+        self.shard.publish(effect.version)
+        self.front = 1 - self.front
+        self._show(effect, effect.position)
+
+    def skip(self, effect: Skip) -> None:
+        """Show what is visible under another version."""
+        self._show(effect, effect.position)
+
+    def serve(self, effect: Serve) -> None:
+        """Show what is visible under another epoch, and give up soon what the server before has sent."""
+        self.content.belong_to(effect.epoch)
+        self._loop.call_later(_FORGET_AFTER_S, self.receiver.forget)
+        self._show(effect, -1)
+
+    def refer(self, effect: Transmit) -> None:
+        """Send a transfer that names gradients."""
+        self._carry(effect)
+        one = sum(vector.numel() * vector.element_size() for vector in self.shard.front.values())
+        size_bytes = one * len(effect.transfer.contributions)
+        self._loop.call_soon(self._feed, Captured(effect.replica, effect.transfer.number, size_bytes))
+
+    def has_all(self, effect: Gather) -> bool:
+        """Whether all gradients can be read, or were pushed."""
+        return self.exposures.has_all(effect.contributions, careful=effect.careful)
+
+    def when_there(self, effect: Gather, then: Callable[[], None]) -> None:
+        """Wait for what is still to be pushed: after a promotion, what was pushed to the former server is so again."""
+        self._background.keep(partial(self._wait_for, effect, then))
+
+    async def _wait_for(self, effect: Gather, then: Callable[[], None]) -> None:
+        await self.follower.wait_for(effect.contributions, late=effect.careful)
+        then()
+
+    def run(self, work: Sequence[Work], compute: Callable[[Sequence[Work]], list[Any]]) -> None:
+        """Compute in the thread."""
+        done = self._loop.run_in_executor(self._thread, compute, work)
+        done.add_done_callback(self._on_computed)
+
+    def _on_computed(self, done: asyncio.Future[list[Any]]) -> None:
+        if done.cancelled():
+            return
+        if (error := done.exception()) is not None:
+            self._report("on_copy_failed", f"{type(error).__name__}: {error}")
+            return
+        for event in done.result():
+            self._feed(event)
+            if isinstance(event, Loaded) and isinstance(self._control.part, Replica):
+                self.follower.release(self._control.part)
+
+    def diverge(self) -> None:
+        """Note how far replicas in sync can be from what is visible: from now on one of them may be promoted."""
+        self.content.diverge(self._divergence)
+
+    def answered(self, member: str, pulled: Pulled, at: float) -> None:
+        """Note that a pull was answered."""
+        self._history.answered(member, pulled, at)
+
+    async def newest(self) -> tuple[int, tuple[NDArray[Any], ...]]:
+        """Return the visible version and a copy of its vectors."""
+        return await self._copied.newest(
+            self.content, lambda: (self.front, self._control.part.version, self._control.part.epoch)
+        )
+
+    async def wait_for_version(self) -> None:
+        """Wait until another version is visible."""
+        await self._shown.wait()
+
+    async def forget(self, replica: str) -> None:
+        """Give up what transfers to a replica took, once what is captured for it now has been sent."""
+        await self._loop.run_in_executor(self._thread, lambda: None)
+        self.carrier.forget(replica)
+
+    @property
+    def _divergence(self) -> float:
+        part = self._control.part
+        return part.links.distance if isinstance(part, Server) and part.links.in_sync else math.inf
+
+    def _show(self, effect: Publish | Skip | Serve, position: int) -> None:
+        self._history.shown(effect, self._control.part)
+        self.shard.version = effect.version
+        self.content.show(self.front, effect.version, self._divergence)
+        self.exposures.release(position, effect.version)
+        # Whoever waits for room looks again, once; a new event is for those who wait from now on.
+        self._shown.set()
+        self._shown = asyncio.Event()
+
+    def _carry(self, effect: Transmit) -> None:
+        self.carrier.send(self._connect, effect, self.exposures.slabs, self._feed)
+
+    # --- in the thread that computes ---
+
+    def gather(self, effect: Gather) -> GatherDone | GatherFailed:
+        """Average gradients, and measure them where that is asked for."""
+        if not self.exposures.gather(self.shard, effect.contributions, careful=effect.careful):
+            return GatherFailed(effect.position)
+        self._history.gathered(effect.contributions)
+        return GatherDone(effect.position, tuple(self.shard.squared_norms()) if effect.norms else ())
+
+    def stage(self, effect: Stage) -> StageDone:
+        """Compute the next state where nobody reads."""
+        self.content.begin_writing(1 - self.front)
+        if effect.factor != 1.0:
+            self.shard.scale(effect.factor)
+        step = self.shard.stage(effect.rate, measure=self._program.plan.protection is not None)
+        self._history.staged(self._control.part.epoch, effect.position)
+        return StageDone(effect.position, step)
+
+    def load(self, effect: Load) -> Loaded:
+        """Take the state, or the step, of a transfer; nothing is changed where its gradients are gone."""
+        transfer, back = effect.transfer, 1 - self.front
+        if not self.receiver.load(transfer, partial(self.content.begin_writing, back)):
+            return Loaded(transfer.number, whole=False)
+        self._loop.call_soon_threadsafe(self.receiver.drop, transfer)
+        self.shard.version = transfer.version
+        self.front = back
+        self.content.show(self.front, transfer.version)
+        self._history.loaded(transfer)
+        return Loaded(transfer.number)
+
+    def capture(self, effect: Transmit) -> Captured:
+        """Copy what a transfer carries."""
+        size_bytes = self.carrier.capture(effect)
+        self._loop.call_soon_threadsafe(self._carry, effect)
+        return Captured(effect.replica, effect.transfer.number, size_bytes)
+
+    def archive(self, effect: Archive) -> None:
+        """Copy the state; it is written while training goes on."""
+        self._archiver.copy(effect)
+        self._history.archived(effect, self._control.part.epoch)
+        self._loop.call_soon_threadsafe(self._archiver.write, effect, self._feed)

@@ -1,0 +1,130 @@
+"""A worker's gradients for the replicas that take them from the workers, behind its back: it waits for none of it.
+
+Those that see its slab read a copy beside it, which lasts until the worker has its next gradient.  To the others a copy
+is pushed, and who is still being sent one gradient is not sent the next.  What a replica misses, its server sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from numpy.typing import NDArray
+
+from psplatform.runtime.comms.background import Background
+from psplatform.runtime.comms.calls import Connect, PeerLost, call
+from psplatform.runtime.dataplane.content import Vectors, private_copy
+from psplatform.runtime.dataplane.exposure import Slab
+from psplatform.runtime.dataplane.fetching import Fetcher
+from psplatform.runtime.dataplane.pushing import Exposed
+from psplatform.tensors.layout import Layout
+from psplatform.tensors.vectors import shard_vectors
+
+_DEADLINE_S: Final = 60.0
+_COPIED_AT_ONCE_BYTES: Final = 1 << 20
+"""Below, copying takes less time than asking another thread for it, and the worker may be quicker than that."""
+
+_MOST_FAILURES: Final = 3
+"""Pushes in a row that fail before a replica counts as lost: nobody tells a worker."""
+
+
+class Supply:
+    """What one worker sends to replicas.
+
+    Parameters
+    ----------
+    member
+        The worker's name.
+    slab
+        Where it computes its gradients.
+    fetcher
+        Knows where copies are, and which of them see the slab.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        layout: Layout,
+        member: str,
+        slab: Slab,
+        fetcher: Fetcher,
+        background: Background,
+    ) -> None:
+        self._connect = connect
+        self._member = member
+        self._slab = slab
+        self._pieces = [shard_vectors(layout, shard, slab.vectors) for shard in range(layout.shards)]
+        self._keeping: asyncio.Task[None] | None = None
+        self._fetcher = fetcher
+        self._background = background
+        self._replicas: dict[str, int] = {}
+        self._busy: set[str] = set()
+        self._failures: Counter[str] = Counter()
+
+    def know(self, copy: str, shard: int) -> None:
+        """Note that there is a copy of a shard."""
+        self._replicas[copy] = shard
+
+    def forget(self, copy: str) -> None:
+        """Send nothing more to a copy."""
+        self._replicas.pop(copy, None)
+        self._failures.pop(copy, None)
+
+    def offer(self, gradient: Exposed, servers: Sequence[str], still_there: Callable[[], bool]) -> None:
+        """Keep a copy of a gradient, and push it to whoever needs that and is not being sent another.
+
+        Parameters
+        ----------
+        servers
+            By shard, the copy that has it already.
+        still_there
+            Whether the gradient has not been written over.
+        """
+        if self._slab.copied is not None and (self._keeping is None or self._keeping.done()):
+            self._keeping = self._background.do(self._keep_copy(gradient.sequence))
+        for shard, server in enumerate(servers):
+            copies = [copy for copy, of in self._replicas.items() if of == shard and copy != server]
+            blind = [copy for copy in copies if copy not in self._busy and not self._fetcher.sees(copy)]
+            if blind:
+                self._busy.update(blind)
+                self._background.do(self._copy_and_push(blind, shard, gradient, still_there))
+
+    async def _keep_copy(self, sequence: int) -> None:
+        if _is_small(self._slab.vectors):
+            self._slab.keep_copy(sequence)
+        else:
+            await asyncio.get_running_loop().run_in_executor(None, self._slab.keep_copy, sequence)
+
+    async def _copy_and_push(
+        self, copies: list[str], shard: int, gradient: Exposed, still_there: Callable[[], bool]
+    ) -> None:
+        pieces = self._pieces[shard]
+        if _is_small(pieces):
+            copied = private_copy(pieces)
+        else:
+            copied = await asyncio.get_running_loop().run_in_executor(None, private_copy, pieces)
+        if not still_there():  # it may have been written over while it was copied
+            self._busy.difference_update(copies)
+            return
+        arrays = [vector.numpy() for vector in copied.values()]
+        await asyncio.gather(*(self._push(copy, shard, gradient, arrays) for copy in copies))
+
+    async def _push(self, copy: str, shard: int, gradient: Exposed, arrays: list[NDArray[Any]]) -> None:
+        try:
+            if not await self._fetcher.attach(copy, shard):
+                arguments = self._member, gradient.sequence, arrays, gradient.counter
+                await call(self._connect, self._fetcher.peers[copy], "push", *arguments, deadline_s=_DEADLINE_S)
+        except PeerLost:
+            self._failures[copy] += 1
+            if self._failures[copy] >= _MOST_FAILURES:
+                self.forget(copy)
+        else:
+            self._failures[copy] = 0
+        finally:
+            self._busy.discard(copy)
+
+
+def _is_small(vectors: Vectors) -> bool:
+    return sum(vector.numel() * vector.element_size() for vector in vectors.values()) <= _COPIED_AT_ONCE_BYTES

@@ -1,0 +1,220 @@
+"""Transfers from a shard's server to its replicas: captured by the server, read by the replica, acknowledged.
+
+On one host the replica reads out of the server's outbox; elsewhere, or where it cannot see it, the arrays are sent.
+Where replicas take gradients from the workers, nothing is captured: a transfer then names them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from psplatform.core.protocol.effects import Transmit
+from psplatform.core.protocol.messages import GRADIENTS, STATE, UPDATE, Transfer
+from psplatform.core.protocol.wire import decode
+from psplatform.errors import InvariantViolation
+from psplatform.runtime.comms.background import Background, Kept
+from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
+from psplatform.runtime.dataplane.following import Follower
+from psplatform.runtime.dataplane.outbox import Inbox, Outbox
+from psplatform.runtime.dataplane.segments import SegmentName
+from psplatform.tensors.shard import Shard
+
+_DEADLINE_S: Final = 60.0
+"""For one transfer: a large shard over a slow network."""
+
+_PAUSE_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A transfer with what it carries.
+
+    Attributes
+    ----------
+    commits
+        Steps of the optimiser that a whole state has seen.
+    outbox
+        Where the arrays lie, or ``None`` where they are in `arrays`.
+    keys
+        Names of the vectors, in the order of `arrays`.
+    slabs
+        The slabs of the workers of this host, by member; with gradients, of those that are named.
+    """
+
+    transfer: Transfer
+    commits: int
+    keys: tuple[str, ...]
+    outbox: SegmentName | None
+    arrays: tuple[NDArray[Any], ...]
+    slabs: Mapping[str, SegmentName]
+
+
+class Carrier:
+    """A server's side: one outbox per replica, one transfer to each at a time."""
+
+    def __init__(self, run: str, name: str, shard: Shard, background: Background, *, shared: bool) -> None:
+        self._run, self._name = run, name
+        self._shard = shard
+        self._shared = shared
+        self._background = background
+        self._peers: dict[str, Peer] = {}
+        self._outboxes: dict[str, Outbox] = {}
+        self._captured: dict[str, Parcel] = {}
+        self._tasks: dict[str, Kept] = {}
+
+    def know(self, replica: str, peer: Peer) -> None:
+        """Note where a replica is."""
+        self._peers[replica] = peer
+
+    def prepare(self, replica: str) -> None:
+        """Make the replica's outbox beforehand."""
+        if replica not in self._outboxes:
+            role = f"{self._name}-{replica}"
+            self._outboxes[replica] = Outbox(self._run, role, self._shard.state_sizes(), shared=self._shared)
+
+    def capture(self, effect: Transmit) -> int:
+        """Capture what a transfer carries; return its size in bytes.  For the thread that computes."""
+        self.prepare(effect.replica)
+        outbox = self._outboxes[effect.replica]
+        vectors = self._shard.gathered if effect.transfer.kind == UPDATE else self._shard.state()
+        size_bytes = outbox.capture(vectors)
+        arrays = () if outbox.name is not None else tuple(outbox.arrays(tuple(vectors)))
+        parcel = Parcel(effect.transfer, self._shard.commits, tuple(vectors), outbox.name, arrays, {})
+        self._captured[effect.replica] = parcel
+        return size_bytes
+
+    def send(
+        self, connect: Connect, effect: Transmit, slabs: Mapping[str, SegmentName], feed: Callable[[Any], None]
+    ) -> None:
+        """Send what was captured until it is acknowledged, or another transfer to this replica is sent."""
+        before = self._tasks.get(effect.replica)
+        if before is not None:
+            before.end()
+        if effect.transfer.kind == GRADIENTS:
+            members = sorted({one.member for one in effect.transfer.contributions} & slabs.keys())
+            parcel = Parcel(effect.transfer, 0, (), None, (), {member: slabs[member] for member in members})
+        else:
+            parcel = replace(self._captured[effect.replica], slabs=slabs)
+        work = partial(self._send, connect, effect.replica, parcel, feed)
+        self._tasks[effect.replica] = self._background.keep(work)
+
+    async def _send(self, connect: Connect, replica: str, parcel: Parcel, feed: Callable[[Any], None]) -> None:
+        # Ends with an answer, or when the coordinator, who watches the replica, has it excluded.
+        while True:
+            peer = self._peers.get(replica)
+            try:
+                answer = await call(connect, peer, "transfer", parcel, deadline_s=_DEADLINE_S) if peer else b""
+            except PeerLost:
+                answer = b""
+            if answer is None:
+                outbox = self._outboxes[replica]
+                parcel = replace(parcel, outbox=None, arrays=tuple(outbox.arrays(parcel.keys)))
+            elif answer:
+                feed(decode(answer))
+                return
+            else:
+                await asyncio.sleep(_PAUSE_S)
+
+    def forget(self, replica: str) -> None:
+        """Send a replica that was excluded nothing more, and give up what that took."""
+        task = self._tasks.pop(replica, None)
+        if task is not None:
+            task.end()
+        self._captured.pop(replica, None)
+        outbox = self._outboxes.pop(replica, None)
+        if outbox is not None:
+            outbox.remove()
+
+    def close(self) -> None:
+        """Send nothing more."""
+        for outbox in self._outboxes.values():
+            outbox.remove()
+
+
+class Receiver:
+    """A replica's side."""
+
+    def __init__(self, shard: Shard, follower: Follower) -> None:
+        self._shard, self._follower = shard, follower
+        self._inbox = Inbox()
+        self._parcels: dict[str, Parcel] = {}
+        self._answers: list[tuple[str, asyncio.Future[Any]]] = []
+
+    def can_see(self, parcel: Parcel) -> bool:
+        """Whether the arrays can be read, here or where they lie."""
+        if parcel.outbox is None:
+            return True
+        return self._inbox.vectors(parcel.outbox, self._shard.state_sizes()) is not None
+
+    def expect(self, parcel: Parcel) -> asyncio.Future[Any]:
+        """Keep a parcel until it is taken; return what the answer to it will be."""
+        server = parcel.transfer.server
+        kept = self._parcels.get(server)
+        # One that was repeated may come after the next: that one is needed.
+        late = kept is not None and kept.transfer.number > parcel.transfer.number
+        if parcel.transfer.kind != GRADIENTS and not late:  # of gradients there is nothing to keep
+            # Another server's may be being loaded: as long as that one has not been answered, it is needed.
+            waiting = {of for of, _ in self._answers}
+            self._parcels = {of: one for of, one in self._parcels.items() if of in waiting} | {server: parcel}
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._answers.append((server, answer))
+        return answer
+
+    def answer(self, server: str, message: Any) -> None:
+        """Answer a server, each time that it has asked; one that was replaced must not get another's answer."""
+        waiting = [answer for of, answer in self._answers if of == server]
+        self._answers = [(of, answer) for of, answer in self._answers if of != server]
+        for one in waiting:
+            if not one.done():
+                one.set_result(message)
+
+    def load(self, transfer: Transfer, begin_writing: Callable[[], None]) -> bool:
+        """Make what a transfer carries the shard's state, or take the step that it names.
+
+        For the thread that computes.  `begin_writing` is called before the back copy is written; nothing is, and
+        false returned, where gradients are gone.
+        """
+        if transfer.kind == STATE:
+            vectors, commits = self._take(transfer)
+            begin_writing()
+            self._shard.restore(vectors, version=transfer.version, commits=commits)
+            return True
+        if transfer.kind == UPDATE:
+            self._shard.gather([self._take(transfer)[0]])
+        elif not self._follower.gather(transfer):
+            return False
+        begin_writing()
+        self._shard.stage(transfer.rate)
+        self._shard.publish(max(transfer.version, self._shard.version + 1))
+        return True
+
+    def drop(self, transfer: Transfer) -> None:
+        """Give up what a transfer carried, once it is loaded: it may be large, and is not loaded again."""
+        parcel = self._parcels.get(transfer.server)
+        if parcel is not None and parcel.transfer.number == transfer.number:
+            del self._parcels[transfer.server]
+
+    def forget(self) -> None:
+        """Give up the memory of a server that nothing is expected of any more."""
+        self._inbox = Inbox()
+        self._parcels = {}
+
+    def _take(self, transfer: Transfer) -> tuple[dict[str, Tensor], int]:
+        parcel = self._parcels.get(transfer.server)
+        if parcel is None or parcel.transfer.number != transfer.number:
+            raise InvariantViolation(f"transfer {transfer.number} is to be loaded, but it was not kept")
+        if parcel.outbox is None:
+            tensors = [torch.from_numpy(array) for array in parcel.arrays]
+            return dict(zip(parcel.keys, tensors, strict=True)), parcel.commits
+        vectors = self._inbox.vectors(parcel.outbox, self._shard.state_sizes())
+        if vectors is None:
+            raise InvariantViolation(f"the outbox of transfer {transfer.number} has gone")
+        return {key: vectors[key] for key in parcel.keys}, parcel.commits

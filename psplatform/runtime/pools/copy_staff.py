@@ -1,0 +1,370 @@
+"""The copies of a run's shards: made, watched, spoken to, and let go of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Coroutine, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+from psplatform.core.protocol.effects import COORDINATOR, first_replica, first_server
+from psplatform.core.protocol.events import CopyAwake, CopyLost, CopyReady, LeadLost, NoCopy
+from psplatform.core.protocol.messages import Promote
+from psplatform.core.supervision.placement import Placement
+from psplatform.errors import PsplatformError
+from psplatform.runtime.actors.beginning import Beginning
+from psplatform.runtime.actors.coordinator_process import Employer
+from psplatform.runtime.actors.copy_host import CopyHost
+from psplatform.runtime.comms.background import Background, Kept
+from psplatform.runtime.comms.calls import Peer, PeerLost, PeerSilent, call, is_dead, wakes
+from psplatform.runtime.comms.lines import Line
+from psplatform.runtime.comms.processes import ProcessId, process_at
+from psplatform.runtime.pools.fleet import REPLACE_AFTER_S, Fleet
+from psplatform.runtime.pools.seating import Seating, SeatingHost
+from psplatform.runtime.pools.watching import watch
+from psplatform.tasks.foreign import describe
+
+_FORGET_S: Final = 10.0
+
+
+@dataclass(slots=True)
+class Post:
+    """One copy, the way to it, and what its process is called."""
+
+    name: str
+    shard: int
+    peer: Peer
+    process: str = ""
+    line: Line | None = None
+    watching: Kept | None = None
+    heard_at: float = 0.0
+
+
+class WorkersBeside(Protocol):
+    """What the copies' staff asks of the gradient workers'."""
+
+    @property
+    def addresses(self) -> set[str]:
+        """Processes with a gradient worker."""
+
+    def introduce(self, shard: int, place: dict[str, str]) -> None:
+        """Let every gradient worker attach to a new copy of a shard."""
+
+
+class CopiesHost(Employer, SeatingHost, Protocol):
+    """What the copies' staff may ask of the coordinator's process, beside what every employer of actors may."""
+
+    @property
+    def staff(self) -> WorkersBeside:
+        """The staff of the gradient workers."""
+
+
+class CopyStaff:
+    """Makes the copies of shards, and reports those that are lost."""
+
+    def __init__(self, host: CopiesHost, fleet: Fleet) -> None:
+        self._host = host
+        self._fleet = fleet
+        self.posts: dict[str, Post] = {}
+        self._cold = host.program.cold
+        self._waking: set[str] = set()
+        self._planned: dict[str, Post] = {}
+        self._placing = asyncio.Lock()
+        self._background = Background(host.on_mishap)
+        self.seating = Seating(host, fleet, self)
+
+    # --- at the start ---
+
+    async def create(self, placement: Placement) -> None:
+        """Make every copy that the run begins with; none is open yet."""
+        for shard, address in enumerate(placement.servers):
+            replicas = placement.replicas[shard] if placement.replicas else ()
+            names = [first_replica(shard, number) for number in range(len(replicas))]
+            for name, place in zip(names, replicas, strict=True):
+                await self._create(name, name, shard, place, Beginning(serving=False))
+            if self._cold:
+                names = [first_replica(shard, 0)]
+            beginning = Beginning(serving=True, replicas=tuple(names))
+            await self._create(first_server(shard), first_server(shard), shard, address, beginning)
+
+    async def _create(self, name: str, actor: str, shard: int, address: str, beginning: Beginning) -> Post:
+        peer = await self._fleet.create(CopyHost, actor, address, name, shard, self._host.peer, beginning)
+        post = self.posts[name] = Post(name, shard, peer)
+        if name not in self._waking:
+            self._host.hired("copy", name, peer, shard)
+        return post
+
+    async def open_all(self) -> None:
+        """Let every copy build its state."""
+        await asyncio.gather(*(self._open(post) for post in self.posts.values()))
+
+    async def _open(self, post: Post) -> None:
+        post.process = await self._fleet.open(post.peer)
+
+    def begin(self) -> None:
+        """Watch every copy and speak to it from now on."""
+        for post in self.posts.values():
+            self._begin(post)
+        for post in self.posts.values():
+            if post.name.startswith("replica-"):
+                self.tell(first_server(post.shard), _where(post))
+        self.seating.begin()
+
+    def adopt(
+        self, known: Mapping[str, tuple[int, Peer]], processes: Mapping[str, ProcessId], counted: Collection[str]
+    ) -> None:
+        """Watch and speak to the copies that a coordinator before has made, in `processes` by address.
+
+        One that is not `counted` among a shard's copies was being made: nobody goes on with that, so it is let go of.
+        """
+        for name, (shard, peer) in known.items():
+            if name not in counted:
+                self._do(self._let_go(Post(name, shard, peer)))
+                continue
+            self.posts[name] = Post(name, shard, peer)
+            self._do(self._fleet.meet(peer))
+            self._begin(self.posts[name], processes.get(peer.address))
+            self.tell(name, self._host.whereabouts())
+        self.seating.begin()
+
+    def _begin(self, post: Post, process: ProcessId | None = None) -> None:
+        host = self._host
+        post.heard_at = asyncio.get_running_loop().time()
+        post.line = Line(
+            host.connect,
+            post.peer,
+            host.sender,
+            patience_s=host.program.server_lease_s,
+            on_lost=lambda reason: self.lose(post.name, reason),
+            on_refused=host.on_refused,
+            beat_s=host.program.server_lease_s / 4,
+        )
+        on_lost = partial(self.lose, post.name)
+        post.watching = self._background.keep(partial(watch, host.connect, post.peer, on_lost, process))
+
+    # --- what the coordinator's host asks ---
+
+    @property
+    def posted(self) -> Collection[Post]:
+        """Every copy there is, those that are being made, or for which a place is kept, included."""
+        return {**self._planned, **self.posts}.values()
+
+    @property
+    def addresses(self) -> set[str]:
+        """Where there are copies."""
+        return {post.peer.address for post in self.posts.values()}
+
+    def processes(self) -> dict[str, str]:
+        """Return what the process of every copy, and of the coordinator, is called, by name."""
+        here = {COORDINATOR.kind: process_at(self._host.peer.address)}
+        return {post.name: post.process for post in self.posts.values()} | here
+
+    def directory(self) -> dict[str, tuple[int, Peer]]:
+        """Return shard and place of every copy that can be spoken to by whoever takes over, by name."""
+        return {post.name: (post.shard, post.peer) for post in self.posts.values() if post.name not in self._waking}
+
+    def place_of(self, name: str) -> dict[str, str] | None:
+        """Return what tells an actor where a copy is; ``None`` if it is no process."""
+        post = self.posts.get(name)
+        return _where(post) if post is not None else None
+
+    def heard(self, name: str) -> bool:
+        """Note a sign of life of a copy; return whether it is one of the run's."""
+        post = self.posts.get(name)
+        if post is not None:
+            post.heard_at = asyncio.get_running_loop().time()
+        return post is not None
+
+    def send(self, name: str, message: Any) -> None:
+        """Send to a copy; to one that is gone, nothing.  An order to serve makes a process of what is in the store."""
+        if self._cold and name not in self.posts and isinstance(message, Promote):
+            self._do(self._awaken(name))
+            return
+        for replica in message.heirs if isinstance(message, Promote) else (getattr(message, "replica", None),):
+            if replica in self.posts:
+                self.tell(name, _where(self.posts[replica]))
+        self.tell(name, message)
+
+    def tell(self, name: str, message: Any) -> None:
+        """Send to a copy as it is."""
+        post = self.posts.get(name)
+        if post is not None and post.line is not None:
+            post.line.send(message)
+
+    def lose(self, name: str, reason: str, silence_s: float = 0.0) -> None:
+        """Report a copy that is lost, and was not heard for at least so long."""
+        post = self.posts.get(name)
+        if post is not None and name not in self._waking:
+            silence_s = max(silence_s, asyncio.get_running_loop().time() - post.heard_at)
+            self._host.absent.lose(name, post.peer.address)
+            self._host.feed(CopyLost(name, post.peer.address, reason, silence_s))
+            self.retire(name)  # where the coordinator does not count it, or must wait before it says so
+            self._do(self._inquire(post))
+
+    async def _inquire(self, post: Post) -> None:
+        """Log of what the process of a lost copy has died; what follows from the loss does not wait for it."""
+        death = await self._fleet.death_of(post.peer.address)
+        if death is not None:
+            self._host.note({"kind": "note", "at": self._host.elapsed_s, "text": f"{death}; {post.name} was there"})
+
+    def lose_with(self, address: str, lost: LeadLost) -> None:
+        """Report the copies that were in the process of the lost coordinator, at `address`, which has ended."""
+        for name in [name for name, post in self.posts.items() if post.peer.address == address]:
+            self.lose(name, lost.reason, lost.silence_s)
+
+    def lose_process(self, address: str, reason: str) -> None:
+        """Report the copies of a process that has left the cluster, once it has ended.
+
+        One that ends in good order leaves before its copies have handed over.
+        """
+        self._host.absent.leave(address)
+        for post in [post for post in self.posts.values() if post.peer.address == address]:
+            self._do(self._lose_if_dead(post, reason))
+
+    async def _lose_if_dead(self, post: Post, reason: str) -> None:
+        if await is_dead(post.peer):
+            self.lose(post.name, reason)  # any other is watched
+
+    def expect_the_end(self, name: str) -> None:
+        """Note that the process of a copy is about to end."""
+        if name in self.posts:
+            self._host.absent.leave(self.posts[name].peer.address)
+
+    def retire(self, name: str) -> None:
+        """Let go of a copy that is out."""
+        post = self.posts.pop(name, None)
+        if post is not None:
+            self._host.absent.lose(name, post.peer.address)
+            self._host.released(name)
+            self._do(self._let_go(post))
+
+    async def _let_go(self, post: Post) -> None:
+        if post.watching is not None:
+            post.watching.end()
+        if post.line is not None:
+            post.line.close()
+        try:
+            await call(self._host.connect, post.peer, "retire", deadline_s=1.0)
+        except PeerSilent:  # it may be stopped: then its epoch fences it
+            self._do(self._await_waking(post))
+        except PeerLost:
+            pass
+        self._fleet.release(post.peer)
+
+    async def _await_waking(self, post: Post) -> None:
+        """Let the process of a copy that is out be hired again as soon as it answers anything."""
+        if await wakes(self._host.connect, post.peer, "retire") and self._host.absent.heard(post.name):
+            self._host.on_processes_changed()
+
+    def forget(self, member: str, position_of: Any) -> None:
+        """Let every copy drop what a dismissed member exposed, once that is over there."""
+        for post in self.posts.values():
+            self._do(self._forget(post.peer, member, position_of(post.shard)))
+
+    async def _forget(self, peer: Peer, member: str, position: int) -> None:
+        try:
+            await call(self._host.connect, peer, "forget", self._host.term, member, position, deadline_s=_FORGET_S)
+        except PsplatformError:
+            return  # a copy that is gone has forgotten everything
+
+    # --- new copies ---
+
+    def recruit(self, shard: int) -> None:
+        """Make another replica of a shard in the background."""
+        if self._cold:
+            self._do(self._recruit_cold(shard))
+        else:
+            self._do(self._recruit(shard))
+
+    async def _recruit_cold(self, shard: int) -> None:
+        self._host.feed(CopyReady(shard, self._fleet.next_name(f"replica-{shard}"), "the store"))
+
+    async def _awaken(self, name: str) -> None:
+        """Make a process of a replica that was in the store until now; it is promoted when the coordinator knows it.
+
+        Nobody else hears of it before: whoever takes over meanwhile begins anew, and does not wait for one half made.
+        """
+        if name in self._waking:
+            return
+        self._waking.add(name)
+        shard, tried = int(name.split("-")[1]), set[str]()
+        reason = "no process is left for it; start a Dask worker"
+        while (address := await self.seating.for_copy(shard, tried)) is not None:
+            # An actor of its own for each attempt: one of a coordinator before may still be there.
+            actor = self._fleet.next_name(name)
+            post, flaw = await self._make(name, actor, shard, address, Beginning(serving=False, cold=True))
+            if post is not None:
+                self._waking.discard(name)
+                self._host.hired("copy", name, post.peer, shard)
+                self._begin(post)
+                self._host.feed(CopyAwake(shard, name, post.process))
+                return
+            reason = flaw
+            self.retire(name)
+            tried.add(address)
+        self._waking.discard(name)
+        self._host.feed(CopyLost(name, "the store", reason))
+
+    async def _recruit(self, shard: int) -> None:
+        await asyncio.sleep(REPLACE_AFTER_S)
+        reason = "every process has a copy of this shard already; start a Dask worker"
+        while (planned := await self._plan(shard)) is not None:
+            name, address = planned.name, planned.peer.address
+            post, flaw = await self._make(name, name, shard, address, Beginning(serving=False, fresh=False))
+            del self._planned[name]
+            if post is not None:
+                self._begin(post)
+                self._host.staff.introduce(shard, _where(post))
+                self._host.feed(CopyReady(shard, name, post.process))
+                return
+            reason = flaw
+            self.retire(name)
+            self._host.absent.lose(name, address)
+        self._host.feed(NoCopy(shard, reason))
+
+    async def _plan(self, shard: int) -> Post | None:
+        """Choose where another copy of a shard goes, and keep that place for it until it is there."""
+        async with self._placing:  # of two that are missing, the second must not go where the first does
+            address = await self.seating.for_copy(shard)
+            if address is None:
+                return None
+            name = self._fleet.next_name(f"replica-{shard}")
+            self._planned[name] = Post(name, shard, self._fleet.peer(name, address))
+            return self._planned[name]
+
+    async def _make(
+        self, name: str, actor: str, shard: int, address: str, beginning: Beginning
+    ) -> tuple[Post | None, str]:
+        """Make a copy that is open; or return why there is none."""
+        try:
+            post = await self._create(name, actor, shard, address, beginning)
+            await self._open(post)
+        except (PeerLost, OSError, TimeoutError) as error:
+            return None, str(error)
+        except Exception as error:  # noqa: BLE001  the seam where what an actor raises is told, and the run goes on
+            kind, text, _ = describe(error)
+            return None, f"{kind}: {text}"
+        return post, ""
+
+    # --- the end ---
+
+    def close(self) -> None:
+        """Say nothing more to anybody."""
+        self.seating.close()
+        self._background.close()
+        for post in self.posts.values():
+            if post.line is not None:
+                post.line.close()
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        self._background.do(work)
+
+
+def _where(post: Post) -> dict[str, str]:
+    return where(post.name, post.peer)
+
+
+def where(name: str, peer: Peer) -> dict[str, str]:
+    """Return what tells an actor where another is."""
+    return {"peer": name, "address": peer.address, "key": peer.key}

@@ -1,0 +1,1 @@
+"""What a run writes while it goes on: its log, its checkpoints, how it ended, and what actors saw."""

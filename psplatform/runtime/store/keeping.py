@@ -1,0 +1,56 @@
+"""A run's store as its coordinator keeps it: looked at before each writing, and described anew where it was removed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any, Self
+
+from psplatform.replication.stores.guard import RENEWED, StoreGone, StoreGuard
+from psplatform.replication.stores.store import describe_run
+from psplatform.runtime.program import Program
+
+
+@dataclass(frozen=True)
+class StoreKeeper:
+    """The one who describes a run in its store, as long as that is the run's own.
+
+    Attributes
+    ----------
+    description
+        What the store says of its run, or said before it was removed.
+    """
+
+    store: str
+    description: dict[str, Any]
+    guard: StoreGuard
+
+    @classmethod
+    def of(cls, program: Program, description: dict[str, Any]) -> Self:
+        """Return the keeper of a run's store."""
+        return cls(program.store, description, StoreGuard(program.store, program.run, program.term))
+
+    def ensure(self, written: str = "") -> bool:
+        """See that the store describes the run; return whether it, or what was `written` there, had been removed.
+
+        Raises
+        ------
+        StoreTaken
+            If another run is there: nothing must be written then.
+        StoreError
+            If the storage fails.
+        """
+        try:
+            self.guard.check(written)
+        except StoreGone:
+            self.guard.renew({**self.description, RENEWED: time.time()})
+            return True
+        return False
+
+
+async def keeper_of(program: Program) -> StoreKeeper:
+    """Return the keeper of the store that a run begins or goes on in."""
+    description = await asyncio.to_thread(describe_run, program.store)
+    description.pop("format", None)
+    return StoreKeeper.of(program, description)

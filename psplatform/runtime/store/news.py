@@ -1,0 +1,35 @@
+"""What became of a run's store while it went on, told to whoever looks at the run."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from psplatform.core.coordination.checkpoints import DUE
+from psplatform.core.protocol.events import TimerFired
+from psplatform.runtime.store.journal import Journal
+
+
+class HostOfStore(Protocol):
+    """What news of the store concern in the coordinator's process."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the servers were ready."""
+
+    def note(self, record: dict[str, Any]) -> None:
+        """Add a record to the log that no event has led to."""
+
+    def feed(self, event: Any) -> None:
+        """Hand an event to the coordinator, and execute what it answers."""
+
+
+def told(journal: Journal, host: HostOfStore) -> Journal:
+    """Return the journal, which tells from now on what becomes of its store; one made anew gets a checkpoint soon."""
+
+    def tell(text: str, renewed: bool) -> None:
+        host.note({"kind": "store", "at": host.elapsed_s, "text": text})
+        if renewed:
+            host.feed(TimerFired(DUE))
+
+    journal.on_news = tell
+    return journal

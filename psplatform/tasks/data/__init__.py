@@ -1,0 +1,1 @@
+"""Samples and batches, whatever holds them."""

@@ -1,0 +1,1 @@
+"""The event log: written in segments, read from any position on, and checked."""
