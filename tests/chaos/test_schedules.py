@@ -17,8 +17,8 @@ import pytest
 
 import psplatform as ps
 from psplatform.simulation.faults.execution import run_trial
-from psplatform.simulation.faults.schedule import Fault, Selector
-from psplatform.simulation.faults.trial import Trial
+from psplatform.simulation.faults.schedules.schedule import Fault, Selector
+from psplatform.simulation.faults.schedules.trial import Trial
 
 SCHEDULES = json.loads((Path(__file__).parent / "schedules.json").read_text())
 SIGNALS = {"kill": signal.SIGKILL, "retire": signal.SIGTERM, "pause": signal.SIGSTOP}

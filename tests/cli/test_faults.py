@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 
 from psplatform.cli.main import cli
-from psplatform.simulation.faults import ablations
-from psplatform.simulation.faults.ablations import ABLATIONS, REDUNDANT, Ablation
-from psplatform.simulation.faults.drawing import draw
-from psplatform.simulation.faults.execution import Verdict
+from psplatform.simulation.faults.schedules.drawing import draw
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -37,34 +33,3 @@ def test_a_trial_in_a_file_is_run_again(tmp_path: Path) -> None:
 def test_what_a_trial_draws_itself_cannot_be_given() -> None:
     result = CliRunner().invoke(cli, ["simulate", "digits", "--fuzz", "3", "--workers", "2"])
     assert result.exit_code != 0
-
-
-@pytest.fixture
-def tried(monkeypatch: pytest.MonkeyPatch) -> list[Ablation]:
-    """Say of every missing safeguard at once that its first trial shows it; return those that were asked for."""
-    asked: list[Ablation] = []
-
-    def caught(ablation: Ablation) -> Verdict:
-        asked.append(ablation)
-        return Verdict(draw(0), invariant="S1", found="applied twice")
-
-    monkeypatch.setattr(ablations, "first_caught", caught)
-    return asked
-
-
-def test_the_table_of_ablations_lists_the_redundant_safeguards_with_their_reasons(tried: list[Ablation]) -> None:
-    """Nobody looks for a trial that shows them: there is none, and that is no failure."""
-    code, output = run("--ablations")
-    assert (code, tried) == (0, list(ABLATIONS))
-    told = " ".join(output.split())
-    for one in REDUNDANT:
-        assert f"{one.name} - redundant" in told
-        assert f"{one.name} is redundant: {one.reason}" in told
-
-
-@pytest.mark.usefixtures("tried")
-def test_scripts_get_the_redundant_safeguards_under_a_key_of_their_own() -> None:
-    code, output = run("--ablations", "--json")
-    found = json.loads(output.splitlines()[-1])
-    assert (code, [one["ablation"] for one in found["ablations"]]) == (0, [one.name for one in ABLATIONS])
-    assert found["redundant"] == [{"ablation": one.name, "what": one.what, "reason": one.reason} for one in REDUNDANT]

@@ -213,6 +213,7 @@ def test_your_own_policy_is_used_as_it_is_and_by_name(cluster: Any, written: Cal
     written("my_policies.py", blocks("python")[2])
     printed = cluster.shell.run("python", written("use_it.py", blocks("python")[3]))
     assert 0 < float(printed.splitlines()[-1]) <= 1
+    assert "1 passed" in cluster.shell.run("pytest", "-q", written("test_my_policy.py", blocks("python")[4]))
 
     _install(cluster.shell.folder, tomllib.loads(blocks("toml")[0])["project"]["entry-points"])
     listed = cluster.shell.run("psplatform", "policies")

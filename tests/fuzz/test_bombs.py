@@ -200,7 +200,7 @@ def _plain_trials() -> list[Any]:
 
 @pytest.mark.parametrize("plain", _plain_trials(), ids=repr)
 def test_a_trial_that_makes_no_sense_is_refused(plain: dict[str, Any]) -> None:
-    from psplatform.simulation.faults.trial import Trial
+    from psplatform.simulation.faults.schedules.trial import Trial
 
     with pytest.raises(PsplatformError, match="makes no sense") as caught:
         Trial.from_plain(plain)

@@ -45,6 +45,8 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "runtime": LOWER,
     # What Dask workers load before a run needs it.
     "preload": LOWER | {"runtime"},
+    # What authors of policies test them with.
+    "testing": LOWER | {"memory", "simulation"},
     # What programs call, in both worlds: for real and simulated.
     "client": LOWER | {"runtime", "simulation", "preload"},
     # Pages: what they show is read from stores, what they do is done by the client package.

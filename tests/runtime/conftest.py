@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import os
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from psplatform.runtime.dataplane import segments
 from psplatform.runtime.dataplane.shard_state import SharedShardState
 from psplatform.tensors.layout import Layout, TensorSpec
 from psplatform.tensors.vectors import allocate, named_views
+from psplatform.testing import JumpingLoop
 
 T = TypeVar("T")
 
@@ -52,24 +52,6 @@ for line in sys.stdin:
 
 # What the function that stands for a peer gets: the method called, and its arguments.
 Answer = Callable[..., Any]
-
-
-class JumpingLoop(asyncio.SelectorEventLoop):
-    """An event loop that never waits: where nothing is ready, its clock jumps to the next timer."""
-
-    _now = 0.0
-
-    def time(self) -> float:
-        return self._now
-
-    def _run_once(self) -> None:
-        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]  # asyncio's own heap
-        while scheduled and scheduled[0].cancelled():
-            gone = heapq.heappop(scheduled)
-            gone._scheduled = False  # type: ignore[attr-defined]  # as asyncio itself notes it
-        if not self._ready and scheduled:  # type: ignore[attr-defined]
-            self._now = max(self._now, scheduled[0].when())
-        super()._run_once()  # type: ignore[misc]
 
 
 @pytest.fixture

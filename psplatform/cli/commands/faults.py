@@ -1,4 +1,4 @@
-"""Searching for faults that break the protocol, running one such trial again, and the table of ablations."""
+"""Searching for faults that break the protocol, and running one such trial again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def fuzz_options(command: Any) -> Any:
             "--fuzz", metavar="N", help="Try N random fault schedules on small trainings, checking everything."
         ),
         click.option("--faults", metavar="FILE", help="Run the trial in a JSON file, as --fuzz prints it, again."),
-        click.option("--ablations", is_flag=True, help="Take each safeguard away, and see that the checks notice."),
     ]
     return with_options(options)(command)
 
@@ -47,16 +46,14 @@ def run_faults(what: str, asked: Mapping[str, Any], given: Mapping[str, Any], *,
     ConfigurationError
         If two of them are given, an option does not go with them, or a file is no trial.
     """
-    chosen = [name for name in ("fuzz", "faults", "ablations") if asked.get(name)]
+    chosen = [name for name in ("fuzz", "faults") if asked.get(name)]
     if len(chosen) > 1:
         raise ConfigurationError(f"give either --{chosen[0]} or --{chosen[1]}, not both", field=chosen[1])
     for name, value in given.items():
         if value not in (None, (), False) and name not in _BESIDE:
             remedy = "a trial draws its own policy, sizes and protection; leave it out"
             raise ConfigurationError(f"--{name.replace('_', '-')} does not go with --{chosen[0]}: {remedy}", field=name)
-    if chosen == ["ablations"]:
-        _run_ablations(as_json=as_json)
-    elif chosen == ["faults"]:
+    if chosen == ["faults"]:
         _replay(asked["faults"], as_json=as_json)
     else:
         options = pairs(given.get("workload_options", ()), "options")
@@ -114,7 +111,7 @@ def _show(found: Search) -> None:
 
 def _replay(file: str, *, as_json: bool) -> None:
     from psplatform.simulation.faults.execution import run_trial  # noqa: PLC0415  brings torch
-    from psplatform.simulation.faults.trial import Trial  # noqa: PLC0415
+    from psplatform.simulation.faults.schedules.trial import Trial  # noqa: PLC0415
     from psplatform.simulation.threads import one_thread  # noqa: PLC0415
 
     trial = Trial.from_plain(_read(file))
@@ -140,42 +137,3 @@ def _read(file: str) -> dict[str, Any]:
     if not isinstance(plain, dict):
         raise ConfigurationError(f"{file} holds no trial; give the object that --fuzz prints", field="faults")
     return plain
-
-
-def _run_ablations(*, as_json: bool) -> None:
-    from psplatform.simulation.faults.ablations import ABLATIONS, REDUNDANT, first_caught  # noqa: PLC0415  brings torch
-    from psplatform.simulation.threads import one_thread  # noqa: PLC0415
-
-    rows = []
-    with ProgressLine() as line, one_thread():
-        for one in ABLATIONS:
-            line.say(f"without: {one.name}")
-            caught = first_caught(one)
-            found = (
-                {"seed": caught.trial.seed, "invariant": caught.invariant, "found": caught.found} if caught else None
-            )
-            rows.append({"ablation": one.name, "what": one.what, "caught": found})
-    redundant = [{"ablation": one.name, "what": one.what, "reason": one.reason} for one in REDUNDANT]
-    if as_json:
-        click.echo(json.dumps({"ablations": rows, "redundant": redundant}))
-    else:
-        _show_ablations(rows, redundant)
-    if not all(row["caught"] for row in rows):
-        click.get_current_context().exit(1)
-
-
-def _show_ablations(rows: list[dict[str, Any]], redundant: list[dict[str, str]]) -> None:
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for heading in ("without", "seed", "invariant"):
-        table.add_column(heading, no_wrap=True)
-    for row in rows:
-        caught = row["caught"]
-        table.add_row(
-            row["ablation"], str(caught["seed"]) if caught else "-", caught["invariant"] if caught else "none"
-        )
-    console = Console(highlight=False)
-    for one in redundant:
-        table.add_row(one["ablation"], "-", "redundant")
-    console.print(table)
-    for one in redundant:
-        console.print(f"{one['ablation']} is redundant: {one['reason']}", markup=False)

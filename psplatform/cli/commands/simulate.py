@@ -43,7 +43,7 @@ def simulate(what: str, *, plot: str | None, as_json: bool, **given: Any) -> Non
     `--policy all` compares all policies, `--policy bsp,dbw` these two.  `--fuzz 2000` looks for faults that break the
     protocol.
     """
-    asked = {name: given.pop(name) for name in ("fuzz", "faults", "ablations")}
+    asked = {name: given.pop(name) for name in ("fuzz", "faults")}
     if any(asked.values()):
         run_faults(what, asked, {**given, "plot": plot}, as_json=as_json)
         return

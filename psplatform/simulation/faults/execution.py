@@ -22,24 +22,24 @@ from psplatform.memory.machines import Machines
 from psplatform.memory.training import TensorArithmetic
 from psplatform.policies.registry import make_policy
 from psplatform.replication.accounts import Account
-from psplatform.simulation.faults.coverage import Coverage
-from psplatform.simulation.faults.crowd import Case
-from psplatform.simulation.faults.distance import Distances
-from psplatform.simulation.faults.hosts import Nannies, machines_of
-from psplatform.simulation.faults.injection import Injection
-from psplatform.simulation.faults.observation import Observation
-from psplatform.simulation.faults.promises import (
+from psplatform.simulation.faults.checks.coverage import Coverage
+from psplatform.simulation.faults.checks.distance import Distances
+from psplatform.simulation.faults.checks.observation import Observation
+from psplatform.simulation.faults.checks.participation import Case
+from psplatform.simulation.faults.checks.promises import (
     check_handed_over,
     check_names,
     check_order,
     check_promises,
     check_same_on_all_shards,
 )
-from psplatform.simulation.faults.schedule import Fault
-from psplatform.simulation.faults.serial import SerialLoop, check_serial
+from psplatform.simulation.faults.checks.reference_model import ReferenceModel, violated
+from psplatform.simulation.faults.checks.serial import SerialLoop, check_serial
+from psplatform.simulation.faults.injection import Injection
+from psplatform.simulation.faults.schedules.hosts import Nannies, machines_of
+from psplatform.simulation.faults.schedules.schedule import Fault
+from psplatform.simulation.faults.schedules.trial import LIVENESS, Copying, Trial
 from psplatform.simulation.faults.storage import Storage
-from psplatform.simulation.faults.trial import LIVENESS, Copying, Trial
-from psplatform.simulation.faults.truth import Truth, violated
 from psplatform.simulation.faults.world import TrialWorld
 from psplatform.tasks.seam import Task
 from psplatform.tasks.supervised import SupervisedTask
@@ -112,25 +112,25 @@ class Execution:
 
     Attributes
     ----------
-    run, truth
+    run, reference
         The run, and what is true of it.
     """
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: Trial, policy: Policy | None = None) -> None:
         self.trial = trial
         self.coverage = Coverage()
         self.storage = Storage()
-        self.policy = make_policy(trial.policy, trial.parameters)
+        self.policy = policy or make_policy(trial.policy, trial.parameters)
         self._world = TrialWorld(trial.seed, trial.noise)
-        self.truth = _truth(trial, self.policy, self.storage)
+        self.reference = _reference(trial, self.policy, self.storage)
         self._machines = machines_of(trial)
-        self.run = _run(trial, self.policy, self.truth, self._world, self._machines)
+        self.run = _run(trial, self.policy, self.reference, self._world, self._machines)
         self._nannies = Nannies(self.run, self._machines) if self._machines is not None else None
         self._world.process_of = self.run.process_of
         self._world.server_of = lambda shard: self.run.coordinator.state.shards[shard].server
-        self.truth.takeovers = lambda: len(self.run.leads) - 1
-        self.observation = Observation(self.run, self.truth, self._world.was_heard)
-        self._distances = Distances(self.run, self.truth, trial.copying or Copying())
+        self.reference.takeovers = lambda: len(self.run.leads) - 1
+        self.observation = Observation(self.run, self.reference, self._world.was_heard)
+        self._distances = Distances(self.run, self.reference, trial.copying or Copying())
         self._shown: Any = None
         self._shown_at = 0.0
         self._reinforced = False
@@ -192,9 +192,9 @@ class Execution:
         return True
 
     def _check_now(self) -> None:
-        if self.truth.dirty:
-            self._distances.check(self.truth.dirty)
-            self.truth.dirty.clear()
+        if self.reference.dirty:
+            self._distances.check(self.reference.dirty)
+            self.reference.dirty.clear()
         check_tally(self.run.coordinator.state)
 
     def _nobody_leads(self) -> bool:
@@ -230,16 +230,16 @@ class Execution:
             raise violated("liveness", "nobody is left to lead the run although enough was alive")
         check_order(self.run.records)
         check_names(self.run.records)
-        check_same_on_all_shards(self.run, self.truth)
+        check_same_on_all_shards(self.run, self.reference)
         self.observation.counts["serial loops"] += self._equals_serial_loop()
-        check_handed_over(self.run.records, self.observation.handed_over, self.truth.histories.values())
+        check_handed_over(self.run.records, self.observation.handed_over, self.reference.histories.values())
         check_promises(self.trial.policy, Case(self.policy, self.run.plan, self.run.records))
 
     def _equals_serial_loop(self) -> bool:
         if not self.policy.traits.exact:
             return False
         arithmetic = TensorArithmetic(**_tensors(self.trial), per_block=True)
-        return check_serial(self.run, self.truth, SerialLoop(arithmetic, self.trial.clip))
+        return check_serial(self.run, self.reference, SerialLoop(arithmetic, self.trial.clip))
 
     def _count(self, counts: Counter[str]) -> None:
         run = self.run
@@ -252,19 +252,21 @@ class Execution:
             elif one["kind"] == "commit":
                 counts["commits"] += 1
         counts["faults"] += self._injection.done
-        for kind, number in self.truth.transfers.items():
+        for kind, number in self.reference.transfers.items():
             counts[f"transfers: {kind}"] += number
 
 
-def run_trial(trial: Trial) -> Verdict:
-    """Run a trial to its end or to its first violation."""
+def run_trial(trial: Trial, policy: Policy | None = None) -> Verdict:
+    """Run a trial to its end or to its first violation, under `policy` instead of the one that it names."""
     try:
-        return Execution(trial).to_its_end()
+        return Execution(trial, policy).to_its_end()
     except InvariantViolation as violation:
         return Verdict(trial, "error", str(violation))
 
 
-def _run(trial: Trial, policy: Policy, truth: Truth, world: TrialWorld, machines: Machines | None) -> MemoryRun:
+def _run(
+    trial: Trial, policy: Policy, reference: ReferenceModel, world: TrialWorld, machines: Machines | None
+) -> MemoryRun:
     supervision = Supervision(
         standby=trial.standby,
         spares=trial.spares,
@@ -274,11 +276,11 @@ def _run(trial: Trial, policy: Policy, truth: Truth, world: TrialWorld, machines
         longest_lease_s=_LONGEST_LEASE_S,
         worker_lease_s=2.0,
     )
-    plan = _plan(trial, truth)
+    plan = _plan(trial, reference)
     run = MemoryRun(
         plan,
         policy,
-        arithmetic=truth,
+        arithmetic=reference,
         world=world,
         seed=trial.seed,
         make_account=_account(trial.copying, trial.shards) if trial.copying is not None else None,
@@ -295,7 +297,7 @@ def _run(trial: Trial, policy: Policy, truth: Truth, world: TrialWorld, machines
     return run
 
 
-def _plan(trial: Trial, truth: Truth) -> Plan:
+def _plan(trial: Trial, reference: ReferenceModel) -> Plan:
     copying = trial.copying
     protection = None
     if copying is not None:
@@ -311,7 +313,7 @@ def _plan(trial: Trial, truth: Truth) -> Plan:
         run="trial",
         workers=trial.workers,
         shards=trial.shards,
-        samples=truth.samples,
+        samples=reference.samples,
         batch_size=trial.batch_size,
         stop=Stop(updates=trial.updates),
         schedule=Constant(),
@@ -332,8 +334,8 @@ def _account(copying: Copying, shards: int) -> Any:
     return lambda: Account(most_distance=most, most_updates=copying.bound)
 
 
-def _truth(trial: Trial, policy: Policy, storage: Storage) -> Truth:
-    return Truth(
+def _reference(trial: Trial, policy: Policy, storage: Storage) -> ReferenceModel:
+    return ReferenceModel(
         **_tensors(trial),
         shards=trial.shards,
         per_block=policy.traits.scope is Scope.BLOCK,

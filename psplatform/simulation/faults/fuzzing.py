@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import torch
 
-from psplatform.simulation.faults.drawing import draw
 from psplatform.simulation.faults.execution import Verdict, run_trial
-from psplatform.simulation.faults.shrinking import shrink
+from psplatform.simulation.faults.schedules.drawing import draw
+from psplatform.simulation.faults.schedules.shrinking import shrink
 from psplatform.simulation.threads import one_thread
 
 _CHUNK: Final = 10

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from psplatform.memory import MemoryRun
 from psplatform.memory.machines import Machines
-from psplatform.simulation.faults.schedule import Fault, Selector
+from psplatform.simulation.faults.schedules.schedule import Fault, Selector
 from psplatform.simulation.faults.storage import Storage
 from psplatform.simulation.faults.world import BadLink, Partition, TrialWorld
 

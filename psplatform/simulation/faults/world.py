@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from psplatform.core.protocol.effects import Role
-from psplatform.simulation.faults.trial import Noise
+from psplatform.simulation.faults.schedules.trial import Noise
 
 _PACES: Final = (0.5, 0.9, 1.0, 1.1, 1.3, 3.0)  # seconds of a gradient
 _GATHERING: Final = (0.02, 0.02, 0.4)  # most seconds in which gradients are averaged, or a transfer is loaded

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from ablations import ABLATIONS, REDUNDANT, SEEDS, Ablation, first_caught, without
 
-from psplatform.simulation.faults.ablations import ABLATIONS, REDUNDANT, SEEDS, Ablation, first_caught, without
 from psplatform.simulation.threads import one_thread
 
-# Where the search of `psplatform simulate digits --ablations` finds it first: looked at before the others.
+# Where a search from seed 0 on finds it first: looked at before the others.
 KNOWN = {
     "no lease": 1,
     "lease without margin": 2,

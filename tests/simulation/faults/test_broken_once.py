@@ -19,7 +19,7 @@ from psplatform.core.shards.server import Server
 from psplatform.core.supervision.leases import Grants
 from psplatform.replication.accounts import Account
 from psplatform.simulation.faults.execution import run_trial
-from psplatform.simulation.faults.trial import Trial
+from psplatform.simulation.faults.schedules.trial import Trial
 from psplatform.simulation.threads import one_thread
 
 BROKEN = json.loads(Path(__file__).with_name("broken_once.json").read_text())

@@ -7,7 +7,7 @@ import sys
 
 # Copies of two shards fall silent at one moment; they were lost in another order in each process.
 TRIAL = """
-from psplatform.simulation.faults.drawing import draw
+from psplatform.simulation.faults.schedules.drawing import draw
 from psplatform.simulation.faults.execution import Execution
 from psplatform.simulation.threads import one_thread
 with one_thread():

@@ -11,9 +11,9 @@ from psplatform.core.plan import Plan, Stop
 from psplatform.errors import InvariantViolation
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.registry import make_policy
-from psplatform.simulation.faults.crowd import ADOPTED, Case
-from psplatform.simulation.faults.promises import check_handed_over, check_names, check_promises
-from psplatform.simulation.faults.truth import History
+from psplatform.simulation.faults.checks.participation import ADOPTED, Case
+from psplatform.simulation.faults.checks.promises import check_handed_over, check_names, check_promises
+from psplatform.simulation.faults.checks.reference_model import History
 
 Log = list[dict[str, Any]]
 

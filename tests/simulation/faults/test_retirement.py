@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from psplatform.simulation.faults.execution import Execution
-from psplatform.simulation.faults.schedule import Fault
-from psplatform.simulation.faults.trial import Copying, Trial
+from psplatform.simulation.faults.schedules.schedule import Fault
+from psplatform.simulation.faults.schedules.trial import Copying, Trial
 from psplatform.simulation.threads import one_thread
 
 LOOSE = Copying(bound=8.0)

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from psplatform.simulation.faults.amending import LATER
-from psplatform.simulation.faults.drawing import draw
 from psplatform.simulation.faults.execution import Verdict, run_trial
 from psplatform.simulation.faults.fuzzing import search
-from psplatform.simulation.faults.hosts import HOSTED
-from psplatform.simulation.faults.scenarios import SCENARIOS
-from psplatform.simulation.faults.shrinking import shrink
+from psplatform.simulation.faults.schedules.amending import LATER
+from psplatform.simulation.faults.schedules.drawing import draw
+from psplatform.simulation.faults.schedules.hosts import HOSTED
+from psplatform.simulation.faults.schedules.scenarios import SCENARIOS
+from psplatform.simulation.faults.schedules.shrinking import shrink
 from psplatform.simulation.threads import one_thread
 
 SEEDS = 40

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from psplatform.errors import ConfigurationError
-from psplatform.simulation.faults.amending import LATER, amend
-from psplatform.simulation.faults.drawing import draw, settings
-from psplatform.simulation.faults.scenarios import SCENARIOS
-from psplatform.simulation.faults.schedule import KINDS, Fault, Selector
-from psplatform.simulation.faults.trial import LIVENESS, SAFETY, Trial
+from psplatform.simulation.faults.schedules.amending import LATER, amend
+from psplatform.simulation.faults.schedules.drawing import draw, settings
+from psplatform.simulation.faults.schedules.scenarios import SCENARIOS
+from psplatform.simulation.faults.schedules.schedule import KINDS, Fault, Selector
+from psplatform.simulation.faults.schedules.trial import LIVENESS, SAFETY, Trial
 
 
 @pytest.mark.parametrize("seed", range(40))

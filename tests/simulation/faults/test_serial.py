@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from psplatform.simulation.faults.execution import Execution
-from psplatform.simulation.faults.schedule import Fault
-from psplatform.simulation.faults.trial import Copying, Trial
+from psplatform.simulation.faults.schedules.schedule import Fault
+from psplatform.simulation.faults.schedules.trial import Copying, Trial
 from psplatform.simulation.threads import one_thread
 
 
@@ -59,13 +59,13 @@ def test_a_run_under_a_policy_of_newest_versions_is_not_compared() -> None:
 
 def test_a_difference_of_one_bit_is_noticed() -> None:
     execution = Execution(trial(clip=0.5))
-    step, done = execution.truth.stage, []
+    step, done = execution.reference.stage, []
 
     def stage(copy: str, factor: float, rate: float) -> float:
         done.append(copy)
         return step(copy, factor * (1 + 1e-6) if len(done) == 5 else factor, rate)
 
-    execution.truth.stage = stage  # type: ignore[method-assign]
+    execution.reference.stage = stage  # type: ignore[method-assign]
     verdict = execution.to_its_end()
     assert verdict.invariant == "S8"
     assert "differ from what a serial loop over the same 8 rounds reaches" in verdict.found

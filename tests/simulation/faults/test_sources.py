@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from psplatform.simulation.faults.drawing import draw
 from psplatform.simulation.faults.execution import run_trial
-from psplatform.simulation.faults.trial import Copying, Trial
+from psplatform.simulation.faults.schedules.drawing import draw
+from psplatform.simulation.faults.schedules.trial import Copying, Trial
 
 
 def test_about_a_quarter_of_the_trials_with_copies_take_them_from_the_workers() -> None:

@@ -25,7 +25,7 @@ from psplatform.core.protocol.effects import Compute, first_server
 from psplatform.core.protocol.messages import Contribution
 from psplatform.memory import MemoryRun
 from psplatform.memory.training import TensorArithmetic
-from psplatform.simulation.faults.truth import Record, Truth, by_position, violated
+from psplatform.simulation.faults.checks.reference_model import Record, ReferenceModel, by_position, violated
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, named_views, shard_vectors
@@ -56,12 +56,12 @@ class SerialLoop:
         """What has been reached, the optimiser's state included, by name."""
         return _state_of(self._arithmetic.layout, [self._arithmetic.copies[self._copy]])
 
-    def step(self, round_: Record, truth: Truth) -> None:
+    def step(self, round_: Record, reference: ReferenceModel) -> None:
         """Do what a commit of the run did, on the batches that its gradients had."""
         arithmetic, contributions = self._arithmetic, []
         arithmetic.load(_WORKER, 0, arithmetic.snapshot(self._copy))
         for slot, sequence in zip(round_["slots"], round_["sequences"], strict=True):
-            arithmetic.compute(_WORKER, Compute(slot, sequence, truth.tickets[slot, sequence]), 0.0)
+            arithmetic.compute(_WORKER, Compute(slot, sequence, reference.tickets[slot, sequence]), 0.0)
             self._computed += 1
             arithmetic.expose(_WORKER, slot, self._computed)
             contributions.append(Contribution(_WORKER, slot, self._computed))
@@ -71,29 +71,29 @@ class SerialLoop:
         arithmetic.publish(self._copy, round_["version"])
 
 
-def check_serial(run: MemoryRun, truth: Truth, loop: SerialLoop) -> bool:
+def check_serial(run: MemoryRun, reference: ReferenceModel, loop: SerialLoop) -> bool:
     """Raise unless the run ended where the serial loop does; return whether it could be compared."""
     if run.finish is None or run.finish.outcome != "updates":
         return False
     rounds = {one["position"]: one for one in run.records if one["kind"] == "commit"}
-    applied = _applied_by_all(run, truth)
+    applied = _applied_by_all(run, reference)
     if applied != rounds.keys():
         return False
     for position in sorted(rounds):
-        loop.step(rounds[position], truth)
-    servers = [truth.copies[one.server] for one in run.coordinator.state.shards]
-    reached, wanted = _state_of(truth.layout, servers), loop.state
+        loop.step(rounds[position], reference)
+    servers = [reference.copies[one.server] for one in run.coordinator.state.shards]
+    reached, wanted = _state_of(reference.layout, servers), loop.state
     different = [name for name, tensor in wanted.items() if not torch.equal(tensor, reached[name])]
     if different:
         raise violated("S8", f"{different} differ from what a serial loop over the same {len(rounds)} rounds reaches")
     return True
 
 
-def _applied_by_all(run: MemoryRun, truth: Truth) -> set[int] | None:
+def _applied_by_all(run: MemoryRun, reference: ReferenceModel) -> set[int] | None:
     """Return the positions that the servers' states are made of, or ``None`` where these are not the same for all."""
     if any(one.promoting for one in run.coordinator.state.shards):
         return None
-    found = {frozenset(by_position(truth.histories[one.server].lineage)) for one in run.coordinator.state.shards}
+    found = {frozenset(by_position(reference.histories[one.server].lineage)) for one in run.coordinator.state.shards}
     return set(found.pop()) if len(found) == 1 else None
 
 

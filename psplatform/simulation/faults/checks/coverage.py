@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from psplatform.core.shards.replica import Replica
 from psplatform.core.shards.server import Server
 from psplatform.memory import MemoryRun
-from psplatform.simulation.faults.schedule import Fault
+from psplatform.simulation.faults.schedules.schedule import Fault
 
 
 @dataclass

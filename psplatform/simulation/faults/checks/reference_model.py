@@ -113,7 +113,7 @@ class Base:
     position: int
 
 
-class Truth(TensorArithmetic):
+class ReferenceModel(TensorArithmetic):
     """`psplatform.memory.arithmetic.Arithmetic` that checks S1, S3, S5, S6 (exact pulls), S7 and S9 as it goes.
 
     Attributes

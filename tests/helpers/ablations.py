@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+import replacements as instead
+
 from psplatform.core.coordination import admission, commits, takeover
 from psplatform.core.coordination.checkpoints import Checkpoints
 from psplatform.core.coordination.copies import Copies
@@ -28,11 +30,10 @@ from psplatform.core.supervision import lead, placement, standby
 from psplatform.memory.leading import Claims
 from psplatform.memory.training import TensorArithmetic
 from psplatform.replication import accounts
-from psplatform.simulation.faults import replacements as instead
-from psplatform.simulation.faults.drawing import draw
+from psplatform.simulation.faults.checks.reference_model import ReferenceModel
 from psplatform.simulation.faults.execution import Verdict, run_trial
+from psplatform.simulation.faults.schedules.drawing import draw
 from psplatform.simulation.faults.storage import Storage
-from psplatform.simulation.faults.truth import Truth
 
 SEEDS: Final = 100
 """Trials within which every missing safeguard must show."""
@@ -249,7 +250,7 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
     Ablation(
         "estimate without the optimiser",
         "the account counts a hundredth of the gradient instead of the measured step",
-        ((Truth, "stage", instead.of_the_gradient_alone),),
+        ((ReferenceModel, "stage", instead.of_the_gradient_alone),),
     ),
     Ablation(
         "estimate without slack",

@@ -10,9 +10,9 @@ import random
 from dataclasses import replace
 from typing import Final
 
-from psplatform.simulation.faults.scenarios import UNTIL_S, Scenario, Scene, loosely
-from psplatform.simulation.faults.schedule import WAYS, Fault
-from psplatform.simulation.faults.trial import LIVENESS, Noise, Trial
+from psplatform.simulation.faults.schedules.scenarios import UNTIL_S, Scenario, Scene, loosely
+from psplatform.simulation.faults.schedules.schedule import WAYS, Fault
+from psplatform.simulation.faults.schedules.trial import LIVENESS, Noise, Trial
 
 _LIMIT_S: Final = 3.0
 """Seconds that a process which ends in good order has in a real run."""

@@ -1,4 +1,4 @@
-"""What stands in for each safeguard of the protocol while it is taken away (`psplatform.simulation.faults.ablations`).
+"""What stands in for each safeguard of the protocol while it is taken away (`ablations`).
 
 Each function here takes a method and returns the one that replaces it.
 """
@@ -20,8 +20,8 @@ from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import Server
 from psplatform.core.supervision import lead
 from psplatform.memory.leading import Claims
+from psplatform.simulation.faults.checks.reference_model import ReferenceModel
 from psplatform.simulation.faults.storage import Storage
-from psplatform.simulation.faults.truth import Truth
 
 
 def always(value: Any) -> Callable[[Any], Any]:
@@ -151,9 +151,9 @@ def with_its_own_number(on_claimed: Any) -> Any:
 def of_the_gradient_alone(stage: Any) -> Any:
     """Estimate a step from the gradient's norm alone."""
 
-    def wrapped(truth: Truth, copy: str, factor: float, rate: float) -> float:
-        stage(truth, copy, factor, rate)
-        held = truth.copies[copy]
+    def wrapped(reference: ReferenceModel, copy: str, factor: float, rate: float) -> float:
+        stage(reference, copy, factor, rate)
+        held = reference.copies[copy]
         return 0.01 * rate * math.sqrt(math.fsum(held.squared_norms()))
 
     return wrapped

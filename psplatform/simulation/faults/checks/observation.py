@@ -16,7 +16,7 @@ from psplatform.memory import MemoryRun
 from psplatform.memory.leading import VirtualCoordinator
 from psplatform.memory.shard_state import VirtualShardState
 from psplatform.nodes.shard import ShardNode
-from psplatform.simulation.faults.truth import Truth, violated
+from psplatform.simulation.faults.checks.reference_model import ReferenceModel, violated
 
 _OF_COORDINATORS = (
     msg.Commit,
@@ -47,10 +47,12 @@ class Observation:
         Shard and epoch of each server that took over from one that ended in good order.
     """
 
-    def __init__(self, run: MemoryRun, truth: Truth, was_heard: Callable[[str, float, float], bool]) -> None:
+    def __init__(
+        self, run: MemoryRun, reference: ReferenceModel, was_heard: Callable[[str, float, float], bool]
+    ) -> None:
         self.counts: Counter[str] = Counter()
         self._run = run
-        self._truth = truth
+        self._reference = reference
         self._was_heard = was_heard
         self._alone_since: dict[tuple[str, int], float] = {}
         self._serving: dict[int, int] = {}
@@ -65,7 +67,7 @@ class Observation:
         copy = self._run.copies.get(name)
         if copy is not None:
             self._judge_copy(name, copy, event, effects)
-            self._truth.told(name, effects)
+            self._reference.told(name, effects)
         else:
             self._judge_lead(name, event, effects)
 
@@ -119,7 +121,7 @@ class Observation:
         self._serving[shard] = max(epoch, serving)
 
     def _judge_offer(self, name: str, offer: msg.HandedOver) -> None:
-        server, replica = self._truth.histories[name], self._truth.histories[offer.replica]
+        server, replica = self._reference.histories[name], self._reference.histories[offer.replica]
         # Where the replica serves already, under a higher epoch, nothing comes of what its server says.
         if replica.epoch == offer.epoch and (replica.position, replica.digest) != (server.position, server.digest):
             raise violated("S5", f"{name} hands over to {offer.replica}, which lacks something of what {name} shows")
@@ -131,7 +133,7 @@ class Observation:
             return
         self.counts["handed over"] += 1
         self.handed_over.add((shard, epoch))
-        shown, begun = self._truth.histories[before], self._truth.histories[name]
+        shown, begun = self._reference.histories[before], self._reference.histories[name]
         if not np.array_equal(shown.front, begun.newest) or shown.lineage != begun.lineage:
             raise violated("S5", f"{before} has handed over to {name}, which begins with another state than it showed")
 
@@ -139,7 +141,7 @@ class Observation:
         serving = self._serving.get(part.shard, 1)
         if answer.epoch < serving:
             raise violated("S4", f"{name} answers under epoch {answer.epoch}, shard {part.shard} has {serving}")
-        shown = self._truth.histories[name]
+        shown = self._reference.histories[name]
         if answer.version > part.version or answer.version < shown.version:
             raise violated("S4", f"{name} answers version {answer.version}, it shows {shown.version}")
 
@@ -156,7 +158,7 @@ class Observation:
             self._judge_leases(lead, effects)
         if isinstance(event, msg.InSync):
             self.counts["joins in sync"] += 1
-            self._truth.dirty.add(event.shard)
+            self._reference.dirty.add(event.shard)
         self._judge_isolation(lead, effects)
         for effect in effects:
             self._judge_decision(lead, effect)

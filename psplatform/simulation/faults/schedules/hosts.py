@@ -14,10 +14,10 @@ from psplatform.core.protocol.effects import STANDBY
 from psplatform.core.supervision.placement import Process
 from psplatform.memory import MemoryRun
 from psplatform.memory.machines import Machines
-from psplatform.simulation.faults.scenarios import UNTIL_S, Scenario, Scene, loosely
-from psplatform.simulation.faults.schedule import Fault
-from psplatform.simulation.faults.trial import LIVENESS, Copying, Noise, Trial
-from psplatform.simulation.faults.truth import violated
+from psplatform.simulation.faults.checks.reference_model import violated
+from psplatform.simulation.faults.schedules.scenarios import UNTIL_S, Scenario, Scene, loosely
+from psplatform.simulation.faults.schedules.schedule import Fault
+from psplatform.simulation.faults.schedules.trial import LIVENESS, Copying, Noise, Trial
 
 _SHARE: Final = 0.35
 """Share of the trials with copies and a standby that have hosts."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from psplatform.simulation.faults.execution import Verdict, run_trial
-from psplatform.simulation.faults.trial import Noise, Trial
+from psplatform.simulation.faults.schedules.trial import Noise, Trial
 
 _MOST_RUNS: Final = 200
 """Trials run to make one smaller: some seconds."""

@@ -8,8 +8,21 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from psplatform.memory import MemoryRun
-from psplatform.simulation.faults.crowd import ADOPTED, Case, check_blocks, check_everybody, check_supersteps
-from psplatform.simulation.faults.truth import History, Record, Records, Truth, by_position, violated
+from psplatform.simulation.faults.checks.participation import (
+    ADOPTED,
+    Case,
+    check_blocks,
+    check_everybody,
+    check_supersteps,
+)
+from psplatform.simulation.faults.checks.reference_model import (
+    History,
+    Record,
+    Records,
+    ReferenceModel,
+    by_position,
+    violated,
+)
 
 
 def check_order(records: Records) -> None:
@@ -47,7 +60,7 @@ def check_names(records: Records) -> None:
                 raise violated("S1", f"gradient {name} was committed, and another process is released for it")
 
 
-def check_same_on_all_shards(run: MemoryRun, truth: Truth) -> None:
+def check_same_on_all_shards(run: MemoryRun, reference: ReferenceModel) -> None:
     """Raise unless every position applied what its commit says on each shard, or is recorded as lost there."""
     lost = {
         (one["shard"], position)
@@ -63,7 +76,7 @@ def check_same_on_all_shards(run: MemoryRun, truth: Truth) -> None:
     # A coordinator that is lost, or that gives the run up, before its takeover was done has not heard of everything.
     unheard = run.finish is None or run.finish.outcome == "failed"
     for one in run.coordinator.state.shards:
-        history = truth.histories[one.server]
+        history = reference.histories[one.server]
         if one.promoting or history.epoch != one.epoch or run.processes.is_dead(one.server):
             continue  # what a dead server applied last, perhaps nobody else has heard of
         block = run.coordinator.state.lane_of(one.shard).block

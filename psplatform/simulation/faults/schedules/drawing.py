@@ -9,11 +9,11 @@ from functools import cache
 from typing import Any, Final
 
 from psplatform.policies.registry import make_policy, policy_names
-from psplatform.simulation.faults.amending import LATER, amend
-from psplatform.simulation.faults.hosts import HOSTED, with_hosts
-from psplatform.simulation.faults.scenarios import CLOCKS, Scene, draw_scenario
-from psplatform.simulation.faults.schedule import FLAWS, WAYS, Fault
-from psplatform.simulation.faults.trial import LIVENESS, SAFETY, Copying, Noise, Trial
+from psplatform.simulation.faults.schedules.amending import LATER, amend
+from psplatform.simulation.faults.schedules.hosts import HOSTED, with_hosts
+from psplatform.simulation.faults.schedules.scenarios import CLOCKS, Scene, draw_scenario
+from psplatform.simulation.faults.schedules.schedule import FLAWS, WAYS, Fault
+from psplatform.simulation.faults.schedules.trial import LIVENESS, SAFETY, Copying, Noise, Trial
 
 Setting = tuple[str, dict[str, Any]]
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from psplatform.simulation.faults.schedule import Fault
-from psplatform.simulation.faults.trial import Copying, Noise, Trial
+from psplatform.simulation.faults.schedules.schedule import Fault
+from psplatform.simulation.faults.schedules.trial import Copying, Noise, Trial
 
 UNTIL_S: Final = 10.0
 """Seconds within which a scenario begins."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
 from psplatform.errors import ConfigurationError
-from psplatform.simulation.faults.schedule import Fault
+from psplatform.simulation.faults.schedules.schedule import Fault
 from psplatform.untrusted.checks import MOST, is_count, is_number
 
 SAFETY: Final = "safety"

@@ -13,8 +13,8 @@ from psplatform.core.coordination import Coordinator
 from psplatform.core.coordination.shards import ShardState
 from psplatform.core.shards.server import Server
 from psplatform.memory import MemoryRun
-from psplatform.simulation.faults.trial import Copying
-from psplatform.simulation.faults.truth import History, Truth, violated
+from psplatform.simulation.faults.checks.reference_model import History, ReferenceModel, violated
+from psplatform.simulation.faults.schedules.trial import Copying
 
 _NEAR: Final = 1e-9
 """Two norms that differ by less are compared exactly: that of a vector is rounded by far less than this."""
@@ -38,9 +38,9 @@ class Distances:
         The bound of the whole model.
     """
 
-    def __init__(self, run: MemoryRun, truth: Truth, copying: Copying) -> None:
+    def __init__(self, run: MemoryRun, reference: ReferenceModel, copying: Copying) -> None:
         self._run = run
-        self._truth = truth
+        self._reference = reference
         norm = copying.unit == "norm"
         self._most_distance = copying.bound / math.sqrt(run.plan.shards) if norm else math.inf
         self._most_updates = math.inf if norm else copying.bound
@@ -59,9 +59,9 @@ class Distances:
         part = self._run.copies[one.server].control.part
         if one.promoting or not isinstance(part, Server) or part.epoch != one.epoch:
             return
-        server = self._truth.histories[one.server]
+        server = self._reference.histories[one.server]
         for name in one.in_sync:
-            replica = self._truth.histories[name]
+            replica = self._reference.histories[name]
             distance = float(np.linalg.norm(server.front - replica.newest))
             lacking = server.applied_visible - replica.applied
             # One that is ahead of what is visible lacks nothing of it.
@@ -74,7 +74,7 @@ class Distances:
                 )
 
     def _check_servers(self, shard: int) -> None:
-        for name, history in self._truth.histories.items():
+        for name, history in self._reference.histories.items():
             part = self._run.copies[name].control.part
             if history.shard != shard or not isinstance(part, Server):
                 continue
@@ -82,13 +82,13 @@ class Distances:
             self._check_estimates(name, history, part)
 
     def _check_successor(self, name: str, history: History, epoch: int) -> None:
-        if epoch > 1 and (history.shard, epoch) not in self._truth.bases:
+        if epoch > 1 and (history.shard, epoch) not in self._reference.bases:
             return  # it was promoted and has shown nothing yet
         # Of those promoted since, the first that served: whoever was lost before that has shown nothing.
-        served = [one for shard, one in self._truth.bases if shard == history.shard and one > epoch]
+        served = [one for shard, one in self._reference.bases if shard == history.shard and one > epoch]
         if not served:
             return
-        base = self._truth.bases[history.shard, min(served)]
+        base = self._reference.bases[history.shard, min(served)]
         distance = float(np.linalg.norm(history.front - base.parameters))
         lost = history.applied_visible - base.applied
         if lost > 0 and self._exceeds(distance, lost):
@@ -99,7 +99,7 @@ class Distances:
             )
 
     def _check_estimates(self, name: str, history: History, part: Server) -> None:
-        for replica, held in self._truth.histories.items():
+        for replica, held in self._reference.histories.items():
             link = part.links.get(replica)
             computing = part.newest != history.position  # the account is told when that is done
             if link is None or not link.in_sync or computing or held.epoch > history.epoch:

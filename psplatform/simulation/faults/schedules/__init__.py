@@ -1,0 +1,1 @@
+"""What happens to a run, as data: drawn from a seed, written down, made smaller."""

@@ -1,0 +1,152 @@
+"""What every synchronisation policy keeps, whatever happens: the contract that the engine relies on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from psplatform.core.parameters import parameters_of
+from psplatform.policies.registry import parameter_values
+from psplatform.testing.random_runs import FinishedRun, MakePolicy, RandomRun, check_runs, run_policy
+
+SEEDS: Final = 24
+"""Random runs in which each promise is looked at: a few seconds."""
+
+
+def check_policy(make: MakePolicy, *, seeds: int = SEEDS) -> None:
+    """Return if the policy keeps the contract; call it in a test of your own.
+
+    Checked are the promises of `CONTRACT` in runs of that many seeds, that a run depends on its seed and nothing else,
+    that what the policy decides is a few finite figures by name, and that its parameters are described, can be written
+    down, and are the same when read again.
+
+    Parameters
+    ----------
+    make
+        Makes the policy anew for each run, because it learns: its class, or ``lambda: Deadline(seconds=0.2)``.
+    seeds
+        How many random runs are looked at for each promise.
+
+    Raises
+    ------
+    AssertionError
+        If it does not: names the promise, the seed, and the smallest run that still fails.
+    """
+    check_runs(make, check_contract, range(seeds), calm=False)
+    same, again = (run_policy(make(), RandomRun.draw(3)).run.records for _ in range(2))
+    _require(same == again, "two runs of one seed differ; a policy draws from its seed and keeps nothing between runs")
+    policy = make()
+    for one in parameters_of(type(policy)):
+        _require(bool(one.help), f"parameter {one.name} has no help")
+    _require(type(policy)(**parameter_values(policy)) == policy, "its parameters do not make the same policy again")
+    texts = {name: str(value) for name, value in parameter_values(policy).items()}
+    _require(type(policy)(**texts) == policy, "its parameters, written down, do not make the same policy again")
+
+
+def check_order(run: FinishedRun) -> None:
+    """Check that versions grow by one, and that the run ends as asked."""
+    _require(run.outcome == "updates", f"the run ended with {run.outcome!r}")
+    for commits in run.orders():
+        counted = list(range(1, len(commits) + 1))
+        _require([one["version"] for one in commits] == counted, "versions do not grow by one")
+        _require([one["position"] for one in commits] == counted, "positions do not grow by one")
+    _require(min(map(len, run.orders())) == run.run.plan.stop.updates, "the run has not made the updates asked for")
+
+
+def check_outcomes(run: FinishedRun) -> None:
+    """Check that each gradient is started once and has one outcome at most, or one for each of its blocks."""
+    _require(max(run.started().values()) == 1, "a gradient was started twice")
+    for block in range(len(run.orders())):
+        outcomes = run.committed(block) + run.given_up("dropped", block) + run.given_up("aborted")
+        _require(max(outcomes.values()) == 1, f"a gradient has two outcomes in block {block}")
+        _require(outcomes.keys() <= run.started().keys(), "a gradient that was never started has an outcome")
+
+
+def check_shards(run: FinishedRun) -> None:
+    """Check that every shard applied the same gradients in the same order, each of them once."""
+    orders = run.orders()
+    for shard in range(run.run.plan.shards):
+        commits = orders[shard if len(orders) > 1 else 0]
+        decided = [list(zip(one["slots"], one["sequences"], strict=True)) for one in commits]
+        gathered = [[(one.slot, one.sequence) for one in step] for step in run.witness.gathered[shard]]
+        _require(gathered == decided, f"shard {shard} applied other gradients than were decided")
+
+
+def check_nothing_is_left(run: FinishedRun) -> None:
+    """Check that nothing waits, is pooled, held or open but what was under way at the end."""
+    state = run.run.coordinator.state
+    _require(run.still_waiting == [], f"still waiting at the end: {run.still_waiting}")
+    _require((state.open_commits, state.pooled) == (0, 0), "commits or pooled gradients are left")
+    _require(run.witness.saved == [state.version], "another model was saved than the newest")
+    shown = [server.version for server in run.run.servers]
+    _require(shown == [state.lane_of(server.shard).version for server in run.run.servers], "a server is behind")
+    _require(not any(lane.held for lane in state.lanes), "gradients are held at the end")
+    # Of a gradient that was under way at the end some blocks are open; nothing is kept of any before.
+    under_way = {(member.slot, member.sequence) for member in state.roster.members()}
+    _require(state.fates.open <= under_way, "blocks of gradients before the last are open")
+    if state.deck is not None:
+        _require(state.deck.out <= under_way, "batches of gradients before the last are out")
+
+
+def check_staleness(run: FinishedRun) -> None:
+    """Check that staleness is the version before the commit minus the label."""
+    labels = {(one["slot"], one["sequence"]): one["label"] for one in run.of_kind("gradient")}
+    for commit in run.of_kind("commit"):
+        keys = zip(commit["slots"], commit["sequences"], strict=True)
+        oldest = [commit["version"] - 1 - labels[key] for key in keys]
+        for own, most in zip(commit["staleness"], oldest, strict=True):
+            # The label in the log is the oldest of the blocks'; a block's own may be newer.
+            _require(0 <= own <= most if "block" in commit else own == most >= 0, f"staleness {own}, label says {most}")
+
+
+def check_labels(run: FinishedRun) -> None:
+    """Check that a gradient is computed on the version that it was released on, or on a newer one."""
+    starts = {(one["slot"], one["sequence"]): one["version"] for one in run.of_kind("start")}
+    shards, rule = run.run.plan.shards, run.run.coordinator.state.traits.pull
+    for one in run.of_kind("gradient"):
+        partly = one.get("fresh_blocks", 0) >= rule.count(shards) and rule.fraction < 1
+        known = one["label"] >= starts[one["slot"], one["sequence"]]
+        _require(partly or known, f"gradient {one['sequence']} of slot {one['slot']} was computed on an older version")
+
+
+def check_reasons(run: FinishedRun) -> None:
+    """Check that drops and commits have a reason in words."""
+    for one in run.of_kind("dropped"):
+        _require(bool(one["reason"] and one["detail"]), f"a drop without a reason: {one}")
+    for one in run.of_kind("commit"):
+        _require(bool(one["reason"]), f"a commit without a reason: {one}")
+
+
+def check_figures(run: FinishedRun) -> None:
+    """Check that what is decided at a commit is finite figures by name."""
+    for one in run.of_kind("commit"):
+        for name, value in one.get("decision", {}).items():
+            _require(name.strip() == name != "" and math.isfinite(value), f"{name!r} is decided to be {value!r}")
+
+
+CONTRACT: Final[Mapping[str, Callable[[FinishedRun], None]]] = {
+    "order": check_order,
+    "outcomes": check_outcomes,
+    "shards": check_shards,
+    "nothing is left": check_nothing_is_left,
+    "staleness": check_staleness,
+    "labels": check_labels,
+    "reasons": check_reasons,
+    "figures": check_figures,
+}
+"""Each promise by its name, with what raises `AssertionError` where a finished run has broken it."""
+
+
+def check_contract(run: FinishedRun) -> None:
+    """Check all of `CONTRACT`; what is broken is named first."""
+    for name, promise in CONTRACT.items():
+        try:
+            promise(run)
+        except AssertionError as broken:
+            raise AssertionError(f"{name}: {broken}") from broken
+
+
+def _require(holds: bool, text: str) -> None:
+    if not holds:
+        raise AssertionError(text)

@@ -1,0 +1,279 @@
+"""Runs of a policy in memory, disturbed by chance.
+
+Slow workers and servers, kills, late joiners, messages that come twice or out of order, shards that get a gradient at
+different times; all drawn from a seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from psplatform.core.coordination.invariants import Invariants
+from psplatform.core.plan import Plan, Stop
+from psplatform.core.policy import Policy
+from psplatform.core.protocol.effects import Role
+from psplatform.core.protocol.messages import Contribution
+from psplatform.jobs.schedules import Constant
+from psplatform.memory import MemoryRun
+from psplatform.memory.arithmetic import Metadata
+from psplatform.memory.world import Ideal
+
+_MOST_EVENTS: Final = 20_000
+"""After which a run counts as one that does not end."""
+
+MakePolicy = Callable[[], Policy]
+"""Makes the policy anew for each run: it learns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """What happens to a worker.
+
+    Attributes
+    ----------
+    kind
+        ``kill``, ``leave`` or ``join``.
+    worker
+        Its name.
+    at
+        Virtual seconds after the start.
+    """
+
+    kind: str
+    worker: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RandomRun:
+    """Everything that distinguishes one random run from another.
+
+    Attributes
+    ----------
+    seed
+        Of run times and messages.
+    workers, shards, updates
+        How many.
+    noisy
+        Whether messages are late, out of order and repeated, and shards get gradients at different times.
+    clipped
+        Whether gradients are clipped by their norm.
+    epochs
+        Whether batches are dealt in epochs.
+    disturbances
+        What happens to workers.
+    """
+
+    seed: int
+    workers: int
+    shards: int
+    updates: int
+    noisy: bool
+    clipped: bool
+    epochs: bool
+    disturbances: tuple[Disturbance, ...]
+
+    @classmethod
+    def draw(cls, seed: int) -> RandomRun:
+        """Draw a run.  The worker ``w0`` always survives, so that every run can end."""
+        rng = random.Random(f"trouble {seed}")
+        workers = rng.randint(1, 5)
+        met = [
+            Disturbance(rng.choice(["kill", "kill", "leave"]), f"w{rng.randint(1, 8)}", rng.uniform(0, 12))
+            for _ in range(rng.randint(0, 4))
+        ]
+        met += [Disturbance("join", f"late{number}", rng.uniform(0, 12)) for number in range(rng.randint(0, 3))]
+        met += [Disturbance("kill", "late0", rng.uniform(0, 16))] * rng.randint(0, 1)
+        flags = [rng.random() < 0.6, rng.random() < 0.3, rng.random() < 0.5]
+        return cls(seed, workers, rng.randint(1, 3), rng.randint(5, 25), *flags, tuple(met))
+
+    def calm(self) -> RandomRun:
+        """Return the same run undisturbed, on a network that delivers everything once and at once."""
+        return replace(self, disturbances=(), noisy=False)
+
+    def smaller(self) -> list[RandomRun]:
+        """Return the runs that lack one thing of this one."""
+        met = self.disturbances
+        runs = [replace(self, disturbances=met[:number] + met[number + 1 :]) for number in range(len(met))]
+        runs += [replace(self, noisy=False)] * self.noisy + [replace(self, clipped=False)] * self.clipped
+        return runs + [replace(self, shards=1)] * (self.shards > 1)
+
+
+class Witness(Metadata):
+    """Figures in the place of tensors, and notes of what each shard gathered and which model was saved.
+
+    Attributes
+    ----------
+    gathered
+        By shard, the contributions of each step.
+    saved
+        Versions that were saved.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(outcome=lambda slot, sequence: (1.0 / sequence, 1.0))
+        self.gathered: dict[int, list[tuple[Contribution, ...]]] = {}
+        self.saved: list[int] = []
+
+    def gather(self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...] | None:
+        """Note what a server averages."""
+        self.gathered.setdefault(int(copy.removeprefix("server-")), []).append(contributions)
+        return super().gather(copy, contributions, norms=norms)
+
+    def save(self, version: int) -> None:
+        """Note which version is saved."""
+        self.saved.append(version)
+
+
+@dataclass(slots=True)
+class FinishedRun:
+    """A run that is over.
+
+    Attributes
+    ----------
+    run
+        As the in-memory driver leaves it: the coordinator's state, the servers, the log in ``run.records``.
+    witness
+        What the servers did.
+    outcome
+        Why it ended, ``updates`` where as asked.
+    still_waiting
+        Pulls that nobody answered.
+    """
+
+    run: MemoryRun
+    witness: Witness
+    outcome: str
+    still_waiting: list[str] = field(default_factory=list)
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        """Return the records of the log of one kind."""
+        return self.run.of_kind(kind)
+
+    def live_at_commits(self) -> list[tuple[dict[str, Any], set[int]]]:
+        """Return every commit with the slots that had a live worker then."""
+        live: set[int] = set()
+        found = []
+        for record in self.run.records:
+            if record["kind"] == "joined":
+                live.add(record["slot"])
+            elif record["kind"] in ("lost", "left"):
+                live.discard(record["slot"])
+            elif record["kind"] == "commit":
+                found.append((record, set(live)))
+        return found
+
+    def started(self) -> Counter[tuple[int, int]]:
+        """Count how often each gradient, (slot, sequence), was started."""
+        return Counter((one["slot"], one["sequence"]) for one in self.of_kind("start"))
+
+    def orders(self) -> list[list[dict[str, Any]]]:
+        """Return the commits of every order: one of the whole model, or one for each block."""
+        orders: list[list[dict[str, Any]]] = [[] for _ in self.run.coordinator.state.lanes]
+        for record in self.of_kind("commit"):
+            orders[record.get("block", 0)].append(record)
+        return orders
+
+    def committed(self, block: int = 0) -> Counter[tuple[int, int]]:
+        """Count how often each gradient was committed, to that block where there is an order for each."""
+        return Counter(key for one in self.orders()[block] for key in zip(one["slots"], one["sequences"], strict=True))
+
+    def given_up(self, kind: str, block: int = 0) -> Counter[tuple[int, int]]:
+        """Count what was ``dropped`` or ``aborted``, as a whole or of that block."""
+        return Counter((one["slot"], one["sequence"]) for one in self.of_kind(kind) if one.get("block", block) == block)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rough(Ideal):
+    """A world in which each shard's server may get a gradient at another time, and takes its time with it."""
+
+    noisy: bool = False
+    way: random.Random = field(default_factory=random.Random)
+
+    def reach_s(self, member: str, shard: int, now: float) -> float:
+        return self.way.choice([0.0, 0.0, self.way.uniform(0, 3)]) if self.noisy else 0.0
+
+    def gather_s(self, shard: int, gradients: int) -> float:
+        return self.way.choice([0.0, 0.0, 0.5 * gradients]) if self.noisy else 0.0
+
+
+def run_policy(policy: Policy, run: RandomRun) -> FinishedRun:
+    """Run `policy` through a random run; what must hold after every event is checked.
+
+    Raises
+    ------
+    InvariantViolation
+        If something does not.
+    RuntimeError
+        If the run does not end.
+    """
+    network = random.Random(f"network {run.seed}")
+
+    def deliver(_sender: Role, _to: Role, _message: Any) -> list[float]:
+        if not run.noisy:
+            return [0.0]
+        return [network.choice([0.0, 0.0, network.uniform(0, 2)]) for _ in range(network.choice([1, 1, 1, 2, 3]))]
+
+    def compute_s(slot: int, sequence: int) -> float:
+        return random.Random(f"{run.seed} {slot} {sequence}").choice([0.5, 1.0, 1.0, 1.25, 4.0])
+
+    plan = Plan(
+        run="contract",
+        workers=run.workers,
+        shards=run.shards,
+        samples=40,
+        batch_size=4,
+        stop=Stop(updates=run.updates),
+        schedule=Constant(),
+        deal_epochs=run.epochs,
+        clip_norm=0.5 if run.clipped else None,
+        evaluate_every=3,
+        evaluates=True,
+    )
+    witness = Witness()
+    world = _Rough(compute_s, deliver, noisy=run.noisy, way=random.Random(f"way {run.seed}"))
+    driver = MemoryRun(plan, policy, arithmetic=witness, world=world)
+    for number in range(run.workers):
+        driver.join(f"w{number}")
+    for met in run.disturbances:
+        getattr(driver, met.kind)(met.worker, at=met.at)
+    invariants = Invariants()
+    driver.on_event = lambda one: invariants.check(one.coordinator.state, one.servers, one.records)
+    finish = driver.run(events=_MOST_EVENTS)
+    return FinishedRun(driver, witness, finish.outcome, driver.drain())
+
+
+def check_runs(make: MakePolicy, check: Callable[[FinishedRun], None], seeds: Iterable[int], *, calm: bool) -> None:
+    """Let `check` look at a run of each seed; `calm` ones are undisturbed.
+
+    Raises
+    ------
+    AssertionError
+        If a run fails or `check` raises: names the seed, and the smallest run that still fails.
+    """
+    for seed in seeds:
+        run = RandomRun.draw(seed).calm() if calm else RandomRun.draw(seed)
+        if _error_of(make, check, run) is not None:
+            least = _shrunk(make, check, run)
+            error = _error_of(make, check, least)
+            text = f"seed {seed} fails, at the least so:\n{least}\n{type(error).__name__}: {error}"
+            raise AssertionError(text) from error
+
+
+def _error_of(make: MakePolicy, check: Callable[[FinishedRun], None], run: RandomRun) -> Exception | None:
+    try:
+        check(run_policy(make(), run))
+    except Exception as error:  # noqa: BLE001  whatever goes wrong is what is looked for
+        return error
+    return None
+
+
+def _shrunk(make: MakePolicy, check: Callable[[FinishedRun], None], run: RandomRun) -> RandomRun:
+    for smaller in run.smaller():
+        if _error_of(make, check, smaller) is not None:
+            return _shrunk(make, check, smaller)
+    return run
