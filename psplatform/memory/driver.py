@@ -16,26 +16,25 @@ from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy, Scope
 from psplatform.core.protocol.effects import COORDINATOR, Finish, Role, Seal, Send, first_server
 from psplatform.core.protocol.events import Begin, MemberLost, ProcessesChanged, StopRequested, Tick
-from psplatform.core.protocol.messages import JOIN_AGAIN, Inquire, Pulled, Stop, Transfer
+from psplatform.core.protocol.messages import Inquire, Pulled
 from psplatform.core.shards.links import MakeAccount, no_account
 from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import Server
 from psplatform.core.supervision.lead import Lead
 from psplatform.core.supervision.leases import Grants, entitlement
 from psplatform.core.supervision.standby import Standby, standby_name
-from psplatform.memory.agenda import Agenda
 from psplatform.memory.arithmetic import Arithmetic, Metadata
+from psplatform.memory.engine import make_engine, name_of
 from psplatform.memory.evaluation import EVALUATOR, VirtualEvaluation
 from psplatform.memory.gradients import Room
 from psplatform.memory.leading import Claims, Sink, VirtualCoordinator, VirtualStandby
 from psplatform.memory.losses import Losses, Supervision
 from psplatform.memory.machines import Seating, Unplaced
-from psplatform.memory.processes import Processes
 from psplatform.memory.retirement import Retirements
 from psplatform.memory.shard_state import VirtualShardState
 from psplatform.memory.standbys import Standbys
 from psplatform.memory.workers import Workers
-from psplatform.memory.world import Deliver, Ideal, Post, World
+from psplatform.memory.world import Deliver, Ideal, World
 from psplatform.nodes.evaluator import EvaluatorNode
 from psplatform.nodes.shard import ShardNode
 
@@ -113,7 +112,9 @@ class MemoryRun:
         self._open()
         self._sink = self.records if sink is None else sink
         self.arithmetic = arithmetic or Metadata()
-        self._world = world or Ideal(compute_s, deliver or (lambda sender, to, message: [latency_s]), evaluation_s)
+        world = world or Ideal(compute_s, deliver, evaluation_s, latency_s)
+        self.engine = engine = make_engine(world, self.arithmetic.snapshot)
+        self.agenda, self.processes, self.network = engine.agenda, engine.processes, engine.network
         self.supervision = supervision or Supervision()
         self._of_servers: Any = {"make_account": make_account or no_account, "from_workers": plan.from_workers}
         self._epochs = [1] * plan.shards
@@ -123,26 +124,30 @@ class MemoryRun:
             list(zip(self._serving, self._epochs, strict=True)),
             plan.watch,
             self._send_from_evaluator,
-            partial(VirtualEvaluation, self.agenda, self.arithmetic, self._world),
+            partial(VirtualEvaluation, self.engine, self.arithmetic),
             exact=policy.traits.scope is not Scope.BLOCK,
         )
         self._room = Room(self.agenda, self._server_of, plan.shards)
-        to: Any = {"coordinator": self._to_lead, "copy": self._to_copy, "member": self._to_member}
-        to["standby"] = self._to_standby
-        self.post = Post(self.agenda, self._world, self.arithmetic.snapshot, to)
-        arguments = self.agenda, self.processes, self.arithmetic, self._world, self._room, self.post
-        self.workers = Workers(plan, policy.traits, *arguments, seed=seed)
-        self.claims = Claims(self.agenda, self.processes, self._world)
+        self.network.listen(EVALUATOR, self.evaluator.feed, self._load_evaluator)
+        self.workers = Workers(
+            plan,
+            policy.traits,
+            self.engine,
+            self.arithmetic,
+            self._room,
+            seed=seed,
+            join_again=self._begin_worker,
+            on_late=self._on_late_message,
+        )
+        self.claims = Claims(self.engine)
         self.leads: list[VirtualCoordinator] = []
         self.standbys = Standbys(self.leads, self.processes)
-        self.retirements: Retirements = Retirements(self, self.post, self._world)
+        self.retirements: Retirements = Retirements(self, self.network, world)
+        self.network.on_moved = self.retirements.on_moved
         self._seating = seating or Unplaced(self.supervision.spares)
         self._begin(Coordinator(plan, policy, resume=resume))
 
     def _open(self) -> None:
-        self.agenda = Agenda()
-        self._leads_by_term: dict[str, VirtualCoordinator] = {}
-        self.processes = Processes(self.agenda)
         self.copies: dict[str, ShardNode[VirtualShardState]] = {}
         self.records: list[dict[str, Any]] = []
         self.finish: Finish | None = None
@@ -178,7 +183,7 @@ class MemoryRun:
 
     def process_of(self, role: Role) -> str:
         """Return the process in which a role lives, or has lived."""
-        return self.processes.of(f"coordinator-{role.name}" if role.kind == "coordinator" else role.name)
+        return self.processes.of(name_of(role))
 
     # --- what a test or a user does ---
 
@@ -266,20 +271,20 @@ class MemoryRun:
 
     def _make_copy(self, part: Server | Replica) -> None:
         control, name = ShardCopy(part, **self._of_servers), part.name
-        arguments = self.agenda, self.processes, self.arithmetic, self._world, self._room, self.post.send
         node = self.copies[name] = ShardNode(
             control,
             partial(self.processes.clock, name),
-            partial(self.post.send, Role.copy(name)),
-            partial(VirtualShardState, control, *arguments),
+            partial(self.network.send, Role.copy(name)),
+            partial(VirtualShardState, control, self.engine, self.arithmetic, self._room),
             partial(self.processes.note, name),
         )
+        self.network.listen(name, node.feed, node.state.expect)
         self.beat(name, node.feed)
 
     def _lead_with(self, lead: Lead) -> VirtualCoordinator:
         made = VirtualCoordinator(self, lead, self._sink)
         self.leads.append(made)
-        self._leads_by_term[str(lead.term)] = made
+        self.network.listen(made.name, made.feed)
         self.beat(made.name, made.feed)
         return made
 
@@ -309,46 +314,24 @@ class MemoryRun:
         else:
             self.processes.do(lead.name, lead.feed, event)
 
+    def end(self, finish: Finish) -> None:
+        """Note how the run has ended: no coordinator hears anything any more."""
+        self.finish = finish
+        for lead in self.leads:
+            self.network.close(lead.name)
+        self.network.on_delivered = self._on_delivered_after_the_end
+
     # --- messages ---
 
-    def _to_lead(self, sender: Role, to: Role, message: Any, content: Any) -> None:
-        lead = self._leads_by_term[to.name]
-        self.processes.do(lead.name, self._feed_lead, lead, sender, message)
-
-    def _to_copy(self, sender: Role, to: Role, message: Any, content: Any) -> None:
-        self.processes.do(to.name, self._feed_copy, to.name, message, content)
-
-    def _to_member(self, sender: Role, to: Role, message: Any, content: Any) -> None:
-        if to.name == EVALUATOR:
-            self._feed_evaluator(message, content)
-        elif to.name in self.workers.nodes:
-            self.processes.do(to.name, self._feed_worker, to.name, message, content)
-
-    def _to_standby(self, sender: Role, to: Role, message: Any, content: Any) -> None:
-        self.standbys.receive(to.name, message)
-
-    def _feed_lead(self, lead: VirtualCoordinator, sender: Role, message: Any) -> None:
-        if self.finish is None:
-            lead.feed(message)
-        if self.finish is not None and sender.name in self.workers.nodes:
-            self.workers.nodes[sender.name].close()  # nobody answers any more: it goes by itself
-
-    def _feed_copy(self, name: str, message: Any, content: Any) -> None:
-        if self.post.hear(name, message):
-            self.retirements.on_moved(name)
-        node = self.copies[name]
-        if type(message) is Transfer:
-            node.state.expect(message, content)
-        node.feed(message)
-
-    def _feed_worker(self, name: str, message: Any, content: Any) -> None:
-        if self.workers.nodes[name].closed and len(self.leads) > 1:
-            # It took its leave of a coordinator that is gone as well.
+    def _on_late_message(self, name: str, message: Any) -> None:
+        """Say again that a worker has left: it took its leave of a coordinator that is gone as well, perhaps."""
+        if len(self.leads) > 1:
             self.tell_lead(MemberLost(name, "left"))
-        self.post.hear(name, message)
-        self.workers.receive(name, message, content)
-        if isinstance(message, Stop) and message.reason == JOIN_AGAIN and f"{name}+" not in self.workers.nodes:
-            self._begin_worker(f"{name}+")
+
+    def _on_delivered_after_the_end(self, sender: Role) -> None:
+        """Close a worker that still says something: it is not answered any more."""
+        if sender.name in self.workers.nodes:
+            self.workers.nodes[sender.name].close()
 
     def _server_of(self, shard: int) -> Server:
         server = self.copies[self._serving[shard]].server
@@ -356,16 +339,15 @@ class MemoryRun:
             raise RuntimeError(f"the copy of shard {shard} that serves has not become a server")
         return server
 
-    def _feed_evaluator(self, answer: Pulled, content: Any) -> None:
+    def _load_evaluator(self, answer: Pulled, content: Any) -> None:
         if self.evaluator.expects(answer):
             self.arithmetic.load(EVALUATOR, answer.shard, content)
-        self.evaluator.feed(answer)
 
     def _send_from_evaluator(self, effect: Send) -> None:
         if effect.to == COORDINATOR:
             self.agenda.enter(0.0, self.tell_lead, effect.message)
         else:
-            self.post.send(_EVALUATOR_ROLE, effect)
+            self.network.send(_EVALUATOR_ROLE, effect)
 
     # --- what coordinators and standbys ask for ---
 
@@ -382,7 +364,7 @@ class MemoryRun:
         if not self._seating.seat_copy(self, shard, name):
             return None
         self._make_copy(Replica(shard, name, epoch=0))
-        self.post.introduce(name, term)
+        self.network.introduce(name, term)
         return name
 
     def retire(self, lead: VirtualCoordinator, copy: str) -> None:
@@ -407,17 +389,20 @@ class MemoryRun:
         )
         made = VirtualStandby(self, standby, len(self.records))
         self.standbys.all.append(made)
-        self.post.introduce(name, lead.lead.term)
+        self.network.introduce(name, lead.lead.term)
+        self.network.listen(name, made.feed)
         self.beat(name, made.feed)
 
     def depart(self, standby: VirtualStandby) -> None:
         """Forget a standby that does not take over."""
         if standby in self.standbys.all:
             self.standbys.all.remove(standby)
+            self.network.close(standby.name)
 
     def take_over(self, standby: VirtualStandby) -> None:
         """Make a standby the coordinator."""
         self.standbys.all.remove(standby)
+        self.network.close(standby.name)
         self.standbys.on_taken_over()
         wanted = self.supervision.standbys_of(self.plan)
         lead, effects = standby.standby.rise(self.agenda.now, grants=self.supervision.grants(), appoints=wanted)
@@ -427,11 +412,12 @@ class MemoryRun:
             self.leads[-1].sink = []
         made = self._lead_with(lead)
         self.processes.share(made.name, standby.name)
-        self.post.announce(lead.term)
+        self.network.announce(lead.term)
         made.node.execute(effects)
         self._losses.notice_again()
         known = {member.name for member in lead.coordinator.state.roster.members()}
         for name in list(self.workers.nodes):
             if name not in known:
                 # One that was not yet known asks again: requests are repeated until somebody answers.
-                self.agenda.enter(0.0, self.processes.do, name, self._feed_worker, name, Inquire(lead.term), None)
+                to, message = Role.member(name), Inquire(lead.term)
+                self.agenda.enter(0.0, self.processes.do, name, self.network.deliver, made.role, to, message)

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from psplatform.core.protocol.events import Evaluated, ModelSaved
-from psplatform.memory.agenda import Agenda
 from psplatform.memory.arithmetic import Arithmetic
-from psplatform.memory.world import World
+from psplatform.memory.engine import Engine
 
 EVALUATOR: Final = "evaluator"
 """The name that servers answer to; no gradient worker may join under it."""
@@ -24,8 +23,8 @@ class VirtualEvaluation:
         Takes the answers.
     """
 
-    def __init__(self, agenda: Agenda, arithmetic: Arithmetic, world: World, feed: Callable[[Any], None]) -> None:
-        self._agenda, self._arithmetic, self._world = agenda, arithmetic, world
+    def __init__(self, engine: Engine, arithmetic: Arithmetic, feed: Callable[[Any], None]) -> None:
+        self._agenda, self._arithmetic, self._world = engine.agenda, arithmetic, engine.world
         self._feed = feed
 
     def measure(self, version: int) -> None:

@@ -9,10 +9,8 @@ from typing import Any, Final
 from psplatform.core.protocol.effects import Compute, Expose
 from psplatform.core.protocol.events import ComputeAborted, Reachable
 from psplatform.core.shards.server import Server
-from psplatform.memory.agenda import Agenda, Appointments
 from psplatform.memory.arithmetic import Arithmetic
-from psplatform.memory.processes import Processes
-from psplatform.memory.world import World
+from psplatform.memory.engine import Agenda, Appointments, Engine
 
 
 class Room:
@@ -54,8 +52,8 @@ class VirtualGradients:
     ----------
     member
         The worker.
-    world
-        Says how long computing takes, and until a gradient is where the servers can reach it.
+    engine
+        Its world says how long computing takes, and until a gradient is where the servers can reach it.
     room
         Lets what is pushed block by block wait for servers that are far behind.
     feed
@@ -67,10 +65,8 @@ class VirtualGradients:
     def __init__(
         self,
         member: str,
-        agenda: Agenda,
-        processes: Processes,
+        engine: Engine,
         arithmetic: Arithmetic,
-        world: World,
         room: Room,
         feed: Callable[[Any], None],
         *,
@@ -78,9 +74,9 @@ class VirtualGradients:
         per_block: bool,
     ) -> None:
         self._member = member
-        self._agenda, self._processes = agenda, processes
-        self._appointments = Appointments(agenda)
-        self._arithmetic, self._world, self._room = arithmetic, world, room
+        self._engine, self._agenda, self._processes = engine, engine.agenda, engine.processes
+        self._appointments = Appointments(engine.agenda)
+        self._arithmetic, self._world, self._room = arithmetic, engine.world, room
         self._feed = feed
         self._shards, self._per_block = shards, per_block
 
@@ -123,4 +119,4 @@ class VirtualGradients:
             self._processes.do(self._member, self._feed, Reachable(sequence, taken))
 
     def _later(self, delay_s: float, event: Any) -> None:
-        self._agenda.enter(delay_s, self._processes.do, self._member, self._feed, event)
+        self._engine.later(self._member, delay_s, self._feed, event)

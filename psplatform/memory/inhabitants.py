@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from psplatform.memory.agenda import Agenda
+from psplatform.memory.engine import Agenda, Processes
 from psplatform.memory.leading import VirtualCoordinator, VirtualStandby
-from psplatform.memory.processes import Processes
 from psplatform.memory.shard_state import VirtualShardState
 from psplatform.memory.standbys import Standbys
 from psplatform.memory.workers import Workers

@@ -12,10 +12,8 @@ from psplatform.core.protocol.messages import Moved
 from psplatform.core.supervision.lead import Lead
 from psplatform.core.supervision.standby import Standby, standby_name
 from psplatform.errors import PsplatformError, StoreError
-from psplatform.memory.agenda import Agenda
 from psplatform.memory.arithmetic import Arithmetic
-from psplatform.memory.processes import Processes, VirtualTimers
-from psplatform.memory.world import Post, World
+from psplatform.memory.engine import Agenda, Engine, Network, Processes, VirtualTimers
 from psplatform.nodes.coordinator import CoordinatorNode
 from psplatform.nodes.evaluator import EvaluatorNode
 from psplatform.nodes.standby import StandbyNode
@@ -30,29 +28,27 @@ class Claims:
         By the coordinator's term and the standby's number, the name that has it.
     """
 
-    def __init__(self, agenda: Agenda, processes: Processes, world: World) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.granted: dict[tuple[int, int], str] = {}
-        self._agenda = agenda
-        self._processes = processes
-        self._world = world
+        self._engine = engine
 
     def claim(self, name: str, number: tuple[int, int], claimant: str, feed: Callable[[Any], None]) -> None:
         """Let the role of that name claim `number` in the name of `claimant`; `feed` takes the answer."""
-        unheard_s, unanswered_s = self._world.claim_s(self._processes.of(name), self._agenda.now)
+        unheard_s, unanswered_s = self._engine.world.claim_s(self._engine.processes.of(name), self._engine.agenda.now)
         if unheard_s > 0.0:
             # Who claims asks until it is answered: one that is gone by then has claimed nothing.
-            self._agenda.enter(unheard_s, self._processes.do, name, self.claim, name, number, claimant, feed)
+            self._engine.later(name, unheard_s, self.claim, name, number, claimant, feed)
             return
         granted = self.granted.setdefault(number, claimant) == claimant
-        self._agenda.enter(unanswered_s, self._processes.do, name, feed, Claimed(number[1], granted))
+        self._engine.later(name, unanswered_s, feed, Claimed(number[1], granted))
 
     def consult(self, name: str, number: int, feed: Callable[[Any], None]) -> None:
         """Let the role of that name hear that it is not cut off, once it is not; `feed` takes that."""
-        unheard_s, unanswered_s = self._world.claim_s(self._processes.of(name), self._agenda.now)
+        unheard_s, unanswered_s = self._engine.world.claim_s(self._engine.processes.of(name), self._engine.agenda.now)
         if unheard_s > 0.0:
-            self._agenda.enter(unheard_s, self._processes.do, name, self.consult, name, number, feed)
+            self._engine.later(name, unheard_s, self.consult, name, number, feed)
         else:
-            self._agenda.enter(unanswered_s, self._processes.do, name, feed, Consulted(number))
+            self._engine.later(name, unanswered_s, feed, Consulted(number))
 
 
 class Sink(Protocol):
@@ -68,7 +64,7 @@ class LedRun(Protocol):
     agenda: Agenda
     processes: Processes
     arithmetic: Arithmetic
-    post: Post
+    network: Network
     claims: Claims
     evaluator: EvaluatorNode
     finish: Finish | None
@@ -76,6 +72,9 @@ class LedRun(Protocol):
 
     def tell_lead(self, event: Any) -> None:
         """Tell whoever is in charge; where nobody is, whoever will be."""
+
+    def end(self, finish: Finish) -> None:
+        """Note how the run has ended."""
 
     def make_replica(self, shard: int, term: int) -> str | None:
         """Make a replica that obeys the coordinator of `term`; return its name, or ``None`` if no process is left."""
@@ -129,7 +128,7 @@ class VirtualCoordinator:
             standbys=self,
             arbiter=self,
             checkpoints=self,
-            finish=self._finish,
+            finish=run.end,
             depart=lambda reason: None,
             explain=_raise,
             note=partial(run.processes.note, self.name),
@@ -138,17 +137,14 @@ class VirtualCoordinator:
 
     def _send(self, effect: Send) -> None:
         if effect.to.kind != "standby":
-            self._run.post.send(self.role, effect)
+            self._run.network.send(self.role, effect)
             return
         for number in self.lead.standbys:
             to = Role("standby", standby_name(self._term, number))
-            self._run.post.send(self.role, Send(to, effect.message))
+            self._run.network.send(self.role, Send(to, effect.message))
 
     def _log(self, record: dict[str, Any]) -> None:
         self.sink.append(record)
-
-    def _finish(self, effect: Finish) -> None:
-        self._run.finish = effect
 
     def recruit(self, shard: int) -> None:
         """Make another replica at once."""
@@ -231,7 +227,7 @@ class VirtualStandby:
         self.node = StandbyNode(
             standby,
             partial(run.processes.clock, self.name),
-            send=partial(run.post.send, self.role),
+            send=partial(run.network.send, self.role),
             claim=self._claim,
             take_over=lambda: run.take_over(self),
             depart=lambda reason: run.depart(self),

@@ -14,8 +14,8 @@ from psplatform.core.coordination import Coordinator
 from psplatform.core.plan import Plan
 from psplatform.core.protocol.effects import first_replica, first_server
 from psplatform.core.supervision.placement import Process, place, process_for_copy, process_for_standby
+from psplatform.memory.engine import Processes
 from psplatform.memory.leading import VirtualCoordinator
-from psplatform.memory.processes import Processes
 from psplatform.memory.standbys import Standbys
 
 OnPlaced = Callable[[str, Process, list[Process], list[Process]], None]

@@ -7,9 +7,10 @@ from typing import Final, Protocol
 from psplatform.core.protocol.effects import COORDINATOR, Finish, Retire, Role, Send
 from psplatform.core.protocol.events import LeadLost
 from psplatform.core.protocol.messages import Retiring
+from psplatform.memory.engine import Network
 from psplatform.memory.inhabitants import Inhabitants
 from psplatform.memory.leading import VirtualStandby
-from psplatform.memory.world import Post, World
+from psplatform.memory.world import World
 
 _LEAD: Final = "coordinator"
 _ENDS: Final = "its process ends"
@@ -33,9 +34,9 @@ class RetiringRun(Inhabitants, Protocol):
 class Retirements:
     """Lets processes of `run` end as soon as nobody needs what lives in them, or after a while at the latest."""
 
-    def __init__(self, run: RetiringRun, post: Post, world: World) -> None:
+    def __init__(self, run: RetiringRun, network: Network, world: World) -> None:
         self._run = run
-        self._post = post
+        self._network = network
         self._world = world
         self._needed: dict[str, set[str]] = {}
         self._let_go: set[str] = set()
@@ -78,7 +79,7 @@ class Retirements:
         return name in self._needed.get(self._run.processes.of(name), ())
 
     def _say(self, name: str) -> None:
-        self._post.send(Role.copy(name), Send(COORDINATOR, Retiring(name)))
+        self._network.send(Role.copy(name), Send(COORDINATOR, Retiring(name)))
 
     def _release(self, name: str, process: str) -> None:
         self._needed[process].discard(name)

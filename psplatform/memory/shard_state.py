@@ -19,15 +19,10 @@ from psplatform.core.protocol.messages import Transfer
 from psplatform.core.shards.replica import ShardCopy
 from psplatform.core.shards.server import Server
 from psplatform.errors import InvariantViolation, StoreError
-from psplatform.memory.agenda import Agenda
 from psplatform.memory.arithmetic import Arithmetic
+from psplatform.memory.engine import Engine
 from psplatform.memory.gradients import Room
-from psplatform.memory.processes import Processes
-from psplatform.memory.world import World
 from psplatform.nodes.ports import Work
-
-SendOn = Callable[[Role, Send, Any], None]
-"""Takes the sender, what it sends, and what travels beside it."""
 
 
 class VirtualShardState:
@@ -37,27 +32,22 @@ class VirtualShardState:
     ----------
     control
         Whose state it is.
-    send
-        Takes the transfers that are captured.
     feed
         Takes what comes of the work.
     """
 
-    def __init__(  # noqa: PLR0917  what every copy needs of the run, each a different thing
+    def __init__(
         self,
         control: ShardCopy,
-        agenda: Agenda,
-        processes: Processes,
+        engine: Engine,
         arithmetic: Arithmetic,
-        world: World,
         room: Room,
-        send: SendOn,
         feed: Callable[[Any], None],
     ) -> None:
         self._control, self._name, self._shard = control, control.name, control.shard
-        self._agenda, self._processes = agenda, processes
-        self._arithmetic, self._world, self._room = arithmetic, world, room
-        self._send, self._feed = send, feed
+        self._engine, self._processes = engine, engine.processes
+        self._arithmetic, self._world, self._room = arithmetic, engine.world, room
+        self._feed = feed
         self._gathered_at = 0.0
         self._contents: dict[str, tuple[int, Any]] = {}
         arithmetic.open_copy(self._name, self._shard)
@@ -100,14 +90,14 @@ class VirtualShardState:
         if loads:
             # As long as a server takes to add a gradient up; until then the state is the one before.
             seconds = self._world.gather_s(self._shard, 1)
-            self._agenda.enter(seconds, self._processes.do, self._name, self._load_now, loads, compute)
+            self._engine.agenda.enter(seconds, self._processes.do, self._name, self._load_now, loads, compute)
         for event in compute([one for one in work if not isinstance(one, Load)]):
             waits = isinstance(event, GatherDone | GatherFailed | StageDone)
-            self._later(self._gathered_at - self._agenda.now if waits else 0.0, event)
+            self._later(self._gathered_at - self._engine.agenda.now if waits else 0.0, event)
 
     def gather(self, effect: Gather) -> GatherDone | GatherFailed:
         """Average gradients."""
-        self._gathered_at = self._agenda.now + self._world.gather_s(self._shard, len(effect.contributions))
+        self._gathered_at = self._engine.agenda.now + self._world.gather_s(self._shard, len(effect.contributions))
         norms = self._arithmetic.gather(self._name, effect.contributions, norms=effect.norms)
         if norms is not None:
             return GatherDone(effect.position, norms)
@@ -130,7 +120,7 @@ class VirtualShardState:
     def capture(self, effect: Transmit) -> Captured:
         """Capture what a transfer carries, and send it."""
         content, size_bytes = self._arithmetic.capture(self._name, effect.transfer)
-        self._send(Role.copy(self._name), Send(Role.copy(effect.replica), effect.transfer), content)
+        self._engine.network.send(Role.copy(self._name), Send(Role.copy(effect.replica), effect.transfer), content)
         return Captured(effect.replica, effect.transfer.number, size_bytes)
 
     def archive(self, effect: Archive) -> Archived | ArchiveFailed:
@@ -150,4 +140,4 @@ class VirtualShardState:
             self._feed(event)
 
     def _later(self, delay_s: float, event: Any) -> None:
-        self._agenda.enter(delay_s, self._processes.do, self._name, self._feed, event)
+        self._engine.later(self._name, delay_s, self._feed, event)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from psplatform.memory.engine import Processes
 from psplatform.memory.leading import VirtualCoordinator, VirtualStandby
-from psplatform.memory.processes import Processes
 
 
 class Standbys:
@@ -33,12 +31,6 @@ class Standbys:
         """The first that lives and may take over, or else any; ``None`` where there is none."""
         alive = [one for one in self.heirs if not self._processes.is_dead(one.name)]
         return next(iter([*alive, *self.all]), None)
-
-    def receive(self, name: str, message: Any) -> None:
-        """Let the standby of that name take a message."""
-        for one in self.all:
-            if one.name == name:
-                self._processes.do(name, one.feed, message)
 
     def want(self, number: int) -> None:
         """Note that there is no process for the standby of that number."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,13 +10,11 @@ from psplatform.core.plan import Plan
 from psplatform.core.policy import Scope, Traits
 from psplatform.core.protocol.effects import COORDINATOR, Role, Send
 from psplatform.core.protocol.events import Begin
-from psplatform.core.protocol.messages import Leave, Pulled
+from psplatform.core.protocol.messages import JOIN_AGAIN, Leave, Pulled
 from psplatform.core.workers.session import WorkerSession
-from psplatform.memory.agenda import Agenda
 from psplatform.memory.arithmetic import Arithmetic
+from psplatform.memory.engine import Engine, VirtualTimers
 from psplatform.memory.gradients import Room, VirtualGradients
-from psplatform.memory.processes import Processes, VirtualTimers
-from psplatform.memory.world import Post, World
 from psplatform.nodes.worker import WorkerNode
 
 
@@ -26,6 +25,10 @@ class Workers:
     ----------
     seed
         Of what the workers draw by themselves.
+    join_again
+        Takes the name under which a worker that was told so offers itself again.
+    on_late
+        Takes the names of workers that have left and what still comes for them.
 
     Attributes
     ----------
@@ -33,29 +36,28 @@ class Workers:
         All workers that the run has had, by name.
     """
 
-    def __init__(  # noqa: PLR0917  what every worker needs of the run, each a different thing
+    def __init__(
         self,
         plan: Plan,
         traits: Traits,
-        agenda: Agenda,
-        processes: Processes,
+        engine: Engine,
         arithmetic: Arithmetic,
-        world: World,
         room: Room,
-        post: Post,
         *,
         seed: int,
+        join_again: Callable[[str], None],
+        on_late: Callable[[str, Any], None],
     ) -> None:
         self.nodes: dict[str, WorkerNode] = {}
         self._plan, self._traits, self._seed = plan, traits, seed
-        self._agenda, self._processes = agenda, processes
-        self._arithmetic, self._world, self._room = arithmetic, world, room
-        self._post = post
+        self._engine, self._network = engine, engine.network
+        self._arithmetic, self._room = arithmetic, room
+        self._join_again, self._on_late = join_again, on_late
 
     @property
     def present(self) -> list[str]:
         """The names of those that have neither left nor been killed."""
-        return [name for name, one in self.nodes.items() if not one.closed and not self._processes.is_dead(name)]
+        return [name for name, one in self.nodes.items() if not one.closed and not self._engine.processes.is_dead(name)]
 
     @property
     def waiting(self) -> dict[str, str]:
@@ -64,29 +66,31 @@ class Workers:
 
     def begin(self, name: str, term: int) -> None:
         """Let a worker of that name join the coordinator of `term`."""
-        plan, gradients = self._plan, (self._agenda, self._processes, self._arithmetic, self._world, self._room)
-        self._post.introduce(name, term)
+        plan, engine = self._plan, self._engine
+        gradients = engine, self._arithmetic, self._room
+        self._network.introduce(name, term)
         node = self.nodes[name] = WorkerNode(
             WorkerSession(name, f"memory://{name}", plan.shards, self._traits, seed=self._seed),
-            lambda: self._agenda.now,
-            partial(self._post.send, Role.member(name)),
-            lambda fire: VirtualTimers(self._agenda, self._processes, name, fire),
+            lambda: engine.agenda.now,
+            partial(self._network.send, Role.member(name)),
+            lambda fire: VirtualTimers(engine.agenda, engine.processes, name, fire),
             lambda feed: VirtualGradients(
                 name, *gradients, feed, shards=plan.shards, per_block=self._traits.scope is Scope.BLOCK
             ),
             partial(self.leave, name),
         )
+        self._network.listen(name, node.feed, partial(self._load, node, name))
         node.feed(Begin())
-
-    def receive(self, name: str, message: Any, content: Any) -> None:
-        """Give a worker a message, with a shard's content where it is the answer to a pull."""
-        node = self.nodes[name]
-        if isinstance(message, Pulled) and node.expects(message):
-            self._arithmetic.load(name, message.shard, content)
-        node.feed(message)
 
     def leave(self, name: str, reason: str) -> None:
         """Let a worker go away in good order."""
         if name in self.nodes and not self.nodes[name].closed:
             self.nodes[name].close()
-            self._post.send(Role.member(name), Send(COORDINATOR, Leave(name, reason)))
+            self._network.listen(name, partial(self._on_late, name))
+            self._network.send(Role.member(name), Send(COORDINATOR, Leave(name, reason)))
+            if reason == JOIN_AGAIN and f"{name}+" not in self.nodes:
+                self._join_again(f"{name}+")
+
+    def _load(self, node: WorkerNode, name: str, answer: Pulled, content: Any) -> None:
+        if node.expects(answer):
+            self._arithmetic.load(name, answer.shard, content)

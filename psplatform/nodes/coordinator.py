@@ -141,7 +141,7 @@ class CoordinatorNode:
                 table[type(effect)](effect)
         except Exception as error:  # noqa: BLE001  what was decided is half done, and the run must not go on like that
             broken = self._explain(error, None)
-            if self.lead.coordinator.ending.begun:
+            if self.lead.coordinator.state.stopping:
                 self._end(Finish("failed", str(broken), broken))
             else:
                 self.feed(RunBroken(broken))

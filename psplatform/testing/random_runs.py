@@ -88,8 +88,8 @@ class RandomRun:
         ]
         met += [Disturbance("join", f"late{number}", rng.uniform(0, 12)) for number in range(rng.randint(0, 3))]
         met += [Disturbance("kill", "late0", rng.uniform(0, 16))] * rng.randint(0, 1)
-        flags = [rng.random() < 0.6, rng.random() < 0.3, rng.random() < 0.5]
-        return cls(seed, workers, rng.randint(1, 3), rng.randint(5, 25), *flags, tuple(met))
+        noisy, clipped, epochs = rng.random() < 0.6, rng.random() < 0.3, rng.random() < 0.5
+        return cls(seed, workers, rng.randint(1, 3), rng.randint(5, 25), noisy, clipped, epochs, tuple(met))
 
     def calm(self) -> RandomRun:
         """Return the same run undisturbed, on a network that delivers everything once and at once."""

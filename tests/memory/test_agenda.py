@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from psplatform.memory.agenda import Agenda, Appointments
+from psplatform.memory.engine import Agenda, Appointments
 
 
 def test_entries_are_done_in_the_order_of_their_time_and_at_the_same_time_in_the_order_entered() -> None:

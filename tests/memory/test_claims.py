@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from psplatform.core.protocol.events import Claimed
-from psplatform.memory.agenda import Agenda
+from psplatform.memory.engine import make_engine
 from psplatform.memory.leading import Claims
-from psplatform.memory.processes import Processes
 from psplatform.memory.world import Ideal
 
 # Nothing is computed or sent here.
@@ -29,9 +28,9 @@ class Scene:
     """Two roles that claim, and what they are told."""
 
     def __init__(self, world: Any) -> None:
-        self.agenda = Agenda()
-        self.processes = Processes(self.agenda)
-        self.claims = Claims(self.agenda, self.processes, world)
+        engine = make_engine(world, lambda copy: None)
+        self.agenda, self.processes = engine.agenda, engine.processes
+        self.claims = Claims(engine)
         self.told: list[tuple[str, Claimed]] = []
 
     def claim(self, name: str, number: int) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from psplatform.memory.agenda import Agenda
-from psplatform.memory.processes import Processes, VirtualTimers
+from psplatform.memory.engine import Agenda, Processes, VirtualTimers
 
 
 class Node:

@@ -165,7 +165,7 @@ def test_what_fails_in_acting_ends_the_run_in_good_order_or_at_once(world: World
     world.ports["shards"].broken = True
     world.node.execute([fx.Recruit(0), HELLO])
     assert world.explained == [("a fault of our own", "NoneType")]
-    assert world.lead.coordinator.ending.begun
+    assert world.lead.coordinator.state.stopping
     world.done.clear()
     world.node.execute([fx.Recruit(0)])
     (end,) = world.done

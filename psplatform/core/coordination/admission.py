@@ -33,9 +33,9 @@ class Admission:
     def on_announce(self, message: Announce) -> None:
         """Judge a gradient, or blocks of it, once."""
         state = self._state
-        member = state.roster.get(message.member)
+        member = state.roster.by_name.get(message.member)
         if member is None:
-            state.emit(Send(Role.member(message.member), Stop(state.term, JOIN_AGAIN)))
+            state.effects.append(Send(Role.member(message.member), Stop(state.term, JOIN_AGAIN)))
         elif message.sequence in member.interrupted:
             member.interrupted.remove(message.sequence)
             reason = Reason(reasons.ABORTED, "was ready when it was told to abort")
@@ -95,7 +95,7 @@ class Admission:
     def take_as_decided(self, message: Announce, lane: Lane) -> Gradient | None:
         """Note a gradient that a lost coordinator has committed in `lane`; the policy sees it, and is not obeyed."""
         state = self._state
-        member = state.roster.get(message.member)
+        member = state.roster.by_name.get(message.member)
         if member is None:
             return None
         if message.sequence > member.sequence and not state.per_block:  # there it may have said other things before
@@ -113,7 +113,7 @@ class Admission:
 
     def on_aborted(self, message: Aborted) -> None:
         """Note that an interrupted computation really stopped, and how long that took."""
-        member = self._state.roster.get(message.member)
+        member = self._state.roster.by_name.get(message.member)
         if member is not None and message.sequence in member.interrupted:
             member.interrupted.remove(message.sequence)
             self._state.log("aborted", slot=member.slot, sequence=message.sequence, latency_s=message.latency_s)
@@ -184,7 +184,7 @@ class Admission:
 
     def _void(self, gradient: Gradient, lane: Lane) -> Reason | None:
         # What no policy can bring back: the servers would not apply it, or have let go of it.
-        if self._ending.begun:
+        if self._state.stopping:
             return Reason(reasons.STOPPED, "arrived after the last commit")
         if self._state.per_block and gradient.counter < lane.version:
             return reasons.stale(gradient.counter, lane.version)
@@ -213,7 +213,7 @@ class Admission:
         return taken
 
     def _drop(self, lane: Lane, gradient: Gradient, reason: Reason) -> None:
-        if not self._state.drop(lane, gradient, reason) or self._ending.begun:
+        if not self._state.drop(lane, gradient, reason) or self._state.stopping:
             return
         if self._state.plan.ends_at_bad_batch:
             self._ending.fail(
@@ -231,7 +231,7 @@ class Admission:
         self._commits.non_finite[gradient.slot] = gradient
         self._commits.refusals += 1
         self._commits.unexplained += gradient.flaw is None or not gradient.flaw.of_data
-        if self._state.roster.get(gradient.member) is not None:
+        if self._state.roster.by_name.get(gradient.member) is not None:
             lane.unfit[gradient.member] = gradient
             self._state.stirred.add(lane.block)  # the round has one less to wait for
         self._stop_if_diverged([lane])
@@ -242,7 +242,7 @@ class Admission:
         self._stop_if_diverged(self._state.lanes)
 
     def _stop_if_diverged(self, lanes: Sequence[Lane]) -> None:
-        if self._ending.begun:
+        if self._state.stopping:
             return
         last = self._block_diverged(lanes) if self._state.per_block else self._model_diverged()
         if last is None:

@@ -123,7 +123,7 @@ class Checkpoints:
         cut.version, cut.state = last["version"], last
         for one in state.shards:
             order = msg.Cut(state.term, one.epoch, cut.number, cut.positions[one.shard])
-            state.emit(Send(Role.copy(one.server), order))
+            state.effects.append(Send(Role.copy(one.server), order))
 
     @property
     def _version_under_way(self) -> int:
@@ -165,7 +165,7 @@ class Checkpoints:
         cut.parts[message.shard] = message.part
         if cut.state is not None and not complete and len(cut.parts) == self._state.plan.shards:
             parts = tuple(cut.parts[shard] for shard in sorted(cut.parts))
-            self._state.emit(Seal(cut.number, cut.version, parts, cut.state))
+            self._state.effects.append(Seal(cut.number, cut.version, parts, cut.state))
 
     def on_not_written(self, message: msg.NotWritten) -> None:
         """Give the checkpoint up: the one before stays."""
@@ -216,12 +216,12 @@ class Checkpoints:
     def _discard(self, number: int) -> None:
         # What a lost coordinator cut may still be sealed by it: that is removed with the next one that is sealed.
         if number // NUMBERS_PER_TERM == self._state.term:
-            self._state.emit(Discard(number))
+            self._state.effects.append(Discard(number))
 
     def _rest(self) -> None:
         cuts = self._state.plan.cuts
         self._cut = None
-        self._state.emit(CancelTimer(OVERDUE))
+        self._state.effects.append(CancelTimer(OVERDUE))
         if cuts is not None and cuts.every_seconds is not None:
             self._state.limit(DUE, cuts.every_seconds)
 

@@ -91,7 +91,7 @@ class Commits:
     def _proceed(self, one: ShardState, entry: Entry) -> None:
         if entry.factor is not None and not one.promoting:
             proceed = msg.Proceed(self._state.term, entry.commit.position, entry.factor)
-            self._state.emit(Send(Role.copy(one.server), proceed))
+            self._state.effects.append(Send(Role.copy(one.server), proceed))
 
     def on_applied(self, message: msg.Applied) -> None:
         """Note that a shard shows a commit."""
@@ -142,7 +142,7 @@ class Commits:
             cut=entry.cut,
             again=again,
         )
-        state.emit(Send(Role.copy(one.server), message))
+        state.effects.append(Send(Role.copy(one.server), message))
 
     # --- after a failure ---
 
@@ -190,7 +190,7 @@ class Commits:
     def _lose(self, one: ShardState, position: int, version: int, cut: int = 0) -> None:
         state = self._state
         lost = msg.Commit(state.term, one.epoch, position, version, (), 0.0, cut=cut)
-        state.emit(Send(Role.copy(one.server), lost))
+        state.effects.append(Send(Role.copy(one.server), lost))
 
     def version_before(self, lane: Lane, position: int) -> int:
         """Return the version that an open commit follows."""
@@ -230,7 +230,7 @@ class Commits:
             state.samples_applied += gradient.samples
             if state.deck:
                 state.deck.settle(gradient.slot, gradient.sequence, gradient.ticket)
-            member = state.roster.get(gradient.member)
+            member = state.roster.by_name.get(gradient.member)
             if member is not None and state.roster.tick(member):
                 state.changes.add(Change.MINIMUM_CLOCK)
 
@@ -243,7 +243,7 @@ class Commits:
                 member.interrupted.add(member.sequence)
                 state.roster.rest(member)
                 state.to_examine.append(member)
-                state.emit(Send(Role.member(member.name), msg.Abort(state.term, member.sequence)))
+                state.effects.append(Send(Role.member(member.name), msg.Abort(state.term, member.sequence)))
 
 
 def _contribution(one: Gradient) -> msg.Contribution:

@@ -138,7 +138,7 @@ class Coordinator:
     def handle(self, event: Any, now: float) -> list[Effect]:
         """Return what to do about `event`, which happened `now` seconds after the run's start."""
         self.state.now = now
-        if not self.takeover.under_way:
+        if not self.takeover.awaited_shards:
             self._do(event)
         elif not self.takeover.defers(event):
             self._do(event)
@@ -150,7 +150,7 @@ class Coordinator:
         self._asking.event = event
         try:
             self._handlers[type(event)](event)
-            if not self.takeover.under_way:
+            if not self.takeover.awaited_shards:
                 self.ending.advance()
                 self.releases.settle()
         except PolicyFailed as failed:
@@ -194,7 +194,7 @@ class Coordinator:
             self.state.changes.add(Change.TIMER)
 
     def _on_promoted(self, message: msg.Promoted) -> None:
-        if self.takeover.under_way:
+        if self.takeover.awaited_shards:
             self.takeover.on_promoted(message)
         else:
             self.copies.on_promoted(message)
@@ -205,7 +205,7 @@ class Coordinator:
         self.commits.on_applied(message)
 
     def _on_failed(self, message: msg.Failed) -> None:
-        member = self.state.roster.get(message.member)
+        member = self.state.roster.by_name.get(message.member)
         where = f"worker {member.slot} ({member.process})" if member else "a worker"
         self.ending.fail(_user_code_error(f"gradient {message.sequence} of {where}", message))
 

@@ -68,7 +68,7 @@ class Copies:
     def _lose_server(self, one: ShardState, event: CopyLost) -> None:
         state = self._state
         self._log(one, event.copy, "lost", event.reason)
-        state.emit(Retire(event.copy, event.reason))
+        state.effects.append(Retire(event.copy, event.reason))
         if not one.in_sync:
             self._ending.give_up(_no_replica(one, event))
             return
@@ -92,12 +92,12 @@ class Copies:
         missing = one.replaced[0] if one.replaced else ""
         position = state.lane_of(one.shard).position
         order = msg.Promote(state.term, one.epoch, position, missing, tuple(one.in_sync))
-        state.emit(Send(Role.copy(one.server), order))
+        state.effects.append(Send(Role.copy(one.server), order))
 
     def _lose_replica(self, one: ShardState, event: CopyLost) -> None:
         state = self._state
         self._log(one, event.copy, "lost", event.reason)
-        state.emit(Retire(event.copy, event.reason))
+        state.effects.append(Retire(event.copy, event.reason))
         was_in_sync = event.copy in one.in_sync
         for group in (one.in_sync, one.joining):
             if event.copy in group:
@@ -126,17 +126,17 @@ class Copies:
         if copy not in one.excluded:
             one.excluded.append(copy)
         if not one.promoting:
-            self._state.emit(Send(Role.copy(one.server), msg.Exclude(self._state.term, one.epoch, copy)))
+            self._state.effects.append(Send(Role.copy(one.server), msg.Exclude(self._state.term, one.epoch, copy)))
 
     def _fill(self, one: ShardState) -> None:
         """See that as many replicas are made as are missing."""
         protection = self._state.plan.protection
-        if protection is None or (self._ending.begun and not one.replaced):
+        if protection is None or (self._state.stopping and not one.replaced):
             return  # one that waits for a replica could not end without it
         asked = self._recruiting.get(one.shard, 0)
         for _ in range(protection.replicas - len(one.in_sync) - len(one.joining) - asked):
             self._recruiting[one.shard] = self._recruiting.get(one.shard, 0) + 1
-            self._state.emit(Recruit(one.shard))
+            self._state.effects.append(Recruit(one.shard))
 
     # --- going in good order ---
 
@@ -152,7 +152,7 @@ class Copies:
 
     def _hand_over(self, one: ShardState) -> None:
         if one.retiring and one.in_sync and not one.promoting:
-            self._state.emit(Send(Role.copy(one.server), msg.HandOver(self._state.term, one.epoch)))
+            self._state.effects.append(Send(Role.copy(one.server), msg.HandOver(self._state.term, one.epoch)))
 
     def on_handed_over(self, message: msg.HandedOver) -> None:
         """Promote the replica that has everything."""
@@ -202,7 +202,7 @@ class Copies:
             self._fill(one)
 
     def _include(self, one: ShardState, copy: str) -> None:
-        self._state.emit(Send(Role.copy(one.server), msg.Include(self._state.term, one.epoch, copy)))
+        self._state.effects.append(Send(Role.copy(one.server), msg.Include(self._state.term, one.epoch, copy)))
 
     def on_in_sync(self, message: msg.InSync) -> None:
         """Count a replica among those that may be promoted."""
@@ -236,19 +236,19 @@ class Copies:
                 continue
             if len(one.in_sync) > protection.replicas:
                 self._let_go(one, event)
-            elif not one.joining and not self._recruiting.get(one.shard, 0) and not self._ending.begun:
+            elif not one.joining and not self._recruiting.get(one.shard, 0) and not self._state.stopping:
                 self._moving[one.shard] = event
                 self._recruiting[one.shard] = 1
-                self._state.emit(Recruit(one.shard))
+                self._state.effects.append(Recruit(one.shard))
 
     def _let_go(self, one: ShardState, event: CopyMisplaced) -> None:
-        if self._ending.begun or self._checkpoints.awaits(one.shard):
+        if self._state.stopping or self._checkpoints.awaits(one.shard):
             return  # it may be needed; whoever has seen that there are more than enough says so again
         one.in_sync.remove(event.copy)
         self._gone.add(event.copy)
         self._log(one, event.copy, "moved", event.reason)
         self._exclude(one, event.copy)
-        self._state.emit(Retire(event.copy, event.reason))
+        self._state.effects.append(Retire(event.copy, event.reason))
 
     def _end_move(self, one: ShardState) -> None:
         """Let go of the replica in whose place another is in sync now."""
@@ -302,9 +302,9 @@ class Copies:
 
     def _redirect(self, one: ShardState) -> None:
         state = self._state
-        state.emit(Redirect(one.shard, one.epoch, one.server))
+        state.effects.append(Redirect(one.shard, one.epoch, one.server))
         for member in state.roster.members():
-            state.emit(Send(Role.member(member.name), self.moved(one)))
+            state.effects.append(Send(Role.member(member.name), self.moved(one)))
 
     def moved(self, one: ShardState) -> msg.Moved:
         """Return what says where the shard's server is."""

@@ -55,11 +55,6 @@ class Ending:
         self._failure: PsplatformError | None = None
 
     @property
-    def begun(self) -> bool:
-        """Whether no further commit will be decided."""
-        return self.phase is not Phase.RUNNING
-
-    @property
     def failure(self) -> PsplatformError | None:
         """Why the run has failed, if it has."""
         return self._failure
@@ -87,7 +82,7 @@ class Ending:
     def _evaluate(self) -> None:
         self._in_flight = True
         best = self._state.progress.best if self._state.plan.watch.keep else None
-        self._state.emit(Evaluate(self._state.version, self._evaluates, best))
+        self._state.effects.append(Evaluate(self._state.version, self._evaluates, best))
 
     def on_evaluated(self, event: Evaluated) -> None:
         """Note an evaluation; end the run if it reached the target, or if patience is at its end."""
@@ -101,10 +96,10 @@ class Ending:
             # The target may be met by an evaluation that was under way when another condition ended the run.
             self._outcome, self._detail = "reached target", reached
             self.begin(self._outcome, self._detail)
-        elif not self.begun and event.values:
+        elif not self._state.stopping and event.values:
             self._check_measured(event)
             self._check_patience(event)
-        self._evaluate_if_due() if not self.begun else self.advance()
+        self._evaluate_if_due() if not self._state.stopping else self.advance()
 
     def _note(self, event: Evaluated) -> None:
         state = self._state
@@ -133,7 +128,7 @@ class Ending:
 
     def _check_patience(self, event: Evaluated) -> None:
         watch, progress, patience = self._state.plan.watch, self._state.progress, self._state.plan.stop.patience
-        if patience is None or self.begun:
+        if patience is None or self._state.stopping:
             return
         if progress.waited >= patience:
             wanted = "finite" if progress.best is None else f"better than {progress.best:.4f}"
@@ -154,18 +149,18 @@ class Ending:
         """End the run because the user's evaluation raises; the model is saved without another try."""
         self._in_flight = False
         self._evaluates = False
-        if self.begun:
+        if self._state.stopping:
             self._blame(failure)
         if self.phase is Phase.EVALUATING:
             self._evaluate()
-        elif self.begun:
+        elif self._state.stopping:
             self.advance()
         else:
             self.fail(failure)
 
     def on_policy_failed(self, failure: PsplatformError) -> None:
         """End the run because the policy fails; one that is ending goes on without it."""
-        if not self.begun:
+        if not self._state.stopping:
             self.fail(failure)
             return
         self._blame(failure)
@@ -194,24 +189,25 @@ class Ending:
 
     def begin(self, outcome: str, detail: str, failure: PsplatformError | None = None) -> None:
         """End the run in good order: drain, evaluate, save.  The first reason given stands."""
-        if not self.begun:
+        if not self._state.stopping:
             self._enter_draining(outcome, detail, failure)
             self.advance()
 
     def _enter_draining(self, outcome: str, detail: str, failure: PsplatformError | None) -> None:
-        if self.begun:
+        if self._state.stopping:
             return
         state = self._state
-        self.phase = Phase.DRAINING
+        self.phase, state.stopping = Phase.DRAINING, True
         self._outcome, self._detail, self._failure = outcome, detail, failure
         for lane in state.lanes:
             held, lane.held = lane.held, []
             for gradient in (*lane.pool.drain(), *held):
                 state.drop(lane, gradient, Reason(reasons.STOPPED, "the run ended before its round"))
         for member in state.roster.members():
-            state.emit(Send(Role.member(member.name), Stop(state.term, detail)), CancelTimer(f"start:{member.name}"))
+            state.effects.append(Send(Role.member(member.name), Stop(state.term, detail)))
+            state.effects.append(CancelTimer(f"start:{member.name}"))
         for tag in ("absence", "seconds", "checkpoint due", *(lane.timer for lane in state.lanes)):
-            state.emit(CancelTimer(tag))
+            state.effects.append(CancelTimer(tag))
         state.limit("finish", state.plan.finish_limit_s)
 
     def advance(self) -> None:
@@ -231,7 +227,7 @@ class Ending:
             self._conclude()
 
     def _save(self) -> None:
-        self._state.emit(SaveModel(self._last.version))
+        self._state.effects.append(SaveModel(self._last.version))
 
     def on_saved(self, event: ModelSaved) -> None:
         """Finish when the last checkpoint is written or given up, too."""
@@ -264,15 +260,15 @@ class Ending:
             self._save()
         if self.phase in (Phase.EVALUATING, Phase.SAVING):
             self._checkpoints.close()
-        if self.begun:
+        if self._state.stopping:
             for member in self._state.roster.members():
-                self._state.emit(Send(Role.member(member.name), Stop(self._state.term, self._detail)))
+                self._state.effects.append(Send(Role.member(member.name), Stop(self._state.term, self._detail)))
 
     def _conclude(self) -> None:
-        self.phase = Phase.OVER
+        self.phase, self._state.stopping = Phase.OVER, True
         self._checkpoints.give_up("the run ended before it was complete")
         last, state = self._last, self._state
-        state.emit(CancelTimer("finish"))
+        state.effects.append(CancelTimer("finish"))
         state.log(
             "finished",
             outcome=self._outcome,
@@ -287,4 +283,4 @@ class Ending:
 
     def finish(self) -> None:
         """End the run, of which everything is said; where a coordinator is lost while it does, its successor does."""
-        self._state.emit(Finish(self._outcome, self._detail, self._failure))
+        self._state.effects.append(Finish(self._outcome, self._detail, self._failure))

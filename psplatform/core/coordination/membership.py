@@ -92,7 +92,7 @@ class Deaths:
             self._ending.on_evaluation_failed(error)
 
     def _end_after(self, count: int, when: str, last: ProcessDied) -> None:
-        if count >= MOST_DEATHS and not self._ending.begun:
+        if count >= MOST_DEATHS and not self._state.stopping:
             self._ending.fail(_after(count, when, last))
 
 
@@ -114,21 +114,21 @@ class Membership:
     def on_join(self, join: Join) -> None:
         """Welcome a process into a slot; a repeated request gets the same answer."""
         state = self._state
-        member = state.roster.get(join.member)
+        member = state.roster.by_name.get(join.member)
         if member is None:
             refusal = self._refusal(join)
             if refusal is not None:
-                state.emit(Send(Role.member(join.member), Stop(state.term, refusal)))
+                state.effects.append(Send(Role.member(join.member), Stop(state.term, refusal)))
                 return
             member = self._enter(join)
         to = Role.member(join.member)
-        state.emit(Send(to, Welcome(state.term, member.slot, member.incarnation)))
+        state.effects.append(Send(to, Welcome(state.term, member.slot, member.incarnation)))
         for one in state.shards:
             if one.epoch > 1 and not one.promoting:
-                state.emit(Send(to, Moved(state.term, one.shard, one.epoch, one.server)))
+                state.effects.append(Send(to, Moved(state.term, one.shard, one.epoch, one.server)))
 
     def _refusal(self, join: Join) -> str | None:
-        if self._ending.begun:
+        if self._state.stopping:
             return "the run is ending"
         if join.member in self._gone:
             return JOIN_AGAIN
@@ -137,7 +137,7 @@ class Membership:
     def _enter(self, join: Join) -> Member:
         state = self._state
         if not state.live:
-            state.emit(CancelTimer("absence"))
+            state.effects.append(CancelTimer("absence"))
         if state.started_at is None:
             self._start_time()
         member = state.roster.join(join.member, join.process)
@@ -155,18 +155,18 @@ class Membership:
         for lane in state.lanes:
             lane.round_started_at = state.now
         if seconds is not None:
-            state.emit(SetTimer("seconds", state.now + max(0.0, seconds - state.seconds_before)))
+            state.effects.append(SetTimer("seconds", state.now + max(0.0, seconds - state.seconds_before)))
 
     def remove(self, name: str, reason: str) -> None:
         """Take a member out; what it announced before stays valid, what it was computing does not."""
         state = self._state
         # Its request to join may be repeated, or still be on its way: nobody would answer to its slot.
         self._gone.add(name)
-        member = state.roster.get(name)
+        member = state.roster.by_name.get(name)
         if member is None:
             return
         # A worker that goes because the run ends is no incident, nor is the gradient it gave up.
-        kind = "left" if self._ending.begun else "lost"
+        kind = "left" if self._state.stopping else "lost"
         self._deaths.note_lost(member)
         if member.busy:
             self._miss(member, Reason(reasons.LOST, f"its worker was lost while computing it: {reason}"))
@@ -177,9 +177,9 @@ class Membership:
                 state.drop(lane, gradient, Reason(reasons.LOST, f"its worker was lost before its turn: {reason}"))
         state.roster.leave(member)
         state.log(kind, slot=member.slot, incarnation=member.incarnation, process=member.process, reason=reason)
-        state.emit(Dismiss(name, reason), CancelTimer(f"start:{name}"))
+        state.effects += [Dismiss(name, reason), CancelTimer(f"start:{name}")]
         state.changes |= {Change.ROSTER, Change.MINIMUM_CLOCK}
-        if not state.live and not self._ending.begun:
+        if not state.live and not self._state.stopping:
             state.limit("absence", state.plan.absence_limit_s)
         self._admission.note_removed(member.slot)
 
@@ -188,7 +188,7 @@ class Membership:
         missing = [lane for lane in state.lanes if lane.block not in member.announced]
         if state.fates.miss(member.slot, member.sequence, len(missing)):
             state.give_back(member.slot, member.sequence)
-        if self._ending.begun:
+        if self._state.stopping:
             return
         # What some blocks got before is decided there; only the others have lost it.
         for lane in missing if member.announced else [None]:

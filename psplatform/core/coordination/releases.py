@@ -30,7 +30,7 @@ class Releases:
     def settle(self) -> None:
         """Ask until nothing changes; every pass judges, commits or releases something, or is the last."""
         state = self._state
-        while not self._ending.begun and (state.changes or state.to_examine or state.stirred or state.moved):
+        while not self._state.stopping and (state.changes or state.to_examine or state.stirred or state.moved):
             pools = self._pools()
             if pools:
                 # Who joined or came too late may still contribute to this round, so it goes on before it is judged
@@ -58,27 +58,27 @@ class Releases:
 
     def _ask_starts(self, members: list[Member]) -> None:
         for member in sorted(members, key=lambda one: one.slot):
-            if not member.busy and self._state.roster.get(member.name) is member:
+            if not member.busy and self._state.roster.by_name.get(member.name) is member:
                 self._ask_start(member)
 
     def on_due(self, name: str) -> None:
         """Look again at the member `name`, whose time to start has come."""
-        member = self._state.roster.get(name)
+        member = self._state.roster.by_name.get(name)
         if member is not None and not member.busy:
             self._state.to_examine.append(member)
 
     def _ask_pool(self, lane: Lane) -> None:
         state = self._state
-        if not lane.pool or self._ending.begun:
+        if not lane.pool or self._state.stopping:
             return
         answer = self._asking.pool_ready(lane)
         if answer.at is None:
             return
         if answer.at <= state.now:
-            state.emit(CancelTimer(lane.timer))
+            state.effects.append(CancelTimer(lane.timer))
             self._commits.decide(lane, lane.pool.drain(), answer.reason)
         else:
-            state.emit(SetTimer(lane.timer, answer.at))
+            state.effects.append(SetTimer(lane.timer, answer.at))
 
     def _ask_start(self, member: Member) -> None:
         state = self._state
@@ -86,8 +86,8 @@ class Releases:
         if answer.at is None:
             return
         if answer.at > state.now:
-            state.emit(SetTimer(f"start:{member.name}", answer.at))
-        elif not self._ending.begun:
+            state.effects.append(SetTimer(f"start:{member.name}", answer.at))
+        elif not self._state.stopping:
             self._release(member)
 
     def _release(self, member: Member) -> None:
@@ -96,7 +96,7 @@ class Releases:
         state.roster.release(member, version)
         ticket = state.deck.deal(member.slot, member.sequence) if state.deck else None
         release = Release(state.term, member.sequence, version, ticket)
-        state.emit(Send(Role.member(member.name), release))
+        state.effects.append(Send(Role.member(member.name), release))
         state.log(
             "start",
             slot=member.slot,

@@ -59,12 +59,21 @@ class Roster:
     ----------
     limit
         Most slots there may be, or ``None``.
+
+    Attributes
+    ----------
+    by_name
+        The live members.
+    busy
+        How many of them fetch or compute.
+    minimum_clock
+        The smallest of their clocks.
     """
 
     limit: int | None
     busy: int = 0
     _members: dict[int, Member] = field(default_factory=dict)
-    _by_name: dict[str, Member] = field(default_factory=dict)
+    by_name: dict[str, Member] = field(default_factory=dict)
     _waiting: set[int] = field(default_factory=set)
     _free: list[int] = field(default_factory=list)
     _sequences: dict[int, int] = field(default_factory=dict)
@@ -85,10 +94,6 @@ class Roster:
         self._sequences = dict(plain["sequences"])
         self._incarnations = Counter(dict(plain["incarnations"]))
         self.minimum_clock = plain["minimum_clock"]
-
-    def get(self, name: str) -> Member | None:
-        """Return the live member of that name."""
-        return self._by_name.get(name)
 
     def members(self) -> list[Member]:
         """Return the live members in the order of their slots."""
@@ -115,7 +120,7 @@ class Roster:
             sequence=self._sequences.get(slot, 0),
             clock=self.minimum_clock,
         )
-        self._members[slot] = self._by_name[name] = member
+        self._members[slot] = self.by_name[name] = member
         self._waiting.add(slot)
         self._clocks[member.clock] += 1
         return member
@@ -125,7 +130,7 @@ class Roster:
         self.rest(member)
         self._waiting.discard(member.slot)
         heapq.heappush(self._free, member.slot)
-        del self._members[member.slot], self._by_name[member.name]
+        del self._members[member.slot], self.by_name[member.name]
         self._drop_clock(member.clock)
         self._raise_minimum()
 

@@ -42,6 +42,10 @@ class State:
         What evaluations have shown.
     changes, to_examine
         What has changed, and which members must be looked at, since the last time the policy was asked.
+    effects
+        The answer to the event at hand, so far.
+    stopping
+        Whether no further commit will be decided.
     stirred, moved
         Numbers of the lanes whose pool has grown, and of those that have a new version, since then.
     """
@@ -71,7 +75,8 @@ class State:
         self.to_examine: list[Member] = []
         self.stirred: set[int] = set()
         self.moved: set[int] = set()
-        self._effects: list[Effect] = []
+        self.effects: list[Effect] = []
+        self.stopping = False
 
     def _lanes(self) -> tuple[Lane, ...]:
         shards = range(self.plan.shards)
@@ -139,23 +144,19 @@ class State:
         """Seconds since the first worker joined, those before a recovery included."""
         return self.seconds_before + (self.now - self.started_at if self.started_at is not None else 0.0)
 
-    def emit(self, *effects: Effect) -> None:
-        """Add effects to the answer to the event at hand."""
-        self._effects.extend(effects)
-
     def take_effects(self) -> list[Effect]:
-        """Return and forget the effects emitted since the last call."""
-        effects, self._effects = self._effects, []
+        """Return and forget the answer to the event at hand."""
+        effects, self.effects = self.effects, []
         return effects
 
     def limit(self, tag: str, seconds: float) -> None:
         """Set a timer in `seconds`, none where that is infinity."""
         if seconds < math.inf:
-            self.emit(SetTimer(tag, self.now + seconds))
+            self.effects.append(SetTimer(tag, self.now + seconds))
 
     def log(self, kind: str, **fields: Any) -> None:
         """Add a record to the event log."""
-        self.emit(Log({"kind": kind, "at": self.now, **fields}))
+        self.effects.append(Log({"kind": kind, "at": self.now, **fields}))
 
     def drop(self, lane: Lane, gradient: Gradient, reason: Reason) -> bool:
         """Give up a gradient, or a block of it: the log says why, and its batch is dealt again if all of it is lost.

@@ -28,7 +28,13 @@ _AT_ONCE = (msg.Standing, msg.Promoted, CopyAwake, CopyLost)
 
 
 class Takeover:
-    """Brings a coordinator that has taken over up to date."""
+    """Brings a coordinator that has taken over up to date.
+
+    Attributes
+    ----------
+    awaited_shards
+        The shards whose server has not answered yet; as long as there are any, nothing may be decided.
+    """
 
     def __init__(
         self,
@@ -45,7 +51,7 @@ class Takeover:
         self._copies = copies
         self._ending = ending
         self._checkpoints = checkpoints
-        self._awaited: set[int] = set()
+        self.awaited_shards: set[int] = set()
         self._deferred: list[Any] = []
         self._known: list[dict[int, msg.Commit]] = []
         self._asked: set[str] = set()
@@ -57,16 +63,6 @@ class Takeover:
         self._lost_process = ""
         self._unconfirmed = False
 
-    @property
-    def under_way(self) -> bool:
-        """Whether servers are still awaited: nothing may be decided."""
-        return bool(self._awaited)
-
-    @property
-    def awaited(self) -> list[int]:
-        """The shards whose server has not answered yet."""
-        return sorted(self._awaited)
-
     def begin(self, term: int, reason: LeadLost, process: str) -> None:
         """Ask everybody, from `process`."""
         state = self._state
@@ -75,7 +71,7 @@ class Takeover:
         self._lost_process = state.processes.get(COORDINATOR.kind, "")
         state.processes[COORDINATOR.kind] = process
         self._copies.forget_orders()
-        self._awaited = {one.shard for one in state.shards}
+        self.awaited_shards = {one.shard for one in state.shards}
         self._known = [{} for _ in state.lanes]
         self._asked = {member.name for member in state.roster.members()}
         self._early.clear()
@@ -86,13 +82,13 @@ class Takeover:
             if one.promoting:
                 self._copies.promote(one)
             for copy in one.copies:
-                state.emit(Send(Role.copy(copy), msg.Inquire(term, lane.position)))
+                state.effects.append(Send(Role.copy(copy), msg.Inquire(term, lane.position)))
         for member in state.roster.members():
-            state.emit(Send(Role.member(member.name), msg.Inquire(term)))
+            state.effects.append(Send(Role.member(member.name), msg.Inquire(term)))
 
     def defers(self, event: Any) -> bool:
         """Keep `event` until everything is known, unless it is part of getting there; return whether it was kept."""
-        if not self._awaited or isinstance(event, _AT_ONCE):
+        if not self.awaited_shards or isinstance(event, _AT_ONCE):
             return False
         self._deferred.append(event)
         return True
@@ -104,7 +100,7 @@ class Takeover:
             return
         self._copies.disown(one, message.replicas)
         lane = self._state.lane_of(message.shard)
-        if message.serving and message.shard in self._awaited:
+        if message.serving and message.shard in self.awaited_shards:
             one.visible = max(one.visible, message.position)
             self._shown[message.shard] = message.position
             self._learn(lane, message.commits)
@@ -129,13 +125,13 @@ class Takeover:
             self._answered(message.shard)
 
     def _answered(self, shard: int) -> None:
-        self._awaited.discard(shard)
-        if not self._awaited and self._known:
+        self.awaited_shards.discard(shard)
+        if not self.awaited_shards and self._known:
             self._complete()
 
     def take_deferred(self) -> list[Any]:
         """Return the events that were kept, once nothing is awaited any more."""
-        if self._awaited:
+        if self.awaited_shards:
             return []
         deferred, self._deferred = self._deferred, []
         return deferred
@@ -235,12 +231,12 @@ class Takeover:
             to = Role.member(member.name)
             for one in state.shards:
                 if one.epoch > 1 and not one.promoting:
-                    state.emit(Send(to, self._copies.moved(one)))
+                    state.effects.append(Send(to, self._copies.moved(one)))
             for sequence in sorted(member.interrupted):
-                state.emit(Send(to, msg.Abort(state.term, sequence)))
+                state.effects.append(Send(to, msg.Abort(state.term, sequence)))
             if member.busy:
                 release = msg.Release(state.term, member.sequence, member.counter, self._ticket_of(member))
-                state.emit(Send(to, release))
+                state.effects.append(Send(to, release))
 
     def _ticket_of(self, member: Member) -> msg.Ticket | None:
         deck, key = self._state.deck, (member.slot, member.sequence)
@@ -256,7 +252,7 @@ class Takeover:
         heard of first, or they would be taken for over.
         """
         state = self._state
-        member = state.roster.get(message.member)
+        member = state.roster.by_name.get(message.member)
         unheard_of = member is not None and message.sequence > member.sequence
         if unheard_of and state.per_block and message.member in self._asked:
             self._early.setdefault(message.member, []).append(message)
@@ -266,12 +262,12 @@ class Takeover:
     def on_engaged(self, message: msg.Engaged) -> None:
         """Note what a member was released for, which the lost coordinator may have been the only one to know."""
         state = self._state
-        member = state.roster.get(message.member)
+        member = state.roster.by_name.get(message.member)
         if message.term != state.term:
             return
         if member is None:
             # Only the lost coordinator had welcomed it: nobody would tell it of servers that change.
-            state.emit(Send(Role.member(message.member), msg.Stop(state.term, msg.JOIN_AGAIN)))
+            state.effects.append(Send(Role.member(message.member), msg.Stop(state.term, msg.JOIN_AGAIN)))
             return
         if message.member not in self._asked:
             return
@@ -307,7 +303,7 @@ class Takeover:
         """Let a member give up what it was released for: a version that was decided, and that nobody knows any more."""
         member.interrupted.add(member.sequence)
         self._free(member)
-        self._state.emit(Send(Role.member(member.name), msg.Abort(self._state.term, member.sequence)))
+        self._state.effects.append(Send(Role.member(member.name), msg.Abort(self._state.term, member.sequence)))
 
     def _free(self, member: Member) -> None:
         """Note that a member has given up what it was released for, and may be released again."""

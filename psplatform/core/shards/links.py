@@ -85,29 +85,29 @@ class Links:
     """The replicas of one server, in the order in which they were included."""
 
     make_account: MakeAccount
-    _links: dict[str, Link] = field(default_factory=dict)
+    by_replica: dict[str, Link] = field(default_factory=dict)
     _excluded: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return bool(self._links)
+        return bool(self.by_replica)
 
     @property
     def in_sync(self) -> tuple[str, ...]:
         """The replicas in sync."""
-        return tuple(link.replica for link in self._links.values() if link.in_sync)
+        return tuple(link.replica for link in self.by_replica.values() if link.in_sync)
 
     @property
     def replicas(self) -> tuple[str, ...]:
         """All of them."""
-        return tuple(self._links)
+        return tuple(self.by_replica)
 
     def get(self, replica: str) -> Link | None:
         """Return the link to that replica."""
-        return self._links.get(replica)
+        return self.by_replica.get(replica)
 
     def begin(self, replica: str, position: int) -> None:
         """Include a replica that is known to stand where the server does."""
-        self._links[replica] = Link(replica, self.make_account(), in_sync=True, position=position)
+        self.by_replica[replica] = Link(replica, self.make_account(), in_sync=True, position=position)
 
     def include(self, replica: str) -> Link | None:
         """Include a replica that must be brought in sync, unless it is included already; return its link.
@@ -116,28 +116,28 @@ class Links:
         """
         if replica in self._excluded:
             return None
-        if replica not in self._links:
-            self._links[replica] = Link(replica, self.make_account())
-        return self._links[replica]
+        if replica not in self.by_replica:
+            self.by_replica[replica] = Link(replica, self.make_account())
+        return self.by_replica[replica]
 
     def miss(self, replica: str) -> None:
         """Go no further than if that lost copy were a replica that stands level now, until it is excluded."""
-        self._links[replica] = Link(replica, self.make_account(), missing=True)
+        self.by_replica[replica] = Link(replica, self.make_account(), missing=True)
 
     def exclude(self, replica: str) -> None:
         """Wait for a replica no longer."""
         self._excluded.add(replica)
-        self._links.pop(replica, None)
+        self.by_replica.pop(replica, None)
 
     def add(self, position: int, step: float) -> None:
         """Note a staged step in every account."""
-        for link in self._links.values():
+        for link in self.by_replica.values():
             link.account.add(position, step)
 
     @property
     def within(self) -> bool:
         """Whether every replica that versions wait for is near enough to the newest state for it to be visible."""
-        for link in self._links.values():  # at every step: a generator costs more
+        for link in self.by_replica.values():  # at every step: a generator costs more
             if (link.in_sync or link.awaited or link.missing) and not link.account.within:
                 return False
         return True
@@ -145,32 +145,32 @@ class Links:
     @property
     def distance(self) -> float:
         """The largest distance of a replica in sync from the newest state, or more."""
-        if not self._links:
+        if not self.by_replica:
             return 0.0
-        return max((link.account.distance for link in self._links.values() if link.in_sync), default=0.0)
+        return max((link.account.distance for link in self.by_replica.values() if link.in_sync), default=0.0)
 
     @property
     def lag(self) -> int:
         """The most updates that a replica in sync lacks of the newest state."""
-        if not self._links:
+        if not self.by_replica:
             return 0
-        return max((link.account.updates for link in self._links.values() if link.in_sync), default=0)
+        return max((link.account.updates for link in self.by_replica.values() if link.in_sync), default=0)
 
     @property
     def flying(self) -> bool:
         """Whether a transfer is under way."""
-        return any(link.flying for link in self._links.values())
+        return any(link.flying for link in self.by_replica.values())
 
     def idle(self) -> list[Link]:
         """Return the replicas in sync that nothing is under way to."""
-        return [link for link in self._links.values() if link.in_sync and not link.flying]
+        return [link for link in self.by_replica.values() if link.in_sync and not link.flying]
 
     def wanting(self, position: int, *, early: bool = True) -> Link | None:
         """Return a replica that should get the newest state, which is at `position`, now.
 
         Unless `early`, one that is in sync gets it only when the bound would not be kept without.
         """
-        for link in self._links.values():
+        for link in self.by_replica.values():
             needs = not link.in_sync or (early and link.account.due) or not link.account.within
             if needs and not link.flying and not link.missing and link.position < position:
                 return link
@@ -178,18 +178,18 @@ class Links:
 
     def archiving(self) -> Link | None:
         """Return a replica in sync that can take a transfer now, to write a checkpoint's part."""
-        return next((link for link in self._links.values() if link.in_sync and not link.flying), None)
+        return next((link for link in self.by_replica.values() if link.in_sync and not link.flying), None)
 
     def level_with(self, position: int) -> Link | None:
         """Return a replica in sync that lacks nothing of the state at `position`."""
-        return next((link for link in self._links.values() if link.in_sync and link.position == position), None)
+        return next((link for link in self.by_replica.values() if link.in_sync and link.position == position), None)
 
     def arrived(self, replica: str, number: int, position: int) -> Link | None:
         """Note that a replica has what a transfer carried; return its link if that has brought it in sync.
 
         A negative position says that it could not be read.
         """
-        link = self._links.get(replica)
+        link = self.by_replica.get(replica)
         if link is None or number != link.flying:
             return None
         link.flying = 0

@@ -191,7 +191,7 @@ class Server:
         return effects
 
     def _end_step(self) -> list[Effect]:
-        if not (self.links or self._cut or self._yielding):
+        if not (self.links.by_replica or self._cut or self._yielding):
             return self._publish_if_within()
         # Named before the version is shown: then workers go on, and write over their gradients.
         return self._name_gradients() + self._publish_if_within() + self._transmit()

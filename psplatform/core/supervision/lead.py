@@ -203,7 +203,7 @@ class Lead:
     # --- the standbys ---
 
     def _appoint(self) -> list[Effect]:
-        if len(self._appointed) >= self._appoints or self.over or self.coordinator.takeover.under_way:
+        if len(self._appointed) >= self._appoints or self.over or self.coordinator.takeover.awaited_shards:
             return []
         appointed: list[Effect] = []
         while len(self._appointed) < self._appoints:

@@ -422,7 +422,7 @@ class CoordinatorHost(Locatable):
             self.node.feed(event)
 
     def _look_at(self, event: Any, effects: list[Effect]) -> None:
-        if self.phase == "running" and self.lead.coordinator.ending.begun:
+        if self.phase == "running" and self.lead.coordinator.state.stopping:
             self.phase = "ending"
         self._outbox.look_at(effects)
 

@@ -227,7 +227,7 @@ class Seating:
             protection is None
             or protection.cold
             or not host.standbys.following
-            or host.lead.coordinator.takeover.under_way
+            or host.lead.coordinator.takeover.awaited_shards
         ):
             return
         if any(one.promoting or one.joining or not one.in_sync for one in shards) or self._is_moving(seats):

@@ -220,7 +220,7 @@ class Execution:
         servers = [(one.server, one.epoch, one.promoting, one.in_sync, one.joining) for one in state.shards]
         return (
             f"these wait: {waits}; phase {run.coordinator.ending.phase.value}, lanes {lanes}, shards {servers}, "
-            f"takeover awaits {run.coordinator.takeover.awaited}"
+            f"takeover awaits {sorted(run.coordinator.takeover.awaited_shards)}"
         )
 
     # --- at the end ---

@@ -42,7 +42,7 @@ def failure(scene: Any) -> DivergedError:
 
 
 def running(scene: Any) -> bool:
-    return not scene.coordinator.ending.begun
+    return not scene.coordinator.state.stopping
 
 
 # --- recognising repeats ---

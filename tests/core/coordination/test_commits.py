@@ -121,7 +121,7 @@ def test_norms_that_were_not_asked_for_change_nothing(open_scene: Open) -> None:
 
 def test_clipping_goes_on_while_the_run_drains(open_scene: Open) -> None:
     scene = open_scene(clip_norm=1.0, stop=Stop(updates=1)).join("a").announce("a")
-    assert scene.coordinator.ending.begun
+    assert scene.coordinator.state.stopping
     scene.handle(msg.Gathered(0, 1, 1, (1.0,)))
     assert len(scene.sent(msg.Proceed)) == 1
 

@@ -32,7 +32,7 @@ def failure(scene: Any) -> Any:
 def test_one_process_that_died_is_a_lost_worker(open_scene: Open) -> None:
     scene = die(open_scene(deal_epochs=True).join("a", "b"), "a")
     assert failure(scene) is None
-    assert not scene.coordinator.ending.begun
+    assert not scene.coordinator.state.stopping
 
 
 def test_the_same_batch_in_three_processes_ends_the_run_though_others_go_on(open_scene: Open) -> None:

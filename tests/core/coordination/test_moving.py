@@ -119,6 +119,6 @@ def test_one_that_has_yet_to_write_its_part_of_a_checkpoint_stays_until_it_has(p
 def test_a_run_that_ends_moves_nothing(protected: Open) -> None:
     scene = protected().join("a").announce("a")
     scene.handle(StopRequested("enough"))
-    assert scene.coordinator.ending.begun
+    assert scene.coordinator.state.stopping
     scene.handle(MISPLACED)
     assert scene.asked(Recruit) == []

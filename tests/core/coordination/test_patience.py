@@ -31,7 +31,7 @@ def evaluate(scene: Any, *losses: float, **more: Any) -> Any:
 def test_patience_ends_the_run_after_so_many_evaluations_that_were_not_better(open_scene: Open) -> None:
     scene = running(open_scene, stop=Stop(patience=2))
     evaluate(scene, 1.0, 0.8, 0.9)
-    assert not scene.coordinator.ending.begun
+    assert not scene.coordinator.state.stopping
     evaluate(scene, 0.8)
     finish = scene.end().finish
     assert finish.outcome == "patience"
@@ -73,7 +73,7 @@ def test_a_target_of_any_metric_ends_the_run(open_scene: Open, lower: bool, valu
     watch = Watch(lower=frozenset({"loss", "m"} if lower else {"loss"}))
     scene = running(open_scene, stop=Stop(targets={"m": 2.0}), watch=watch)
     evaluate(scene, 0.5, metrics={"m": 4.0 - value})
-    assert not scene.coordinator.ending.begun
+    assert not scene.coordinator.state.stopping
     evaluate(scene, 0.5, metrics={"m": value})
     finish = scene.end().finish
     assert (finish.outcome, finish.detail) == ("reached target", f"m {value:.4f} {sign} 2")

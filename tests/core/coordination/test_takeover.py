@@ -90,16 +90,16 @@ def test_a_member_does_not_outrun_its_own_gradient(open_scene: Open) -> None:
 def test_an_answer_of_somebody_else_is_none(open_scene: Open, stray: Standing) -> None:
     scene = open_scene().join("a").take_over()
     scene.handle(stray)
-    assert scene.coordinator.takeover.under_way
+    assert scene.coordinator.takeover.awaited_shards
 
 
 def test_a_server_that_is_lost_meanwhile_is_replaced_and_its_successor_awaited(open_scene: Open) -> None:
     scene = open_scene(protection=Protection(1)).join("a").announce("a").take_over()
     scene.handle(CopyLost("server-0", "there", "killed"))
     assert [(one.term, one.epoch) for one in scene.sent(msg.Promote)] == [(2, 2)]
-    assert scene.coordinator.takeover.under_way
+    assert scene.coordinator.takeover.awaited_shards
     scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, term=2))
-    assert not scene.coordinator.takeover.under_way
+    assert not scene.coordinator.takeover.awaited_shards
     assert {(one.position, one.epoch, one.term) for one in scene.sent(msg.Commit)} == {(1, 2, 2)}
 
 
@@ -108,9 +108,9 @@ def test_a_successor_that_obeys_the_lost_coordinator_is_still_awaited(open_scene
     scene = open_scene(protection=Protection(1)).join("a").announce("a").take_over()
     scene.handle(CopyLost("server-0", "there", "killed"))
     scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, term=1))
-    assert scene.coordinator.takeover.under_way
+    assert scene.coordinator.takeover.awaited_shards
     scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, term=2))
-    assert not scene.coordinator.takeover.under_way
+    assert not scene.coordinator.takeover.awaited_shards
 
 
 def test_a_promotion_under_way_is_ordered_again(open_scene: Open) -> None:
@@ -419,9 +419,9 @@ def test_a_run_that_was_ending_ends(open_scene: Open) -> None:
 def test_a_stop_that_comes_meanwhile_is_not_forgotten(open_scene: Open) -> None:
     scene = open_scene().join("a").take_over()
     scene.handle(StopRequested("enough"))
-    assert not scene.coordinator.ending.begun
+    assert not scene.coordinator.state.stopping
     scene.handle(standing(0))
-    assert scene.coordinator.ending.begun
+    assert scene.coordinator.state.stopping
 
 
 def test_a_checkpoint_under_way_is_given_up(open_scene: Open) -> None:
@@ -435,9 +435,9 @@ def test_taken_over_twice_the_second_asks_again(open_scene: Open) -> None:
     scene.take_over(3, at=6.0)
     assert {one.term for one in scene.sent(msg.Inquire)} == {3}
     scene.handle(standing(0))
-    assert scene.coordinator.takeover.under_way, "that was for the one before"
+    assert scene.coordinator.takeover.awaited_shards, "that was for the one before"
     scene.handle(standing(0, term=3))
-    assert not scene.coordinator.takeover.under_way
+    assert not scene.coordinator.takeover.awaited_shards
 
 
 def test_who_takes_over_while_a_run_ends_cuts_its_last_version(open_scene: Open) -> None:

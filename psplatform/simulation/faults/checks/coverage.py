@@ -29,7 +29,7 @@ def phases_of(run: MemoryRun) -> set[str]:
     """Return in words what is under way in a run."""
     coordinator = run.coordinator
     phases = {f"run {coordinator.ending.phase.value}"}
-    if coordinator.takeover.under_way:
+    if coordinator.takeover.awaited_shards:
         phases.add("takeover under way")
     if coordinator.checkpoints.under_way:
         phases.add("checkpoint under way")

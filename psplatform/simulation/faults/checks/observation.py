@@ -198,7 +198,7 @@ class Observation:
         if isinstance(effect, Finish | SaveModel) and lead is not newest:
             raise violated("S10", f"{lead.name} was replaced by {newest.name} and does {effect}")
         # While servers are still awaited, what was decided before is sent again, and nothing new is.
-        decides = _is_send(effect, msg.Commit) and not lead.lead.coordinator.takeover.under_way
+        decides = _is_send(effect, msg.Commit) and not lead.lead.coordinator.takeover.awaited_shards
         if isinstance(effect, Send) and decides and lead is newest:
             for one in lead.lead.coordinator.state.shards:
                 part = self._run.copies[one.server].control.part
