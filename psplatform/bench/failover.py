@@ -22,9 +22,9 @@ from typing import Any, Final
 
 import torch
 
-from psplatform.bench.clusters.patient import Patient, Watch
+from psplatform.bench.clusters.fault_target import FaultTarget, Watch
 from psplatform.bench.faults.aftermath import spread
-from psplatform.bench.faults.glimpse import Glimpse, Vectors
+from psplatform.bench.faults.segment_reader import SegmentReader, Vectors
 from psplatform.bench.steps import mean_step
 from psplatform.bench.tasks.wide import Wide
 from psplatform.core.plan import Stop
@@ -143,40 +143,42 @@ def _hurt(setting: Setting, report: Report | None) -> list[Row]:
     # Stops come first: whoever has taken over gives those it does not know the longest lease that there is.
     signals = [signal.SIGSTOP] * setting.stops + [signal.SIGKILL] * setting.kills
     rows = []
-    with Patient(job, WORKERS + 2 * setting.shards + SPARE) as patient:
+    with FaultTarget(job, WORKERS + 2 * setting.shards + SPARE) as fault_target:
         for number, sent in enumerate(signals):
             row = {
                 "policy": setting.policy,
                 "shards": setting.shards,
                 "signal": sent.name,
-                **_one(patient, number % setting.shards, sent, rng.uniform(0.1, _PAUSE_S), setting.policy == "bsp"),
+                **_one(
+                    fault_target, number % setting.shards, sent, rng.uniform(0.1, _PAUSE_S), setting.policy == "bsp"
+                ),
             }
             rows.append(row)
             if report is not None:
                 report(row)
-        patient.run.stop()
+        fault_target.run.stop()
     return rows
 
 
-def _one(patient: Patient, shard: int, sent: signal.Signals, pause_s: float, synchronous: bool) -> Row:
+def _one(fault_target: FaultTarget, shard: int, sent: signal.Signals, pause_s: float, synchronous: bool) -> Row:
     """Hurt the server of one shard; return what came of it."""
-    room, promoted = patient.room(shard), patient.room(shard)
-    standing = patient.whole()
+    room, promoted = fault_target.room(shard), fault_target.room(shard)
+    standing = fault_target.whole()
     one = standing["shards"][shard]
     server_at, replica_at = (standing["copies"][name][1] for name in (one["server"], one["in_sync"][0]))
-    server, replica = patient.look(server_at, shard), patient.look(replica_at, shard)
-    pid = patient.pid_at(server_at.address)
+    server, replica = fault_target.look(server_at, shard), fault_target.look(replica_at, shard)
+    pid = fault_target.pid_at(server_at.address)
     time.sleep(pause_s)
     watch = Watch(replica)
     held = replica.version
     whole = replica.read(replica.place, room) == held
     began = time.monotonic()
-    patient.send(pid, sent)
+    fault_target.send(pid, sent)
     # Where a whole iteration passes until its place is written to, reading it need not slow the first.
-    (watch.wait_resumed if synchronous else watch.wait_promoted)(patient.standing)
+    (watch.wait_resumed if synchronous else watch.wait_promoted)(fault_target.standing)
     shown = replica.read(watch.place, promoted)
-    watch.wait_resumed(patient.standing)
-    told = patient.failover(shard, one["epoch"] + 1)
+    watch.wait_resumed(fault_target.standing)
+    told = fault_target.failover(shard, one["epoch"] + 1)
     # Versions that are lost are passed over where they are; what comes after the first commit is written over it.
     kept = watch.version if watch.version <= shown < watch.resumed else None
     # What it had taken in since it was looked at, its server may still show, or have shown just before.
@@ -186,8 +188,8 @@ def _one(patient: Patient, shard: int, sent: signal.Signals, pause_s: float, syn
         "coordinator_too": standing["lead"].address == server_at.address,
         "seconds": watch.resumed_at - began,
         "promoted_seconds": watch.promoted_at - began,
-        "told_seconds": _told_seconds(patient, told, began),
-        "protected_again_seconds": _protected_again_seconds(patient, told, began),
+        "told_seconds": _told_seconds(fault_target, told, began),
+        "protected_again_seconds": _protected_again_seconds(fault_target, told, began),
         **_lost(server, promoted, kept, told),
         "signal_seen": told["signal"],
         "state_compared": expected is not None,
@@ -196,12 +198,12 @@ def _one(patient: Patient, shard: int, sent: signal.Signals, pause_s: float, syn
     same = expected is None or all(torch.equal(expected[key], promoted[key]) for key in promoted)
     broken = _broken(row, same=same)
     if sent is signal.SIGSTOP:
-        patient.send(pid, signal.SIGCONT)
-        broken += _changed(patient, server_at, shard, one["epoch"] + 1)
+        fault_target.send(pid, signal.SIGCONT)
+        broken += _changed(fault_target, server_at, shard, one["epoch"] + 1)
     return {**row, "violations": broken}
 
 
-def _lost(server: Glimpse, promoted: Vectors, kept: int | None, told: Row) -> Row:
+def _lost(server: SegmentReader, promoted: Vectors, kept: int | None, told: Row) -> Row:
     """Return what was lost: in truth, where version `kept` could be read in time, by the account, and by the log.
 
     What the lost server had shown and nobody had heard of yet is sent again, and the log does not tell of it as lost.
@@ -216,21 +218,21 @@ def _lost(server: Glimpse, promoted: Vectors, kept: int | None, told: Row) -> Ro
     }
 
 
-def _distance_lost(server: Glimpse, promoted: Vectors, kept: int) -> float:
+def _distance_lost(server: SegmentReader, promoted: Vectors, kept: int) -> float:
     """Return how far what the lost server had shown is from `promoted`, unless that goes on from there."""
     return server.distance(promoted) if kept < server.version else 0.0
 
 
-def _told_seconds(patient: Patient, told: Row, began: float) -> float:
+def _told_seconds(fault_target: FaultTarget, told: Row, began: float) -> float:
     """Return when the coordinator knew of the first commit, from its own records."""
     lost_at = told["at"] - told["promoted_seconds"]
-    return float(patient.standing()["began_s"] + lost_at + told["first_commit_seconds"] - began)
+    return float(fault_target.standing()["began_s"] + lost_at + told["first_commit_seconds"] - began)
 
 
-def _protected_again_seconds(patient: Patient, told: Row, began: float) -> float:
+def _protected_again_seconds(fault_target: FaultTarget, told: Row, began: float) -> float:
     """Return when the run survived the loss of a process again, from its own records."""
-    since = patient.protected_since(told["at"] - told["promoted_seconds"])
-    return float(patient.standing()["began_s"] + since - began)
+    since = fault_target.protected_since(told["at"] - told["promoted_seconds"])
+    return float(fault_target.standing()["began_s"] + since - began)
 
 
 def _broken(row: Row, *, same: bool) -> list[str]:
@@ -248,11 +250,11 @@ def _broken(row: Row, *, same: bool) -> list[str]:
     return found
 
 
-def _changed(patient: Patient, server_at: Any, shard: int, epoch: int) -> list[str]:
+def _changed(fault_target: FaultTarget, server_at: Any, shard: int, epoch: int) -> list[str]:
     """Return what a woken server has changed, in words."""
-    before = patient.standing()
-    found = ["the woken server answers"] if patient.answers(server_at, shard) else []
-    after = patient.standing()
+    before = fault_target.standing()
+    found = ["the woken server answers"] if fault_target.answers(server_at, shard) else []
+    after = fault_target.standing()
     one = after["shards"][shard]
     if (one["server"], one["epoch"]) != (before["shards"][shard]["server"], epoch) or after["term"] != before["term"]:
         found.append("the woken server has changed who serves")

@@ -63,7 +63,7 @@ def make(store: str, commits: int, workers: int) -> int:
 
 def _make(store: str, commits: int, workers: int) -> None:
     from psplatform.simulation.conditions import Conditions  # noqa: PLC0415  brings torch, here only
-    from psplatform.simulation.twin import simulate  # noqa: PLC0415  likewise
+    from psplatform.simulation.simulate import simulate  # noqa: PLC0415  likewise
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     job = Job(

@@ -17,7 +17,7 @@ from psplatform.core.plan import Stop
 from psplatform.jobs.job import Job
 from psplatform.jobs.stragglers import SlowServers
 from psplatform.simulation.conditions import Conditions
-from psplatform.simulation.twin import simulate
+from psplatform.simulation.simulate import simulate
 
 Row = dict[str, Any]
 

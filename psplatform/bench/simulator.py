@@ -19,8 +19,8 @@ from psplatform.core.policy import Policy
 from psplatform.jobs.distributions import ShiftedExponential
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.registry import make_policy
-from psplatform.simulation.chronicle import Chronicle
-from psplatform.simulation.course import run_world
+from psplatform.simulation.driver import run_world
+from psplatform.simulation.event_trace import EventTrace
 from psplatform.simulation.run_times import Correlated, Independent, Nodes, RunTimes
 from psplatform.simulation.synthetic import SyntheticGradients
 from psplatform.simulation.threads import one_thread
@@ -98,7 +98,7 @@ def _measured(case: Case) -> Row:
     )
     began = time.perf_counter()
     with one_thread():
-        events = run_world(plan, policy, arithmetic, world, Chronicle(), seed=SEED).events
+        events = run_world(plan, policy, arithmetic, world, EventTrace(), seed=SEED).events
     seconds = time.perf_counter() - began
     return {
         "policy": case.policy,

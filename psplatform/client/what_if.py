@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from psplatform.errors import ConfigurationError, PsplatformError
 from psplatform.simulation.conditions import Conditions
-from psplatform.simulation.twin import Prepared, prepare, simulate
+from psplatform.simulation.simulate import Prepared, prepare, simulate
 
 if TYPE_CHECKING:
     from psplatform.jobs.job import Job
-    from psplatform.simulation.course import Simulated
+    from psplatform.simulation.driver import Simulated
 
 __all__ = ["CURVE_POINTS", "Comparison", "compare", "curve_of", "simulate"]
 

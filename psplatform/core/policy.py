@@ -29,7 +29,7 @@ from enum import Enum
 from typing import Any, ClassVar, Protocol
 
 from psplatform.core.parameters import settle
-from psplatform.core.protocol.messages import Flaw, Label, Ticket
+from psplatform.core.protocol.messages import BatchAssignment, Flaw, Label
 from psplatform.core.reasons import Reason
 from psplatform.core.traits import Change, Scope, Traits
 from psplatform.errors import ConfigurationError
@@ -135,7 +135,7 @@ class Gradient:
         The version its worker was released for (`Policy.wanted`).
     flaw
         What is not finite in it, as far as its worker can tell.
-    ticket
+    assignment
         The batch it was computed on, under epoch sampling.
     """
 
@@ -150,7 +150,7 @@ class Gradient:
     arrived_at: float
     counter: int = 0
     flaw: Flaw | None = None
-    ticket: Ticket | None = None
+    assignment: BatchAssignment | None = None
 
     @property
     def finite(self) -> bool:

@@ -16,18 +16,18 @@ from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy, Scope
 from psplatform.core.protocol.effects import COORDINATOR, Finish, Role, Seal, Send, first_server
 from psplatform.core.protocol.events import Begin, MemberLost, ProcessesChanged, StopRequested, Tick
-from psplatform.core.protocol.messages import Inquire, Pulled
+from psplatform.core.protocol.messages import Pulled, StateRequest
 from psplatform.core.shards.links import MakeAccount, no_account
 from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import Server
-from psplatform.core.supervision.lead import Lead
 from psplatform.core.supervision.leases import Grants, entitlement
+from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.core.supervision.standby import Standby, standby_name
 from psplatform.memory.arithmetic import Arithmetic, Metadata
 from psplatform.memory.engine import make_engine, name_of
 from psplatform.memory.evaluation import EVALUATOR, VirtualEvaluation
-from psplatform.memory.gradients import Room
-from psplatform.memory.leading import Claims, Sink, VirtualCoordinator, VirtualStandby
+from psplatform.memory.gradients import Backpressure
+from psplatform.memory.leading import Sink, VirtualCoordinator, VirtualElection, VirtualStandby
 from psplatform.memory.losses import Losses, Supervision
 from psplatform.memory.machines import Seating, Unplaced
 from psplatform.memory.retirement import Retirements
@@ -127,19 +127,19 @@ class MemoryRun:
             partial(VirtualEvaluation, self.engine, self.arithmetic),
             exact=policy.traits.scope is not Scope.BLOCK,
         )
-        self._room = Room(self.agenda, self._server_of, plan.shards)
+        self._backpressure = Backpressure(self.agenda, self._server_of, plan.shards)
         self.network.listen(EVALUATOR, self.evaluator.feed, self._load_evaluator)
         self.workers = Workers(
             plan,
             policy.traits,
             self.engine,
             self.arithmetic,
-            self._room,
+            self._backpressure,
             seed=seed,
             join_again=self._begin_worker,
             on_late=self._on_late_message,
         )
-        self.claims = Claims(self.engine)
+        self.election = VirtualElection(self.engine)
         self.leads: list[VirtualCoordinator] = []
         self.standbys = Standbys(self.leads, self.processes)
         self.retirements: Retirements = Retirements(self, self.network, world)
@@ -158,7 +158,9 @@ class MemoryRun:
     def _begin(self, coordinator: Coordinator) -> None:
         self._seating.begin(self)
         self._make_first_copies(coordinator)
-        lead = Lead(coordinator, grants=self.supervision.grants(), appoints=self.supervision.standbys_of(self.plan))
+        lead = ReplicatedCoordinator(
+            coordinator, grants=self.supervision.grants(), appoints=self.supervision.standbys_of(self.plan)
+        )
         self._lead_with(lead).feed(Begin())
 
     @property
@@ -259,8 +261,8 @@ class MemoryRun:
 
     def _make_first_copies(self, coordinator: Coordinator) -> None:
         for one in coordinator.state.shards:
-            lane = coordinator.state.lane_of(one.shard)
-            at, version, replicas = lane.position, lane.version, tuple(one.in_sync)
+            commit_log = coordinator.state.commit_log_of(one.shard)
+            at, version, replicas = commit_log.position, commit_log.version, tuple(one.in_sync)
             server = Server(one.shard, 1, 0, at, version, one.server, replicas=replicas, **self._of_servers)
             if self.supervision.beat_s:
                 first_s = Grants(self.supervision.shortest_lease_s, self.supervision.longest_lease_s).first_s
@@ -275,13 +277,13 @@ class MemoryRun:
             control,
             partial(self.processes.clock, name),
             partial(self.network.send, Role.copy(name)),
-            partial(VirtualShardState, control, self.engine, self.arithmetic, self._room),
+            partial(VirtualShardState, control, self.engine, self.arithmetic, self._backpressure),
             partial(self.processes.note, name),
         )
         self.network.listen(name, node.feed, node.state.expect)
         self.beat(name, node.feed)
 
-    def _lead_with(self, lead: Lead) -> VirtualCoordinator:
+    def _lead_with(self, lead: ReplicatedCoordinator) -> VirtualCoordinator:
         made = VirtualCoordinator(self, lead, self._sink)
         self.leads.append(made)
         self.network.listen(made.name, made.feed)
@@ -419,5 +421,5 @@ class MemoryRun:
         for name in list(self.workers.nodes):
             if name not in known:
                 # One that was not yet known asks again: requests are repeated until somebody answers.
-                to, message = Role.member(name), Inquire(lead.term)
+                to, message = Role.member(name), StateRequest(lead.term)
                 self.agenda.enter(0.0, self.processes.do, name, self.network.deliver, made.role, to, message)

@@ -13,7 +13,7 @@ from psplatform.memory.arithmetic import Arithmetic
 from psplatform.memory.engine import Agenda, Appointments, Engine
 
 
-class Room:
+class Backpressure:
     """What waits in front of the servers of one run.
 
     Parameters
@@ -54,7 +54,7 @@ class VirtualGradients:
         The worker.
     engine
         Its world says how long computing takes, and until a gradient is where the servers can reach it.
-    room
+    backpressure
         Lets what is pushed block by block wait for servers that are far behind.
     feed
         Takes what becomes of a gradient.
@@ -67,7 +67,7 @@ class VirtualGradients:
         member: str,
         engine: Engine,
         arithmetic: Arithmetic,
-        room: Room,
+        backpressure: Backpressure,
         feed: Callable[[Any], None],
         *,
         shards: int,
@@ -76,7 +76,7 @@ class VirtualGradients:
         self._member = member
         self._engine, self._agenda, self._processes = engine, engine.agenda, engine.processes
         self._appointments = Appointments(engine.agenda)
-        self._arithmetic, self._world, self._room = arithmetic, engine.world, room
+        self._arithmetic, self._world, self._backpressure = arithmetic, engine.world, backpressure
         self._feed = feed
         self._shards, self._per_block = shards, per_block
 
@@ -111,10 +111,10 @@ class VirtualGradients:
         self._feed(self._arithmetic.compute(self._member, effect, seconds))
 
     def _arrive(self, sequence: int, counter: int, shards: tuple[int, ...]) -> None:
-        taken = tuple(shard for shard in shards if self._room.is_at(shard, counter))
+        taken = tuple(shard for shard in shards if self._backpressure.is_at(shard, counter))
         for shard in shards:
             if shard not in taken:
-                self._room.wait_at(shard, partial(self._arrive, sequence, counter, (shard,)))
+                self._backpressure.wait_at(shard, partial(self._arrive, sequence, counter, (shard,)))
         if taken:
             self._processes.do(self._member, self._feed, Reachable(sequence, taken))
 

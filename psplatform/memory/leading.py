@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from psplatform.core.protocol.effects import Claim, Evaluate, Finish, Redirect, Role, SaveModel, Seal, Send
 from psplatform.core.protocol.events import CheckpointFailed, CheckpointSealed, Claimed, Consulted, CopyReady, NoCopy
 from psplatform.core.protocol.messages import Moved
-from psplatform.core.supervision.lead import Lead
+from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.core.supervision.standby import Standby, standby_name
 from psplatform.errors import PsplatformError, StoreError
 from psplatform.memory.arithmetic import Arithmetic
@@ -19,7 +19,7 @@ from psplatform.nodes.evaluator import EvaluatorNode
 from psplatform.nodes.standby import StandbyNode
 
 
-class Claims:
+class VirtualElection:
     """Grants each number of a coordinator's standby under the name that is heard first, and under no other.
 
     Attributes
@@ -58,14 +58,14 @@ class Sink(Protocol):
         """Take the next record."""
 
 
-class LedRun(Protocol):
+class CoordinatedRun(Protocol):
     """What coordinators and standbys ask of the run that they are in charge of, or would be."""
 
     agenda: Agenda
     processes: Processes
     arithmetic: Arithmetic
     network: Network
-    claims: Claims
+    election: VirtualElection
     evaluator: EvaluatorNode
     finish: Finish | None
     seals: dict[int, Seal]
@@ -113,7 +113,7 @@ class VirtualCoordinator:
         Executes what it asks for.
     """
 
-    def __init__(self, run: LedRun, lead: Lead, sink: Sink) -> None:
+    def __init__(self, run: CoordinatedRun, lead: ReplicatedCoordinator, sink: Sink) -> None:
         self.name, self.role, self.lead = f"coordinator-{lead.term}", Role("coordinator", str(lead.term)), lead
         self.sink = sink
         self._run, self._term = run, lead.term
@@ -182,11 +182,11 @@ class VirtualCoordinator:
 
     def claim(self, number: int) -> None:
         """Claim the number of a standby."""
-        self._run.claims.claim(self.name, (self._term, number), self.name, self.feed)
+        self._run.election.claim(self.name, (self._term, number), self.name, self.feed)
 
     def consult(self, number: int) -> None:
         """Ask whether this coordinator is cut off."""
-        self._run.claims.consult(self.name, number, self.feed)
+        self._run.election.consult(self.name, number, self.feed)
 
     def seal(self, effect: Seal) -> None:
         """Write the manifest of a checkpoint."""
@@ -219,7 +219,7 @@ class VirtualStandby:
         Records of the log before the first that the standby has seen made.
     """
 
-    def __init__(self, run: LedRun, standby: Standby, records_before: int) -> None:
+    def __init__(self, run: CoordinatedRun, standby: Standby, records_before: int) -> None:
         self.name = standby_name(standby.term, standby.number)
         self.role, self.standby = Role("standby", self.name), standby
         self.records_before = records_before
@@ -242,4 +242,4 @@ class VirtualStandby:
 
     def _claim_now(self, effect: Claim) -> None:
         claimant = f"coordinator-{self._term}" if effect.out else self.name
-        self._run.claims.claim(self.name, (self._term, effect.number), claimant, self.feed)
+        self._run.election.claim(self.name, (self._term, effect.number), claimant, self.feed)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from psplatform.core.plan import Plan
-from psplatform.core.protocol.events import CopyLost, LeadLost, MemberLost, StandbyLost
+from psplatform.core.protocol.events import CoordinatorLost, CopyLost, MemberLost, StandbyLost
 from psplatform.core.supervision.leases import Grants
 from psplatform.memory.inhabitants import Inhabitants
 
@@ -87,7 +87,7 @@ class Losses:
         silence_s, reason = run.supervision.notice_s, "closed connection"
         lead = run.leads[-1]
         for standby in list(run.standbys.all) if run.processes.of(lead.name) == process else ():
-            run.processes.do(standby.name, standby.feed, LeadLost(reason, silence_s))
+            run.processes.do(standby.name, standby.feed, CoordinatorLost(reason, silence_s))
         for number in run.standbys.numbers_in(process):
             run.tell_lead(StandbyLost(number, reason))
         for name in list(run.copies):

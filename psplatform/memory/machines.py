@@ -77,7 +77,7 @@ class Unplaced:
     def seat_standby(self, run: PlacedRun, lead: VirtualCoordinator, name: str) -> bool:
         """Let it live beside the first replica that is apart from the coordinator and the other standbys."""
         replicas = [copy for one in lead.lead.coordinator.state.shards for copy in one.in_sync]
-        beside = run.processes.first_apart(replicas, [lead.name, *(one.name for one in run.standbys.heirs)])
+        beside = run.processes.first_apart(replicas, [lead.name, *(one.name for one in run.standbys.successors)])
         if beside is not None:
             run.processes.share(name, beside)
         return True
@@ -167,12 +167,12 @@ class Machines:
         address = process_for_standby(
             self.there,
             lead=of(lead.name),
-            standbys=[of(one.name) for one in run.standbys.heirs],
+            standbys=[of(one.name) for one in run.standbys.successors],
             servers={of(one.server) for one in shards},
             replicas={of(copy) for one in shards for copy in one.in_sync},
             busy=self._busy(run),
         )
-        others = [of(one.name) for one in run.standbys.heirs]
+        others = [of(one.name) for one in run.standbys.successors]
         return self._seat(run, name, address, [of(lead.name), *others])
 
     def seat_worker(self, run: PlacedRun, name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from psplatform.core.protocol.effects import COORDINATOR, Finish, Retire, Role, Send
-from psplatform.core.protocol.events import LeadLost
+from psplatform.core.protocol.events import CoordinatorLost
 from psplatform.core.protocol.messages import Retiring
 from psplatform.memory.engine import Network
 from psplatform.memory.inhabitants import Inhabitants
@@ -98,10 +98,10 @@ class Retirements:
             return
         self._needed[process].add(_LEAD)
         lead.lead.replaced = True  # it decides nothing that its standby may not hear of
-        to, event = Role("standby", standby.name), LeadLost("retired")
+        to, event = Role("standby", standby.name), CoordinatorLost("retired")
         delay_s = min(self._world.deliver(lead.role, to, event, run.agenda.now))
         run.agenda.enter(delay_s, run.processes.do, standby.name, self._relieved, process, standby, event)
 
-    def _relieved(self, process: str, standby: VirtualStandby, event: LeadLost) -> None:
+    def _relieved(self, process: str, standby: VirtualStandby, event: CoordinatorLost) -> None:
         standby.feed(event)
         self._release(_LEAD, process)

@@ -21,7 +21,7 @@ from psplatform.core.shards.server import Server
 from psplatform.errors import InvariantViolation, StoreError
 from psplatform.memory.arithmetic import Arithmetic
 from psplatform.memory.engine import Engine
-from psplatform.memory.gradients import Room
+from psplatform.memory.gradients import Backpressure
 from psplatform.nodes.ports import Work
 
 
@@ -41,12 +41,12 @@ class VirtualShardState:
         control: ShardCopy,
         engine: Engine,
         arithmetic: Arithmetic,
-        room: Room,
+        backpressure: Backpressure,
         feed: Callable[[Any], None],
     ) -> None:
         self._control, self._name, self._shard = control, control.name, control.shard
         self._engine, self._processes = engine, engine.processes
-        self._arithmetic, self._world, self._room = arithmetic, engine.world, room
+        self._arithmetic, self._world, self._backpressure = arithmetic, engine.world, backpressure
         self._feed = feed
         self._gathered_at = 0.0
         self._contents: dict[str, tuple[int, Any]] = {}
@@ -61,12 +61,12 @@ class VirtualShardState:
     def publish(self, effect: Publish) -> None:
         """Make the staged state visible, and let who waits for room look again."""
         self._arithmetic.publish(self._name, effect.version)
-        self._room.on_published(self._shard)
+        self._backpressure.on_published(self._shard)
 
     def skip(self, effect: Skip) -> None:
         """Show what is visible under another version, and let who waits for room look again."""
         self._arithmetic.skip(self._name, effect.version)
-        self._room.on_published(self._shard)
+        self._backpressure.on_published(self._shard)
 
     def serve(self, effect: Serve) -> None:
         """Show what is visible."""

@@ -21,7 +21,7 @@ class Standbys:
         self._unplaced: set[int] = set()
 
     @property
-    def heirs(self) -> list[VirtualStandby]:
+    def successors(self) -> list[VirtualStandby]:
         """The standbys that the present coordinator goes by: of others, no number can be had any more."""
         lead = self._leads[-1].lead
         return [one for one in self.all if one.standby.term == lead.term and one.standby.number in lead.standbys]
@@ -29,7 +29,7 @@ class Standbys:
     @property
     def first(self) -> VirtualStandby | None:
         """The first that lives and may take over, or else any; ``None`` where there is none."""
-        alive = [one for one in self.heirs if not self._processes.is_dead(one.name)]
+        alive = [one for one in self.successors if not self._processes.is_dead(one.name)]
         return next(iter([*alive, *self.all]), None)
 
     def want(self, number: int) -> None:

@@ -125,7 +125,7 @@ class TensorArithmetic:
     def compute(self, member: str, effect: Compute, seconds: float) -> Computed | ComputeFailed:
         """Compute a gradient on what `member` loaded last."""
         bench = self._bench_of(member)
-        batch = batch_of(self._seed, effect.slot, effect.sequence, effect.ticket, self.samples, self._batch_size)
+        batch = batch_of(self._seed, effect.slot, effect.sequence, effect.assignment, self.samples, self._batch_size)
         try:
             done = bench.workspace.compute(batch, Cancellation(), self._micro_batches)
         except Exception as error:  # noqa: BLE001  the seam where whatever the user's code raises becomes an event

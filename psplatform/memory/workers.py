@@ -14,7 +14,7 @@ from psplatform.core.protocol.messages import JOIN_AGAIN, Leave, Pulled
 from psplatform.core.workers.session import WorkerSession
 from psplatform.memory.arithmetic import Arithmetic
 from psplatform.memory.engine import Engine, VirtualTimers
-from psplatform.memory.gradients import Room, VirtualGradients
+from psplatform.memory.gradients import Backpressure, VirtualGradients
 from psplatform.nodes.worker import WorkerNode
 
 
@@ -42,7 +42,7 @@ class Workers:
         traits: Traits,
         engine: Engine,
         arithmetic: Arithmetic,
-        room: Room,
+        backpressure: Backpressure,
         *,
         seed: int,
         join_again: Callable[[str], None],
@@ -51,7 +51,7 @@ class Workers:
         self.nodes: dict[str, WorkerNode] = {}
         self._plan, self._traits, self._seed = plan, traits, seed
         self._engine, self._network = engine, engine.network
-        self._arithmetic, self._room = arithmetic, room
+        self._arithmetic, self._backpressure = arithmetic, backpressure
         self._join_again, self._on_late = join_again, on_late
 
     @property
@@ -67,7 +67,7 @@ class Workers:
     def begin(self, name: str, term: int) -> None:
         """Let a worker of that name join the coordinator of `term`."""
         plan, engine = self._plan, self._engine
-        gradients = engine, self._arithmetic, self._room
+        gradients = engine, self._arithmetic, self._backpressure
         self._network.introduce(name, term)
         node = self.nodes[name] = WorkerNode(
             WorkerSession(name, f"memory://{name}", plan.shards, self._traits, seed=self._seed),

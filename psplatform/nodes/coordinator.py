@@ -26,12 +26,12 @@ from psplatform.core.protocol.effects import (
     SetTimer,
 )
 from psplatform.core.protocol.events import RunBroken, TimerFired
-from psplatform.core.protocol.messages import Lease, Leave, Witnessed
-from psplatform.core.supervision.lead import Lead
+from psplatform.core.protocol.messages import Acknowledged, Lease, Leave
+from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.errors import PsplatformError
 from psplatform.nodes.ports import Arbiter, CheckpointStore, ShardPool, StandbyPool, Timers, WorkerPool
 
-_AFTER_THE_END = Leave | Witnessed | Lease
+_AFTER_THE_END = Leave | Acknowledged | Lease
 
 
 class CoordinatorNode:
@@ -75,7 +75,7 @@ class CoordinatorNode:
 
     def __init__(  # noqa: PLR0913  ports, each a different thing
         self,
-        lead: Lead,
+        lead: ReplicatedCoordinator,
         clock: Callable[[], float],
         *,
         send: Callable[[Send], None],

@@ -2,20 +2,20 @@
 
 ==============  ==============================================================================
 ``actors``      one class for each role: makes its node, and hands it what comes through Dask
-                (``coordinator_host``, which is a standby by ``standing_by`` until it takes over,
+                (``coordinator_host``, which is a standby by ``standby_host`` until it takes over,
                 ``copy_host``, ``worker_host``, ``evaluator_host``); ``computing`` gradients and
                 ``evaluation`` in threads; ``retirement``, before a process ends in good order
-``pools``       the coordinator's side: ``staff`` (gradient workers and evaluator), ``copy_staff``
-                (servers and replicas), ``standbys`` (each a ``deputy``), made and found by
+``pools``       the coordinator's side: ``worker_pool`` (gradient workers and evaluator), ``shard_pool``
+                (servers and replicas), ``standbys`` (each a ``standby_client``), made and found by
                 ``fleet``; ``seating`` keeps roles where `psplatform.core.supervision.placement`
                 would put them; ``watching`` notices ends of processes, ``deaths`` say of what;
-                ``claims``: who may take over, and whether the scheduler is heard
+                ``election``: who may take over, and whether the scheduler is heard
 ``dataplane``   where parameters and gradients lie and how they move: ``segments`` of shared memory
-                that outlive nobody, ``content`` of a shard in one, ``exposure`` and ``pushing`` of
-                gradients, ``transfers`` to replicas through an ``outbox`` or, by ``supplying`` and
-                ``following``, from the workers; ``cold_storage``, replicas in the store; ``fetching``,
+                that outlive nobody, ``content`` of a shard in one, ``gradient_buffers`` and ``pushing`` of
+                gradients, ``transfers`` to replicas through an ``outbox`` or, by ``replica_feed`` and
+                ``feed_reader``, from the workers; ``cold_storage``, replicas in the store; ``fetching``,
                 a pull's content into local vectors; ``shard_state``, all of that for a shard's node
-``store``       what is written while a run goes on: the ``journal``, ``sealing`` and ``archiving`` of
+``store``       what is written while a run goes on: the ``run_log``, ``sealing`` and ``archiving`` of
                 checkpoints, the ``outcome``; ``keeping`` a store that may be removed under a run;
                 ``recording`` what actors see, for an external check
 ``comms``       ``calls`` with a deadline, ``lines`` of ordered one-way delivery on top of them,

@@ -152,8 +152,8 @@ class Program:
 
     def resume_at(self, shard: int) -> tuple[int, int]:
         """Return position and version that a shard begins at."""
-        lanes = self.plan.shards if self.policy.traits.scope is Scope.BLOCK else 1
-        return place_after(self.resume.state, shard, lanes) if self.resume is not None else (0, 0)
+        commit_logs = self.plan.shards if self.policy.traits.scope is Scope.BLOCK else 1
+        return place_after(self.resume.state, shard, commit_logs) if self.resume is not None else (0, 0)
 
     def restore(self, shard: Shard) -> None:
         """Bring a shard into the state that the run goes on from, where it does.

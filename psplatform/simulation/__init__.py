@@ -12,10 +12,10 @@ for byte.
 ``network``      network interfaces with rates that change, and what is sent through them
 ``world``        the durations of everything, made of these
 ``synthetic``    the figures of gradients that are not computed
-``chronicle``    the event log as its digest and its picture
-``course``       a run in such a world, to its end
+``event_trace``    the event log as its digest and its picture
+``driver``       a run in such a world, to its end
 ``threads``      one thread for all arithmetic
-``twin``         simulating a job
+``simulate``     simulating a job
 ``faults``       the protocol under random faults, with everything checked that must hold
 ===============  ==================================================================================
 """

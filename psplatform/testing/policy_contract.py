@@ -80,13 +80,13 @@ def check_nothing_is_left(run: FinishedRun) -> None:
     _require((state.open_commits, state.pooled) == (0, 0), "commits or pooled gradients are left")
     _require(run.witness.saved == [state.version], "another model was saved than the newest")
     shown = [server.version for server in run.run.servers]
-    _require(shown == [state.lane_of(server.shard).version for server in run.run.servers], "a server is behind")
-    _require(not any(lane.held for lane in state.lanes), "gradients are held at the end")
+    _require(shown == [state.commit_log_of(server.shard).version for server in run.run.servers], "a server is behind")
+    _require(not any(commit_log.held for commit_log in state.commit_logs), "gradients are held at the end")
     # Of a gradient that was under way at the end some blocks are open; nothing is kept of any before.
     under_way = {(member.slot, member.sequence) for member in state.roster.members()}
-    _require(state.fates.open <= under_way, "blocks of gradients before the last are open")
-    if state.deck is not None:
-        _require(state.deck.out <= under_way, "batches of gradients before the last are out")
+    _require(state.block_outcomes.open <= under_way, "blocks of gradients before the last are open")
+    if state.batch_scheduler is not None:
+        _require(state.batch_scheduler.out <= under_way, "batches of gradients before the last are out")
 
 
 def check_staleness(run: FinishedRun) -> None:

@@ -173,7 +173,7 @@ class FinishedRun:
 
     def orders(self) -> list[list[dict[str, Any]]]:
         """Return the commits of every order: one of the whole model, or one for each block."""
-        orders: list[list[dict[str, Any]]] = [[] for _ in self.run.coordinator.state.lanes]
+        orders: list[list[dict[str, Any]]] = [[] for _ in self.run.coordinator.state.commit_logs]
         for record in self.of_kind("commit"):
             orders[record.get("block", 0)].append(record)
         return orders

@@ -5,7 +5,7 @@ old content or the new, never a part of it.  On local file systems it is written
 elsewhere it is one put, which object stores and fsspec's memory file system make visible in one piece.
 
 On local file systems what was written may be in memory, the system's or the disk's, until it is flushed.  That is asked
-for once, after many objects, because flushing each by itself makes the disk write its journal as often.
+for once, after many objects, because flushing each by itself makes the disk write its run log as often.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from psplatform.bench import failover
-from psplatform.bench.clusters.patient import Patient
+from psplatform.bench.clusters.fault_target import FaultTarget
 from psplatform.core.plan import Stop
 from psplatform.jobs.replication import Bounded
 
@@ -62,16 +62,18 @@ def test_the_distance_lost_is_within_the_bound(found: dict[str, Any]) -> None:
 def test_a_server_keeps_in_its_segment_how_far_its_replica_is_behind(until: Callable[..., None]) -> None:
     never = Bounded(max_divergence=10**6, unit="updates")
     job = failover._job("asp", 1, 5000, never, Stop(updates=10**9), 0)
-    with Patient(job, failover.WORKERS + 3) as patient:
-        standing = patient.whole()
+    with FaultTarget(job, failover.WORKERS + 3) as fault_target:
+        standing = fault_target.whole()
         (one,) = standing["shards"]
-        server, replica = (patient.look(standing["copies"][name][1], 0) for name in (one["server"], one["in_sync"][0]))
+        server, replica = (
+            fault_target.look(standing["copies"][name][1], 0) for name in (one["server"], one["in_sync"][0])
+        )
         until(lambda: server.version > 0, "the server shows a commit")
         before, version = server.divergence, server.version
         until(lambda: server.version > version + 1, "it shows two more")
         assert 0 < before < server.divergence < math.inf
         assert replica.divergence == math.inf, "it has no replicas of its own"
-        patient.run.stop()
+        fault_target.run.stop()
 
 
 def test_published_figures_of_rivals_say_that_they_are(found: dict[str, Any]) -> None:

@@ -87,8 +87,8 @@ def test_updates_may_be_held_up_until_a_checkpoint_is_complete() -> None:
 
 
 def test_two_checkpoints_in_a_run_cost_their_mean_and_a_slow_beginning_nothing() -> None:
-    beginning = dict.fromkeys(range(1, 100), 0.2)
-    records = log_of({150: 0.7, 260: 0.7}, {**beginning, 151: 0.6, 261: 0.2})
+    initial_role = dict.fromkeys(range(1, 100), 0.2)
+    records = log_of({150: 0.7, 260: 0.7}, {**initial_role, 151: 0.6, 261: 0.2})
     cost, found = cost_of_checkpoints(records, 1 / 3)
     assert (cost, found) == (pytest.approx(0.4 + 0.25 * 0.5), 2)
 

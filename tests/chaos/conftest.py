@@ -216,7 +216,7 @@ class Watched:
         found: dict[str, Any] = self.cluster.client.get_metadata([dataset_name(self.run.run)], default={})
         return found
 
-    def actors(self, *beginnings: str) -> dict[str, str]:
+    def actors(self, *initial_roles: str) -> dict[str, str]:
         """Return the address of each of the run's actors whose name begins like that, or of all, by name."""
 
         def known(dask_scheduler: Any) -> dict[str, str]:
@@ -225,7 +225,7 @@ class Watched:
         of_run = f"psplatform-{self.run.run}-"
         found = self.cluster.client.run_on_scheduler(known)
         named = {key.removeprefix(of_run): at for key, at in found.items() if key.startswith(of_run)}
-        return {name: at for name, at in named.items() if name.startswith(beginnings or "")}
+        return {name: at for name, at in named.items() if name.startswith(initial_roles or "")}
 
     def protected(self) -> bool:
         """Whether every shard has a replica in sync, and the coordinator a standby."""

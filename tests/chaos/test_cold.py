@@ -31,7 +31,7 @@ COLD = {
 }
 
 
-class Patient:
+class FaultTarget:
     """A run whose replicas are in the store, and what befalls its servers."""
 
     def __init__(self, seen: Any, until: Until, reaches: Reaches) -> None:
@@ -76,17 +76,21 @@ class Patient:
 
 
 @pytest.fixture
-def patient(start: Start, watch: Watch, until: Until, reaches: Reaches) -> Callable[..., Patient]:
+def fault_target(start: Start, watch: Watch, until: Until, reaches: Reaches) -> Callable[..., FaultTarget]:
     """Start a run to be hurt."""
 
-    def begin(cluster: Any, **fields: Any) -> Patient:
-        return Patient(watch(cluster, start(cluster, **{**COLD, **fields})), until, reaches)
+    def begin(cluster: Any, **fields: Any) -> FaultTarget:
+        return FaultTarget(watch(cluster, start(cluster, **{**COLD, **fields})), until, reaches)
 
     return begin
 
 
 def test_a_server_is_made_of_what_the_store_keeps_as_often_as_one_is_lost(
-    new_cluster: Callable[[], Any], patient: Callable[..., Patient], reaches: Reaches, until: Until, segments: Segments
+    new_cluster: Callable[[], Any],
+    fault_target: Callable[..., FaultTarget],
+    reaches: Reaches,
+    until: Until,
+    segments: Segments,
 ) -> None:
     """The first is killed; the one made of the store is stopped, and does not speak again when it wakes up.
 
@@ -95,7 +99,7 @@ def test_a_server_is_made_of_what_the_store_keeps_as_often_as_one_is_lost(
     """
     cluster = new_cluster()
     cluster.repair(5)  # whoever is stopped is alone in the only process that has no other role
-    one = patient(cluster)
+    one = fault_target(cluster)
     one.hurt(1, signal.SIGKILL)
     stopped = one.hurt(1, signal.SIGSTOP)
     os.kill(stopped, signal.SIGCONT)
@@ -128,7 +132,7 @@ def test_a_recovered_run_begins_at_its_checkpoint_and_not_at_what_was_kept_of_sh
     living = new_cluster()
     living.repair(6)
     again = recover(run.store, living.client, shards=3, stop=ps.Stop(updates=10**9))
-    one = Patient(watch(living, again), until, reaches)
+    one = FaultTarget(watch(living, again), until, reaches)
     kept = Path(run.store) / "cold"
     until(lambda: [each.name for each in kept.iterdir()] == [f"{one.run.standing()['term']:08d}"], "the old is removed")
     one.hurt(2, signal.SIGKILL)

@@ -56,7 +56,7 @@ PATIENT = {
 }
 
 
-class Patient:
+class FaultTarget:
     """A run that is hurt, and whoever is at work for it."""
 
     def __init__(self, seen: Any, until: Until, reaches: Reaches) -> None:
@@ -148,11 +148,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 
 
 @pytest.fixture
-def patient(start: Start, watch: Watch, until: Until, reaches: Reaches) -> Callable[..., Patient]:
+def fault_target(start: Start, watch: Watch, until: Until, reaches: Reaches) -> Callable[..., FaultTarget]:
     """Start a run to be hurt."""
 
-    def begin(cluster: Any, **fields: Any) -> Patient:
-        return Patient(watch(cluster, start(cluster, **{**PATIENT, **fields})), until, reaches)
+    def begin(cluster: Any, **fields: Any) -> FaultTarget:
+        return FaultTarget(watch(cluster, start(cluster, **{**PATIENT, **fields})), until, reaches)
 
     return begin
 
@@ -164,7 +164,7 @@ def assert_failovers(summary: dict[str, Any], roles: tuple[str, ...]) -> None:
     assert found.count("server") >= roles.count("coordinator") + roles.count("server")
 
 
-def assert_clean(one: Patient, until: Until, segments: Segments) -> None:
+def assert_clean(one: FaultTarget, until: Until, segments: Segments) -> None:
     """Nothing of the run is left in shared memory, and its log can be read to the end."""
     until(lambda: segments(one.run.run) == [], "nothing is left in shared memory")
     assert one.log("finished")
@@ -176,7 +176,7 @@ def assert_clean(one: Patient, until: Until, segments: Segments) -> None:
 )
 def test_a_run_survives_what_befalls_its_processes(
     new_cluster: Callable[[], Any],
-    patient: Callable[..., Patient],
+    fault_target: Callable[..., FaultTarget],
     until: Until,
     segments: Segments,
     way: str,
@@ -185,7 +185,7 @@ def test_a_run_survives_what_befalls_its_processes(
     """Role after role, in one run: it goes on learning, and nobody who was replaced speaks again."""
     cluster = new_cluster()
     cluster.repair(6)
-    one = patient(cluster)
+    one = fault_target(cluster)
     for role in roles:
         one.hurt(role, way)
     assert_failovers(one.finish(), roles)
@@ -194,12 +194,12 @@ def test_a_run_survives_what_befalls_its_processes(
 
 @pytest.mark.usefixtures("recorded")
 def test_processes_that_end_in_good_order_lose_nothing(
-    new_cluster: Callable[[], Any], patient: Callable[..., Patient], until: Until, segments: Segments
+    new_cluster: Callable[[], Any], fault_target: Callable[..., FaultTarget], until: Until, segments: Segments
 ) -> None:
     """As an adaptive cluster ends them, or by SIGTERM: every update is handed over."""
     cluster = new_cluster()
     cluster.repair(6)
-    one = patient(cluster)
+    one = fault_target(cluster)
     one.hurt("server", "close")
     one.hurt("coordinator", "terminate")
     summary = one.finish()
@@ -209,10 +209,10 @@ def test_processes_that_end_in_good_order_lose_nothing(
 
 
 def test_a_process_of_a_run_cannot_be_retired_and_the_run_does_not_notice(
-    cluster: Any, patient: Callable[..., Patient], until: Until, reaches: Reaches
+    cluster: Any, fault_target: Callable[..., FaultTarget], until: Until, reaches: Reaches
 ) -> None:
     """Dask refuses to move actors: it says so by retiring nobody, and every role stays where it is."""
-    one = patient(cluster)
+    one = fault_target(cluster)
     until(one.protected, "the run is protected")
     before = one.actors()
     assert cluster.client.retire_workers(sorted(set(before.values()))) == {}
@@ -269,7 +269,7 @@ whole = pytest.mark.skipif(not FULL, reason="takes minutes; set PSPLATFORM_FULL_
 @pytest.mark.parametrize("role", [*ROLES, "both"])
 def test_a_cell(
     new_cluster: Callable[[], Any],
-    patient: Callable[..., Patient],
+    fault_target: Callable[..., FaultTarget],
     until: Until,
     segments: Segments,
     role: str,
@@ -278,7 +278,7 @@ def test_a_cell(
     """One role, hurt in one way; with four processes a server is a replica of the other shard."""
     cluster = new_cluster()
     cluster.repair(4 if role == "both" else 6)
-    one = patient(cluster)
+    one = fault_target(cluster)
     one.hurt("server" if role == "both" else role, way)
     summary = one.finish()
     assert_failovers(summary, {"both": ("server",), "worker": (), "replica": ()}.get(role, (role,)))

@@ -273,7 +273,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_simulated(
     refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, sentence: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("psplatform.simulation.twin.run_world", lambda *_, **__: pytest.fail("simulated"))
+    monkeypatch.setattr("psplatform.simulation.simulate.run_world", lambda *_, **__: pytest.fail("simulated"))
     (tmp_path / "two.csv").write_text(TRACE)
     (tmp_path / "bad.csv").write_text(TRACE.replace("0.2", "x"))
     (tmp_path / "folder.html").mkdir()

@@ -13,8 +13,8 @@ from psplatform.core.plan import Stop
 from psplatform.jobs.job import Job
 from psplatform.replication.stores.store import create_run
 from psplatform.simulation.conditions import Conditions
-from psplatform.simulation.course import Simulated
-from psplatform.simulation.twin import simulate
+from psplatform.simulation.driver import Simulated
+from psplatform.simulation.simulate import simulate
 from psplatform.telemetry.log.writer import EventLog
 
 Command = Callable[..., Any]

@@ -19,17 +19,17 @@ from torch import nn
 import psplatform as ps
 from psplatform.client.starting.prepared import prepare, program_of
 from psplatform.errors import StoreError
-from psplatform.runtime.actors.beginning import Beginning
 from psplatform.runtime.actors.copy_host import CopyHost
+from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.comms.calls import Peer, PeerLost, call, connections_of
 from psplatform.runtime.program import Program, Resume
 from psplatform.runtime.trial import Trial
 
 Until = Callable[..., None]
 Segments = Callable[[str], list[Path]]
-Make = Callable[[str, Beginning], "Copy"]
+Make = Callable[[str, InitialRole], "Copy"]
 LIMIT_S = 60.0
-SERVING = Beginning(serving=True, replicas=("replica-0-0",))
+SERVING = InitialRole(serving=True, replicas=("replica-0-0",))
 NOWHERE = Peer("tcp://127.0.0.1:1", "psplatform-none")
 
 
@@ -75,8 +75,8 @@ def program(small: dict[str, Any], gate: Path, tmp_path: Path) -> Program:
 class Copy:
     """A copy in the Dask worker of this process, asked as other processes ask it."""
 
-    def __init__(self, client: Client, program: Program, name: str, beginning: Beginning) -> None:
-        arguments = program.run, name, 0, NOWHERE, beginning
+    def __init__(self, client: Client, program: Program, name: str, initial_role: InitialRole) -> None:
+        arguments = program.run, name, 0, NOWHERE, initial_role
         actor = client.submit(CopyHost, *arguments, actor=True, key=name, pure=False)
         assert actor.exception(LIMIT_S) is None
         (self._worker,) = client.cluster.workers.values()

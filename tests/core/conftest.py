@@ -16,10 +16,10 @@ from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Effect, Evaluate, Finish, Log, SaveModel, Send
 from psplatform.core.protocol.events import (
     Begin,
+    CoordinatorLost,
     Evaluated,
     EvaluationFailed,
     EvaluationLost,
-    LeadLost,
     MemberLost,
     ModelSaved,
     TimerFired,
@@ -94,7 +94,7 @@ class Scene:
         """Let another coordinator, which has handled the same, take over."""
         self.now = at
         self.coordinator = deepcopy(self.coordinator)
-        self.effects = self.coordinator.take_over(term, LeadLost("killed", 0.5), at, process)
+        self.effects = self.coordinator.take_over(term, CoordinatorLost("killed", 0.5), at, process)
         self.records += [one.record for one in self.effects if isinstance(one, Log)]
         return self
 
@@ -114,8 +114,8 @@ class Scene:
             "push_s": 0.0,
             "wait_s": 0.0,
         }
-        if member is not None and self.coordinator.state.deck is not None:
-            known["ticket"] = self.coordinator.state.deck.ticket(member.slot, known["sequence"])
+        if member is not None and self.coordinator.state.batch_scheduler is not None:
+            known["assignment"] = self.coordinator.state.batch_scheduler.assignment(member.slot, known["sequence"])
         self.handle(msg.Announce(**{**known, **fields}))
         return self
 

@@ -36,8 +36,8 @@ from psplatform.core.protocol.events import (
     Tick,
     TimerFired,
 )
-from psplatform.core.supervision.lead import MOST_BEHIND, Lead
 from psplatform.core.supervision.leases import Grants
+from psplatform.core.supervision.replicated_coordinator import MOST_BEHIND, ReplicatedCoordinator
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous
 
@@ -45,15 +45,15 @@ INERT = NoCopy(0, "nothing")
 
 
 @pytest.fixture
-def lead() -> Callable[..., Lead]:
+def lead() -> Callable[..., ReplicatedCoordinator]:
     """Make a lead of a run with one shard and one replica, which has begun."""
 
-    def make(replicas: int = 1, *, alone: bool = False, **given: Any) -> Lead:
+    def make(replicas: int = 1, *, alone: bool = False, **given: Any) -> ReplicatedCoordinator:
         plan = Plan(
             "run", workers=1, shards=1, samples=8, batch_size=4, stop=Stop(updates=9), schedule=Constant(),
             protection=Protection(replicas, alone=alone),
         )  # fmt: skip
-        made = Lead(Coordinator(plan, Asynchronous()), **given)
+        made = ReplicatedCoordinator(Coordinator(plan, Asynchronous()), **given)
         made.handle(Begin(), 0.0)
         return made
 
@@ -76,7 +76,7 @@ def of_kind(effects: list[Effect], kind: type) -> list[Any]:
 
 
 def test_a_standby_is_appointed_once_with_the_next_number(lead: Any) -> None:
-    made = Lead(lead().coordinator, appoints=1)
+    made = ReplicatedCoordinator(lead().coordinator, appoints=1)
     assert of_kind(made.handle(INERT, 0.0), Appoint) == [Appoint(2)]
     assert of_kind(made.handle(INERT, 0.0), Appoint) == []
 
@@ -119,7 +119,7 @@ def test_every_event_is_sent_to_the_standby_before_anything_comes_of_it(lead: An
     made = lead()
     made.enlist(2, 0.0)
     effects = made.handle(msg.Join("a", "p"), 1.5)
-    assert effects[0] == Send(STANDBY, msg.Observed(1, 2, 1.5, msg.Join("a", "p")))
+    assert effects[0] == Send(STANDBY, msg.LogEntry(1, 2, 1.5, msg.Join("a", "p")))
     assert observed(made.handle(TimerFired("start:a"), 2.0)) == [3]
 
 
@@ -128,10 +128,10 @@ def test_a_promotion_waits_until_its_reason_is_witnessed(lead: Any) -> None:
     made.enlist(2, 0.0)
     effects = made.handle(CopyLost("server-0", "there", "killed"), 1.0)
     assert orders(effects, msg.Promote) == []
-    assert made.handle(msg.Witnessed(2, 1), 1.1) == []
-    released = made.handle(msg.Witnessed(2, 2), 1.2)
+    assert made.handle(msg.Acknowledged(2, 1), 1.1) == []
+    released = made.handle(msg.Acknowledged(2, 2), 1.2)
     assert released == [Send(Role.copy("replica-0-0"), msg.Promote(1, 2))]
-    assert made.handle(msg.Witnessed(2, 2), 1.3) == []
+    assert made.handle(msg.Acknowledged(2, 2), 1.3) == []
 
 
 def test_passing_over_a_position_waits_and_what_is_to_be_applied_does_not(lead: Any) -> None:
@@ -143,8 +143,8 @@ def test_passing_over_a_position_waits_and_what_is_to_be_applied_does_not(lead: 
     (commit,) = orders(made.handle(said, 1.1), msg.Commit)
     assert (commit.position, len(commit.contributions)) == (1, 1)
     assert orders(made.handle(msg.Unreachable(0, 1, 1), 1.2), msg.Commit) == []
-    assert made.handle(msg.Witnessed(2, 3), 1.3) == []
-    (passed,) = orders(made.handle(msg.Witnessed(2, 4), 1.4), msg.Commit)
+    assert made.handle(msg.Acknowledged(2, 3), 1.3) == []
+    (passed,) = orders(made.handle(msg.Acknowledged(2, 4), 1.4), msg.Commit)
     assert (passed.position, passed.contributions) == (1, ())
 
 
@@ -153,7 +153,7 @@ def test_excluding_a_replica_waits_as_well(lead: Any) -> None:
     made.enlist(2, 0.0)
     assert orders(made.handle(CopyLost("replica-0-0", "there", "killed"), 1.0), msg.Exclude) == []
     made.handle(Consulted(2), 1.1)
-    assert len(orders(made.handle(msg.Witnessed(2, 2), 1.2), msg.Exclude)) == 1
+    assert len(orders(made.handle(msg.Acknowledged(2, 2), 1.2), msg.Exclude)) == 1
 
 
 def test_the_end_waits_as_well(lead: Any) -> None:
@@ -161,9 +161,9 @@ def test_the_end_waits_as_well(lead: Any) -> None:
     made.enlist(2, 0.0)
     made.handle(StopRequested("enough"), 1.0)
     assert of_kind(made.handle(Evaluated(0, None, None), 1.0), SaveModel) == []
-    assert len(of_kind(made.handle(msg.Witnessed(2, 3), 1.0), SaveModel)) == 1
+    assert len(of_kind(made.handle(msg.Acknowledged(2, 3), 1.0), SaveModel)) == 1
     assert of_kind(made.handle(ModelSaved(0), 1.0), Finish) == []
-    assert len(of_kind(made.handle(msg.Witnessed(2, 4), 1.0), Finish)) == 1
+    assert len(of_kind(made.handle(msg.Acknowledged(2, 4), 1.0), Finish)) == 1
 
 
 def test_whoever_was_stopped_does_nothing_that_was_witnessed_before_until_its_standby_is_heard_again(lead: Any) -> None:
@@ -171,7 +171,7 @@ def test_whoever_was_stopped_does_nothing_that_was_witnessed_before_until_its_st
     made = lead(grants=Grants(1.0, 10.0))
     made.enlist(2, 0.0)
     made.handle(CopyLost("server-0", "there", "killed"), 1.0)
-    assert made.handle(msg.Witnessed(2, 2), 9.0) == []
+    assert made.handle(msg.Acknowledged(2, 2), 9.0) == []
     promoted = made.handle(msg.Lease(2, 8.9, 2.0), 9.1)
     assert promoted == [Send(Role.copy("replica-0-0"), msg.Promote(1, 2))]
     assert made.handle(msg.Lease(2, 9.0, 2.0), 9.2) == []
@@ -181,7 +181,7 @@ def test_what_an_earlier_standby_has_witnessed_counts_for_nothing(lead: Any) -> 
     made = lead()
     made.enlist(3, 0.0)
     made.handle(CopyLost("server-0", "there", "killed"), 1.0)
-    assert made.handle(msg.Witnessed(2, 99), 1.0) == []
+    assert made.handle(msg.Acknowledged(2, 99), 1.0) == []
 
 
 def test_nothing_at_all_happens_while_the_standby_is_far_behind(lead: Any) -> None:
@@ -193,7 +193,7 @@ def test_nothing_at_all_happens_while_the_standby_is_far_behind(lead: Any) -> No
     assert [one for one in effects if not (isinstance(one, Send) and one.to == STANDBY)] == []
     # Nor does what follows overtake it.
     made.handle(INERT, 1.0)
-    released = made.handle(msg.Witnessed(2, MOST_BEHIND), 1.0)
+    released = made.handle(msg.Acknowledged(2, MOST_BEHIND), 1.0)
     assert len(orders(released, msg.Welcome)) == 1
 
 
@@ -216,7 +216,7 @@ def test_everything_else_goes_on_while_the_scheduler_is_not_heard(lead: Any) -> 
     made.handle(CopyLost("replica-0-0", "there", "silent"), 1.0)
     for number in range(2 * MOST_BEHIND):
         made.handle(INERT, 1.0)
-        made.handle(msg.Witnessed(2, number + 3), 1.0)
+        made.handle(msg.Acknowledged(2, number + 3), 1.0)
     assert len(orders(made.handle(msg.Join("a", "p"), 1.0), msg.Welcome)) == 1
 
 
@@ -237,7 +237,7 @@ def test_a_run_that_is_told_so_goes_on_alone(lead: Any) -> None:
 
 
 def test_as_many_are_appointed_as_are_wanted_and_again_when_one_is_lost(lead: Any) -> None:
-    made = Lead(lead().coordinator, appoints=2)
+    made = ReplicatedCoordinator(lead().coordinator, appoints=2)
     assert of_kind(made.handle(INERT, 0.0), Appoint) == [Appoint(2), Appoint(3)]
     made.enlist(2, 0.0)
     made.enlist(3, 0.0)
@@ -252,8 +252,8 @@ def test_what_cannot_be_undone_waits_for_every_standby(lead: Any) -> None:
     made.enlist(2, 0.0)
     made.enlist(3, 0.0)
     made.handle(CopyLost("server-0", "there", "killed"), 1.0)
-    assert made.handle(msg.Witnessed(3, 2), 1.1) == []
-    assert len(orders(made.handle(msg.Witnessed(2, 2), 1.2), msg.Promote)) == 1
+    assert made.handle(msg.Acknowledged(3, 2), 1.1) == []
+    assert len(orders(made.handle(msg.Acknowledged(2, 2), 1.2), msg.Promote)) == 1
 
 
 def test_a_lost_standby_is_waited_for_until_its_number_is_claimed(lead: Any) -> None:
@@ -261,7 +261,7 @@ def test_a_lost_standby_is_waited_for_until_its_number_is_claimed(lead: Any) -> 
     made.enlist(2, 0.0)
     made.enlist(3, 0.0)
     made.handle(CopyLost("server-0", "there", "killed"), 1.0)
-    made.handle(msg.Witnessed(3, 2), 1.1)
+    made.handle(msg.Acknowledged(3, 2), 1.1)
     made.handle(StandbyLost(2, "killed"), 1.1)
     assert len(orders(made.handle(Claimed(2, granted=True), 1.2), msg.Promote)) == 1
 
@@ -399,7 +399,7 @@ def test_what_is_in_the_store_cannot_fall_silent_before_a_process_is_made_of_it(
         "run", workers=1, shards=1, samples=8, batch_size=4, stop=Stop(updates=9), schedule=Constant(),
         protection=Protection(1, cold=True),
     )  # fmt: skip
-    made = Lead(Coordinator(plan, Asynchronous()), grants=Grants(1.0, 5.0))
+    made = ReplicatedCoordinator(Coordinator(plan, Asynchronous()), grants=Grants(1.0, 5.0))
     made.handle(Begin(), 0.0)
     made.handle(CopyLost("server-0", "tcp://server-0", "killed"), 1.0)
     for at in (1.0, 100.0):

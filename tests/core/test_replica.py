@@ -140,8 +140,8 @@ def test_a_promotion_of_a_lower_term_or_to_an_old_epoch_is_refused(order: msg.Pr
 
 def test_a_new_coordinator_is_told_where_it_stands() -> None:
     one = replica(term=2, position=4)
-    assert one.handle(msg.Inquire(3, 9), 0.0) == [Send(COORDINATOR, msg.Standing(0, "r", 3, 1, False, 4, ()))]
-    assert one.handle(msg.Inquire(2, 9), 0.0) == [Send(COORDINATOR, msg.Refused(0, 1, 3))]
+    assert one.handle(msg.StateRequest(3, 9), 0.0) == [Send(COORDINATOR, msg.ServerState(0, "r", 3, 1, False, 4, ()))]
+    assert one.handle(msg.StateRequest(2, 9), 0.0) == [Send(COORDINATOR, msg.Refused(0, 1, 3))]
 
 
 @pytest.mark.parametrize("message", [msg.Pull("m", 0, 1, 0), msg.Include(1, 1, "x"), msg.Proceed(1, 1, 0.5)])

@@ -9,7 +9,7 @@ import pytest
 
 from psplatform.core.protocol.effects import COORDINATOR, Effect, Gather, Publish, Send, Stage
 from psplatform.core.protocol.events import GatherDone, StageDone
-from psplatform.core.protocol.messages import Applied, Commit, Contribution, Gathered, Inquire, Proceed, Refused
+from psplatform.core.protocol.messages import Applied, Commit, Contribution, Gathered, Proceed, Refused, StateRequest
 from psplatform.core.shards.server import Server
 
 
@@ -188,7 +188,7 @@ def test_what_a_coordinator_has_ordered_that_is_gone_is_not_applied_beside_what_
     """The successor sends again what it adopts of that; the rest it decides anew."""
     server = Server(0)
     do(server, commit(3, 9, term=1))
-    do(server, Inquire(2))
+    do(server, StateRequest(2))
     for position in (1, 2):
         do(server, commit(position, term=2))
         do(server, GatherDone(position, ()))

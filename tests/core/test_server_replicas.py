@@ -336,7 +336,7 @@ def test_a_server_that_hears_of_a_successor_says_and_does_nothing_any_more(event
     one = server(CHAIN, "r")
     assert do(one, event) == []
     assert one.fenced
-    for later in (commit(1), msg.Pull("m", 0, 2, 0), msg.Inquire(9), GatherDone(1, ())):
+    for later in (commit(1), msg.Pull("m", 0, 2, 0), msg.StateRequest(9), GatherDone(1, ())):
         assert do(one, later) == []
     assert one.renew(99.0, 0.0) == []
 
@@ -421,7 +421,7 @@ def test_a_new_coordinator_is_told_every_commit_that_it_may_not_know() -> None:
     do(one, commit(3))
     do(one, commit(5))
     do(one, msg.Include(1, 1, "r"))
-    (standing,) = said(do(one, msg.Inquire(2, 1)), msg.Standing)
+    (standing,) = said(do(one, msg.StateRequest(2, 1)), msg.ServerState)
     assert standing.replicas == ("r",)
     assert [each.position for each in standing.commits] == [2, 3, 5]
     assert (standing.term, standing.position, standing.serving, standing.epoch) == (2, 2, True, 1)
@@ -429,7 +429,7 @@ def test_a_new_coordinator_is_told_every_commit_that_it_may_not_know() -> None:
 
 
 def test_a_coordinator_of_a_lower_term_is_told_nothing() -> None:
-    assert do(server(term=5), msg.Inquire(4, 0)) == [Send(COORDINATOR, msg.Refused(0, 1, 5))]
+    assert do(server(term=5), msg.StateRequest(4, 0)) == [Send(COORDINATOR, msg.Refused(0, 1, 5))]
 
 
 def test_a_server_that_is_promoted_again_says_so_again() -> None:

@@ -40,19 +40,19 @@ def test_a_replica_that_is_promoted_serves_from_where_it_stands() -> None:
     assert one.part.links.in_sync == ()
 
 
-def level(effects: list[Effect], heir: str) -> Replicated:
-    """Return what an heir answers to the state that it is sent."""
-    (sent,) = [one.transfer for one in effects if isinstance(one, Transmit) and one.replica == heir]
-    return Replicated(0, heir, sent.epoch, sent.number, sent.position)
+def level(effects: list[Effect], successor: str) -> Replicated:
+    """Return what a successor answers to the state that it is sent."""
+    (sent,) = [one.transfer for one in effects if isinstance(one, Transmit) and one.replica == successor]
+    return Replicated(0, successor, sent.epoch, sent.number, sent.position)
 
 
 def test_one_that_has_heirs_serves_when_they_stand_where_it_does() -> None:
     """Before, any of them may be promoted in its place, so it shows nothing and takes no step."""
     one = waiting(position=3, version=4)
-    first = one.handle(Promote(2, 5, 3, heirs=("a", "b")), 0.0)
+    first = one.handle(Promote(2, 5, 3, successors=("a", "b")), 0.0)
     assert [type(each) for each in first] == [Transmit], "one transfer is captured after the other"
     assert one.handle(msg.Pull("m", 0, 7, 0, 5), 0.0) == []
-    (standing,) = [each.message for each in one.handle(msg.Inquire(2, 3), 0.0) if isinstance(each, Send)]
+    (standing,) = [each.message for each in one.handle(msg.StateRequest(2, 3), 0.0) if isinstance(each, Send)]
     assert not standing.serving
     second = one.handle(Captured("a", 1, 100), 0.0)
     one.handle(Captured("b", 2, 100), 0.0)
@@ -67,11 +67,11 @@ def test_one_that_has_heirs_serves_when_they_stand_where_it_does() -> None:
 
 def test_told_again_it_waits_for_those_heirs_only_that_are_left() -> None:
     one = waiting(position=3, version=4)
-    first = one.handle(Promote(2, 5, 3, heirs=("a", "b")), 0.0)
+    first = one.handle(Promote(2, 5, 3, successors=("a", "b")), 0.0)
     one.handle(Captured("a", 1, 100), 0.0)
     one.handle(Captured("b", 2, 100), 0.0)
     one.handle(level(first, "a"), 0.0)
-    assert promoted(one.handle(Promote(2, 5, 3, heirs=("a",)), 0.0)) == [(0, "r", 5, 3, 4)]
+    assert promoted(one.handle(Promote(2, 5, 3, successors=("a",)), 0.0)) == [(0, "r", 5, 3, 4)]
     assert isinstance(one.part, Server)
     assert one.part.links.replicas == ("a",)
     one.handle(msg.Include(2, 5, "c"), 0.0)
@@ -81,11 +81,11 @@ def test_told_again_it_waits_for_those_heirs_only_that_are_left() -> None:
 
 def test_an_order_that_comes_late_brings_no_lost_heir_back() -> None:
     one = waiting(position=3, version=4)
-    one.handle(Promote(2, 5, 3, heirs=("a", "b")), 0.0)
+    one.handle(Promote(2, 5, 3, successors=("a", "b")), 0.0)
     one.handle(Captured("a", 1, 100), 0.0)
     one.handle(Captured("b", 2, 100), 0.0)
-    one.handle(Promote(2, 5, 3, heirs=("b",)), 0.0)
-    one.handle(Promote(2, 5, 3, heirs=("a", "b")), 0.0)
+    one.handle(Promote(2, 5, 3, successors=("b",)), 0.0)
+    one.handle(Promote(2, 5, 3, successors=("a", "b")), 0.0)
     assert promoted(one.handle(Replicated(0, "b", 5, 2, 3), 0.0)) == [(0, "r", 5, 3, 4)]
 
 
@@ -93,7 +93,7 @@ def test_nor_does_it_while_a_transfer_is_loaded() -> None:
     one = waiting()
     one.handle(msg.Transfer("s", 0, 1, 1, msg.STATE, 3, 4, 1.0, ()), 0.0)
     one.handle(Promote(1, 2), 0.0)
-    one.handle(Promote(1, 2, heirs=("a",)), 0.0)
+    one.handle(Promote(1, 2, successors=("a",)), 0.0)
     assert promoted(one.handle(Loaded(1), 0.0)) == [(0, "r", 2, 3, 4)]
 
 
@@ -101,7 +101,7 @@ def test_the_order_of_a_new_coordinator_counts_whomever_it_names() -> None:
     one = waiting()
     one.handle(msg.Transfer("s", 0, 1, 1, msg.STATE, 3, 4, 1.0, ()), 0.0)
     one.handle(Promote(1, 2), 0.0)
-    one.handle(Promote(2, 2, heirs=("a",)), 0.0)
+    one.handle(Promote(2, 2, successors=("a",)), 0.0)
     first = one.handle(Loaded(1), 0.0)
     assert promoted(first) == []
     one.handle(Captured("a", 1, 100), 0.0)

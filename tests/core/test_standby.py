@@ -22,43 +22,45 @@ from psplatform.core.protocol.effects import (
     SetTimer,
     TakeOver,
 )
-from psplatform.core.protocol.events import Begin, Claimed, Evaluated, LeadLost, ModelSaved, StopRequested, Tick
-from psplatform.core.supervision.lead import Lead
+from psplatform.core.protocol.events import Begin, Claimed, CoordinatorLost, Evaluated, ModelSaved, StopRequested, Tick
 from psplatform.core.supervision.leases import Grants
+from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.core.supervision.standby import Standby
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous
 
-LOST = LeadLost("killed", 0.5)
+LOST = CoordinatorLost("killed", 0.5)
 
 
 @pytest.fixture
-def pair() -> Callable[..., tuple[Lead, Standby]]:
+def pair() -> Callable[..., tuple[ReplicatedCoordinator, Standby]]:
     """Make a lead that has begun, and its standby."""
 
-    def make(**given: Any) -> tuple[Lead, Standby]:
+    def make(**given: Any) -> tuple[ReplicatedCoordinator, Standby]:
         plan = Plan(
             "run", workers=1, shards=1, samples=8, batch_size=4, stop=Stop(updates=9), schedule=Constant(),
             protection=Protection(1),
         )  # fmt: skip
-        lead = Lead(Coordinator(plan, Asynchronous()))
+        lead = ReplicatedCoordinator(Coordinator(plan, Asynchronous()))
         lead.handle(Begin(), 0.0)
         return lead, Standby(2, *lead.enlist(2, 0.0), timers={"absence": 60.0}, **given)
 
     return make
 
 
-def observations(lead: Lead, *events: Any) -> list[msg.Observed]:
+def observations(lead: ReplicatedCoordinator, *events: Any) -> list[msg.LogEntry]:
     """Let the lead handle events; return what its standby gets to hear."""
     sent = [one for event in events for one in lead.handle(event, 1.0)]
-    return [one.message for one in sent if isinstance(one, Send) and isinstance(one.message, msg.Observed)]
+    return [one.message for one in sent if isinstance(one, Send) and isinstance(one.message, msg.LogEntry)]
 
 
 def witnessed(effects: list[Effect]) -> list[int]:
-    return [one.message.number for one in effects if isinstance(one, Send) and isinstance(one.message, msg.Witnessed)]
+    return [
+        one.message.number for one in effects if isinstance(one, Send) and isinstance(one.message, msg.Acknowledged)
+    ]
 
 
-def to_the_end(lead: Lead, standby: Standby) -> None:
+def to_the_end(lead: ReplicatedCoordinator, standby: Standby) -> None:
     for one in observations(lead, StopRequested("enough"), Evaluated(0, None, None), ModelSaved(0)):
         standby.handle(one, 1.0)
 
@@ -69,7 +71,7 @@ def to_the_end(lead: Lead, standby: Standby) -> None:
 def test_it_handles_what_the_lead_has_handled_at_the_same_time(pair: Any) -> None:
     lead, standby = pair()
     (one,) = observations(lead, msg.Join("a", "p"))
-    assert standby.handle(one, 7.0) == [Send(COORDINATOR, msg.Witnessed(2, 2))]
+    assert standby.handle(one, 7.0) == [Send(COORDINATOR, msg.Acknowledged(2, 2))]
     assert standby.coordinator.state.now == 1.0
     assert standby.coordinator.state.roster.get("a") == lead.coordinator.state.roster.get("a")
 
@@ -104,7 +106,7 @@ def test_of_what_comes_of_an_event_only_timers_and_records_are_kept(pair: Any) -
 
 def test_word_of_another_term_is_not_handled(pair: Any) -> None:
     _, standby = pair()
-    assert standby.handle(msg.Observed(9, 2, 1.0, msg.Join("a", "p")), 1.0) == []
+    assert standby.handle(msg.LogEntry(9, 2, 1.0, msg.Join("a", "p")), 1.0) == []
     assert standby.handled == 1
 
 
@@ -195,7 +197,7 @@ def test_risen_it_asks_everybody_and_sets_the_timers_that_were_set(pair: Any) ->
     standby.handle(LOST, 1.5)
     risen, effects = standby.rise(2.0)
     assert SetTimer("pool:0", 7.0) in effects
-    asked = [each.to for each in effects if isinstance(each, Send) and isinstance(each.message, msg.Inquire)]
+    asked = [each.to for each in effects if isinstance(each, Send) and isinstance(each.message, msg.StateRequest)]
     assert asked == [Role.copy("server-0"), Role.copy("replica-0-0"), Role.member("a")]
     assert (risen.term, risen.handled, risen.standbys, risen.next_number) == (2, 2, {}, 3)
     assert standby.handle(one, 2.0) == []
@@ -206,7 +208,7 @@ def test_a_risen_lead_appoints_nobody_before_it_is_up_to_date(pair: Any) -> None
     standby.handle(LOST, 1.5)
     risen, _ = standby.rise(2.0)
     assert [type(one).__name__ for one in risen.handle(msg.Join("b", "p"), 2.0)] == []
-    effects = risen.handle(msg.Standing(0, "server-0", 2, 1, True, 0, ()), 2.1)
+    effects = risen.handle(msg.ServerState(0, "server-0", 2, 1, True, 0, ()), 2.1)
     assert "Appoint" in [type(one).__name__ for one in effects]
     assert risen.coordinator.state.live == 1, "what came too early was kept"
 
@@ -249,5 +251,5 @@ def test_risen_it_appoints_as_many_as_are_wanted(pair: Any) -> None:
     standby.handle(LOST, 1.0)
     standby.handle(Claimed(2, granted=True), 1.0)
     risen, _ = standby.rise(1.0, appoints=2)
-    appointed = risen.handle(msg.Standing(0, "server-0", 2, 1, True, 0, (), ()), 1.1)
+    appointed = risen.handle(msg.ServerState(0, "server-0", 2, 1, True, 0, (), ()), 1.1)
     assert [one.number for one in appointed if isinstance(one, Appoint)] == [3, 4]

@@ -30,13 +30,13 @@ from psplatform.jobs.schedules import Constant
 from psplatform.policies.bsp import BulkSynchronous
 
 LABEL = messages.Label((3, 4), (1, 2))
-TICKET = messages.Ticket(1, 7)
+TICKET = messages.BatchAssignment(1, 7)
 CONTRIBUTION = messages.Contribution("m", 2, 9, TICKET)
 COMMIT = messages.Commit(1, 2, 3, 4, (CONTRIBUTION,), 0.5, True, False)
 PAST = messages.Past(COMMIT, (0.5,))
 FAILURE = ClusterError("gone", peer="p")
 DEATH = ProcessDied("gone", kind="k", peer="p", pid=5, code=-9)
-STANDING = messages.Standing(0, "c", 2, 3, True, 7, (COMMIT,))
+STANDING = messages.ServerState(0, "c", 2, 3, True, 7, (COMMIT,))
 
 # One of each type with its bytes.  They are part of the format: a change here breaks runs of mixed versions.
 GOLDEN: list[tuple[Any, str]] = [
@@ -95,15 +95,15 @@ GOLDEN: list[tuple[Any, str]] = [
     (messages.NotWritten(0, 100001, "t"), "c709249300ce000186a1a174"),
     (messages.Beat("c", 0.5, 2.0), "c7152593a163cb3fe0000000000000cb4000000000000000"),
     (messages.Lease(2, 0.5, 1.0), "c714269302cb3fe0000000000000cb3ff0000000000000"),
-    (messages.Inquire(2, 7), "c70327920207"),
+    (messages.StateRequest(2, 7), "c70327920207"),
     (
         STANDING,
         "c72e289800a1630203c30791c7210c9a0102030491c70b0b94a16d0209c70301920107cb3fe0000000000000c3c2 \
         00c290",
     ),
-    (messages.Engaged(2, "m", 9, 4, TICKET), "c70e299702a16d0904c7030192010790c2"),
-    (messages.Observed(1, 6, 0.5, messages.Abort(1, 9)), "c7122a940106cb3fe0000000000000c70305920109"),
-    (messages.Witnessed(2, 6), "c7032b920206"),
+    (messages.WorkerState(2, "m", 9, 4, TICKET), "c70e299702a16d0904c7030192010790c2"),
+    (messages.LogEntry(1, 6, 0.5, messages.Abort(1, 9)), "c7122a940106cb3fe0000000000000c70305920109"),
+    (messages.Acknowledged(2, 6), "c7032b920206"),
     (messages.Retiring("c"), "c7032c91a163"),
     (messages.HandOver(2, 3), "c7032d920203"),
     (messages.HandedOver(0, 3, "r"), "c7052e930003a172"),
@@ -181,12 +181,12 @@ def test_a_standby_can_be_told_of_every_event_that_a_coordinator_handles() -> No
     [
         dataclasses.replace(STANDING, commits=(COMMIT, COMMIT)),
         messages.Announce("m", 9, LABEL, 4, 0.5, 2.0, 1.0, 0.0, 0.25, 0.5),
-        messages.Engaged(2, "m", 9, 4, TICKET),
+        messages.WorkerState(2, "m", 9, 4, TICKET),
     ],
     ids=lambda one: type(one).__name__,
 )
 def test_what_a_coordinator_has_handled_travels_with_all_that_is_in_it(event: Any) -> None:
-    observed = messages.Observed(2, 7, 0.5, event)
+    observed = messages.LogEntry(2, 7, 0.5, event)
     assert decode(encode([observed])) == (observed,)
 
 
@@ -201,7 +201,7 @@ def test_what_a_coordinator_has_handled_travels_with_all_that_is_in_it(event: An
     ids=lambda one: type(one).__name__,
 )
 def test_an_error_travels_as_its_class_its_text_and_its_attributes(error: PsplatformError) -> None:
-    found = decode(encode(messages.Observed(1, 1, 0.5, events.RunFailed(error)))).event.error
+    found = decode(encode(messages.LogEntry(1, 1, 0.5, events.RunFailed(error)))).event.error
     assert type(found) is type(error)
     assert to_plain(found) == to_plain(error)
 

@@ -42,14 +42,14 @@ RUN = {
 
 
 class Dealt(TensorArithmetic):
-    """Remembers which ticket each gradient had."""
+    """Remembers which batch assignment each gradient had."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.tickets: dict[tuple[int, int], Any] = {}
+        self.assignments: dict[tuple[int, int], Any] = {}
 
     def compute(self, member: str, effect: Any, seconds: float) -> Any:
-        self.tickets[effect.slot, effect.sequence] = effect.ticket
+        self.assignments[effect.slot, effect.sequence] = effect.assignment
         return super().compute(member, effect, seconds)
 
 
@@ -79,9 +79,9 @@ def applied_samples(run: Any) -> Counter[tuple[int, int]]:
     found: Counter[tuple[int, int]] = Counter()
     for commit in run.of_kind("commit"):
         for key in zip(commit["slots"], commit["sequences"], strict=True):
-            ticket = run.arithmetic.tickets[key]
-            batch = batch_of(SEED, *key, ticket, COUNT, BATCH)
-            found.update((ticket.epoch, int(index)) for index in batch.indices)
+            assignment = run.arithmetic.assignments[key]
+            batch = batch_of(SEED, *key, assignment, COUNT, BATCH)
+            found.update((assignment.epoch, int(index)) for index in batch.indices)
     return found
 
 
@@ -124,7 +124,7 @@ def test_a_batch_is_tried_again_only_on_another_version(train: Any) -> None:
     run = started(train, task(BAD))
     labels: dict[Any, list[int]] = {}
     for one in run.of_kind("dropped"):
-        labels.setdefault(run.arithmetic.tickets[one["slot"], one["sequence"]], []).append(one["label"])
+        labels.setdefault(run.arithmetic.assignments[one["slot"], one["sequence"]], []).append(one["label"])
     assert all(len(set(versions)) == len(versions) for versions in labels.values())
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from psplatform.core.protocol.events import Claimed
 from psplatform.memory.engine import make_engine
-from psplatform.memory.leading import Claims
+from psplatform.memory.leading import VirtualElection
 from psplatform.memory.world import Ideal
 
 # Nothing is computed or sent here.
@@ -30,11 +30,11 @@ class Scene:
     def __init__(self, world: Any) -> None:
         engine = make_engine(world, lambda copy: None)
         self.agenda, self.processes = engine.agenda, engine.processes
-        self.claims = Claims(engine)
+        self.election = VirtualElection(engine)
         self.told: list[tuple[str, Claimed]] = []
 
     def claim(self, name: str, number: int) -> None:
-        self.claims.claim(name, (1, number), name, lambda event: self.told.append((name, event)))
+        self.election.claim(name, (1, number), name, lambda event: self.told.append((name, event)))
 
     def until_the_end(self) -> list[tuple[str, bool]]:
         while self.agenda.do_next():
@@ -48,7 +48,7 @@ def test_of_two_claimants_the_first_gets_a_number_and_hears_so_again(world: Any)
     for name in ("standby-2", "coordinator", "standby-2"):
         scene.claim(name, 2)
     assert scene.until_the_end() == [("standby-2", True), ("coordinator", False), ("standby-2", True)]
-    assert scene.claims.granted == {(1, 2): "standby-2"}
+    assert scene.election.granted == {(1, 2): "standby-2"}
 
 
 def test_another_number_is_free() -> None:
@@ -63,4 +63,4 @@ def test_who_is_dead_before_it_is_heard_has_claimed_nothing() -> None:
     scene.claim("standby-2", 2)
     scene.processes.kill("standby-2")
     assert scene.until_the_end() == []
-    assert scene.claims.granted == {}
+    assert scene.election.granted == {}

@@ -323,7 +323,7 @@ def test_with_two_replicas_a_coordinator_may_be_lost_with_a_standby(
     assert trained.finish.outcome == "updates"
     assert trained.memory.leads[-1].lead.term == (3 if also == "standby-2" else 2)
     assert_equal(trained.result, protected().run().result)
-    assert len(trained.memory.standbys.heirs) == 2, "both were replaced"
+    assert len(trained.memory.standbys.successors) == 2, "both were replaced"
 
 
 # --- isolation ---

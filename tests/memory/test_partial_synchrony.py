@@ -69,9 +69,9 @@ def test_a_push_timeout_merges_more_than_the_least() -> None:
         return [len(one["slots"]) for one in timed(policy, slow_shard=None).of_kind("commit")]
 
     assert set(merged(PartiallySynchronous(push=6))) == {6}
-    patient = merged(PartiallySynchronous(push=6, push_timeout_s=0.5))
-    assert min(patient) >= 6
-    assert sum(patient) > 6 * len(patient)
+    fault_target = merged(PartiallySynchronous(push=6, push_timeout_s=0.5))
+    assert min(fault_target) >= 6
+    assert sum(fault_target) > 6 * len(fault_target)
 
 
 def test_a_pull_timeout_refreshes_more_blocks_than_the_least() -> None:
@@ -162,7 +162,7 @@ def test_workers_run_only_so_far_ahead_of_a_slow_server(convolutional: Any) -> N
     ahead: set[int] = set()
 
     def note(now: MemoryRun) -> None:
-        ahead.add(now.coordinator.state.lanes[1].version - now.servers[1].version)
+        ahead.add(now.coordinator.state.commit_logs[1].version - now.servers[1].version)
 
     run.on_event = note
     run.join("w0")

@@ -34,7 +34,7 @@ def whole_state(layout: Layout, parts: dict[int, tuple[dict[str, Tensor], int]])
     return whole
 
 
-def restored(parts: Any, layout: Layout, state: dict[str, Any], lanes: int = 1) -> type[TensorArithmetic]:
+def restored(parts: Any, layout: Layout, state: dict[str, Any], commit_logs: int = 1) -> type[TensorArithmetic]:
     """Return an arithmetic whose copies begin with archived parts, however many shards there were then."""
     whole = whole_state(layout, parts)
     commits = max(steps for _, steps in parts.values())
@@ -47,7 +47,7 @@ def restored(parts: Any, layout: Layout, state: dict[str, Any], lanes: int = 1) 
             for slot, vector in whole.items():
                 for key, piece in shard_vectors(self.layout, shard, vector).items():
                     vectors[f"{slot}.{key}" if slot else key] = piece
-            _, version = place_after(state, shard, lanes)
+            _, version = place_after(state, shard, commit_logs)
             wanted = held.state_sizes()
             held.restore({name: vectors[name] for name in wanted}, version=version, commits=commits)
 
@@ -138,8 +138,8 @@ def test_a_run_under_any_policy_goes_on_from_its_checkpoint(
     given = {"workers": 3, "sampling": "epoch", "compute_s": lambda slot, sequence: 1.0 + 0.25 * slot}
     first = train(convolutional(), policy, shards=2, stop=Stop(updates=14), cuts=Cuts(5), **given).run()
     parts, state = interrupted(first)
-    lanes = shards if policy == "psp" else 1
-    kind = restored(parts, first.arithmetic.layout, state, lanes)
+    commit_logs = shards if policy == "psp" else 1
+    kind = restored(parts, first.arithmetic.layout, state, commit_logs)
     again = train(convolutional(), policy, kind=kind, shards=shards, stop=Stop(updates=20), resume=state, **given)
     again.run()
     assert again.finish.outcome == "updates"

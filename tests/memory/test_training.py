@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from psplatform.core.plan import Stop
 from psplatform.core.protocol.effects import Compute, first_server
-from psplatform.core.protocol.messages import Contribution, Ticket
+from psplatform.core.protocol.messages import BatchAssignment, Contribution
 from psplatform.errors import ConfigurationError, DivergedError, UserCodeError
 from psplatform.jobs.optimizers import SGD, Additive
 from psplatform.memory.training import TensorArithmetic
@@ -27,14 +27,14 @@ SEED = 11
 
 
 class Noting(TensorArithmetic):
-    """Notes the ticket of every gradient."""
+    """Notes the batch assignment of every gradient."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.tickets: dict[tuple[int, int], Ticket | None] = {}
+        self.assignments: dict[tuple[int, int], BatchAssignment | None] = {}
 
     def compute(self, member: str, effect: Compute, seconds: float) -> Any:
-        self.tickets[effect.slot, effect.sequence] = effect.ticket
+        self.assignments[effect.slot, effect.sequence] = effect.assignment
         return super().compute(member, effect, seconds)
 
 
@@ -62,10 +62,10 @@ def test_every_sample_enters_exactly_one_applied_gradient_per_epoch_whatever_fai
         kind=Noting,
     )  # fmt: skip
     trained.kill("w0", at=2.25).join("x", at=3.75).kill("w1", at=5.1).join("y", at=5.2).kill("x", at=7.3).run()
-    tickets = [trained.arithmetic.tickets[key] for key in applied(trained)]
-    assert max(Counter(tickets).values()) == 1
+    assignments = [trained.arithmetic.assignments[key] for key in applied(trained)]
+    assert max(Counter(assignments).values()) == 1
     counts: dict[int, Counter[int]] = {}
-    for one in tickets:
+    for one in assignments:
         indices = epoch_batch(SEED, one.epoch, one.number, 45, 8)
         counts.setdefault(one.epoch, Counter()).update(indices.tolist())
     complete = updates // 6 - 2  # What came back may be applied in the next epoch but one, and nothing later.
@@ -88,7 +88,7 @@ def test_with_replacement_no_batch_is_drawn_twice_for_the_same_slot_whoever_is_i
     trained.kill("w0", at=3.5).join("x", at=4.0).run()
     keys = applied(trained)
     assert len(set(keys)) == len(keys) == 20
-    assert set(trained.arithmetic.tickets.values()) == {None}
+    assert set(trained.arithmetic.assignments.values()) == {None}
     of_slot_0 = [sequence for slot, sequence in keys if slot == 0]
     assert of_slot_0 == sorted(set(range(1, of_slot_0[-1] + 1)) - {4})  # 4 died with its worker
 

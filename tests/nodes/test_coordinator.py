@@ -12,7 +12,7 @@ from psplatform.core.plan import Plan, Stop
 from psplatform.core.protocol import effects as fx
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.events import Begin, RunBroken, StopRequested, TimerFired
-from psplatform.core.supervision.lead import Lead
+from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.errors import ClusterError, PsplatformError
 from psplatform.jobs.schedules import Constant
 from psplatform.nodes.coordinator import CoordinatorNode
@@ -43,7 +43,7 @@ class World:
         self.done: list[Any] = []
         self.explained: list[Any] = []
         plan = Plan("run", workers=1, shards=1, samples=8, batch_size=4, stop=Stop(updates=9), schedule=Constant())
-        self.lead = Lead(Coordinator(plan, Asynchronous()))
+        self.lead = ReplicatedCoordinator(Coordinator(plan, Asynchronous()))
         self.ports = {name: Port(self.done, name) for name in ("shards", "workers", "standbys", "arbiter", "store")}
         self.node = CoordinatorNode(
             self.lead,
@@ -177,7 +177,7 @@ def test_after_the_end_only_good_byes_and_witnesses_are_heard(world: World) -> N
     assert world.node.over
     heard: list[Any] = []
     world.lead.handle = lambda event, now: heard.append(event) or []  # type: ignore[method-assign, func-returns-value]
-    last = [msg.Leave("w", "told so"), msg.Witnessed(2, 9), msg.Lease(2, 1.0, 3.0)]
+    last = [msg.Leave("w", "told so"), msg.Acknowledged(2, 9), msg.Lease(2, 1.0, 3.0)]
     for event in [StopRequested("late"), TimerFired("tag"), *last]:
         world.node.feed(event)
     assert heard == last

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from psplatform.core.protocol.effects import COORDINATOR, Claim, Depart, Send, TakeOver
-from psplatform.core.protocol.messages import Witnessed
+from psplatform.core.protocol.messages import Acknowledged
 from psplatform.nodes.standby import StandbyNode
 
 
 def test_what_a_standby_asks_for_is_done_by_whom_it_concerns() -> None:
-    effects = [Send(COORDINATOR, Witnessed(2, 5)), Claim(2), TakeOver(2), Depart("the run is over")]
+    effects = [Send(COORDINATOR, Acknowledged(2, 5)), Claim(2), TakeOver(2), Depart("the run is over")]
     done: list[Any] = []
     seen: list[Any] = []
 

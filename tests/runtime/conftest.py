@@ -23,8 +23,8 @@ from psplatform.jobs.optimizers import SGD
 from psplatform.jobs.replication import Chain
 from psplatform.nodes.shard import ShardNode
 from psplatform.replication.accounts import account_factory
-from psplatform.runtime.actors.beginning import Beginning
 from psplatform.runtime.actors.copy_host import CopyHost
+from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.comms.processes import ProcessId
 from psplatform.runtime.dataplane import segments
@@ -176,11 +176,19 @@ def make_host(layout: Layout, peer: Peer, run_id: str) -> Iterator[Callable[[Ser
             open=lambda device: (SimpleNamespace(initial=lambda: named_views(layout, allocate(layout))), layout),
             restore=lambda shard: None,
         )
-        host = CopyHost(run_id, part.name, 0, peer, Beginning(serving=isinstance(part, Server)))
+        host = CopyHost(run_id, part.name, 0, peer, InitialRole(serving=isinstance(part, Server)))
         control = ShardCopy(part, account_factory(Chain(), 1))
         opened.append(host)
         host._connect = lambda address: pytest.fail("nobody is to be called")
-        arguments = host._beginning, host._connect, loop, host._arithmetic, host._background, host._made, host._report
+        arguments = (
+            host._initial_role,
+            host._connect,
+            loop,
+            host._arithmetic,
+            host._background,
+            host._made,
+            host._report,
+        )
         make_state = partial(SharedShardState, program, control, *arguments)
         host._node = ShardNode(control, loop.time, host._send, make_state)
         host._begun.callback(host._node.close)

@@ -14,7 +14,7 @@ from distributed import Client, Scheduler
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.comms.hosting import dataset_name
 from psplatform.runtime.comms.publication import Card, withdraw
-from psplatform.runtime.pools.claims import claim, consult, offer
+from psplatform.runtime.pools.election import claim, consult, offer
 
 RUN, OTHER = "digits-bsp-1a2b3c", "digits-bsp-1a2b3c4"
 Body = Callable[[Client, Scheduler], Awaitable[None]]

@@ -15,13 +15,13 @@ from psplatform.core.plan import Plan, Stop
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.events import Begin, StopRequested
 from psplatform.core.protocol.wire import encode
-from psplatform.core.supervision.lead import Lead
+from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.errors import ClusterError
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous
 from psplatform.runtime.actors.coordinator_host import CoordinatorHost
 from psplatform.runtime.comms.calls import Peer, PeerLost
-from psplatform.runtime.store.journal import Journal
+from psplatform.runtime.store.run_log import RunLog
 
 Jump = Callable[[Any], Any]
 
@@ -32,13 +32,13 @@ def test_a_run_is_over_for_others_when_everything_is_written(tmp_path: Path, jum
 
     async def ask() -> tuple[str, str]:
         host = CoordinatorHost("run")
-        host.journal = await Journal.open(str(tmp_path), 1)
+        host.run_log = await RunLog.open(str(tmp_path), 1)
         host.phase = phase
         before = (await host.status(1.0))["phase"]
         host.phase = "over"
         host._over.set()
         after = (await host.status(1.0))["phase"]
-        await host.journal.close()
+        await host.run_log.close()
         return before, after
 
     assert jump(ask()) == ("ending" if phase == "over" else phase, "over")
@@ -50,13 +50,13 @@ def test_asking_waits_for_the_end(tmp_path: Path, jump: Jump) -> None:
     async def ask() -> list[float]:
         clock = asyncio.get_running_loop().time
         host = CoordinatorHost("run")
-        host.journal = await Journal.open(str(tmp_path), 1)
+        host.run_log = await RunLog.open(str(tmp_path), 1)
         asyncio.get_running_loop().call_later(5.0, host._over.set)
         times = []
         for wait_s in (2.0, 99.0, 99.0):
             await host.status(wait_s)
             times.append(clock())
-        await host.journal.close()
+        await host.run_log.close()
         return times
 
     assert jump(ask()) == [2.0, 5.0, 5.0]
@@ -77,14 +77,14 @@ def leading(tmp_path: Path) -> Callable[..., Any]:
 
     async def make(others: Any = None, standbys: Any = None) -> CoordinatorHost:
         host: Any = CoordinatorHost("run")
-        host.journal = await Journal.open(str(tmp_path), 1)
+        host.run_log = await RunLog.open(str(tmp_path), 1)
         host._loop = asyncio.get_running_loop()
         host.peer = Peer("tcp://10.0.0.1:1234", "coordinator")
-        host.copies = host.staff = others or Nobody()
+        host.copies = host.worker_pool = others or Nobody()
         host.standbys = standbys or Nobody()
-        host.claims = host.sealer = Nobody()
+        host.election = host.sealer = Nobody()
         plan = Plan("run", workers=1, shards=1, samples=8, batch_size=4, stop=Stop(updates=9), schedule=Constant())
-        host._lead_with(Lead(Coordinator(plan, Asynchronous())))
+        host._lead_with(ReplicatedCoordinator(Coordinator(plan, Asynchronous())))
         host.phase = "running"
         return cast(CoordinatorHost, host)
 
@@ -124,7 +124,7 @@ def test_a_copy_that_cannot_keep_its_state_is_told_while_it_lasts(leading: Any, 
         host = await leading(standbys=standbys)
         await host.on_cold_trouble("server-0", "shard 0: the disk is full")
         incidents = (await host.status(0.0))["summary"]["incidents"]
-        await host.journal.close()
+        await host.run_log.close()
         return incidents, heard
 
     incidents, heard = jump(tell())
@@ -166,7 +166,7 @@ def test_what_fails_while_decisions_are_acted_on_ends_the_run(
         host.feed(msg.Leave("worker-1", "told so"))
         await asyncio.sleep(0)
         host.silence()
-        notes = [one["text"] for one in host.journal.unwritten if one["kind"] == "note"]
+        notes = [one["text"] for one in host.run_log.unwritten if one["kind"] == "note"]
         assert notes[0] == "in the coordinator's process: RuntimeError: a fault of our own"
         return ended, broken.sent
 

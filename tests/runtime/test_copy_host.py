@@ -19,8 +19,8 @@ from psplatform.jobs.replication import Chain
 from psplatform.replication.accounts import account_factory
 from psplatform.runtime.actors.copy_host import CopyHost
 from psplatform.runtime.comms.answering import POLL_S
-from psplatform.runtime.dataplane.exposure import Slab
-from psplatform.runtime.dataplane.following import PUSH_WAIT_S
+from psplatform.runtime.dataplane.feed_reader import PUSH_WAIT_S
+from psplatform.runtime.dataplane.gradient_buffers import Slab
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
 
@@ -55,7 +55,7 @@ def test_a_push_that_is_far_ahead_is_taken_as_soon_as_the_server_has_room(
         loop.call_later(1.0, show, server, 1)
         assert await server.push("w", 9, pieces, AHEAD)
         assert loop.time() == 1.0
-        assert server._node.state.exposures.find("w", 9) is not None
+        assert server._node.state.gradient_buffers.find("w", 9) is not None
 
     jump(push())
 
@@ -65,7 +65,7 @@ def test_a_push_that_finds_no_room_in_time_is_sent_back(make: Make, pieces: list
         server = make()
         assert not await server.push("w", 9, pieces, AHEAD)
         assert asyncio.get_running_loop().time() == POLL_S
-        assert server._node.state.exposures.find("w", 9) is None
+        assert server._node.state.gradient_buffers.find("w", 9) is None
 
     jump(push())
 
@@ -75,7 +75,7 @@ def test_a_push_whose_version_is_over_is_taken_and_not_kept(make: Make, pieces: 
         server = make()
         show(server, 3)
         assert await server.push("w", 1, pieces, 2)
-        assert server._node.state.exposures.find("w", 1) is None
+        assert server._node.state.gradient_buffers.find("w", 1) is None
 
     jump(push())
 
@@ -87,7 +87,7 @@ def test_nothing_is_left_of_a_worker_whose_pushes_are_all_over(make: Make, piece
         server = make()
         await server.push("w", 1, pieces, 0)
         show(server, 1)
-        assert server._node.state.exposures._pushed == {}
+        assert server._node.state.gradient_buffers._pushed == {}
 
     jump(push())
 

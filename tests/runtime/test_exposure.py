@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from psplatform.core.protocol.messages import Contribution
-from psplatform.runtime.dataplane.exposure import Exposures, Slab
+from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers, Slab
 from psplatform.runtime.dataplane.segments import SegmentName
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
@@ -17,8 +17,8 @@ SHARD = 1
 
 
 @pytest.fixture
-def exposures(layout: Layout) -> Exposures:
-    return Exposures(layout, SHARD)
+def gradient_buffers(layout: Layout) -> GradientBuffers:
+    return GradientBuffers(layout, SHARD)
 
 
 def _pieces(layout: Layout, value: int) -> list[Any]:
@@ -29,20 +29,22 @@ def _pieces(layout: Layout, value: int) -> list[Any]:
     return [piece.numpy() for piece in shard_vectors(layout, SHARD, slab.vectors).values()]
 
 
-def _found(exposures: Exposures, member: str, sequence: int) -> float | None:
-    vectors = exposures.find(member, sequence)
+def _found(gradient_buffers: GradientBuffers, member: str, sequence: int) -> float | None:
+    vectors = gradient_buffers.find(member, sequence)
     return None if vectors is None else float(vectors["parameter.float32"][0])
 
 
-def test_a_shared_gradient_is_read_where_it_lies(layout: Layout, exposures: Exposures, run_id: str) -> None:
+def test_a_shared_gradient_is_read_where_it_lies(
+    layout: Layout, gradient_buffers: GradientBuffers, run_id: str
+) -> None:
     """The server maps the worker's slab once and sees each gradient in it, its own piece only."""
     slab = Slab.create(layout, run_id, shared=True)
-    assert exposures.attach("worker-1", slab.name)
+    assert gradient_buffers.attach("worker-1", slab.name)
     slab.vectors["parameter.float32"].copy_(_counting(layout))
-    assert exposures.find("worker-1", 1) is None, "it is not whole yet"
+    assert gradient_buffers.find("worker-1", 1) is None, "it is not whole yet"
     slab.hold(1)
     piece = layout.piece(SHARD, "parameter.float32")
-    vectors = exposures.find("worker-1", 1)
+    vectors = gradient_buffers.find("worker-1", 1)
     assert vectors is not None
     assert vectors["parameter.float32"].tolist() == list(range(piece.start, piece.stop))
 
@@ -59,104 +61,108 @@ def test_a_private_slab_has_no_name(layout: Layout, run_id: str) -> None:
 
 
 @pytest.mark.parametrize("name", [None, SegmentName("/nowhere/psplatform-x", 1)], ids=["private", "other host"])
-def test_a_slab_out_of_sight_is_not_attached(exposures: Exposures, name: SegmentName | None) -> None:
+def test_a_slab_out_of_sight_is_not_attached(gradient_buffers: GradientBuffers, name: SegmentName | None) -> None:
     """Its worker then pushes."""
-    assert not exposures.attach("worker-1", name)
-    assert exposures.find("worker-1", 1) is None
+    assert not gradient_buffers.attach("worker-1", name)
+    assert gradient_buffers.find("worker-1", 1) is None
 
 
-def test_a_pushed_gradient_is_found_by_its_number(layout: Layout, exposures: Exposures) -> None:
-    exposures.keep("worker-1", 1, _pieces(layout, 10))
-    exposures.keep("worker-2", 1, _pieces(layout, 20))
-    assert _found(exposures, "worker-1", 1) == 10
-    assert _found(exposures, "worker-2", 1) == 20
-    assert _found(exposures, "worker-1", 2) is None
+def test_a_pushed_gradient_is_found_by_its_number(layout: Layout, gradient_buffers: GradientBuffers) -> None:
+    gradient_buffers.keep("worker-1", 1, _pieces(layout, 10))
+    gradient_buffers.keep("worker-2", 1, _pieces(layout, 20))
+    assert _found(gradient_buffers, "worker-1", 1) == 10
+    assert _found(gradient_buffers, "worker-2", 1) == 20
+    assert _found(gradient_buffers, "worker-1", 2) is None
 
 
-def test_what_is_pushed_again_while_it_is_read_disturbs_nobody(layout: Layout, exposures: Exposures) -> None:
+def test_what_is_pushed_again_while_it_is_read_disturbs_nobody(
+    layout: Layout, gradient_buffers: GradientBuffers
+) -> None:
     """Workers push again whenever their server is replaced; who was a replica may have it already."""
-    exposures.keep("worker-1", 1, _pieces(layout, 10))
+    gradient_buffers.keep("worker-1", 1, _pieces(layout, 10))
 
     class Summing:
         """Stands for a shard, in the midst of whose sums a push arrives."""
 
         def gather(self, contributions: Any, *, copied: bool) -> None:
-            exposures.keep("worker-1", 1, _pieces(layout, 10))
+            gradient_buffers.keep("worker-1", 1, _pieces(layout, 10))
 
     contributions = (Contribution("worker-1", 0, 1),)
-    assert exposures.gather(Summing(), contributions, careful=True)  # type: ignore[arg-type]
+    assert gradient_buffers.gather(Summing(), contributions, careful=True)  # type: ignore[arg-type]
 
 
-def test_pushed_gradients_are_kept_two_deep(layout: Layout, exposures: Exposures) -> None:
+def test_pushed_gradients_are_kept_two_deep(layout: Layout, gradient_buffers: GradientBuffers) -> None:
     """The one being committed and the one that may follow; memory does not grow with the run."""
     for sequence in (1, 2, 3):
-        exposures.keep("worker-1", sequence, _pieces(layout, sequence))
-    assert [_found(exposures, "worker-1", sequence) for sequence in (1, 2, 3)] == [None, 2, 3]
+        gradient_buffers.keep("worker-1", sequence, _pieces(layout, sequence))
+    assert [_found(gradient_buffers, "worker-1", sequence) for sequence in (1, 2, 3)] == [None, 2, 3]
 
 
-def test_a_push_that_is_repeated_counts_once(layout: Layout, exposures: Exposures) -> None:
+def test_a_push_that_is_repeated_counts_once(layout: Layout, gradient_buffers: GradientBuffers) -> None:
     for sequence in (1, 2, 2, 2):
-        exposures.keep("worker-1", sequence, _pieces(layout, sequence))
-    assert [_found(exposures, "worker-1", sequence) for sequence in (1, 2)] == [1, 2]
+        gradient_buffers.keep("worker-1", sequence, _pieces(layout, sequence))
+    assert [_found(gradient_buffers, "worker-1", sequence) for sequence in (1, 2)] == [1, 2]
 
 
 def test_what_a_dismissed_worker_exposed_is_kept_until_its_last_commit_is_visible(
-    layout: Layout, exposures: Exposures
+    layout: Layout, gradient_buffers: GradientBuffers
 ) -> None:
     """What it announced before it was lost may be part of commits up to that position."""
-    exposures.keep("worker-1", 8, _pieces(layout, 8))
-    exposures.dismiss("worker-1", 4)
-    exposures.release(3)
-    assert _found(exposures, "worker-1", 8) == 8
-    exposures.release(4)
-    assert _found(exposures, "worker-1", 8) is None
+    gradient_buffers.keep("worker-1", 8, _pieces(layout, 8))
+    gradient_buffers.dismiss("worker-1", 4)
+    gradient_buffers.release(3)
+    assert _found(gradient_buffers, "worker-1", 8) == 8
+    gradient_buffers.release(4)
+    assert _found(gradient_buffers, "worker-1", 8) is None
 
 
-def test_a_dismissed_workers_slab_is_let_go_of_as_well(layout: Layout, exposures: Exposures, run_id: str) -> None:
+def test_a_dismissed_workers_slab_is_let_go_of_as_well(
+    layout: Layout, gradient_buffers: GradientBuffers, run_id: str
+) -> None:
     slab = Slab.create(layout, run_id, shared=True)
-    exposures.attach("worker-1", slab.name)
-    exposures.dismiss("worker-1", 4)
-    exposures.release(5)
-    assert exposures.find("worker-1", 9) is None
+    gradient_buffers.attach("worker-1", slab.name)
+    gradient_buffers.dismiss("worker-1", 4)
+    gradient_buffers.release(5)
+    assert gradient_buffers.find("worker-1", 9) is None
 
 
-def test_others_are_not_let_go_of_with_it(layout: Layout, exposures: Exposures) -> None:
-    exposures.keep("worker-1", 1, _pieces(layout, 1))
-    exposures.keep("worker-2", 1, _pieces(layout, 2))
-    exposures.dismiss("worker-1", 4)
-    exposures.release(9)
-    assert _found(exposures, "worker-2", 1) == 2
+def test_others_are_not_let_go_of_with_it(layout: Layout, gradient_buffers: GradientBuffers) -> None:
+    gradient_buffers.keep("worker-1", 1, _pieces(layout, 1))
+    gradient_buffers.keep("worker-2", 1, _pieces(layout, 2))
+    gradient_buffers.dismiss("worker-1", 4)
+    gradient_buffers.release(9)
+    assert _found(gradient_buffers, "worker-2", 1) == 2
 
 
-def test_whether_all_gradients_of_a_commit_are_to_be_had(layout: Layout, exposures: Exposures) -> None:
+def test_whether_all_gradients_of_a_commit_are_to_be_had(layout: Layout, gradient_buffers: GradientBuffers) -> None:
     first, second = Contribution("worker-1", 0, 1), Contribution("worker-2", 1, 4)
-    exposures.keep("worker-1", 1, _pieces(layout, 1))
-    assert exposures.has_all([], careful=False)
-    assert exposures.has_all([first], careful=False)
-    assert not exposures.has_all([first, second], careful=False)
-    exposures.keep("worker-2", 4, _pieces(layout, 1))
-    assert exposures.has_all([first, second], careful=True)
+    gradient_buffers.keep("worker-1", 1, _pieces(layout, 1))
+    assert gradient_buffers.has_all([], careful=False)
+    assert gradient_buffers.has_all([first], careful=False)
+    assert not gradient_buffers.has_all([first, second], careful=False)
+    gradient_buffers.keep("worker-2", 4, _pieces(layout, 1))
+    assert gradient_buffers.has_all([first, second], careful=True)
 
 
 def test_a_copy_beside_the_slab_is_enough_for_who_reads_with_care(
-    layout: Layout, exposures: Exposures, run_id: str
+    layout: Layout, gradient_buffers: GradientBuffers, run_id: str
 ) -> None:
     slab = Slab.create(layout, run_id, shared=True, with_copy=True)
-    assert exposures.attach("worker-1", slab.name)
+    assert gradient_buffers.attach("worker-1", slab.name)
     slab.hold(1)
     slab.keep_copy(1)
     slab.begin()
     one = Contribution("worker-1", 0, 1)
-    assert not exposures.has_all([one], careful=False)
-    assert exposures.has_all([one], careful=True)
+    assert not gradient_buffers.has_all([one], careful=False)
+    assert gradient_buffers.has_all([one], careful=True)
 
 
 def test_what_is_written_over_while_it_is_read_with_care_is_refused(
-    layout: Layout, exposures: Exposures, run_id: str
+    layout: Layout, gradient_buffers: GradientBuffers, run_id: str
 ) -> None:
     """Half of it may be of the worker's next gradient."""
     slab = Slab.create(layout, run_id, shared=True)
-    assert exposures.attach("worker-1", slab.name)
+    assert gradient_buffers.attach("worker-1", slab.name)
     slab.hold(1)
 
     class Summing:
@@ -166,17 +172,19 @@ def test_what_is_written_over_while_it_is_read_with_care_is_refused(
             slab.begin()
 
     contributions = (Contribution("worker-1", 0, 1),)
-    assert not exposures.gather(Summing(), contributions, careful=True)  # type: ignore[arg-type]
+    assert not gradient_buffers.gather(Summing(), contributions, careful=True)  # type: ignore[arg-type]
 
 
-def test_a_copy_of_what_was_written_over_meanwhile_is_none(layout: Layout, exposures: Exposures, run_id: str) -> None:
+def test_a_copy_of_what_was_written_over_meanwhile_is_none(
+    layout: Layout, gradient_buffers: GradientBuffers, run_id: str
+) -> None:
     slab = Slab.create(layout, run_id, shared=True, with_copy=True)
     slab.hold(2)
     slab.keep_copy(1)
     assert slab.find(1, late=True) is None
 
 
-def test_arrays_of_another_layout_are_refused(exposures: Exposures) -> None:
+def test_arrays_of_another_layout_are_refused(gradient_buffers: GradientBuffers) -> None:
     """One piece for each region, no more and no fewer."""
     with pytest.raises(ValueError, match="shorter"):
-        exposures.keep("worker-1", 1, [np.zeros(4, np.float32)])
+        gradient_buffers.keep("worker-1", 1, [np.zeros(4, np.float32)])

@@ -16,10 +16,10 @@ from psplatform.jobs.optimizers import SGD
 from psplatform.runtime.actors.copy_host import CopyHost
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
-from psplatform.runtime.dataplane.exposure import Exposures, Slab
-from psplatform.runtime.dataplane.following import MOST_KEPT, PUSH_WAIT_S, Follower
+from psplatform.runtime.dataplane.feed_reader import MOST_KEPT, PUSH_WAIT_S, FeedReader
+from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers, Slab
 from psplatform.runtime.dataplane.pushing import Exposed
-from psplatform.runtime.dataplane.supplying import Supply
+from psplatform.runtime.dataplane.replica_feed import ReplicaFeed
 from psplatform.runtime.dataplane.transfers import Parcel, Receiver
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard
@@ -46,39 +46,39 @@ def new_shard(layout: Layout) -> Shard:
 
 
 @pytest.fixture
-def exposures(layout: Layout) -> Exposures:
-    return Exposures(layout, 0)
+def gradient_buffers(layout: Layout) -> GradientBuffers:
+    return GradientBuffers(layout, 0)
 
 
 @pytest.fixture
-def follower(layout: Layout, exposures: Exposures) -> Follower:
-    return Follower(exposures, new_shard(layout))
+def feed_reader(layout: Layout, gradient_buffers: GradientBuffers) -> FeedReader:
+    return FeedReader(gradient_buffers, new_shard(layout))
 
 
 # --- taking a step ---
 
 
-def test_a_replica_takes_the_step_that_its_server_took(layout: Layout, exposures: Exposures) -> None:
-    exposures.keep("a", 5, pieces(layout, 1.0))
-    exposures.keep("b", 5, pieces(layout, 4.0))
+def test_a_replica_takes_the_step_that_its_server_took(layout: Layout, gradient_buffers: GradientBuffers) -> None:
+    gradient_buffers.keep("a", 5, pieces(layout, 1.0))
+    gradient_buffers.keep("b", 5, pieces(layout, 4.0))
     server, replica = new_shard(layout), new_shard(layout)
     for _ in range(2):
-        server.gather([exposures.find("a", 5) or {}, exposures.find("b", 5) or {}])
+        server.gather([gradient_buffers.find("a", 5) or {}, gradient_buffers.find("b", 5) or {}])
         server.scale(0.5)
         server.stage(0.5)
         server.publish(server.version + 1)
-        receiver = Receiver(replica, Follower(exposures, replica))
+        receiver = Receiver(replica, FeedReader(gradient_buffers, replica))
         assert receiver.load(named("a", "b", factor=0.5), lambda: None)
     assert all(torch.equal(one, server.state()[name]) for name, one in replica.state().items())
 
 
 @pytest.mark.parametrize("gone", ["before", "meanwhile"])
 def test_a_step_of_which_a_gradient_is_gone_is_not_taken(
-    layout: Layout, exposures: Exposures, monkeypatch: pytest.MonkeyPatch, run_id: str, gone: str
+    layout: Layout, gradient_buffers: GradientBuffers, monkeypatch: pytest.MonkeyPatch, run_id: str, gone: str
 ) -> None:
     slab = Slab.create(layout, run_id, shared=True)
     slab.hold(5)
-    assert exposures.attach("a", slab.name)
+    assert gradient_buffers.attach("a", slab.name)
     replica = new_shard(layout)
     if gone == "before":
         slab.hold(6)
@@ -87,7 +87,7 @@ def test_a_step_of_which_a_gradient_is_gone_is_not_taken(
         monkeypatch.setattr(Shard, "gather", lambda *given, **how: (gather(*given, **how), slab.begin()))
     before = {name: vector.clone() for name, vector in replica.state().items()}
     begun: list[int] = []
-    assert not Receiver(replica, Follower(exposures, replica)).load(named("a"), lambda: begun.append(1))
+    assert not Receiver(replica, FeedReader(gradient_buffers, replica)).load(named("a"), lambda: begun.append(1))
     slab.remove()
     assert begun == []
     assert not replica.staged
@@ -110,39 +110,41 @@ def first(vectors: Any) -> float:
 
 
 def test_who_comes_late_reads_the_last_gradient_while_the_worker_computes_the_next(
-    layout: Layout, exposures: Exposures, run_id: str
+    layout: Layout, gradient_buffers: GradientBuffers, run_id: str
 ) -> None:
     slab = Slab.create(layout, run_id, shared=True, with_copy=True)
-    assert exposures.attach("a", slab.name)
+    assert gradient_buffers.attach("a", slab.name)
     filled(slab, 1.0, sequence=5)
     slab.keep_copy(5)
     filled(slab, 2.0, sequence=6)
-    assert exposures.find("a", 5) is None, "a server reads what lies where its worker waits for it"
-    assert first(exposures.find("a", 5, late=True)) == 1.0
-    assert first(exposures.find("a", 6, late=True)) == 2.0
+    assert gradient_buffers.find("a", 5) is None, "a server reads what lies where its worker waits for it"
+    assert first(gradient_buffers.find("a", 5, late=True)) == 1.0
+    assert first(gradient_buffers.find("a", 6, late=True)) == 2.0
     replica = new_shard(layout)
-    assert Follower(exposures, replica).gather(named("a"))
+    assert FeedReader(gradient_buffers, replica).gather(named("a"))
     assert first(replica.gathered) == 1.0
     slab.keep_copy(6)
-    assert exposures.find("a", 5, late=True) is None
+    assert gradient_buffers.find("a", 5, late=True) is None
     slab.remove()
 
 
-def test_what_is_written_over_while_it_is_copied_is_no_copy(layout: Layout, exposures: Exposures, run_id: str) -> None:
+def test_what_is_written_over_while_it_is_copied_is_no_copy(
+    layout: Layout, gradient_buffers: GradientBuffers, run_id: str
+) -> None:
     slab = Slab.create(layout, run_id, shared=True, with_copy=True)
-    assert exposures.attach("a", slab.name)
+    assert gradient_buffers.attach("a", slab.name)
     filled(slab, 1.0, sequence=5)
     slab.begin()
     slab.keep_copy(5)
-    assert exposures.find("a", 5, late=True) is None
+    assert gradient_buffers.find("a", 5, late=True) is None
     slab.remove()
 
 
 def test_what_is_written_over_while_it_is_read_is_read_again_from_the_copy(
-    layout: Layout, exposures: Exposures, run_id: str, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, gradient_buffers: GradientBuffers, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slab = Slab.create(layout, run_id, shared=True, with_copy=True)
-    assert exposures.attach("a", slab.name)
+    assert gradient_buffers.attach("a", slab.name)
     filled(slab, 1.0, sequence=5)
     replica, gather = new_shard(layout), Shard.gather
 
@@ -153,7 +155,7 @@ def test_what_is_written_over_while_it_is_read_is_read_again_from_the_copy(
         gather(*given, **how)
 
     monkeypatch.setattr(Shard, "gather", disturbed)
-    assert Follower(exposures, replica).gather(named("a"))
+    assert FeedReader(gradient_buffers, replica).gather(named("a"))
     assert first(replica.gathered) == 1.0
     slab.remove()
 
@@ -161,40 +163,40 @@ def test_what_is_written_over_while_it_is_read_is_read_again_from_the_copy(
 # --- waiting for pushes ---
 
 
-def waited(follower: Follower, transfer: Transfer, jump: Jump, later: Callable[[], None] | None = None) -> float:
+def waited(feed_reader: FeedReader, transfer: Transfer, jump: Jump, later: Callable[[], None] | None = None) -> float:
     async def wait() -> float:
         loop = asyncio.get_running_loop()
         if later is not None:
             loop.call_later(0.2, later)
-        await follower.wait_for(transfer.contributions)
+        await feed_reader.wait_for(transfer.contributions)
         return loop.time()
 
     return float(jump(wait()))
 
 
 def test_a_push_that_has_not_come_is_waited_for(
-    layout: Layout, follower: Follower, exposures: Exposures, jump: Jump
+    layout: Layout, feed_reader: FeedReader, gradient_buffers: GradientBuffers, jump: Jump
 ) -> None:
     def push() -> None:
-        exposures.keep("a", 5, pieces(layout, 1.0))
-        follower.note_arrival()
+        gradient_buffers.keep("a", 5, pieces(layout, 1.0))
+        feed_reader.note_arrival()
 
-    assert waited(follower, named("a"), jump, push) == 0.2
+    assert waited(feed_reader, named("a"), jump, push) == 0.2
 
 
-def test_a_push_that_does_not_come_is_waited_for_no_longer_than_said(follower: Follower, jump: Jump) -> None:
-    assert waited(follower, named("a"), jump) == PUSH_WAIT_S
+def test_a_push_that_does_not_come_is_waited_for_no_longer_than_said(feed_reader: FeedReader, jump: Jump) -> None:
+    assert waited(feed_reader, named("a"), jump) == PUSH_WAIT_S
 
 
 def test_what_can_no_longer_come_is_not_waited_for(
-    layout: Layout, follower: Follower, exposures: Exposures, jump: Jump, run_id: str
+    layout: Layout, feed_reader: FeedReader, gradient_buffers: GradientBuffers, jump: Jump, run_id: str
 ) -> None:
     """A later gradient of the member has come, or its slab is seen and holds another."""
-    exposures.keep("a", 6, pieces(layout, 1.0))
+    gradient_buffers.keep("a", 6, pieces(layout, 1.0))
     slab = Slab.create(layout, run_id, shared=True)
     slab.hold(6)
-    exposures.attach("b", slab.name)
-    assert waited(follower, named("a", "b"), jump) == 0.0
+    gradient_buffers.attach("b", slab.name)
+    assert waited(feed_reader, named("a", "b"), jump) == 0.0
     slab.remove()
 
 
@@ -212,7 +214,7 @@ def test_a_replica_makes_nobody_wait_and_keeps_the_newest(
         for ahead in range(2 * MOST_KEPT):
             assert await replica.push("w", ahead, pieces(layout, 0.0), 3 + ahead)
         assert await replica.push("w", 99, pieces(layout, 0.0), 2), "what is over is taken, and not kept"
-        return [sequence for sequence in range(100) if replica._node.state.exposures.has("w", sequence)]
+        return [sequence for sequence in range(100) if replica._node.state.gradient_buffers.has("w", sequence)]
 
     assert jump(push()) == list(range(MOST_KEPT, 2 * MOST_KEPT))
 
@@ -220,11 +222,11 @@ def test_a_replica_makes_nobody_wait_and_keeps_the_newest(
 # --- answers ---
 
 
-def test_each_server_gets_the_answer_to_its_own_transfer(layout: Layout, follower: Follower, jump: Jump) -> None:
+def test_each_server_gets_the_answer_to_its_own_transfer(layout: Layout, feed_reader: FeedReader, jump: Jump) -> None:
     """One that was replaced may still wait for one while its successor's is being loaded."""
 
     async def ask() -> tuple[Any, bool]:
-        receiver = Receiver(new_shard(layout), follower)
+        receiver = Receiver(new_shard(layout), feed_reader)
         state = Transfer("new", 0, 2, 1, STATE, 4, 4, 1.0, ())
         old = receiver.expect(Parcel(named("a", server="old"), 0, (), None, (), {}))
         new = receiver.expect(Parcel(state, 0, (), None, (), {}))
@@ -235,7 +237,7 @@ def test_each_server_gets_the_answer_to_its_own_transfer(layout: Layout, followe
 
 
 def test_what_a_server_sent_is_kept_until_it_is_loaded_although_its_successor_sends_as_well(
-    layout: Layout, follower: Follower, jump: Jump
+    layout: Layout, feed_reader: FeedReader, jump: Jump
 ) -> None:
     replica = new_shard(layout)
 
@@ -245,7 +247,7 @@ def test_what_a_server_sent_is_kept_until_it_is_loaded_although_its_successor_se
         return Parcel(transfer, 1, tuple(state), None, tuple(state.values()), {})
 
     async def load() -> list[float]:
-        receiver, loaded = Receiver(replica, follower), []
+        receiver, loaded = Receiver(replica, feed_reader), []
         parcels = parcel("old", 1, 1.0), parcel("new", 2, 2.0)
         for one in parcels:
             receiver.expect(one)
@@ -258,7 +260,7 @@ def test_what_a_server_sent_is_kept_until_it_is_loaded_although_its_successor_se
 
 
 def test_a_transfer_that_is_repeated_late_does_not_take_the_place_of_the_next(
-    layout: Layout, follower: Follower, jump: Jump
+    layout: Layout, feed_reader: FeedReader, jump: Jump
 ) -> None:
     """Its call was given up, and it arrives all the same, while the next one is being loaded."""
     replica = new_shard(layout)
@@ -269,7 +271,7 @@ def test_a_transfer_that_is_repeated_late_does_not_take_the_place_of_the_next(
         return Parcel(transfer, 1, tuple(state), None, tuple(state.values()), {})
 
     async def load() -> float:
-        receiver, following = Receiver(replica, follower), parcel(2, 2.0)
+        receiver, following = Receiver(replica, feed_reader), parcel(2, 2.0)
         receiver.expect(following)
         receiver.expect(parcel(1, 1.0))
         assert receiver.load(following.transfer, lambda: None)
@@ -292,30 +294,32 @@ def test_a_replica_does_not_keep_a_state_that_it_has_loaded(make_replica: Callab
     jump(load())
 
 
-def test_nobody_waits_where_one_gradient_will_not_come(layout: Layout, exposures: Exposures, jump: Jump) -> None:
+def test_nobody_waits_where_one_gradient_will_not_come(
+    layout: Layout, gradient_buffers: GradientBuffers, jump: Jump
+) -> None:
     """The other may still be pushed: it alone is no step."""
-    exposures.keep("a", 6, pieces(layout, 1.0))
+    gradient_buffers.keep("a", 6, pieces(layout, 1.0))
 
     async def wait() -> float:
-        await Follower(exposures, new_shard(layout)).wait_for(named("a", "b").contributions)
+        await FeedReader(gradient_buffers, new_shard(layout)).wait_for(named("a", "b").contributions)
         return asyncio.get_running_loop().time()
 
     assert jump(wait()) == 0.0
 
 
 def test_who_may_read_a_copy_waits_for_the_others(
-    layout: Layout, exposures: Exposures, run_id: str, jump: Jump
+    layout: Layout, gradient_buffers: GradientBuffers, run_id: str, jump: Jump
 ) -> None:
     """One worker of this host has gone on and kept a copy; another one's gradient is still to be pushed."""
     slab = Slab.create(layout, run_id, shared=True, with_copy=True)
     slab.hold(5)
     slab.keep_copy(5)
     slab.hold(6)
-    exposures.attach("a", slab.name)
-    follower = Follower(exposures, new_shard(layout))
+    gradient_buffers.attach("a", slab.name)
+    feed_reader = FeedReader(gradient_buffers, new_shard(layout))
 
     async def wait(*, late: bool) -> float:
-        await follower.wait_for(named("a", "b").contributions, late=late)
+        await feed_reader.wait_for(named("a", "b").contributions, late=late)
         return asyncio.get_running_loop().time()
 
     assert jump(wait(late=True)) == PUSH_WAIT_S
@@ -340,15 +344,15 @@ class Places:
         return self.sees(copy)
 
 
-def supply(layout: Layout, network: Any, fetcher: Any, mishaps: list[str]) -> Supply:
+def replica_feed(layout: Layout, network: Any, fetcher: Any, mishaps: list[str]) -> ReplicaFeed:
     slab = Slab.create(layout, "none", shared=False)
-    made = Supply(network, layout, "w", slab, fetcher, Background(mishaps.append))
+    made = ReplicaFeed(network, layout, "w", slab, fetcher, Background(mishaps.append))
     for copy in ("server-0", "a", "b"):
         made.know(copy, 0)
     return made
 
 
-async def offered(made: Supply, *sequences: int, still_there: bool = True) -> None:
+async def offered(made: ReplicaFeed, *sequences: int, still_there: bool = True) -> None:
     for sequence in sequences:
         made.offer(Exposed(sequence), ["server-0"], lambda: still_there)
     await asyncio.sleep(1.0)
@@ -360,7 +364,7 @@ def test_a_gradient_is_pushed_to_the_replicas_that_cannot_see_it(
     taken: list[tuple[str, int]] = []
     mishaps: list[str] = []
     answering = network(lambda method, member, sequence, arrays, counter: taken.append((member, sequence)))
-    jump(offered(supply(layout, answering, Places(peer, "b"), mishaps), 5))
+    jump(offered(replica_feed(layout, answering, Places(peer, "b"), mishaps), 5))
     assert taken == [("w", 5)]
     assert mishaps == []
 
@@ -376,7 +380,7 @@ def test_while_a_push_is_under_way_the_next_gradient_is_left_out(
         return True
 
     async def course() -> None:
-        made = supply(layout, network(slowly), Places(peer, "b"), [])
+        made = replica_feed(layout, network(slowly), Places(peer, "b"), [])
         await offered(made, 5, 6)
         await offered(made, 7)
 
@@ -388,7 +392,7 @@ def test_what_was_written_over_while_it_was_copied_is_not_pushed(
     layout: Layout, peer: Peer, network: Any, jump: Jump
 ) -> None:
     taken: list[int] = []
-    made = supply(layout, network(lambda *given: taken.append(1)), Places(peer), [])
+    made = replica_feed(layout, network(lambda *given: taken.append(1)), Places(peer), [])
     jump(offered(made, 5, still_there=False))
     assert taken == []
 
@@ -399,7 +403,7 @@ def test_what_is_pushed_does_not_change_with_the_workers_next_gradient(
     taken: list[Any] = []
     slab = Slab.create(layout, "none", shared=False)
     answering = network(lambda method, member, sequence, arrays, counter: taken.extend(arrays))
-    made = Supply(answering, layout, "w", slab, Places(peer), Background())  # type: ignore[arg-type]
+    made = ReplicaFeed(answering, layout, "w", slab, Places(peer), Background())  # type: ignore[arg-type]
     made.know("a", 0)
     jump(offered(made, 5))
     for vector in slab.vectors.values():
@@ -417,7 +421,7 @@ def test_a_replica_that_is_lost_is_given_up_without_a_word(
     answering, mishaps = network(gone), list[str]()
 
     async def course() -> None:
-        made = supply(layout, answering, Places(peer, "b"), mishaps)
+        made = replica_feed(layout, answering, Places(peer, "b"), mishaps)
         for sequence in range(1, 9):
             await offered(made, sequence)
 

@@ -17,7 +17,7 @@ from psplatform.runtime.actors.gradients import SlabGradients
 from psplatform.runtime.actors.worker_host import WorkerHost
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
-from psplatform.runtime.dataplane.exposure import Slab
+from psplatform.runtime.dataplane.gradient_buffers import Slab
 from psplatform.runtime.dataplane.pushing import Pushes
 from psplatform.tensors.layout import Layout, TensorSpec
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from psplatform.runtime.store.journal import Journal
+from psplatform.runtime.store.run_log import RunLog
 from psplatform.telemetry.log.reader import LogReader
 
 Jump = Callable[[Any], Any]
@@ -52,10 +52,10 @@ def test_records_reach_the_store_while_the_run_goes_on(store: Path, jump: Jump) 
     """In the background, without anybody asking."""
 
     async def write() -> None:
-        journal = await Journal.open(str(store), 1)
-        journal.append(note(1))
+        run_log = await RunLog.open(str(store), 1)
+        run_log.append(note(1))
         await until(lambda: texts(store) == ["note 1"], "the first flush")
-        await journal.close()
+        await run_log.close()
 
     jump(write())
 
@@ -64,23 +64,23 @@ def test_a_record_that_comes_while_others_are_written_is_not_taken_for_written(s
     """A successor begins with what is unwritten: what is missing there is lost with this process."""
 
     async def write() -> list[str]:
-        journal = await Journal.open(str(store), 1)
-        journal.append(note(1))
-        await until(lambda: journal.unwritten == [], "the first flush")
-        journal.abandon()  # nothing flushes beside this test any more
-        log: Any = journal._log
+        run_log = await RunLog.open(str(store), 1)
+        run_log.append(note(1))
+        await until(lambda: run_log.unwritten == [], "the first flush")
+        run_log.abandon()  # nothing flushes beside this test any more
+        log: Any = run_log._log
         flush = log.flush
 
         def flush_slowly() -> None:
             log.flush = flush
             flush()
-            journal.append(note(3))
+            run_log.append(note(3))
 
         log.flush = flush_slowly
-        journal.append(note(2))
-        await journal._flush()
-        kept = [record["text"] for record in journal.unwritten]
-        await journal.close()
+        run_log.append(note(2))
+        await run_log._flush()
+        kept = [record["text"] for record in run_log.unwritten]
+        await run_log.close()
         return kept
 
     assert jump(write()) == ["note 3"]
@@ -89,9 +89,9 @@ def test_a_record_that_comes_while_others_are_written_is_not_taken_for_written(s
 
 def test_a_successor_writes_again_what_the_store_may_lack(store: Path, jump: Jump) -> None:
     async def write() -> None:
-        journal = await Journal.open(str(store), 2, again=[note(1), note(2)])
-        journal.append(note(3))
-        await journal.close()
+        run_log = await RunLog.open(str(store), 2, again=[note(1), note(2)])
+        run_log.append(note(3))
+        await run_log.close()
 
     jump(write())
     assert texts(store) == ["note 1", "note 2", "note 3"]
@@ -101,10 +101,10 @@ def test_the_view_shows_a_record_at_once(store: Path, jump: Jump) -> None:
     """Whoever asks the coordinator does not wait for the store."""
 
     async def write() -> list[str]:
-        journal = await Journal.open(str(store), 1)
-        journal.append(note(1))
-        shown = [incident.text for incident in journal.view.incidents]
-        await journal.close()
+        run_log = await RunLog.open(str(store), 1)
+        run_log.append(note(1))
+        shown = [incident.text for incident in run_log.view.incidents]
+        await run_log.close()
         return shown
 
     assert jump(write()) == ["note 1"]
@@ -112,10 +112,10 @@ def test_the_view_shows_a_record_at_once(store: Path, jump: Jump) -> None:
 
 def test_closing_brings_out_everything(store: Path, jump: Jump) -> None:
     async def write() -> None:
-        journal = await Journal.open(str(store), 1)
+        run_log = await RunLog.open(str(store), 1)
         for number in range(5):
-            journal.append(note(number))
-        await journal.close()
+            run_log.append(note(number))
+        await run_log.close()
 
     jump(write())
     assert texts(store) == [f"note {number}" for number in range(5)]
@@ -125,16 +125,16 @@ def test_a_store_that_fails_for_a_while_loses_nothing(store: Path, broken: Path,
     """A full disk holds nothing up: records wait in memory, in order, and the failure is shown until it is over."""
 
     async def write() -> None:
-        journal = await Journal.open(str(store), 1)
-        journal.append(note(1))
-        await until(lambda: bool(journal.trouble), "trouble with the store")
-        assert str(store) in journal.trouble
-        journal.append(note(2))
+        run_log = await RunLog.open(str(store), 1)
+        run_log.append(note(1))
+        await until(lambda: bool(run_log.trouble), "trouble with the store")
+        assert str(store) in run_log.trouble
+        run_log.append(note(2))
         broken.unlink()  # noqa: ASYNC240  it is the test that waits here
-        await until(lambda: not journal.trouble, "recovery of the store")
-        journal.append(note(3))
-        await journal.close()
-        assert journal.trouble == ""
+        await until(lambda: not run_log.trouble, "recovery of the store")
+        run_log.append(note(3))
+        await run_log.close()
+        assert run_log.trouble == ""
 
     jump(write())
     assert texts(store) == ["note 1", "note 2", "note 3"]
@@ -145,9 +145,9 @@ def test_a_store_that_fails_to_the_end_is_named(store: Path, jump: Jump) -> None
     """The end of a run does not wait for it for ever."""
 
     async def write() -> str:
-        journal = await Journal.open(str(store), 1)
-        journal.append(note(1))
-        await journal.close()
-        return journal.trouble
+        run_log = await RunLog.open(str(store), 1)
+        run_log.append(note(1))
+        await run_log.close()
+        return run_log.trouble
 
     assert str(store) in jump(write())

@@ -23,7 +23,7 @@ def message(number: int) -> Stop:
     return Stop(number, "")
 
 
-class Post:
+class ShardActor:
     """The peer at the other end, and what this side hears of it."""
 
     def __init__(self, network: Callable[..., Any], peer: Peer) -> None:
@@ -69,11 +69,11 @@ class Post:
 
 
 @pytest.fixture
-def post(network: Callable[..., Any], peer: Peer) -> Post:
-    return Post(network, peer)
+def post(network: Callable[..., Any], peer: Peer) -> ShardActor:
+    return ShardActor(network, peer)
 
 
-def test_messages_arrive_in_the_order_they_were_sent(post: Post, jump: Jump) -> None:
+def test_messages_arrive_in_the_order_they_were_sent(post: ShardActor, jump: Jump) -> None:
     async def talk() -> None:
         line = post.open()
         for number in range(5):
@@ -87,7 +87,7 @@ def test_messages_arrive_in_the_order_they_were_sent(post: Post, jump: Jump) -> 
     assert post.senders == {"worker-1"}
 
 
-def test_what_waits_goes_out_in_one_call(post: Post, jump: Jump) -> None:
+def test_what_waits_goes_out_in_one_call(post: ShardActor, jump: Jump) -> None:
     """A peer that is slow to answer gets fewer and larger deliveries, one at a time."""
 
     async def talk() -> None:
@@ -107,7 +107,7 @@ def test_what_waits_goes_out_in_one_call(post: Post, jump: Jump) -> None:
     assert post.batches == [[0], [1, 2, 3]]
 
 
-def test_answers_come_back_with_the_acknowledgment(post: Post, jump: Jump) -> None:
+def test_answers_come_back_with_the_acknowledgment(post: ShardActor, jump: Jump) -> None:
     """Of a call that fails they do not: it is made again."""
 
     async def talk() -> None:
@@ -124,7 +124,7 @@ def test_answers_come_back_with_the_acknowledgment(post: Post, jump: Jump) -> No
     assert post.refused == 0
 
 
-def test_what_may_wait_goes_out_with_what_may_not(post: Post, jump: Jump) -> None:
+def test_what_may_wait_goes_out_with_what_may_not(post: ShardActor, jump: Jump) -> None:
     async def talk() -> None:
         line = post.open()
         line.send(message(0), within_s=1.0)
@@ -138,7 +138,7 @@ def test_what_may_wait_goes_out_with_what_may_not(post: Post, jump: Jump) -> Non
     assert post.batches == [[0, 1]]
 
 
-def test_what_may_wait_goes_out_in_time(post: Post, jump: Jump) -> None:
+def test_what_may_wait_goes_out_in_time(post: ShardActor, jump: Jump) -> None:
     """Counted from the first that waits, and again after a delivery."""
 
     async def talk() -> list[float]:
@@ -154,7 +154,7 @@ def test_what_may_wait_goes_out_in_time(post: Post, jump: Jump) -> None:
     assert post.batches == [[0, 1], [2, 3]]
 
 
-def test_what_may_wait_goes_out_with_what_may_wait_less(post: Post, jump: Jump) -> None:
+def test_what_may_wait_goes_out_with_what_may_wait_less(post: ShardActor, jump: Jump) -> None:
     async def talk() -> None:
         line = post.open()
         line.send(message(0), within_s=2.0)
@@ -169,7 +169,7 @@ def test_what_may_wait_goes_out_with_what_may_wait_less(post: Post, jump: Jump) 
     assert post.batches == [[0, 1, 2]]
 
 
-def test_many_that_may_wait_do_not(post: Post, jump: Jump) -> None:
+def test_many_that_may_wait_do_not(post: ShardActor, jump: Jump) -> None:
     async def talk() -> None:
         line = post.open()
         for number in range(_MOST_WAITING):
@@ -181,7 +181,7 @@ def test_many_that_may_wait_do_not(post: Post, jump: Jump) -> None:
     assert post.batches == [list(range(_MOST_WAITING))]
 
 
-def test_a_delivery_that_fails_is_repeated_unchanged(post: Post, jump: Jump) -> None:
+def test_a_delivery_that_fails_is_repeated_unchanged(post: ShardActor, jump: Jump) -> None:
     """Receivers recognise repeats by what is in them, so nothing is added on the way."""
 
     async def talk() -> None:
@@ -200,7 +200,7 @@ def test_a_delivery_that_fails_is_repeated_unchanged(post: Post, jump: Jump) -> 
     assert post.lost == []
 
 
-def test_a_peer_that_stays_away_is_given_up_once(post: Post, jump: Jump) -> None:
+def test_a_peer_that_stays_away_is_given_up_once(post: ShardActor, jump: Jump) -> None:
     """After so many seconds of failing in a row, with the last failure as the reason; then nothing is sent any more."""
 
     async def talk() -> None:
@@ -254,7 +254,7 @@ def test_a_peer_is_tried_again_however_long_the_first_try_took(
     assert heard == [1]
 
 
-def test_patience_begins_anew_with_each_delivery(post: Post, jump: Jump) -> None:
+def test_patience_begins_anew_with_each_delivery(post: ShardActor, jump: Jump) -> None:
     """Failures that are overcome do not add up."""
 
     async def talk() -> None:
@@ -270,7 +270,7 @@ def test_patience_begins_anew_with_each_delivery(post: Post, jump: Jump) -> None
     assert list(chain(*post.batches)) == list(range(20))
 
 
-def test_a_peer_that_raises_is_given_up(post: Post, jump: Jump) -> None:
+def test_a_peer_that_raises_is_given_up(post: ShardActor, jump: Jump) -> None:
     """It answers, but not to what it is told: the same again would not help, and waiting in silence would hang."""
 
     async def talk() -> None:
@@ -285,7 +285,7 @@ def test_a_peer_that_raises_is_given_up(post: Post, jump: Jump) -> None:
     assert "undecodable message" in post.lost[0]
 
 
-def test_a_peer_that_does_not_know_this_side_refuses_it(post: Post, jump: Jump) -> None:
+def test_a_peer_that_does_not_know_this_side_refuses_it(post: ShardActor, jump: Jump) -> None:
     async def talk() -> None:
         post.known = False
         line = post.open()
@@ -298,7 +298,7 @@ def test_a_peer_that_does_not_know_this_side_refuses_it(post: Post, jump: Jump) 
     assert post.lost == []
 
 
-def test_an_idle_line_gives_a_sign_of_life(post: Post, jump: Jump) -> None:
+def test_an_idle_line_gives_a_sign_of_life(post: ShardActor, jump: Jump) -> None:
     """Empty deliveries, as often as was asked for."""
 
     async def rest() -> None:
@@ -310,7 +310,7 @@ def test_an_idle_line_gives_a_sign_of_life(post: Post, jump: Jump) -> None:
     assert post.batches == [[]] * 4
 
 
-def test_a_line_without_a_beat_is_silent(post: Post, jump: Jump) -> None:
+def test_a_line_without_a_beat_is_silent(post: ShardActor, jump: Jump) -> None:
     async def rest() -> None:
         line = post.open()
         await asyncio.sleep(1000)
@@ -320,7 +320,7 @@ def test_a_line_without_a_beat_is_silent(post: Post, jump: Jump) -> None:
     assert post.tried == []
 
 
-def test_a_closed_line_sends_nothing_and_loses_nobody(post: Post, jump: Jump) -> None:
+def test_a_closed_line_sends_nothing_and_loses_nobody(post: ShardActor, jump: Jump) -> None:
     async def talk() -> None:
         line = post.open(beat_s=2)
         line.close()
@@ -332,7 +332,7 @@ def test_a_closed_line_sends_nothing_and_loses_nobody(post: Post, jump: Jump) ->
     assert post.lost == []
 
 
-def test_a_line_outlives_what_its_process_cancels(post: Post, jump: Jump) -> None:
+def test_a_line_outlives_what_its_process_cancels(post: ShardActor, jump: Jump) -> None:
     """Where a signal ends a Dask worker, everything is cancelled before its actors have handed over."""
 
     async def end() -> None:
@@ -389,7 +389,7 @@ def test_what_one_that_is_gone_has_not_acknowledged_goes_to_the_next(
     assert heard == [("next", [1])]
 
 
-def test_flushing_an_idle_line_does_not_wait(post: Post, jump: Jump) -> None:
+def test_flushing_an_idle_line_does_not_wait(post: ShardActor, jump: Jump) -> None:
     async def end() -> float:
         line = post.open()
         before = asyncio.get_running_loop().time()
@@ -400,7 +400,7 @@ def test_flushing_an_idle_line_does_not_wait(post: Post, jump: Jump) -> None:
     assert jump(end()) == 0.0
 
 
-def test_flushing_gives_up_at_its_limit(post: Post, jump: Jump) -> None:
+def test_flushing_gives_up_at_its_limit(post: ShardActor, jump: Jump) -> None:
     """A peer that is gone does not hold up the end of a run."""
 
     async def end() -> float:

@@ -15,9 +15,9 @@ import pytest
 
 from psplatform.errors import StoreError
 from psplatform.replication.stores.store import create_run, describe_run
-from psplatform.runtime.store.journal import Journal
 from psplatform.runtime.store.keeping import StoreKeeper, keeper_of
 from psplatform.runtime.store.outcome import write_outcome
+from psplatform.runtime.store.run_log import RunLog
 from psplatform.telemetry.follow import LiveRun
 from psplatform.telemetry.log.reader import LogReader
 from psplatform.telemetry.log.segments import START
@@ -53,26 +53,26 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 @dataclass
 class Kept:
-    """A store with a run in it, and what its journal tells."""
+    """A store with a run in it, and what its run log tells."""
 
     store: Path
     news: list[tuple[str, bool]] = field(default_factory=list)
     marks: list[tuple[Any, int]] = field(default_factory=list)
 
-    async def open(self, *records: dict[str, Any]) -> Journal:
-        """Open a journal, and bring these records out."""
+    async def open(self, *records: dict[str, Any]) -> RunLog:
+        """Open a run log, and bring these records out."""
         create_run(str(self.store), DESCRIPTION)
         program: Any = SimpleNamespace(store=str(self.store), run=MINE, term=1)
-        journal = self.heard(await Journal.open(str(self.store), 1, keeper=await keeper_of(program)))
+        run_log = self.heard(await RunLog.open(str(self.store), 1, keeper=await keeper_of(program)))
         for record in records:
-            journal.append(record)
-        await until(lambda: not journal.unwritten, "the records are in the store")
-        return journal
+            run_log.append(record)
+        await until(lambda: not run_log.unwritten, "the records are in the store")
+        return run_log
 
-    def heard(self, journal: Journal) -> Journal:
-        journal.on_news = lambda text, renewed: self.news.append((text, renewed))
-        journal.on_mark = lambda position, records: self.marks.append((position, records))
-        return journal
+    def heard(self, run_log: RunLog) -> RunLog:
+        run_log.on_news = lambda text, renewed: self.news.append((text, renewed))
+        run_log.on_mark = lambda position, records: self.marks.append((position, records))
+        return run_log
 
     def keeper(self) -> StoreKeeper:
         program: Any = SimpleNamespace(store=str(self.store), run=MINE, term=1)
@@ -98,15 +98,15 @@ def test_a_log_that_was_removed_begins_anew_where_the_run_stands(kept: Kept, jum
     """In the same place, under the same description; what waited in memory is written, and nothing twice."""
 
     async def write() -> None:
-        journal = await kept.open(*BEGUN, commit(1), commit(2))
+        run_log = await kept.open(*BEGUN, commit(1), commit(2))
         shutil.rmtree(kept.store.parent)
-        journal.append(commit(3))
+        run_log.append(commit(3))
         await until(lambda: bool(kept.news), "the removal is noticed")
-        journal.append(commit(4))
-        await journal.close()
-        assert journal.trouble == ""
-        assert journal.view.updates == 4
-        assert journal.view.commits == 4, "who asks the coordinator is told of the whole run"
+        run_log.append(commit(4))
+        await run_log.close()
+        assert run_log.trouble == ""
+        assert run_log.view.updates == 4
+        assert run_log.view.commits == 4, "who asks the coordinator is told of the whole run"
 
     jump(write())
     ((text, renewed),) = kept.news
@@ -124,16 +124,16 @@ def test_a_standby_is_told_where_the_new_log_is(kept: Kept, jump: Jump) -> None:
     """What it has to write again when it takes over are the records that the new log lacks, and no others."""
 
     async def write() -> None:
-        journal = await kept.open(*BEGUN, commit(1))
-        place, count = journal.place
+        run_log = await kept.open(*BEGUN, commit(1))
+        place, count = run_log.place
         shutil.rmtree(kept.store)
         await until(lambda: bool(kept.news), "the removal is noticed")
-        assert kept.marks[-1] == (journal.place[0], count)
-        assert journal.place[0].number == 1 <= place.number
-        journal.append(commit(2))
-        await until(lambda: not journal.unwritten, "the record is in the store")
-        assert kept.marks[-1] == (journal.place[0], count + 1)
-        await journal.close()
+        assert kept.marks[-1] == (run_log.place[0], count)
+        assert run_log.place[0].number == 1 <= place.number
+        run_log.append(commit(2))
+        await until(lambda: not run_log.unwritten, "the record is in the store")
+        assert kept.marks[-1] == (run_log.place[0], count + 1)
+        await run_log.close()
 
     jump(write())
     assert kept.versions() == [2]
@@ -146,7 +146,7 @@ def test_whoever_takes_over_makes_a_store_anew_that_was_removed_meanwhile(kept: 
         before.abandon()
         shutil.rmtree(kept.store)
         view.apply(commit(3))
-        after = await Journal.succeed(str(kept.store), 2, place, view, [commit(3)], kept.keeper())
+        after = await RunLog.succeed(str(kept.store), 2, place, view, [commit(3)], kept.keeper())
         kept.heard(after)
         after.append(commit(4))
         await until(lambda: bool(kept.news), "it is told")
@@ -170,7 +170,7 @@ def test_whoever_takes_over_goes_on_with_a_log_that_was_made_anew_without_its_kn
         shutil.rmtree(kept.store)
         await until(lambda: bool(kept.news), "the removal is noticed")
         before.abandon()
-        after = await Journal.succeed(str(kept.store), 2, place, view, [commit(7)], kept.keeper())
+        after = await RunLog.succeed(str(kept.store), 2, place, view, [commit(7)], kept.keeper())
         after.append(commit(8))
         await after.close()
 
@@ -181,11 +181,11 @@ def test_whoever_takes_over_goes_on_with_a_log_that_was_made_anew_without_its_kn
 
 def test_a_log_that_is_still_there_is_kept_where_only_its_description_was_removed(kept: Kept, jump: Jump) -> None:
     async def write() -> None:
-        journal = await kept.open(*BEGUN, commit(1))
+        run_log = await kept.open(*BEGUN, commit(1))
         (kept.store / "zarr.json").unlink()
         await until(lambda: bool(kept.news), "the removal is noticed")
-        journal.append(commit(2))
-        await journal.close()
+        run_log.append(commit(2))
+        await run_log.close()
 
     jump(write())
     assert kept.versions() == [1, 2]
@@ -202,19 +202,19 @@ def test_nothing_is_written_into_a_store_that_another_run_has_by_now(kept: Kept,
     found: list[dict[str, bytes]] = []
 
     async def write() -> tuple[Any, int]:
-        journal = await kept.open(*BEGUN, commit(1))
+        run_log = await kept.open(*BEGUN, commit(1))
         shutil.rmtree(kept.store)
         create_run(str(kept.store), {"run": OTHERS})
         found.append(contents(kept.store))
-        journal.append(commit(2))
+        run_log.append(commit(2))
         await until(lambda: bool(kept.news), "it is noticed")
-        assert (OTHERS in journal.trouble, MINE in journal.trouble) == (True, True)
+        assert (OTHERS in run_log.trouble, MINE in run_log.trouble) == (True, True)
         for number in range(3, 9):
-            journal.append(commit(number))
-        await until(lambda: not journal.unwritten, "what nothing will ever take does not wait in memory")
-        journal.append({"kind": "finished", "at": 9.0, **dict.fromkeys(("loss", "accuracy"))} | FINISHED)
-        failure = await write_outcome(journal, str(kept.store), MINE, None, 9.0)
-        return failure, journal.view.updates
+            run_log.append(commit(number))
+        await until(lambda: not run_log.unwritten, "what nothing will ever take does not wait in memory")
+        run_log.append({"kind": "finished", "at": 9.0, **dict.fromkeys(("loss", "accuracy"))} | FINISHED)
+        failure = await write_outcome(run_log, str(kept.store), MINE, None, 9.0)
+        return failure, run_log.view.updates
 
     failure, updates = jump(write())
     assert isinstance(failure, StoreError)
@@ -234,7 +234,7 @@ def test_whoever_takes_over_leaves_anothers_store_alone_too(kept: Kept, jump: Ju
         before.abandon()
         shutil.rmtree(kept.store)
         create_run(str(kept.store), {"run": OTHERS})
-        after = await Journal.succeed(str(kept.store), 2, place, view, [commit(1)], kept.keeper())
+        after = await RunLog.succeed(str(kept.store), 2, place, view, [commit(1)], kept.keeper())
         after.append(commit(2))
         await after.close()
         return after.taken
@@ -245,10 +245,10 @@ def test_whoever_takes_over_leaves_anothers_store_alone_too(kept: Kept, jump: Ju
 
 def test_the_outcome_reaches_a_store_that_was_removed_at_the_last_moment(kept: Kept, jump: Jump) -> None:
     async def write() -> None:
-        journal = await kept.open(*BEGUN, commit(1))
+        run_log = await kept.open(*BEGUN, commit(1))
         shutil.rmtree(kept.store)
-        journal.append({"kind": "finished", "at": 9.0, **dict.fromkeys(("loss", "accuracy"))} | FINISHED)
-        assert await write_outcome(journal, str(kept.store), MINE, None, 9.0) is None
+        run_log.append({"kind": "finished", "at": 9.0, **dict.fromkeys(("loss", "accuracy"))} | FINISHED)
+        assert await write_outcome(run_log, str(kept.store), MINE, None, 9.0) is None
 
     jump(write())
     assert describe_run(str(kept.store))["outcome"] == "updates"
@@ -259,12 +259,12 @@ def test_the_outcome_reaches_a_store_that_was_removed_at_the_last_moment(kept: K
 
 def test_a_run_that_had_logged_nothing_has_an_empty_log_again(kept: Kept, jump: Jump) -> None:
     async def write() -> None:
-        journal = await kept.open()
+        run_log = await kept.open()
         shutil.rmtree(kept.store)
         await until(lambda: bool(kept.news), "the removal is noticed")
-        assert journal.place[0] == START
-        journal.append(BEGUN[0])
-        await journal.close()
+        assert run_log.place[0] == START
+        run_log.append(BEGUN[0])
+        await run_log.close()
 
     jump(write())
     assert kept.view().run["run"] == MINE

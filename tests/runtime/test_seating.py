@@ -12,8 +12,8 @@ from psplatform.core.plan import Protection
 from psplatform.core.protocol.events import CopyMisplaced
 from psplatform.core.supervision.placement import Process
 from psplatform.runtime.comms.calls import Peer
-from psplatform.runtime.pools.absent import Absent
 from psplatform.runtime.pools.seating import Seating
+from psplatform.runtime.pools.unavailable import UnavailableProcesses
 from psplatform.runtime.pools.warming import Warmth
 
 Jump = Callable[[Any], Any]
@@ -58,11 +58,11 @@ class Scene:
         self.host = SimpleNamespace(
             program=program,
             peer=Peer(at(lead).address, "lead"),
-            absent=Absent(),
+            unavailable=UnavailableProcesses(),
             phase="running",
             elapsed_s=1.0,
             lead=SimpleNamespace(coordinator=coordinator),
-            staff=SimpleNamespace(addresses=set()),
+            worker_pool=SimpleNamespace(addresses=set()),
             standbys=self.standbys,
             note=self.noted.append,
             feed=self.fed.append,
@@ -147,7 +147,7 @@ def test_the_standby_moves_when_the_replica_has(jump: Jump) -> None:
 def test_another_copy_is_not_kept_away_from_the_one_whose_place_it_takes(jump: Jump) -> None:
     """The host where the old one is may be the only one apart from the server's."""
     scene = Scene("a1 a2 b1 b2", "a1", "b2", "a1", "b1")
-    scene.host.staff.addresses.add(at("b1").address)
+    scene.host.worker_pool.addresses.add(at("b1").address)
     watched(scene, jump, until=4.0)
     assert scene.fed == [CopyMisplaced("replica-0-0", "moved away from a gradient worker")]
     assert jump(scene.seating.for_copy(0)) == at("b2").address
@@ -165,6 +165,6 @@ def test_nobody_is_placed_where_something_is_lacking_or_was_lost(jump: Jump) -> 
     scene = Scene("a1 b1 c1 c2", "a1", "b1", "a1", "b1")
     scene.fleet.left_out[at("c1").address] = "has no module nets"
     assert jump(scene.seating.for_copy(0)) == at("c2").address
-    scene.host.absent.lose("worker-1", at("c2").address)
+    scene.host.unavailable.lose("worker-1", at("c2").address)
     assert jump(scene.seating.for_copy(0)) is None
     assert jump(scene.seating.for_standby()) == at("b1").address

@@ -14,8 +14,8 @@ from psplatform.core.protocol.effects import Redirect
 from psplatform.core.protocol.messages import Moved
 from psplatform.core.supervision.placement import Process
 from psplatform.runtime.comms.calls import Peer
-from psplatform.runtime.pools.hires import Hire
-from psplatform.runtime.pools.staff import Staff
+from psplatform.runtime.pools.worker_actor import WorkerActor
+from psplatform.runtime.pools.worker_pool import DaskWorkerPool
 
 Jump = Callable[[Any], Any]
 COPY = "tcp://10.0.0.1:1"
@@ -30,14 +30,14 @@ def test_a_shard_whose_server_is_no_process_yet_is_no_hindrance_to_others(jump: 
         program = SimpleNamespace(worker_lease_s=1.0, plan=SimpleNamespace(workers=1))
         copies = SimpleNamespace(place_of={"replica-1-0": PLACE}.get, addresses=set())
         host = SimpleNamespace(program=program, on_mishap=sent.append, copies=copies)
-        staff = Staff(cast(Any, host), cast(Any, SimpleNamespace(cluster=lambda: asyncio.sleep(99))))
+        worker_pool = DaskWorkerPool(cast(Any, host), cast(Any, SimpleNamespace(cluster=lambda: asyncio.sleep(99))))
         shards = [ShardState(0, server="replica-0-0"), ShardState(1, server="server-1")]
-        staff.adopt({}, shards, set())
+        worker_pool.adopt({}, shards, set())
         line = cast(Any, SimpleNamespace(send=sent.append, close=lambda: None))
-        staff._evaluator = Hire("evaluator-1", "tcp://10.0.0.1:2", Peer("tcp://10.0.0.1:2", "c"), line)
+        worker_pool._evaluator = WorkerActor("evaluator-1", "tcp://10.0.0.1:2", Peer("tcp://10.0.0.1:2", "c"), line)
         for one in (Redirect(0, 2, "replica-0-0"), Redirect(1, 3, "replica-1-0")):
-            staff.redirect(one)
-        staff.close()
+            worker_pool.redirect(one)
+        worker_pool.close()
         return sent
 
     assert jump(redirect()) == [PLACE, Moved(0, 1, 3, "replica-1-0")]
@@ -55,16 +55,16 @@ def test_an_evaluator_is_placed_twice_a_second_while_the_scheduler_cannot_be_ask
             return "could not be asked what it can import (no scheduler)"
 
         program = SimpleNamespace(worker_lease_s=1.0, plan=SimpleNamespace(workers=1))
-        absent = SimpleNamespace(addresses=set())
+        unavailable = SimpleNamespace(addresses=set())
         copies = SimpleNamespace(addresses=set())
         host = SimpleNamespace(
-            program=program, on_mishap=None, copies=copies, absent=absent, peer=Peer("tcp://10.0.0.1:1", "a")
+            program=program, on_mishap=None, copies=copies, unavailable=unavailable, peer=Peer("tcp://10.0.0.1:1", "a")
         )
-        staff = Staff(cast(Any, host), cast(Any, SimpleNamespace(lack=lack, left_out={})))
-        hire = staff._evaluator = Hire("evaluator-1", "tcp://10.0.0.1:2")
-        opening = asyncio.create_task(staff._open_evaluator(hire))
+        worker_pool = DaskWorkerPool(cast(Any, host), cast(Any, SimpleNamespace(lack=lack, left_out={})))
+        hire = worker_pool._evaluator = WorkerActor("evaluator-1", "tcp://10.0.0.1:2")
+        opening = asyncio.create_task(worker_pool._open_evaluator(hire))
         await asyncio.sleep(10)
-        staff._evaluator = None
+        worker_pool._evaluator = None
         await opening
         return len(asked)
 
@@ -89,20 +89,24 @@ def test_a_worker_is_made_beside_a_copy_when_there_would_be_none(
 
         program = SimpleNamespace(worker_lease_s=99.0, plan=SimpleNamespace(workers=2))
         copies = SimpleNamespace(addresses={COPY})
-        absent = SimpleNamespace(addresses=set())
-        host = SimpleNamespace(program=program, on_mishap=started.append, copies=copies, absent=absent, phase="running")
-        staff = Staff(cast(Any, host), cast(Any, SimpleNamespace(cluster=cluster, fits=fits, left_out={})))
-        monkeypatch.setattr(staff, "_start_worker", started.append)
-        staff._seen = {COPY}
-        staff._evaluator = Hire("evaluator-1", COPY)
+        unavailable = SimpleNamespace(addresses=set())
+        host = SimpleNamespace(
+            program=program, on_mishap=started.append, copies=copies, unavailable=unavailable, phase="running"
+        )
+        worker_pool = DaskWorkerPool(
+            cast(Any, host), cast(Any, SimpleNamespace(cluster=cluster, fits=fits, left_out={}))
+        )
+        monkeypatch.setattr(worker_pool, "_start_worker", started.append)
+        worker_pool._seen = {COPY}
+        worker_pool._evaluator = WorkerActor("evaluator-1", COPY)
         if not deserted:
-            staff._workers["worker-1"] = Hire("worker-1", "tcp://10.0.0.2:1")
-        watching = asyncio.create_task(staff._watch_cluster())
+            worker_pool._workers["worker-1"] = WorkerActor("worker-1", "tcp://10.0.0.2:1")
+        watching = asyncio.create_task(worker_pool._watch_cluster())
         await asyncio.sleep(8)
         assert started == [], "nannies may start others first"
         await asyncio.sleep(4)
         watching.cancel()
-        staff.close()
+        worker_pool.close()
         return started[:1]
 
     assert jump(watch()) == made

@@ -11,9 +11,9 @@ import pytest
 
 from psplatform.core.protocol.events import StandbyLost
 from psplatform.runtime.comms.calls import Peer
-from psplatform.runtime.pools.absent import Absent
-from psplatform.runtime.pools.deputy import Deputy
+from psplatform.runtime.pools.standby_client import StandbyClient
 from psplatform.runtime.pools.standbys import Standbys
+from psplatform.runtime.pools.unavailable import UnavailableProcesses
 
 HERE, THERE = Peer("tcp://10.0.0.2:1", "standby-2"), Peer("tcp://10.0.0.3:1", "standby-1-3")
 
@@ -26,7 +26,7 @@ class Host:
     def __init__(self) -> None:
         self.events: list[Any] = []
         self.without: list[int] = []
-        self.absent = Absent()
+        self.unavailable = UnavailableProcesses()
         self.leading = SimpleNamespace(lead=SimpleNamespace(without_standby=self.without.append))
         self.placed: list[tuple[set[str], set[str]]] = []
         self.copies = SimpleNamespace(seating=SimpleNamespace(for_standby=self._for_standby))
@@ -55,7 +55,7 @@ def standbys(host: Host) -> Standbys:
     fleet = cast(Any, SimpleNamespace(release=lambda peer: None, offer=_offer))
     made = Standbys(cast(Any, host), fleet)
     for number, peer in ((2, HERE), (3, THERE)):
-        one = Deputy(cast(Any, host), fleet, number, made._place, made._on_ended)
+        one = StandbyClient(cast(Any, host), fleet, number, made._place, made._on_ended)
         one.peer, one.address, one.was_told, one._line = peer, peer.address, True, cast(Any, Silent())
         made._deputies[number] = one
     return made
@@ -85,7 +85,7 @@ def test_the_coordinator_hears_which_standby_is_lost_and_nothing_is_made_there(s
     standbys.lose_process(HERE.address, "process ended")
     assert host.events == [StandbyLost(2, "process ended")]
     assert standbys.following == (THERE.address,)
-    assert host.absent.addresses == {HERE.address}
+    assert host.unavailable.addresses == {HERE.address}
     standbys.lose_process(HERE.address, "its Dask worker left the cluster")
     assert len(host.events) == 1, "it is told once"
 

@@ -14,11 +14,11 @@ from psplatform.core.plan import Plan, Protection, Stop
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Send
 from psplatform.core.protocol.events import Begin
-from psplatform.core.supervision.lead import Lead
+from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous
-from psplatform.runtime.actors import standing_by as module
-from psplatform.runtime.actors.standing_by import Posting, StandingBy, snapshot_of
+from psplatform.runtime.actors import standby_host as module
+from psplatform.runtime.actors.standby_host import StandbyHost, StandbySnapshot, snapshot_of
 from psplatform.runtime.comms.calls import Peer
 from psplatform.telemetry.log.segments import Position
 from psplatform.telemetry.read_model import RunView
@@ -32,19 +32,21 @@ async def nothing(*_: Any) -> bool:
 
 
 @pytest.fixture
-def following(network: Network, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[Lead, StandingBy]]:
+def following(
+    network: Network, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], tuple[ReplicatedCoordinator, StandbyHost]]:
     """Make a lead that has begun, and whoever stands by for it and knows its server."""
     monkeypatch.setattr(module, "claim", nothing)
 
-    def make() -> tuple[Lead, StandingBy]:
+    def make() -> tuple[ReplicatedCoordinator, StandbyHost]:
         plan = Plan(
             "run", workers=1, shards=1, samples=8, batch_size=4, stop=Stop(updates=9), schedule=Constant(),
             protection=Protection(1),
         )  # fmt: skip
-        lead = Lead(Coordinator(plan, Asynchronous()))
+        lead = ReplicatedCoordinator(Coordinator(plan, Asynchronous()))
         lead.handle(Begin(), 0.0)
         coordinator, handled = lead.enlist(2, 0.0)
-        one = StandingBy(
+        one = StandbyHost(
             "run",
             cast(Any, None),
             network(lambda *_: asyncio.sleep(99)),
@@ -56,17 +58,17 @@ def following(network: Network, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> 
         )
         hired = {"server-0": ("copy", 0, peer)}
         snapshot = snapshot_of(coordinator, RunView())
-        one.begin(Posting(2, 2, snapshot, handled, 0.0, {}, (Position(1, 0), 0), (), hired), None, 0.0)
+        one.begin(StandbySnapshot(2, 2, snapshot, handled, 0.0, {}, (Position(1, 0), 0), (), hired), None, 0.0)
         return lead, one
 
     return make
 
 
-def observed(lead: Lead, event: Any) -> msg.Observed:
+def observed(lead: ReplicatedCoordinator, event: Any) -> msg.LogEntry:
     (found,) = (
         one.message
         for one in lead.handle(event, 1.0)
-        if isinstance(one, Send) and isinstance(one.message, msg.Observed)
+        if isinstance(one, Send) and isinstance(one.message, msg.LogEntry)
     )
     return found
 

@@ -17,8 +17,8 @@ from psplatform.core.protocol.wire import encode
 from psplatform.jobs.optimizers import SGD
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
-from psplatform.runtime.dataplane.exposure import Exposures
-from psplatform.runtime.dataplane.following import Follower
+from psplatform.runtime.dataplane.feed_reader import FeedReader
+from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers
 from psplatform.runtime.dataplane.transfers import Carrier, Parcel, Receiver
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard
@@ -87,7 +87,7 @@ def test_a_replica_gets_what_its_server_had_when_it_was_captured(
     kind: str,
 ) -> None:
     server, replica = new_shard(layout), new_shard(layout)
-    receiver = Receiver(replica, Follower(Exposures(layout, 0), replica))
+    receiver = Receiver(replica, FeedReader(GradientBuffers(layout, 0), replica))
     answers: list[Any] = []
 
     async def send() -> dict[str, Any]:
@@ -148,7 +148,7 @@ def test_a_replica_that_is_forgotten_is_sent_nothing_more(
 def test_a_server_gets_the_answer_to_its_own_transfers_and_no_other(layout: Layout, jump: Callable[[Any], Any]) -> None:
     """One that was replaced would take its successor's for its own, and hold its replica for further on than it is."""
     replica = new_shard(layout)
-    receiver = Receiver(replica, Follower(Exposures(layout, 0), replica))
+    receiver = Receiver(replica, FeedReader(GradientBuffers(layout, 0), replica))
 
     async def ask() -> tuple[list[bool], Any]:
         parcels = [Parcel(Transfer(of, 0, 1, 1, STATE, 1, 1, 1.0, ()), 1, (), None, (), {}) for of in ("old", "new")]

@@ -99,7 +99,7 @@ def test_this_process_imports_on_a_thread_what_every_role_needs() -> None:
     program = """
 import asyncio, sys, threading
 from psplatform.runtime.pools.warming import is_warm_here, warm_here
-import psplatform.runtime.actors.beginning  # what a copy is made with
+import psplatform.runtime.actors.initial_role  # what a copy is made with
 assert "torch" not in sys.modules
 assert not asyncio.run(is_warm_here())
 async def warm():

@@ -27,9 +27,9 @@ from psplatform.errors import ClusterError, PsplatformError, UserCodeError
 from psplatform.jobs.distributions import Constant
 from psplatform.jobs.schedules import Constant as Steady
 from psplatform.policies.registry import make_policy
-from psplatform.simulation import course
-from psplatform.simulation.chronicle import Chronicle
-from psplatform.simulation.course import Simulated, run_world
+from psplatform.simulation import driver as course
+from psplatform.simulation.driver import Simulated, run_world
+from psplatform.simulation.event_trace import EventTrace
 from psplatform.simulation.run_times import Independent, RunTimes, Traced
 from psplatform.simulation.synthetic import SyntheticGradients
 from psplatform.simulation.world import SimulatedWorld
@@ -45,7 +45,7 @@ def play(
     fields: dict[str, Any] = {"stop": Stop(updates=5), "schedule": Steady(), "samples": 100, "batch_size": 4, **given}
     plan = Plan(run="r", workers=workers, shards=1, **fields)
     made = make_policy(policy, options) if isinstance(policy, str) else policy
-    return run_world(plan, made, SyntheticGradients(1, 4), world, Chronicle(keep=True))
+    return run_world(plan, made, SyntheticGradients(1, 4), world, EventTrace(keep=True))
 
 
 def commit_times(run: Simulated) -> list[float]:

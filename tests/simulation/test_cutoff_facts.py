@@ -18,8 +18,8 @@ from psplatform.jobs.job import Job
 from psplatform.policies.cutoff import Cutoff
 from psplatform.policies.run_times.training import fit
 from psplatform.simulation.conditions import Conditions, parse_run_times
+from psplatform.simulation.simulate import simulate
 from psplatform.simulation.threads import one_thread
-from psplatform.simulation.twin import simulate
 
 WORKERS, ROUNDS, WINDOW = 158, 120, 20
 SLOW = range(118, 158)

@@ -12,7 +12,7 @@ import pytest
 
 from psplatform.bench.dbw import RATES, WORKERS, conditions_of, job_of, measure, run
 from psplatform.jobs.optimizers import SGD
-from psplatform.simulation.twin import simulate
+from psplatform.simulation.simulate import simulate
 from psplatform.workloads.registry import find_workload
 
 SEEDS = (1, 2)

@@ -14,7 +14,7 @@ import pytest
 from psplatform.jobs.job import Job
 from psplatform.policies.registry import policy_names
 from psplatform.simulation.conditions import Conditions
-from psplatform.simulation.twin import Simulated, simulate
+from psplatform.simulation.simulate import Simulated, simulate
 
 COMPUTE = "uniform:low=0.05,high=0.15;slow:chance=0.2,factor=5;regime:first=0,last=1,factor=2,from=3,until=9"
 NETWORK = "nic:gbps=0.0001,latency=0.01;change:every=0.05,gbps=0.00005+0.0001,chance=0.3+0.7;hosts:workers=2,servers=1"

@@ -12,8 +12,8 @@ from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job
 from psplatform.policies.cutoff import Cutoff
 from psplatform.simulation.conditions import Conditions, parse_run_times
-from psplatform.simulation.course import Simulated
-from psplatform.simulation.twin import simulate
+from psplatform.simulation.driver import Simulated
+from psplatform.simulation.simulate import simulate
 
 WORKERS = 12
 ROUNDS = 60

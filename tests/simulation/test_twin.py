@@ -23,8 +23,8 @@ from psplatform.memory.training import TensorArithmetic
 from psplatform.policies.asp import Asynchronous
 from psplatform.policies.registry import make_policy
 from psplatform.simulation.conditions import Conditions
+from psplatform.simulation.simulate import prepare, simulate
 from psplatform.simulation.threads import one_thread
-from psplatform.simulation.twin import prepare, simulate
 from psplatform.tasks.data.sampling import gradient_seed, replacement
 from psplatform.tasks.supervised import SupervisedTask
 

@@ -19,7 +19,7 @@ from psplatform.cli.progress import ProgressLine, closing
 from psplatform.errors import ConfigurationError, PsplatformError
 
 if TYPE_CHECKING:
-    from psplatform.simulation.course import Simulated
+    from psplatform.simulation.driver import Simulated
 
 _ALL = "all"
 _EVALUATE_EVERY = 2

@@ -72,12 +72,12 @@ def runs_on(client: Client) -> list[str]:
 
 async def find_runs(client: Client) -> dict[str, str]:
     """Return the store of each run that `runs_on` finds, in the order of their ids, on the client's own event loop."""
-    beginning = dataset_name("")
-    names = sorted(str(name) for name in await client.list_datasets() if str(name).startswith(beginning))
+    initial_role = dataset_name("")
+    names = sorted(str(name) for name in await client.list_datasets() if str(name).startswith(initial_role))
     _, there = await cluster_of(client)
     cards = {name: await client.get_metadata([name], default=None) or {} for name in names}
     going_on = {name: card for name, card in cards.items() if card.get("address") in there}
-    return {name.removeprefix(beginning): str(card.get("store", "")) for name, card in going_on.items()}
+    return {name.removeprefix(initial_role): str(card.get("store", "")) for name, card in going_on.items()}
 
 
 def _attach_by_id(run: str, client: Client, on_close: Callable[[], None] = lambda: None) -> Run:

@@ -29,9 +29,9 @@ def require_state(store: str, checkpoint: Checkpoint) -> None:
 
 
 def _flaw_of(state: dict[str, Any], shards: int) -> str | None:
-    newest, deck, roster = state.get("newest"), state.get("deck"), state.get("roster")
+    newest, batch_scheduler, roster = state.get("newest"), state.get("deck"), state.get("roster")
     bad = state.get("bad_batches", [0, 0])
-    lanes = isinstance(newest, list) and len(newest) in (1, shards) and all(_are_pairs(one) for one in newest)
+    commit_logs = isinstance(newest, list) and len(newest) in (1, shards) and all(_are_pairs(one) for one in newest)
     checks = {
         "version": is_count(state.get("version")),
         "positions": are_counts(state.get("positions")) and len(state["positions"]) == shards,
@@ -39,9 +39,9 @@ def _flaw_of(state: dict[str, Any], shards: int) -> str | None:
         "seconds": is_number(state.get("seconds")) and state["seconds"] >= 0,
         "samples_applied": is_count(state.get("samples_applied")),
         "bad_batches": are_counts(bad) and len(bad) == _PAIR,
-        "newest": lanes,
+        "newest": commit_logs,
         "roster": _is_roster(roster),
-        "deck": deck is None or _is_deck(deck),
+        "deck": batch_scheduler is None or _is_batch_scheduler(batch_scheduler),
         "progress": _is_progress(state.get("progress")),
     }
     return next((name for name, holds in checks.items() if not holds), None)
@@ -57,7 +57,7 @@ def _is_roster(value: Any) -> bool:
     return _are_pairs(value.get("sequences")) and _are_pairs(value.get("incarnations"))
 
 
-def _is_deck(value: Any) -> bool:
+def _is_batch_scheduler(value: Any) -> bool:
     if not isinstance(value, dict) or not all(is_count(value.get(name)) for name in ("epoch", "number", "batches")):
         return False
     return _are_pairs(value.get("returned")) and _are_pairs(value.get("refusals", []), 3)

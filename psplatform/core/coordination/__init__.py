@@ -4,7 +4,7 @@
 ``coordinator``  hands every event to its component
 ``state``        what the coordinator knows: a ``roster`` of slots and their members, the ``shards``, the
                  batches of an epoch (``epochs``)
-``lanes``        an order of commits, one per run or per block, with what waits in its pool and which commits
+``commit_logs``        an order of commits, one per run or per block, with what waits in its pool and which commits
                  are not yet visible; also the `View` that policies read
 ``asking``       the policy's hooks, with what they answer checked
 ``membership``   who joins, leaves and dies

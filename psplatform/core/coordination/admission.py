@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from psplatform.core import reasons
 from psplatform.core.coordination.asking import Asking
+from psplatform.core.coordination.commit_logs import CommitLog
 from psplatform.core.coordination.commits import Commits
 from psplatform.core.coordination.ending import Ending
-from psplatform.core.coordination.lanes import Lane
 from psplatform.core.coordination.roster import Member
 from psplatform.core.coordination.shards import rebased
 from psplatform.core.coordination.state import State
@@ -61,20 +61,22 @@ class Admission:
         member.announced.update(news)
         if not state.per_block or len(member.announced) == state.plan.shards:
             self._rest(member, gradient)
-        for lane in [state.lanes[shard] for shard in news] if state.per_block else state.lanes:
-            self._judge(gradient, lane)
+        for commit_log in [state.commit_logs[shard] for shard in news] if state.per_block else state.commit_logs:
+            self._judge(gradient, commit_log)
 
     def _claim(self, gradient: Gradient) -> None:
-        deck, slot = self._state.deck, gradient.slot
-        if deck is None or gradient.ticket is None:
+        batch_scheduler, slot = self._state.batch_scheduler, gradient.slot
+        if batch_scheduler is None or gradient.assignment is None:
             return
-        if not any(lane.newest.get(slot, 0) >= gradient.sequence for lane in self._state.lanes):  # else it is applied
-            deck.claim(slot, gradient.sequence, gradient.ticket)
+        if not any(
+            commit_log.newest.get(slot, 0) >= gradient.sequence for commit_log in self._state.commit_logs
+        ):  # else it is applied
+            batch_scheduler.claim(slot, gradient.sequence, gradient.assignment)
 
     def _is_duplicate(self, gradient: Gradient) -> bool:
         # Block by block a worker may have run ahead, and would not compute again what the others wait for.
-        deck = None if self._state.per_block else self._state.deck
-        return deck is not None and deck.is_duplicate(gradient.slot, gradient.sequence)
+        batch_scheduler = None if self._state.per_block else self._state.batch_scheduler
+        return batch_scheduler is not None and batch_scheduler.is_duplicate(gradient.slot, gradient.sequence)
 
     def _rest(self, member: Member, gradient: Gradient) -> None:
         state = self._state
@@ -92,8 +94,8 @@ class Admission:
         # was lost: then it has not worked on what it was released on, and may be released on that again.
         return gradient.label.version
 
-    def take_as_decided(self, message: Announce, lane: Lane) -> Gradient | None:
-        """Note a gradient that a lost coordinator has committed in `lane`; the policy sees it, and is not obeyed."""
+    def take_as_decided(self, message: Announce, commit_log: CommitLog) -> Gradient | None:
+        """Note a gradient that a lost coordinator has committed there; the policy sees it, and is not obeyed."""
         state = self._state
         member = state.roster.by_name.get(message.member)
         if member is None:
@@ -108,7 +110,7 @@ class Admission:
             state.roster.rest(member)
             member.version = max(member.version, gradient.label.version)
             state.to_examine.append(member)
-        self._asking.admit(gradient, lane)
+        self._asking.admit(gradient, commit_log)
         return gradient
 
     def on_aborted(self, message: Aborted) -> None:
@@ -153,67 +155,69 @@ class Admission:
             compute_s=message.compute_s,
             arrived_at=self._state.now,
             flaw=message.flaw,
-            ticket=message.ticket,
+            assignment=message.assignment,
         )
 
-    def reconsider(self, lane: Lane) -> None:
-        """Judge again what was held until the lane's next version."""
-        held, lane.held = lane.held, []
+    def reconsider(self, commit_log: CommitLog) -> None:
+        """Judge again what was held until the commit log's next version."""
+        held, commit_log.held = commit_log.held, []
         for gradient in held:
-            self._judge(gradient, lane)
+            self._judge(gradient, commit_log)
 
-    def _judge(self, gradient: Gradient, lane: Lane) -> None:
+    def _judge(self, gradient: Gradient, commit_log: CommitLog) -> None:
         state = self._state
-        unasked = self._void(gradient, lane)
+        unasked = self._void(gradient, commit_log)
         if unasked is not None:
-            self._drop(lane, gradient, unasked)
+            self._drop(commit_log, gradient, unasked)
             return
         self._commits.non_finite.pop(gradient.slot, None)
-        verdict = self._asking.admit(gradient, lane)
+        verdict = self._asking.admit(gradient, commit_log)
         if verdict.fate is Fate.DROP:
-            self._drop(lane, gradient, verdict.reason or Reason("policy", "no reason given"))
+            self._drop(commit_log, gradient, verdict.reason or Reason("policy", "no reason given"))
         elif verdict.fate is Fate.HOLD:
-            lane.held.append(gradient)
+            commit_log.held.append(gradient)
         elif not gradient.finite:
-            self._refuse(lane, gradient)
+            self._refuse(commit_log, gradient)
         elif verdict.fate is Fate.POOL:
-            lane.pool.add(gradient)
-            state.stirred.add(lane.block)
+            commit_log.pool.add(gradient)
+            state.stirred.add(commit_log.block)
         else:
-            self._commits.decide(lane, (gradient,), "applied at once")
+            self._commits.decide(commit_log, (gradient,), "applied at once")
 
-    def _void(self, gradient: Gradient, lane: Lane) -> Reason | None:
+    def _void(self, gradient: Gradient, commit_log: CommitLog) -> Reason | None:
         # What no policy can bring back: the servers would not apply it, or have let go of it.
         if self._state.stopping:
             return Reason(reasons.STOPPED, "arrived after the last commit")
-        if self._state.per_block and gradient.counter < lane.version:
-            return reasons.stale(gradient.counter, lane.version)
-        if self._state.traits.exact and self._on_lost_version(gradient, lane):
+        if self._state.per_block and gradient.counter < commit_log.version:
+            return reasons.stale(gradient.counter, commit_log.version)
+        if self._state.traits.exact and self._on_lost_version(gradient, commit_log):
             return Reason(reasons.LOST_VERSION, "computed on a version that was lost with its server")
-        if gradient.sequence <= lane.newest.get(gradient.slot, 0):
+        if gradient.sequence <= commit_log.newest.get(gradient.slot, 0):
             return Reason(reasons.OVERTAKEN, "a later gradient of its slot was applied before it")
         if self._is_duplicate(gradient):
             return Reason(reasons.DUPLICATE, "another worker has computed a gradient on the same batch")
         return None
 
-    def _on_lost_version(self, gradient: Gradient, lane: Lane) -> bool:
+    def _on_lost_version(self, gradient: Gradient, commit_log: CommitLog) -> bool:
         shards, label = self._state.shards, gradient.label
         outdated = [
-            shard for shard in lane.shards if shards[shard].losses and label.epochs[shard] < shards[shard].losses[-1][0]
+            shard
+            for shard in commit_log.shards
+            if shards[shard].losses and label.epochs[shard] < shards[shard].losses[-1][0]
         ]
-        return bool(outdated) and lane.label_of(gradient) < lane.version
+        return bool(outdated) and commit_log.label_of(gradient) < commit_log.version
 
-    def take_back(self, lane: Lane) -> list[Gradient]:
+    def take_back(self, commit_log: CommitLog) -> list[Gradient]:
         """Take out and return the pooled gradients that were computed on versions that are lost now."""
-        rebase = [replace(one, label=rebased(one.label, self._state.shards)) for one in lane.pool.drain()]
-        taken = [one for one in rebase if self._on_lost_version(one, lane)]
+        rebase = [replace(one, label=rebased(one.label, self._state.shards)) for one in commit_log.pool.drain()]
+        taken = [one for one in rebase if self._on_lost_version(one, commit_log)]
         for one in rebase:
             if one not in taken:
-                lane.pool.add(one)
+                commit_log.pool.add(one)
         return taken
 
-    def _drop(self, lane: Lane, gradient: Gradient, reason: Reason) -> None:
-        if not self._state.drop(lane, gradient, reason) or self._state.stopping:
+    def _drop(self, commit_log: CommitLog, gradient: Gradient, reason: Reason) -> None:
+        if not self._state.drop(commit_log, gradient, reason) or self._state.stopping:
             return
         if self._state.plan.ends_at_bad_batch:
             self._ending.fail(
@@ -224,27 +228,27 @@ class Admission:
         else:
             self._ending.check()  # it may have been the last of the epochs that were asked for
 
-    def _refuse(self, lane: Lane, gradient: Gradient) -> None:
+    def _refuse(self, commit_log: CommitLog, gradient: Gradient) -> None:
         figures = f"loss {gradient.loss:g}, squared norm {gradient.squared_norm:g}"
         detail = figures if gradient.flaw is None else f"{figures}: {gradient.flaw}"
-        self._drop(lane, gradient, Reason(reasons.NON_FINITE, detail))
+        self._drop(commit_log, gradient, Reason(reasons.NON_FINITE, detail))
         self._commits.non_finite[gradient.slot] = gradient
         self._commits.refusals += 1
         self._commits.unexplained += gradient.flaw is None or not gradient.flaw.of_data
         if self._state.roster.by_name.get(gradient.member) is not None:
-            lane.unfit[gradient.member] = gradient
-            self._state.stirred.add(lane.block)  # the round has one less to wait for
-        self._stop_if_diverged([lane])
+            commit_log.unfit[gradient.member] = gradient
+            self._state.stirred.add(commit_log.block)  # the round has one less to wait for
+        self._stop_if_diverged([commit_log])
 
     def note_removed(self, slot: int) -> None:
         """Forget what the process that left `slot` computed last; those who remain may all have diverged."""
         self._commits.non_finite.pop(slot, None)
-        self._stop_if_diverged(self._state.lanes)
+        self._stop_if_diverged(self._state.commit_logs)
 
-    def _stop_if_diverged(self, lanes: Sequence[Lane]) -> None:
+    def _stop_if_diverged(self, commit_logs: Sequence[CommitLog]) -> None:
         if self._state.stopping:
             return
-        last = self._block_diverged(lanes) if self._state.per_block else self._model_diverged()
+        last = self._block_diverged(commit_logs) if self._state.per_block else self._model_diverged()
         if last is None:
             return
         if self._state.per_block or self._is_beyond_luck():
@@ -271,11 +275,11 @@ class Admission:
             last, f", nor is any of the last {self._commits.refusals} batches; mend or remove such samples"
         )
 
-    def _block_diverged(self, lanes: Sequence[Lane]) -> Gradient | None:
+    def _block_diverged(self, commit_logs: Sequence[CommitLog]) -> Gradient | None:
         # Nobody computes a version of a block twice: one that everybody alive has spoiled never comes.
-        for lane in lanes:
-            if lane.unfit and not lane.pool and len(lane.unfit) >= self._state.live:
-                return next(reversed(lane.unfit.values()))
+        for commit_log in commit_logs:
+            if commit_log.unfit and not commit_log.pool and len(commit_log.unfit) >= self._state.live:
+                return next(reversed(commit_log.unfit.values()))
         return None
 
     def _model_diverged(self) -> Gradient | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from psplatform.core.coordination.lanes import Entry, Lane
+from psplatform.core.coordination.commit_logs import CommitLog, Entry
 from psplatform.core.coordination.state import State
 from psplatform.core.parameters import parameters_of
 from psplatform.core.policy import Policy
@@ -84,19 +84,19 @@ class Checkpoints:
         parts = self._cut.parts if self._cut is not None else {}
         return [shard for shard in range(self._state.plan.shards) if shard not in parts]
 
-    def cut(self, lane: Lane) -> int:
-        """Return the number of the checkpoint that ends at the lane's next commit, or 0."""
+    def cut(self, commit_log: CommitLog) -> int:
+        """Return the number of the checkpoint that ends at the commit log's next commit, or 0."""
         state = self._state
         if self._cut is None and self._is_due():
             self._due = False
             if state.version:  # the first one is beside those that are asked for
                 self._last_version = state.version + 1
             self._begin_cut()
-        if self._cut is None or lane.shards[0] in self._cut.positions:
+        if self._cut is None or commit_log.shards[0] in self._cut.positions:
             return 0
-        for shard in lane.shards:
-            self._cut.positions[shard] = lane.position + 1
-            self._cut.versions[shard] = lane.version + 1
+        for shard in commit_log.shards:
+            self._cut.positions[shard] = commit_log.position + 1
+            self._cut.versions[shard] = commit_log.version + 1
         return self._cut.number
 
     def _begin_cut(self) -> _Cut:
@@ -243,29 +243,29 @@ def capture(state: State) -> dict[str, Any]:
     """Return what the coordinator knows after the commit at hand."""
     return {
         "version": state.version,
-        "positions": [state.lane_of(shard).position for shard in range(state.plan.shards)],
-        "versions": [state.lane_of(shard).version for shard in range(state.plan.shards)],
+        "positions": [state.commit_log_of(shard).position for shard in range(state.plan.shards)],
+        "versions": [state.commit_log_of(shard).version for shard in range(state.plan.shards)],
         "seconds": state.seconds,
         "samples_applied": state.samples_applied,
         "bad_batches": [state.bad_batches, state.samples_given_up],
         "progress": state.progress.to_plain(state.plan.watch),
         "roster": state.roster.to_plain(),
-        "deck": state.deck.to_plain() if state.deck is not None else None,
-        "newest": [sorted(lane.newest.items()) for lane in state.lanes],
+        "deck": state.batch_scheduler.to_plain() if state.batch_scheduler is not None else None,
+        "newest": [sorted(commit_log.newest.items()) for commit_log in state.commit_logs],
         "learner": _learner(state.policy),
         "policy": state.policy.state(),
     }
 
 
-def place_after(plain: dict[str, Any], shard: int, lanes: int) -> tuple[int, int]:
+def place_after(plain: dict[str, Any], shard: int, commit_logs: int) -> tuple[int, int]:
     """Return position and version at which a shard goes on from what `capture` returned.
 
     Parameters
     ----------
-    lanes
+    commit_logs
         In how many orders commits are decided from now on: one, or one for each shard.
     """
-    if 1 < lanes == len(plain["newest"]):
+    if 1 < commit_logs == len(plain["newest"]):
         return plain["positions"][shard], plain["versions"][shard]
     return max(plain["positions"]), plain["version"]
 
@@ -276,20 +276,22 @@ def restore(state: State, plain: dict[str, Any]) -> None:
     Unless there are as many orders of commits as before, all shards go on from the oldest one's version.  What was
     learned by another policy, or by the same one with other parameters, is forgotten.
     """
-    for lane in state.lanes:
-        lane.position, lane.version = place_after(plain, lane.shards[0], len(state.lanes))
-        lane.newest = dict(plain["newest"][lane.block]) if len(plain["newest"]) == len(state.lanes) else {}
+    for commit_log in state.commit_logs:
+        commit_log.position, commit_log.version = place_after(plain, commit_log.shards[0], len(state.commit_logs))
+        commit_log.newest = (
+            dict(plain["newest"][commit_log.block]) if len(plain["newest"]) == len(state.commit_logs) else {}
+        )
     state.seconds_before = plain["seconds"]
     state.samples_applied = plain["samples_applied"]
     state.bad_batches, state.samples_given_up = plain.get("bad_batches", (0, 0))  # older checkpoints have none
     state.progress = Progress.from_plain(plain.get("progress"), state.plan.watch)  # nor of evaluations
     state.roster.restore(plain["roster"])
-    if state.deck is not None and plain["deck"] is not None:
-        state.deck.restore(plain["deck"])
+    if state.batch_scheduler is not None and plain["deck"] is not None:
+        state.batch_scheduler.restore(plain["deck"])
     if plain.get("learner") == _learner(state.policy):
         state.policy.restore(plain["policy"])
     for one in state.shards:
-        one.visible = state.lane_of(one.shard).position
+        one.visible = state.commit_log_of(one.shard).position
 
 
 def _learner(policy: Policy) -> str:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from psplatform.core.coordination.asking import Asking
 from psplatform.core.coordination.checkpoints import Checkpoints
+from psplatform.core.coordination.commit_logs import CommitLog, Entry, clipping_factor
 from psplatform.core.coordination.ending import Ending
-from psplatform.core.coordination.lanes import Entry, Lane, clipping_factor
 from psplatform.core.coordination.shards import ShardState
 from psplatform.core.coordination.state import State
 from psplatform.core.policy import Change, Committed, Gradient
@@ -16,7 +16,7 @@ from psplatform.core.protocol.effects import Role, Send
 
 
 class Commits:
-    """Decides commits in the order of their lane and follows them until they are visible.
+    """Decides commits in the order of their commit log and follows them until they are visible.
 
     Attributes
     ----------
@@ -34,39 +34,39 @@ class Commits:
         self.non_finite: dict[int, Gradient] = {}
         self.refusals = self.unexplained = 0
 
-    def decide(self, lane: Lane, gradients: tuple[Gradient, ...], reason: str) -> None:
-        """Commit the mean of `gradients`, which come in the order of their slots, as the lane's next version."""
+    def decide(self, commit_log: CommitLog, gradients: tuple[Gradient, ...], reason: str) -> None:
+        """Commit the mean of `gradients`, which come in the order of their slots, as the commit log's next version."""
         state = self._state
-        before, since = lane.version, lane.round_started_at
-        staleness = tuple([before - lane.label_of(one) for one in gradients])
-        commit = Committed(lane.position + 1, before + 1, gradients, staleness)
+        before, since = commit_log.version, commit_log.round_started_at
+        staleness = tuple([before - commit_log.label_of(one) for one in gradients])
+        commit = Committed(commit_log.position + 1, before + 1, gradients, staleness)
         # Asked before anything is changed: a policy that fails here leaves no half of a commit behind.
         scheduled = self._asking.factor(state.plan.schedule, before, state.epochs_done)
-        rate = scheduled * self._asking.step_scale(commit, lane)
-        why = reason, self._asking.decision(lane)
-        self._enter(lane, Entry(commit, state.now, rate, self._checkpoints.cut(lane), before), why, since)
+        rate = scheduled * self._asking.step_scale(commit, commit_log)
+        why = reason, self._asking.decision(commit_log)
+        self._enter(commit_log, Entry(commit, state.now, rate, self._checkpoints.cut(commit_log), before), why, since)
 
-    def adopt(self, lane: Lane, message: msg.Commit, gradients: tuple[Gradient, ...]) -> None:
+    def adopt(self, commit_log: CommitLog, message: msg.Commit, gradients: tuple[Gradient, ...]) -> None:
         """Take over a commit that a lost coordinator has decided, as it was decided.
 
         Without gradients it is one that a shard has passed over, and of which nobody knows what it was made of: it is
         lost on every shard.
         """
-        staleness = tuple([max(0, lane.version - lane.label_of(one)) for one in gradients])
+        staleness = tuple([max(0, commit_log.version - commit_log.label_of(one)) for one in gradients])
         commit = Committed(message.position, message.version, gradients, staleness)
-        entry = Entry(commit, self._state.now, message.rate, 0, lane.version)
-        self._enter(lane, entry, ("decided by the coordinator before", {}), lane.round_started_at)
+        entry = Entry(commit, self._state.now, message.rate, 0, commit_log.version)
+        self._enter(commit_log, entry, ("decided by the coordinator before", {}), commit_log.round_started_at)
 
-    def _enter(self, lane: Lane, entry: Entry, why: tuple[str, dict[str, float]], since: float) -> None:
+    def _enter(self, commit_log: CommitLog, entry: Entry, why: tuple[str, dict[str, float]], since: float) -> None:
         state, commit = self._state, entry.commit
-        lane.move(commit, state.now)
-        state.moved.add(lane.block)
-        lane.ledger.open(entry)
-        self._send(lane, entry)
-        self._log(lane, commit, entry.rate, state.now - since, why)
+        commit_log.move(commit, state.now)
+        state.moved.add(commit_log.block)
+        commit_log.ledger.open(entry)
+        self._send(commit_log, entry)
+        self._log(commit_log, commit, entry.rate, state.now - since, why)
         self._account(commit)
         if not state.traits.mean_norm:
-            self._asking.on_commit(commit, lane)
+            self._asking.on_commit(commit, commit_log)
         self._checkpoints.decided(entry)
         if state.traits.interrupt:
             self.interrupt_busy()
@@ -75,17 +75,17 @@ class Commits:
     def on_gathered(self, message: msg.Gathered) -> None:
         """Tell all shards the clipping factor once the norm of the whole mean gradient is known."""
         state = self._state
-        lane = state.lane_of(message.shard)
+        commit_log = state.commit_log_of(message.shard)
         if message.epoch == state.shards[message.shard].epoch:
-            self._clip(lane, message.position, lane.ledger.gathered(message))
+            self._clip(commit_log, message.position, commit_log.ledger.gathered(message))
 
-    def _clip(self, lane: Lane, position: int, squared_norm: float | None) -> None:
-        state, entry = self._state, lane.ledger.get(position)
+    def _clip(self, commit_log: CommitLog, position: int, squared_norm: float | None) -> None:
+        state, entry = self._state, commit_log.ledger.get(position)
         if squared_norm is None or entry is None or state.plan.clip_norm is None:
             return
         if entry.factor is None:
             entry.factor = clipping_factor(squared_norm, state.plan.clip_norm)
-        for shard in lane.shards:
+        for shard in commit_log.shards:
             self._proceed(state.shards[shard], entry)
 
     def _proceed(self, one: ShardState, entry: Entry) -> None:
@@ -95,23 +95,23 @@ class Commits:
 
     def on_applied(self, message: msg.Applied) -> None:
         """Note that a shard shows a commit."""
-        lane = self._state.lane_of(message.shard)
+        commit_log = self._state.commit_log_of(message.shard)
         if message.epoch != self._state.shards[message.shard].epoch:
             return
         if self._state.plan.clip_norm is not None:
             # Who shows it has had its factor, perhaps of a coordinator that is gone: the others wait for the same.
             said = msg.Gathered(message.shard, message.epoch, message.position, message.squared_norms)
-            self._clip(lane, message.position, lane.ledger.gathered(said))
-        closed = lane.ledger.applied(message)
+            self._clip(commit_log, message.position, commit_log.ledger.gathered(said))
+        closed = commit_log.ledger.applied(message)
         for entry, _ in closed:
-            self._note_visible(lane, entry)
+            self._note_visible(commit_log, entry)
         if self._state.traits.mean_norm:
             for entry, squared_norm in closed:
-                self._asking.on_commit(replace(entry.commit, mean_squared_norm=squared_norm), lane)
+                self._asking.on_commit(replace(entry.commit, mean_squared_norm=squared_norm), commit_log)
                 self._state.changes.add(Change.COMMIT)
         self._ending.advance()
 
-    def _note_visible(self, lane: Lane, entry: Entry) -> None:
+    def _note_visible(self, commit_log: CommitLog, entry: Entry) -> None:
         state, commit = self._state, entry.commit
         state.log(
             "applied",
@@ -119,11 +119,11 @@ class Commits:
             version=commit.version,
             visible_s=state.now - entry.decided_at,
             **state.replication_fields(),
-            **state.block_field(lane),
+            **state.block_field(commit_log),
         )
 
-    def _send(self, lane: Lane, entry: Entry) -> None:
-        for shard in lane.shards:
+    def _send(self, commit_log: CommitLog, entry: Entry) -> None:
+        for shard in commit_log.shards:
             one = self._state.shards[shard]
             if not one.promoting:  # it is sent again to whoever is promoted
                 self._order(one, entry)
@@ -152,13 +152,13 @@ class Commits:
         What the server before it had shown is lost: workers may have gone on since, and written over what it was made
         of.  The rest is sent again.
         """
-        lane = self._state.lane_of(one.shard)
-        oldest = lane.ledger.oldest
-        settled = lane.position if oldest is None else oldest.commit.position - 1
+        commit_log = self._state.commit_log_of(one.shard)
+        oldest = commit_log.ledger.oldest
+        settled = commit_log.position if oldest is None else oldest.commit.position - 1
         last = max(one.visible, settled)
         if last > position:
-            self._lose(one, last, lane.version_at(last))
-        for entry in lane.ledger.entries():
+            self._lose(one, last, commit_log.version_at(last))
+        for entry in commit_log.ledger.entries():
             number = entry.commit.position
             if position < number <= last:
                 self._lose(one, number, entry.commit.version)
@@ -169,10 +169,10 @@ class Commits:
 
     def repeat(self, one: ShardState, position: int) -> None:
         """Order every commit again that the shard, whose server shows `position`, may not have heard of."""
-        lane = self._state.lane_of(one.shard)
+        commit_log = self._state.commit_log_of(one.shard)
         if position < one.passed:
-            self._lose(one, one.passed, lane.version_at(one.passed))
-        for entry in lane.ledger.entries():
+            self._lose(one, one.passed, commit_log.version_at(one.passed))
+        for entry in commit_log.ledger.entries():
             self._order_again(one, entry)
 
     def _order_again(self, one: ShardState, entry: Entry) -> None:
@@ -181,24 +181,29 @@ class Commits:
 
     def give_up(self, one: ShardState, position: int) -> None:
         """Let a shard go on without a commit that it cannot apply any more."""
-        lane = self._state.lane_of(one.shard)
-        entry = lane.ledger.get(position)
+        commit_log = self._state.commit_log_of(one.shard)
+        entry = commit_log.ledger.get(position)
         if entry is not None:
             self._lose(one, position, entry.commit.version, entry.cut)
-            self._clip(lane, position, lane.ledger.give_up(one.shard, position))
+            self._clip(commit_log, position, commit_log.ledger.give_up(one.shard, position))
 
     def _lose(self, one: ShardState, position: int, version: int, cut: int = 0) -> None:
         state = self._state
         lost = msg.Commit(state.term, one.epoch, position, version, (), 0.0, cut=cut)
         state.effects.append(Send(Role.copy(one.server), lost))
 
-    def version_before(self, lane: Lane, position: int) -> int:
+    def version_before(self, commit_log: CommitLog, position: int) -> int:
         """Return the version that an open commit follows."""
-        entry = lane.ledger.get(position)
-        return lane.version if entry is None else entry.before
+        entry = commit_log.ledger.get(position)
+        return commit_log.version if entry is None else entry.before
 
     def _log(
-        self, lane: Lane, commit: Committed, rate: float, duration_s: float, why: tuple[str, dict[str, float]]
+        self,
+        commit_log: CommitLog,
+        commit: Committed,
+        rate: float,
+        duration_s: float,
+        why: tuple[str, dict[str, float]],
     ) -> None:
         reason, decision = why
         self._state.log(
@@ -209,12 +214,12 @@ class Commits:
             slots=[one.slot for one in commit.gradients],
             sequences=[one.sequence for one in commit.gradients],
             staleness=list(commit.staleness),
-            loss=lane.loss,
+            loss=commit_log.loss,
             rate=rate,
             duration_s=duration_s,
             reason=reason,
             **({"decision": decision} if decision else {}),
-            **self._state.block_field(lane),
+            **self._state.block_field(commit_log),
         )
 
     def _account(self, commit: Committed) -> None:
@@ -222,14 +227,14 @@ class Commits:
         state.changes.add(Change.COMMIT)
         self.non_finite.clear()
         self.refusals = self.unexplained = 0
-        if state.deck is not None:
-            state.deck.retry()
+        if state.batch_scheduler is not None:
+            state.batch_scheduler.retry()
         for gradient in commit.gradients:
-            if not state.fates.apply(gradient.slot, gradient.sequence):
+            if not state.block_outcomes.apply(gradient.slot, gradient.sequence):
                 continue
             state.samples_applied += gradient.samples
-            if state.deck:
-                state.deck.settle(gradient.slot, gradient.sequence, gradient.ticket)
+            if state.batch_scheduler:
+                state.batch_scheduler.settle(gradient.slot, gradient.sequence, gradient.assignment)
             member = state.roster.by_name.get(gradient.member)
             if member is not None and state.roster.tick(member):
                 state.changes.add(Change.MINIMUM_CLOCK)
@@ -247,4 +252,4 @@ class Commits:
 
 
 def _contribution(one: Gradient) -> msg.Contribution:
-    return msg.Contribution(one.member, one.slot, one.sequence, one.ticket)
+    return msg.Contribution(one.member, one.slot, one.sequence, one.assignment)

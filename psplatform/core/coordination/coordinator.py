@@ -1,4 +1,4 @@
-"""The coordinator's front: every event goes to the desk it concerns, then the policy is asked until nothing changes."""
+"""The coordinator: every event goes to the component it concerns, then the policy is asked until nothing changes."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from psplatform.core.protocol.events import (
     Begin,
     CheckpointFailed,
     CheckpointSealed,
+    CoordinatorLost,
     CopyAwake,
     CopyLost,
     CopyMisplaced,
@@ -32,7 +33,6 @@ from psplatform.core.protocol.events import (
     EvaluationFailed,
     EvaluationLost,
     EvaluatorDied,
-    LeadLost,
     MemberDied,
     MemberLost,
     ModelSaved,
@@ -124,8 +124,8 @@ class Coordinator:
             msg.Gathered: self.commits.on_gathered,
             msg.Applied: self._on_applied,
             msg.Promoted: self._on_promoted,
-            msg.Standing: self.takeover.on_standing,
-            msg.Engaged: self.takeover.on_engaged,
+            msg.ServerState: self.takeover.on_server_state,
+            msg.WorkerState: self.takeover.on_worker_state,
             msg.InSync: self.copies.on_in_sync,
             msg.Retiring: self.copies.on_retiring,
             msg.HandedOver: self.copies.on_handed_over,
@@ -156,7 +156,7 @@ class Coordinator:
         except PolicyFailed as failed:
             self.ending.on_policy_failed(failed.failure)
 
-    def take_over(self, term: int, reason: LeadLost, now: float, process: str = "") -> list[Effect]:
+    def take_over(self, term: int, reason: CoordinatorLost, now: float, process: str = "") -> list[Effect]:
         """Become the coordinator of `term`, having handled what the one before did; return what to do first.
 
         Of a run that is over that is to end it: perhaps the one before has not come to that.

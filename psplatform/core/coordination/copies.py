@@ -90,7 +90,7 @@ class Copies:
         """Order the copy that is to serve the shard to do so."""
         state = self._state
         missing = one.replaced[0] if one.replaced else ""
-        position = state.lane_of(one.shard).position
+        position = state.commit_log_of(one.shard).position
         order = msg.Promote(state.term, one.epoch, position, missing, tuple(one.in_sync))
         state.effects.append(Send(Role.copy(one.server), order))
 
@@ -295,9 +295,9 @@ class Copies:
         if last > message.position:
             self._lose_positions(one, message.position + 1, last, message.version)
         else:
-            one.known.append((one.epoch, state.lane_of(one.shard).version))
+            one.known.append((one.epoch, state.commit_log_of(one.shard).version))
         self._note_protection()
-        self.repeat(one)  # an order without a lost heir may have come too late
+        self.repeat(one)  # an order without a lost successor may have come too late
         self._ending.advance()
 
     def _redirect(self, one: ShardState) -> None:
@@ -341,7 +341,7 @@ class Copies:
         if message.position <= one.passed:
             return  # said twice, and whoever had to begin anew has
         one.passed = message.position
-        kept = self._commits.version_before(state.lane_of(one.shard), message.position)
+        kept = self._commits.version_before(state.commit_log_of(one.shard), message.position)
         self._lose_positions(one, message.position, message.position, kept)
 
     def _lose_positions(self, one: ShardState, first: int, last: int, kept: int) -> None:
@@ -350,13 +350,13 @@ class Copies:
         # Whoever was released since the first loss of this epoch gets what its server shows: nothing that is lost.
         recalled = any(since == one.epoch for since, _ in one.losses)
         one.losses.append((one.epoch, kept))
-        lane = state.lane_of(one.shard)
+        commit_log = state.commit_log_of(one.shard)
         if state.traits.exact:
-            for gradient in self._admission.take_back(lane):
+            for gradient in self._admission.take_back(commit_log):
                 detail = f"computed on a version that was lost with the server of shard {one.shard}"
-                state.drop(lane, gradient, Reason(reasons.LOST_VERSION, detail))
+                state.drop(commit_log, gradient, Reason(reasons.LOST_VERSION, detail))
         for member in state.roster.members():
-            if not lane.pool.holds_any_of(
+            if not commit_log.pool.holds_any_of(
                 member.slot
             ):  # what it computed on what is left counts: it waits for a commit
                 member.version = min(member.version, kept)

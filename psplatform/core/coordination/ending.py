@@ -199,14 +199,14 @@ class Ending:
         state = self._state
         self.phase, state.stopping = Phase.DRAINING, True
         self._outcome, self._detail, self._failure = outcome, detail, failure
-        for lane in state.lanes:
-            held, lane.held = lane.held, []
-            for gradient in (*lane.pool.drain(), *held):
-                state.drop(lane, gradient, Reason(reasons.STOPPED, "the run ended before its round"))
+        for commit_log in state.commit_logs:
+            held, commit_log.held = commit_log.held, []
+            for gradient in (*commit_log.pool.drain(), *held):
+                state.drop(commit_log, gradient, Reason(reasons.STOPPED, "the run ended before its round"))
         for member in state.roster.members():
             state.effects.append(Send(Role.member(member.name), Stop(state.term, detail)))
             state.effects.append(CancelTimer(f"start:{member.name}"))
-        for tag in ("absence", "seconds", "checkpoint due", *(lane.timer for lane in state.lanes)):
+        for tag in ("absence", "seconds", "checkpoint due", *(commit_log.timer for commit_log in state.commit_logs)):
             state.effects.append(CancelTimer(tag))
         state.limit("finish", state.plan.finish_limit_s)
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from psplatform.core.coordination.epochs import Deck
+from psplatform.core.coordination.epochs import BatchScheduler
 from psplatform.core.coordination.state import State
 from psplatform.core.shards.server import Server
 from psplatform.errors import InvariantViolation
@@ -27,7 +27,7 @@ from psplatform.errors import InvariantViolation
 
 @dataclass
 class _Order:
-    """The commits of one lane so far."""
+    """The commits of one commit log so far."""
 
     versions: list[int] = field(default_factory=lambda: [0])
     applied_at: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -62,8 +62,8 @@ class Invariants:
         self._read = len(records)
         check_tally(state)
         for server in servers:
-            lane = state.lane_of(server.shard)
-            _check_server(self._orders[lane.block], server, lane.position, state.term)
+            commit_log = state.commit_log_of(server.shard)
+            _check_server(self._orders[commit_log.block], server, commit_log.position, state.term)
 
 
 def check_tally(state: State) -> None:
@@ -74,16 +74,16 @@ def check_tally(state: State) -> None:
     if members:
         lowest = min(member.clock for member in members)
         _require(state.minimum_clock == lowest, "tally", f"minimum clock {state.minimum_clock}, it is {lowest}")
-    if state.deck is not None:
-        _check_dealt(state, state.deck)
+    if state.batch_scheduler is not None:
+        _check_dealt(state, state.batch_scheduler)
 
 
-def _check_dealt(state: State, deck: Deck) -> None:
+def _check_dealt(state: State, batch_scheduler: BatchScheduler) -> None:
     busy = {(one.slot, one.sequence) for one in state.roster.members() if one.busy}
-    held = {(one.slot, one.sequence) for lane in state.lanes for one in lane.held}
-    for key in sorted(deck.out - busy - held - state.fates.open):
-        pooled = any(lane.pool.holds(*key) for lane in state.lanes)
-        _require(pooled, "tally", f"batch {deck.ticket(*key)} is out to gradient {key}, which has ended")
+    held = {(one.slot, one.sequence) for commit_log in state.commit_logs for one in commit_log.held}
+    for key in sorted(batch_scheduler.out - busy - held - state.block_outcomes.open):
+        pooled = any(commit_log.pool.holds(*key) for commit_log in state.commit_logs)
+        _require(pooled, "tally", f"batch {batch_scheduler.assignment(*key)} is out to gradient {key}, which has ended")
 
 
 def _check_commit(order: _Order, record: Mapping[str, Any]) -> None:

@@ -65,8 +65,12 @@ class Deaths:
         if not member.busy:
             self._losses[member.name] = None
             return
-        ticket = self._state.deck.ticket(member.slot, member.sequence) if self._state.deck is not None else None
-        batch = (ticket.epoch, ticket.number) if ticket is not None else None
+        assignment = (
+            self._state.batch_scheduler.assignment(member.slot, member.sequence)
+            if self._state.batch_scheduler is not None
+            else None
+        )
+        batch = (assignment.epoch, assignment.number) if assignment is not None else None
         self._losses[member.name] = _Loss(member.slot, batch, first=member.sequence <= began + 1)
 
     def on_member_died(self, event: MemberDied) -> None:
@@ -152,8 +156,8 @@ class Membership:
     def _start_time(self) -> None:
         state, seconds = self._state, self._state.plan.stop.seconds
         state.started_at = state.now
-        for lane in state.lanes:
-            lane.round_started_at = state.now
+        for commit_log in state.commit_logs:
+            commit_log.round_started_at = state.now
         if seconds is not None:
             state.effects.append(SetTimer("seconds", state.now + max(0.0, seconds - state.seconds_before)))
 
@@ -170,11 +174,11 @@ class Membership:
         self._deaths.note_lost(member)
         if member.busy:
             self._miss(member, Reason(reasons.LOST, f"its worker was lost while computing it: {reason}"))
-        for lane in state.lanes:
-            lane.unfit.pop(name, None)
-            for gradient in lane.give_up_held(name):
+        for commit_log in state.commit_logs:
+            commit_log.unfit.pop(name, None)
+            for gradient in commit_log.give_up_held(name):
                 # Whoever takes the slot begins at the oldest block: its gradients would overtake this one.
-                state.drop(lane, gradient, Reason(reasons.LOST, f"its worker was lost before its turn: {reason}"))
+                state.drop(commit_log, gradient, Reason(reasons.LOST, f"its worker was lost before its turn: {reason}"))
         state.roster.leave(member)
         state.log(kind, slot=member.slot, incarnation=member.incarnation, process=member.process, reason=reason)
         state.effects += [Dismiss(name, reason), CancelTimer(f"start:{name}")]
@@ -185,11 +189,11 @@ class Membership:
 
     def _miss(self, member: Member, lost: Reason) -> None:
         state = self._state
-        missing = [lane for lane in state.lanes if lane.block not in member.announced]
-        if state.fates.miss(member.slot, member.sequence, len(missing)):
+        missing = [commit_log for commit_log in state.commit_logs if commit_log.block not in member.announced]
+        if state.block_outcomes.miss(member.slot, member.sequence, len(missing)):
             state.give_back(member.slot, member.sequence)
         if self._state.stopping:
             return
         # What some blocks got before is decided there; only the others have lost it.
-        for lane in missing if member.announced else [None]:
-            state.log_drop(member.slot, member.sequence, member.version, lost, lane)
+        for commit_log in missing if member.announced else [None]:
+            state.log_drop(member.slot, member.sequence, member.version, lost, commit_log)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from psplatform.core.coordination.admission import Admission
 from psplatform.core.coordination.asking import Asking
+from psplatform.core.coordination.commit_logs import CommitLog
 from psplatform.core.coordination.commits import Commits
 from psplatform.core.coordination.ending import Ending
-from psplatform.core.coordination.lanes import Lane
 from psplatform.core.coordination.roster import Member
 from psplatform.core.coordination.state import State
 from psplatform.core.protocol.effects import CancelTimer, Role, Send, SetTimer
@@ -36,25 +36,25 @@ class Releases:
                 # Who joined or came too late may still contribute to this round, so it goes on before it is judged
                 # whether the round is complete.
                 self._ask_starts([one for one in state.to_examine if not _waits_in(pools, one)])
-            for lane in pools:
-                self._ask_pool(lane)
+            for commit_log in pools:
+                self._ask_pool(commit_log)
             self._reconsider()
             changes, state.changes = state.changes, set()
             waiting, state.to_examine = state.to_examine, []
             self._ask_starts(state.roster.waiting() if changes & state.traits.wakes else waiting)
 
-    def _pools(self) -> list[Lane]:
+    def _pools(self) -> list[CommitLog]:
         # A block that one more push has reached concerns that block alone, however many there are.
         state = self._state
         stirred, state.stirred = state.stirred, set()
         everything = state.changes or state.to_examine
-        lanes = state.lanes if everything else [state.lanes[block] for block in sorted(stirred)]
-        return [lane for lane in lanes if lane.pool]
+        commit_logs = state.commit_logs if everything else [state.commit_logs[block] for block in sorted(stirred)]
+        return [commit_log for commit_log in commit_logs if commit_log.pool]
 
     def _reconsider(self) -> None:
         moved, self._state.moved = self._state.moved, set()
         for block in sorted(moved):
-            self._admission.reconsider(self._state.lanes[block])
+            self._admission.reconsider(self._state.commit_logs[block])
 
     def _ask_starts(self, members: list[Member]) -> None:
         for member in sorted(members, key=lambda one: one.slot):
@@ -67,18 +67,18 @@ class Releases:
         if member is not None and not member.busy:
             self._state.to_examine.append(member)
 
-    def _ask_pool(self, lane: Lane) -> None:
+    def _ask_pool(self, commit_log: CommitLog) -> None:
         state = self._state
-        if not lane.pool or self._state.stopping:
+        if not commit_log.pool or self._state.stopping:
             return
-        answer = self._asking.pool_ready(lane)
+        answer = self._asking.pool_ready(commit_log)
         if answer.at is None:
             return
         if answer.at <= state.now:
-            state.effects.append(CancelTimer(lane.timer))
-            self._commits.decide(lane, lane.pool.drain(), answer.reason)
+            state.effects.append(CancelTimer(commit_log.timer))
+            self._commits.decide(commit_log, commit_log.pool.drain(), answer.reason)
         else:
-            state.effects.append(SetTimer(lane.timer, answer.at))
+            state.effects.append(SetTimer(commit_log.timer, answer.at))
 
     def _ask_start(self, member: Member) -> None:
         state = self._state
@@ -94,8 +94,8 @@ class Releases:
         state = self._state
         version = self._asking.wanted(member, state.oldest)
         state.roster.release(member, version)
-        ticket = state.deck.deal(member.slot, member.sequence) if state.deck else None
-        release = Release(state.term, member.sequence, version, ticket)
+        assignment = state.batch_scheduler.deal(member.slot, member.sequence) if state.batch_scheduler else None
+        release = Release(state.term, member.sequence, version, assignment)
         state.effects.append(Send(Role.member(member.name), release))
         state.log(
             "start",
@@ -107,5 +107,5 @@ class Releases:
         )
 
 
-def _waits_in(lanes: list[Lane], member: Member) -> bool:
-    return any(lane.pool.holds(member.slot, member.sequence) for lane in lanes)
+def _waits_in(commit_logs: list[CommitLog], member: Member) -> bool:
+    return any(commit_log.pool.holds(member.slot, member.sequence) for commit_log in commit_logs)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from psplatform.core.coordination.epochs import Deck
-from psplatform.core.coordination.lanes import Fates, Lane
+from psplatform.core.coordination.commit_logs import BlockOutcomes, CommitLog
+from psplatform.core.coordination.epochs import BatchScheduler
 from psplatform.core.coordination.roster import Member, Roster
 from psplatform.core.coordination.shards import ShardState
 from psplatform.core.plan import Plan
@@ -20,13 +20,13 @@ BY_SHARD_EVERY_S: Final = 1.0
 
 
 class State:
-    """The state of one run, shared by the coordinator's desks.
+    """The state of one run, shared by the coordinator's components.
 
     Attributes
     ----------
     per_block
         Whether every shard has an order of commits of its own (`psplatform.core.policy.Scope`).
-    lanes
+    commit_logs
         The orders of commits: one, or one per shard.
     shards
         The copies of each shard.
@@ -47,7 +47,7 @@ class State:
     stopping
         Whether no further commit will be decided.
     stirred, moved
-        Numbers of the lanes whose pool has grown, and of those that have a new version, since then.
+        Numbers of the commit logs whose pool has grown, and of those that have a new version, since then.
     """
 
     def __init__(self, plan: Plan, policy: Policy, term: int) -> None:
@@ -68,9 +68,9 @@ class State:
         self.samples_given_up = 0
         self.progress = Progress()
         self.roster = Roster(plan.max_workers)
-        self.lanes = self._lanes()
-        self.fates = Fates(len(self.lanes))
-        self.deck = Deck(plan.batches_per_epoch) if plan.deal_epochs else None
+        self.commit_logs = self._lanes()
+        self.block_outcomes = BlockOutcomes(len(self.commit_logs))
+        self.batch_scheduler = BatchScheduler(plan.batches_per_epoch) if plan.deal_epochs else None
         self.changes: set[Change] = set()
         self.to_examine: list[Member] = []
         self.stirred: set[int] = set()
@@ -78,33 +78,37 @@ class State:
         self.effects: list[Effect] = []
         self.stopping = False
 
-    def _lanes(self) -> tuple[Lane, ...]:
+    def _lanes(self) -> tuple[CommitLog, ...]:
         shards = range(self.plan.shards)
         if self.traits.scope is Scope.MODEL:
-            return (Lane(self, 0, tuple(shards)),)
-        return tuple(Lane(self, shard, (shard,)) for shard in shards)
+            return (CommitLog(self, 0, tuple(shards)),)
+        return tuple(CommitLog(self, shard, (shard,)) for shard in shards)
 
     # --- what is true of the whole run ---
 
-    def lane_of(self, shard: int) -> Lane:
-        """Return the lane whose commits the shard applies."""
-        return self.lanes[shard] if self.per_block else self.lanes[0]
+    def commit_log_of(self, shard: int) -> CommitLog:
+        """Return the commit log whose commits the shard applies."""
+        return self.commit_logs[shard] if self.per_block else self.commit_logs[0]
 
     def last_position(self, shard: int) -> int:
         """Return the highest position at which the shard may still apply a gradient of a member who is gone now.
 
         What was pooled enters the next commit, and what was held is given up.
         """
-        return self.lane_of(shard).position + 1
+        return self.commit_log_of(shard).position + 1
 
     @property
-    def oldest(self) -> Lane:
-        """The lane with the lowest version, the first of several."""
-        return self.lanes[0] if len(self.lanes) == 1 else min(self.lanes, key=lambda lane: lane.version)
+    def oldest(self) -> CommitLog:
+        """The commit log with the lowest version, the first of several."""
+        return (
+            self.commit_logs[0]
+            if len(self.commit_logs) == 1
+            else min(self.commit_logs, key=lambda commit_log: commit_log.version)
+        )
 
     @property
     def version(self) -> int:
-        """Version that every lane has decided."""
+        """Version that every commit log has decided."""
         return self.oldest.version
 
     @property
@@ -125,14 +129,14 @@ class State:
     @property
     def pooled(self) -> int:
         """Number of gradients in the pools."""
-        return sum(len(lane.pool) for lane in self.lanes)
+        return sum(len(commit_log.pool) for commit_log in self.commit_logs)
 
     @property
     def open_commits(self) -> int:
         """Number of decided commits that are not yet visible."""
-        return sum(len(lane.ledger) for lane in self.lanes)
+        return sum(len(commit_log.ledger) for commit_log in self.commit_logs)
 
-    # --- what the desks share ---
+    # --- what the components share ---
 
     @property
     def epochs_done(self) -> float:
@@ -158,13 +162,13 @@ class State:
         """Add a record to the event log."""
         self.effects.append(Log({"kind": kind, "at": self.now, **fields}))
 
-    def drop(self, lane: Lane, gradient: Gradient, reason: Reason) -> bool:
+    def drop(self, commit_log: CommitLog, gradient: Gradient, reason: Reason) -> bool:
         """Give up a gradient, or a block of it: the log says why, and its batch is dealt again if all of it is lost.
 
         Return whether the batch is given up as well, because too many of its gradients were not finite.
         """
-        self.log_drop(gradient.slot, gradient.sequence, lane.label_of(gradient), reason, lane)
-        if not self.fates.drop(gradient.slot, gradient.sequence):
+        self.log_drop(gradient.slot, gradient.sequence, commit_log.label_of(gradient), reason, commit_log)
+        if not self.block_outcomes.drop(gradient.slot, gradient.sequence):
             return False
         if gradient.finite or reason.kind == STOPPED:
             self.give_back(gradient.slot, gradient.sequence)
@@ -173,12 +177,12 @@ class State:
 
     def _refuse_batch(self, gradient: Gradient) -> bool:
         tries, place, flaw = 1, {}, gradient.flaw
-        if self.deck is not None:
-            refused = self.deck.refuse(gradient.slot, gradient.sequence, self.plan.tries)
+        if self.batch_scheduler is not None:
+            refused = self.batch_scheduler.refuse(gradient.slot, gradient.sequence, self.plan.tries)
             if refused is None or refused[1] < self.plan.tries:
                 return False
-            (ticket, tries), self.samples_given_up = refused, self.samples_given_up + gradient.samples
-            place = {"epoch": ticket.epoch, "batch": ticket.number}
+            (assignment, tries), self.samples_given_up = refused, self.samples_given_up + gradient.samples
+            place = {"epoch": assignment.epoch, "batch": assignment.number}
         self.bad_batches += 1
         self.log(
             "bad batch",
@@ -194,17 +198,19 @@ class State:
         )
         return True
 
-    def log_drop(self, slot: int, sequence: int, label: int, reason: Reason, lane: Lane | None = None) -> None:
+    def log_drop(
+        self, slot: int, sequence: int, label: int, reason: Reason, commit_log: CommitLog | None = None
+    ) -> None:
         """Note in the log that a gradient was not applied."""
         self.log(
             "dropped",
             slot=slot,
             sequence=sequence,
             label=label,
-            version=self.version if lane is None else lane.version,
+            version=self.version if commit_log is None else commit_log.version,
             reason=reason.kind,
             detail=reason.detail,
-            **({} if lane is None else self.block_field(lane)),
+            **({} if commit_log is None else self.block_field(commit_log)),
         )
 
     def replication_fields(self) -> dict[str, Any]:
@@ -225,14 +231,14 @@ class State:
         self._by_shard_at = self.now
         return {"by_shard": [[one.divergence, one.lag, one.replicated_bytes] for one in self.shards]}
 
-    def block_field(self, lane: Lane) -> dict[str, int]:
-        """Return what a log record says of the lane: its number, where there is more than the one."""
-        return {"block": lane.block} if self.per_block else {}
+    def block_field(self, commit_log: CommitLog) -> dict[str, int]:
+        """Return what a log record says of the commit log: its number, where there is more than the one."""
+        return {"block": commit_log.block} if self.per_block else {}
 
     def give_back(self, slot: int, sequence: int) -> None:
-        """Return the gradient's batch to the deck, where epochs are dealt."""
-        if self.deck:
-            self.deck.take_back(slot, sequence)
+        """Return the gradient's batch to the batch scheduler, where epochs are dealt."""
+        if self.batch_scheduler:
+            self.batch_scheduler.take_back(slot, sequence)
 
     def catch_up(self, member: Member, sequence: int, version: int) -> None:
         """Note that a coordinator that is gone had released `member` for gradient `sequence`.

@@ -13,18 +13,18 @@ from typing import Any
 
 from psplatform.core.coordination.admission import Admission
 from psplatform.core.coordination.checkpoints import Checkpoints
+from psplatform.core.coordination.commit_logs import CommitLog
 from psplatform.core.coordination.commits import Commits
 from psplatform.core.coordination.copies import Copies
 from psplatform.core.coordination.ending import Ending
-from psplatform.core.coordination.lanes import Lane
 from psplatform.core.coordination.roster import Member
 from psplatform.core.coordination.state import State
 from psplatform.core.policy import Gradient
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import COORDINATOR, Role, Send
-from psplatform.core.protocol.events import CopyAwake, CopyLost, LeadLost
+from psplatform.core.protocol.events import CoordinatorLost, CopyAwake, CopyLost
 
-_AT_ONCE = (msg.Standing, msg.Promoted, CopyAwake, CopyLost)
+_AT_ONCE = (msg.ServerState, msg.Promoted, CopyAwake, CopyLost)
 
 
 class Takeover:
@@ -59,11 +59,11 @@ class Takeover:
         self._promoted: dict[int, msg.Promoted] = {}
         self._shown: dict[int, int] = {}
         self._begun_at = 0.0
-        self._reason = LeadLost("")
+        self._reason = CoordinatorLost("")
         self._lost_process = ""
         self._unconfirmed = False
 
-    def begin(self, term: int, reason: LeadLost, process: str) -> None:
+    def begin(self, term: int, reason: CoordinatorLost, process: str) -> None:
         """Ask everybody, from `process`."""
         state = self._state
         state.term = term
@@ -72,19 +72,19 @@ class Takeover:
         state.processes[COORDINATOR.kind] = process
         self._copies.forget_orders()
         self.awaited_shards = {one.shard for one in state.shards}
-        self._known = [{} for _ in state.lanes]
+        self._known = [{} for _ in state.commit_logs]
         self._asked = {member.name for member in state.roster.members()}
         self._early.clear()
         self._promoted.clear()
         self._shown.clear()
         for one in state.shards:
-            lane = state.lane_of(one.shard)
+            commit_log = state.commit_log_of(one.shard)
             if one.promoting:
                 self._copies.promote(one)
             for copy in one.copies:
-                state.effects.append(Send(Role.copy(copy), msg.Inquire(term, lane.position)))
+                state.effects.append(Send(Role.copy(copy), msg.StateRequest(term, commit_log.position)))
         for member in state.roster.members():
-            state.effects.append(Send(Role.member(member.name), msg.Inquire(term)))
+            state.effects.append(Send(Role.member(member.name), msg.StateRequest(term)))
 
     def defers(self, event: Any) -> bool:
         """Keep `event` until everything is known, unless it is part of getting there; return whether it was kept."""
@@ -93,24 +93,24 @@ class Takeover:
         self._deferred.append(event)
         return True
 
-    def on_standing(self, message: msg.Standing) -> None:
+    def on_server_state(self, message: msg.ServerState) -> None:
         """Note where a copy stands."""
         one = self._state.shards[message.shard]
         if message.term != self._state.term or message.copy != one.server or message.epoch != one.epoch:
             return
         self._copies.disown(one, message.replicas)
-        lane = self._state.lane_of(message.shard)
+        commit_log = self._state.commit_log_of(message.shard)
         if message.serving and message.shard in self.awaited_shards:
             one.visible = max(one.visible, message.position)
             self._shown[message.shard] = message.position
-            self._learn(lane, message.commits)
+            self._learn(commit_log, message.commits)
             self._answered(message.shard)
 
-    def _learn(self, lane: Lane, commits: tuple[msg.Commit, ...]) -> None:
+    def _learn(self, commit_log: CommitLog, commits: tuple[msg.Commit, ...]) -> None:
         for commit in commits:
-            known = self._known[lane.block].setdefault(commit.position, commit)
+            known = self._known[commit_log.block].setdefault(commit.position, commit)
             if not known.contributions:
-                self._known[lane.block][commit.position] = commit
+                self._known[commit_log.block][commit.position] = commit
 
     def on_promoted(self, message: msg.Promoted) -> None:
         """Note that a promoted copy has acknowledged this term.
@@ -121,7 +121,7 @@ class Takeover:
         one = self._state.shards[message.shard]
         if message.term == self._state.term and message.epoch == one.epoch and one.promoting:
             self._promoted[message.shard] = message
-            self._learn(self._state.lane_of(message.shard), message.commits)
+            self._learn(self._state.commit_log_of(message.shard), message.commits)
             self._answered(message.shard)
 
     def _answered(self, shard: int) -> None:
@@ -140,8 +140,8 @@ class Takeover:
 
     def _complete(self) -> None:
         known, self._known = self._known, []
-        for lane in self._state.lanes:
-            self._adopt(lane, known[lane.block])
+        for commit_log in self._state.commit_logs:
+            self._adopt(commit_log, known[commit_log.block])
         for one in self._state.shards:
             if not one.promoting:
                 self._copies.repeat(one)
@@ -181,48 +181,48 @@ class Takeover:
         seconds = self._state.now - self._begun_at
         self._state.log("resumed", role="coordinator", shard=-1, epoch=self._state.term, first_commit_seconds=seconds)
 
-    def _adopt(self, lane: Lane, known: dict[int, msg.Commit]) -> None:
+    def _adopt(self, commit_log: CommitLog, known: dict[int, msg.Commit]) -> None:
         # Servers apply commits in their order: behind one that nobody knows, none has been applied, unless the lost
         # coordinator had let a shard pass over it.
         passed = max((position for position, one in known.items() if not one.contributions), default=0)
-        while (commit := known.get(lane.position + 1)) is not None or lane.position < passed:
-            commit = commit or msg.Commit(self._state.term, 0, lane.position + 1, lane.version + 1, (), 0.0)
-            gradients = tuple(self._gradient(lane, one) for one in commit.contributions)
+        while (commit := known.get(commit_log.position + 1)) is not None or commit_log.position < passed:
+            commit = commit or msg.Commit(self._state.term, 0, commit_log.position + 1, commit_log.version + 1, (), 0.0)
+            gradients = tuple(self._gradient(commit_log, one) for one in commit.contributions)
             for one in commit.contributions:  # its worker may be lost before it says that it had been released for it
                 self._state.roster.reserve(one.slot, one.sequence)
-            self._commits.adopt(lane, commit, gradients)
+            self._commits.adopt(commit_log, commit, gradients)
 
-    def _gradient(self, lane: Lane, one: msg.Contribution) -> Gradient:
-        pooled = lane.pool.take(one.slot, one.sequence)
+    def _gradient(self, commit_log: CommitLog, one: msg.Contribution) -> Gradient:
+        pooled = commit_log.pool.take(one.slot, one.sequence)
         if pooled is not None:
             return pooled
         for event in self._announced():
             if event.member == one.member and event.sequence == one.sequence:
-                return self._admission.take_as_decided(event, lane) or self._unheard(lane, one)
-        return self._unheard(lane, one)
+                return self._admission.take_as_decided(event, commit_log) or self._unheard(commit_log, one)
+        return self._unheard(commit_log, one)
 
     def _announced(self) -> Iterator[msg.Announce]:
         for event in self._deferred:
             if isinstance(event, msg.Announce):
                 yield event
-            elif isinstance(event, msg.Engaged):
+            elif isinstance(event, msg.WorkerState):
                 yield from event.announced
 
-    def _unheard(self, lane: Lane, one: msg.Contribution) -> Gradient:
+    def _unheard(self, commit_log: CommitLog, one: msg.Contribution) -> Gradient:
         # Its worker said so to the lost coordinator only, and has died since or not yet repeated it.
         state = self._state
         return Gradient(
             member=one.member,
             slot=one.slot,
             sequence=one.sequence,
-            label=msg.Label((lane.version,) * state.plan.shards, tuple(each.epoch for each in state.shards)),
+            label=msg.Label((commit_log.version,) * state.plan.shards, tuple(each.epoch for each in state.shards)),
             samples=state.plan.batch_size,
-            loss=lane.loss,
+            loss=commit_log.loss,
             squared_norm=0.0,
             compute_s=0.0,
             arrived_at=state.now,
-            counter=lane.version,
-            ticket=one.ticket,
+            counter=commit_log.version,
+            assignment=one.assignment,
         )
 
     def _repeat_to_members(self) -> None:
@@ -238,12 +238,12 @@ class Takeover:
                 release = msg.Release(state.term, member.sequence, member.counter, self._ticket_of(member))
                 state.effects.append(Send(to, release))
 
-    def _ticket_of(self, member: Member) -> msg.Ticket | None:
-        deck, key = self._state.deck, (member.slot, member.sequence)
-        if deck is None:
+    def _ticket_of(self, member: Member) -> msg.BatchAssignment | None:
+        batch_scheduler, key = self._state.batch_scheduler, (member.slot, member.sequence)
+        if batch_scheduler is None:
             return None
         # Instead of one that was applied as another's, in case this member has not heard of its release.
-        return deck.deal(*key) if deck.is_duplicate(*key) else deck.ticket(*key)
+        return batch_scheduler.deal(*key) if batch_scheduler.is_duplicate(*key) else batch_scheduler.assignment(*key)
 
     def on_announce(self, message: msg.Announce) -> None:
         """Let a gradient be judged, but one that the lost coordinator had released only once its member is engaged.
@@ -259,7 +259,7 @@ class Takeover:
         else:
             self._admission.on_announce(message)
 
-    def on_engaged(self, message: msg.Engaged) -> None:
+    def on_worker_state(self, message: msg.WorkerState) -> None:
         """Note what a member was released for, which the lost coordinator may have been the only one to know."""
         state = self._state
         member = state.roster.by_name.get(message.member)
@@ -277,14 +277,14 @@ class Takeover:
         if message.sequence > member.sequence or self._is_forestalled(member, message):
             state.catch_up(member, message.sequence, message.version)
         at_hand = member.busy and message.sequence == member.sequence
-        if state.deck is not None and message.ticket is not None and at_hand:
-            state.deck.claim(member.slot, message.sequence, message.ticket)
+        if state.batch_scheduler is not None and message.assignment is not None and at_hand:
+            state.batch_scheduler.claim(member.slot, message.sequence, message.assignment)
         if member.busy and not state.per_block and (member.counter > state.version or self._outruns_its_own(member)):
             self._revoke(member)
         elif message.aborted and member.busy and message.sequence == member.sequence:
             self._free(member)  # the lost coordinator wanted it to begin anew
 
-    def _is_forestalled(self, member: Member, message: msg.Engaged) -> bool:
+    def _is_forestalled(self, member: Member, message: msg.WorkerState) -> bool:
         """Whether a member that was released twice for one sequence has taken the lost coordinator's release for it."""
         twice = member.busy and message.sequence == member.sequence
         return twice and message.version != member.counter and not self._state.per_block
@@ -294,10 +294,10 @@ class Takeover:
 
         It was released for a version in which the lost coordinator had put it; another was decided in that place.
         """
-        lane = self._state.lanes[0]
-        later = [one.commit for one in lane.ledger.entries() if one.commit.version > member.counter]
+        commit_log = self._state.commit_logs[0]
+        later = [one.commit for one in commit_log.ledger.entries() if one.commit.version > member.counter]
         decided = any(one.member == member.name for commit in later for one in commit.gradients)
-        return decided or lane.pool.holds_any_of(member.slot)
+        return decided or commit_log.pool.holds_any_of(member.slot)
 
     def _revoke(self, member: Member) -> None:
         """Let a member give up what it was released for: a version that was decided, and that nobody knows any more."""
@@ -311,6 +311,6 @@ class Takeover:
         state.give_back(member.slot, member.sequence)
         state.roster.rest(member)
         # It may work on this version again, unless what it has computed on it counts already.
-        taken = state.lanes[0].pool.holds_any_of(member.slot)
+        taken = state.commit_logs[0].pool.holds_any_of(member.slot)
         member.version = state.version if taken else min(member.version, state.version - 1)
         state.to_examine.append(member)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from psplatform.core.protocol.messages import Contribution, Ticket, Transfer
+from psplatform.core.protocol.messages import BatchAssignment, Contribution, Transfer
 from psplatform.errors import PsplatformError
 
 
@@ -216,7 +216,7 @@ class Compute:
 
     slot: int
     sequence: int
-    ticket: Ticket | None
+    assignment: BatchAssignment | None
 
 
 @dataclass(frozen=True, slots=True)

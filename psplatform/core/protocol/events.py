@@ -303,7 +303,7 @@ class StandbyLost:
 
 
 @dataclass(frozen=True, slots=True)
-class LeadLost:
+class CoordinatorLost:
     """The coordinator died or fell silent."""
 
     reason: str

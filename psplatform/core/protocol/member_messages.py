@@ -29,7 +29,7 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class BatchAssignment:
     """One batch of one pass over the data, dealt by the coordinator under epoch sampling."""
 
     epoch: int
@@ -104,7 +104,7 @@ class Release:
     term: int
     sequence: int
     version: int
-    ticket: Ticket | None
+    assignment: BatchAssignment | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Announce:
         The version that its worker was released on, -1 where nobody says: block by block the label does not tell it.
     flaw
         What is not finite, where the gradient is not.
-    ticket
+    assignment
         The batch that it was computed on, under epoch sampling.
     """
 
@@ -162,7 +162,7 @@ class Announce:
     shards: tuple[int, ...] = ()
     counter: int = -1
     flaw: Flaw | None = None
-    ticket: Ticket | None = None
+    assignment: BatchAssignment | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from psplatform.core.protocol.member_messages import (
     Abort,
     Aborted,
     Announce,
+    BatchAssignment,
     Cut,
     Failed,
     Flaw,
@@ -25,7 +26,6 @@ from psplatform.core.protocol.member_messages import (
     NotWritten,
     Release,
     Stop,
-    Ticket,
     Welcome,
     Written,
 )
@@ -38,13 +38,14 @@ __all__ = [
     "UPDATE",
     "Abort",
     "Aborted",
+    "Acknowledged",
     "Announce",
     "Applied",
+    "BatchAssignment",
     "Beat",
     "Commit",
     "Contribution",
     "Cut",
-    "Engaged",
     "Exclude",
     "Failed",
     "Flaw",
@@ -53,14 +54,13 @@ __all__ = [
     "HandedOver",
     "InSync",
     "Include",
-    "Inquire",
     "Join",
     "Label",
     "Lease",
     "Leave",
+    "LogEntry",
     "Moved",
     "NotWritten",
-    "Observed",
     "Outdated",
     "Past",
     "Proceed",
@@ -72,13 +72,13 @@ __all__ = [
     "Release",
     "Replicated",
     "Retiring",
-    "Standing",
+    "ServerState",
+    "StateRequest",
     "Stop",
-    "Ticket",
     "Transfer",
     "Unreachable",
     "Welcome",
-    "Witnessed",
+    "WorkerState",
     "Written",
 ]
 
@@ -87,16 +87,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """One gradient of a commit: which member holds or held it, its identity (slot, sequence), and its batch's ticket.
+    """One gradient of a commit: which member holds or held it, its identity (slot, sequence), and its batch.
 
-    Under epoch sampling the ticket tells a coordinator that takes over, and may never have heard of the gradient, that
-    the batch is used.
+    Under epoch sampling the assignment tells a coordinator that takes over, and may never have heard of the gradient,
+    that the batch is used.
     """
 
     member: str
     slot: int
     sequence: int
-    ticket: Ticket | None = None
+    assignment: BatchAssignment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,21 +224,22 @@ class Promote:
 
     Sent again where it has changed.  `position` is the last one that the coordinator knows to be decided.  Where
     `missing` names a copy that is lost, its place must be taken: the new server goes no further than if that were its
-    replica, until it is told to exclude it.  `heirs` are the other replicas that were in sync with the lost server: the
-    new one serves when all of them stand where it does, so that until then any of them may be promoted in its place.
+    replica, until it is told to exclude it.  `successors` are the other replicas that were in sync with the lost
+    server: the new one serves when all of them stand where it does, so that until then any of them may be promoted in
+    its place.
     """
 
     term: int
     epoch: int
     position: int = 0
     missing: str = ""
-    heirs: tuple[str, ...] = ()
+    successors: tuple[str, ...] = ()
 
     def replaces(self, other: Promote | None) -> bool:
-        """Whether this order was given after `other`, and does not just come after it: heirs become only fewer."""
+        """Whether this order was given after `other`, and does not just come after it: successors become only fewer."""
         if other is None or (self.term, self.epoch) != (other.term, other.epoch):
             return other is None or (self.term, self.epoch) > (other.term, other.epoch)
-        return len(self.heirs) < len(other.heirs)
+        return len(self.successors) < len(other.successors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,7 +432,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Inquire:
+class StateRequest:
     """A coordinator has taken over: obey no lower term, and say where you stand.
 
     `position` is the last one it knows to be decided, for a copy; for a member it means nothing.
@@ -442,7 +443,7 @@ class Inquire:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ServerState:
     """Where a copy stands, with the commits after the position asked about that it knows of.
 
     `replicas` are those that a server waits for: of some of them perhaps only a coordinator knew that is gone.
@@ -459,7 +460,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Engaged:
+class WorkerState:
     """What a member was released for last: the coordinator that did may be gone.
 
     `announced` is what it said of its gradients since: all in one message, because of a release that overtakes them the
@@ -470,13 +471,13 @@ class Engaged:
     member: str
     sequence: int
     version: int
-    ticket: Ticket | None
+    assignment: BatchAssignment | None
     announced: tuple[Announce, ...] = ()
     aborted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class LogEntry:
     """The `number`-th event that the coordinator has handled, at `now`."""
 
     term: int
@@ -486,7 +487,7 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Witnessed:
+class Acknowledged:
     """The standby has handled every event up to `number`."""
 
     standby: int

@@ -1,6 +1,6 @@
 """Messages to and from msgpack: each message type has a fixed code, nested messages included.
 
-A code is part of the wire format: never reuse or reorder, only append.  Events travel inside of `Observed`; an error
+A code is part of the wire format: never reuse or reorder, only append.  Events travel inside of `LogEntry`; an error
 that one of them carries travels as its class, text and attributes.
 """
 
@@ -16,7 +16,7 @@ from psplatform.errors import ProtocolError, PsplatformError, from_plain, to_pla
 
 _TYPES: Final[tuple[type, ...]] = (
     messages.Label,
-    messages.Ticket,
+    messages.BatchAssignment,
     messages.Join,
     messages.Welcome,
     messages.Release,
@@ -54,11 +54,11 @@ _TYPES: Final[tuple[type, ...]] = (
     messages.NotWritten,
     messages.Beat,
     messages.Lease,
-    messages.Inquire,
-    messages.Standing,
-    messages.Engaged,
-    messages.Observed,
-    messages.Witnessed,
+    messages.StateRequest,
+    messages.ServerState,
+    messages.WorkerState,
+    messages.LogEntry,
+    messages.Acknowledged,
     messages.Retiring,
     messages.HandOver,
     messages.HandedOver,

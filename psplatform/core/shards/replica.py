@@ -115,11 +115,11 @@ class Replica:
             self.promotion = message
         return []
 
-    def _on_inquire(self, message: msg.Inquire) -> list[Effect]:
+    def _on_state_request(self, message: msg.StateRequest) -> list[Effect]:
         if message.term < self.term:
             return [Send(COORDINATOR, msg.Refused(self.shard, self.epoch, self.term))]
         self.term = message.term
-        standing = msg.Standing(self.shard, self.name, self.term, self.epoch, False, self.position, ())
+        standing = msg.ServerState(self.shard, self.name, self.term, self.epoch, False, self.position, ())
         return [Send(COORDINATOR, standing)]
 
     def _on_archived(self, event: Archived) -> list[Effect]:
@@ -133,7 +133,7 @@ _HANDLERS: dict[type, Callable[[Replica, Any], list[Effect]]] = {
     msg.Transfer: Replica._on_transfer,
     Loaded: Replica._on_loaded,
     msg.Promote: Replica._on_promote,
-    msg.Inquire: Replica._on_inquire,
+    msg.StateRequest: Replica._on_state_request,
     Archived: Replica._on_archived,
     ArchiveFailed: Replica._on_archive_failed,
 }

@@ -120,7 +120,7 @@ class Server:
     _step: float = 0.0
     _now: float = 0.0
     _yielding: bool = False
-    _heir: str = ""
+    _successor: str = ""
     _rising: msg.Promote | None = None
     _floor: int = 0
 
@@ -323,7 +323,7 @@ class Server:
     def _on_hand_over(self, message: msg.HandOver) -> list[Effect]:
         if not self._obeys(message):
             return [self._refusal()]
-        self._yielding, self._heir = True, ""  # whoever it was said to before may be gone
+        self._yielding, self._successor = True, ""  # whoever it was said to before may be gone
         return self._go_on()
 
     def _on_cut(self, message: msg.Cut) -> list[Effect]:
@@ -340,9 +340,9 @@ class Server:
             link = self.links.archiving()
             # With none in sync, one that joins is what it may hand over to.
             return self._sending.to(link, self._newest) if link is not None else self._transmit_newest()
-        if self._in_hand is not None or self._heir:
+        if self._in_hand is not None or self._successor:
             return []
-        self._heir = level.replica
+        self._successor = level.replica
         return [Send(COORDINATOR, msg.HandedOver(self.shard, self.epoch, level.replica))]
 
     @property
@@ -383,7 +383,7 @@ class Server:
         if not self._obeys(message):
             return [self._refusal()]
         self.links.exclude(message.replica)
-        self._heir = "" if message.replica == self._heir else self._heir
+        self._successor = "" if message.replica == self._successor else self._successor
         return self._go_on() + self._answers()
 
     def _refusal(self) -> Send:
@@ -408,14 +408,14 @@ class Server:
         for one in past:
             self._shown.note(one.commit, self._applied_message(one.commit, one.squared_norms))
         self._rising = order
-        for heir in order.heirs:
-            self.links.include(heir)
+        for successor in order.successors:
+            self.links.include(successor)
         return self._serve_if_level() or self._go_on()
 
     def _serve_if_level(self) -> list[Effect]:
         """Begin to serve if every replica that could be promoted in this one's place stands where it does."""
         order = self._rising
-        if order is None or not set(order.heirs) <= set(self.links.in_sync):
+        if order is None or not set(order.successors) <= set(self.links.in_sync):
             return []
         # The server before it may have shown whatever was decided: who pulled that must not be answered less.
         self._rising, self._floor = None, order.position
@@ -444,7 +444,7 @@ class Server:
         if self._rising is None:
             return [self._promoted(commits)]
         if message.replaces(self._rising):
-            for lost in set(self._rising.heirs) - set(message.heirs):
+            for lost in set(self._rising.successors) - set(message.successors):
                 self.links.exclude(lost)
             self._rising = message
         return self._serve_if_level() + self._go_on()
@@ -460,19 +460,19 @@ class Server:
             return []
         return [Send(Role.copy(transfer.server), msg.Outdated(self.shard, self.epoch))]
 
-    def _on_inquire(self, message: msg.Inquire) -> list[Effect]:
+    def _on_state_request(self, message: msg.StateRequest) -> list[Effect]:
         if message.term < self.term:
             return [self._refusal()]
         commits = self._known_after(message.position)
         self._follow(message.term)
         serving = self._rising is None
         standing = self.shard, self.name, self.term, self.epoch, serving, self.position, commits
-        return [Send(COORDINATOR, msg.Standing(*standing, self.links.replicas))]
+        return [Send(COORDINATOR, msg.ServerState(*standing, self.links.replicas))]
 
     # --- pulls ---
 
     def _answers(self) -> list[Effect]:
-        if self._now > self.entitled_until or self._heir or self._rising or self.position < self._floor:
+        if self._now > self.entitled_until or self._successor or self._rising or self.position < self._floor:
             return []
         due, version = self._pulls.due(self.version), self.version
         return [Send(Role.member(one.member), Pulled(self.shard, one.request, version, self.epoch)) for one in due]
@@ -512,7 +512,7 @@ _HANDLERS: dict[type, Callable[[Server, Any], list[Effect]]] = {
     msg.Promote: Server._on_promote,
     msg.Outdated: Server._on_outdated,
     msg.Transfer: Server._on_transfer,
-    msg.Inquire: Server._on_inquire,
+    msg.StateRequest: Server._on_state_request,
     Pull: Server._on_pull,
     PullWithdrawn: Server._on_withdrawn,
 }

@@ -27,9 +27,9 @@ from psplatform.core.protocol.effects import (
     SetTimer,
     TakeOver,
 )
-from psplatform.core.protocol.events import Claimed, LeadLost, Tick
-from psplatform.core.supervision.lead import Lead
+from psplatform.core.protocol.events import Claimed, CoordinatorLost, Tick
 from psplatform.core.supervision.leases import Grants
+from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 
 _LEAD: Final = "coordinator"
 
@@ -52,7 +52,7 @@ class Standby:
     lowest_number
         The lowest number of a standby of the same coordinator that may take over, this one's or another's.
     coordinator, handled
-        What `psplatform.core.supervision.lead.Lead.enlist` returned.
+        What `psplatform.core.supervision.replicated_coordinator.ReplicatedCoordinator.enlist` returned.
     timers
         The timers that are set, by tag.
     grants
@@ -84,19 +84,19 @@ class Standby:
         self.handled = handled
         self.timers = dict(timers or {})
         self.records: list[dict[str, Any]] = []
-        self._early: dict[int, msg.Observed] = {}
+        self._early: dict[int, msg.LogEntry] = {}
         self._grants = grants
         self._heard_of: tuple[float, float] | None = None
-        self._reason: LeadLost | None = None
+        self._reason: CoordinatorLost | None = None
         self._gone = False
         self._finished = False
         if grants is not None:
             grants.watch(_LEAD, now)
         self._handlers: dict[type, Callable[[Any, float], list[Effect]]] = {
-            msg.Observed: self._on_observed,
+            msg.LogEntry: self._on_log_entry,
             msg.Beat: self._on_beat,
             Tick: self._on_tick,
-            LeadLost: self._on_lead_lost,
+            CoordinatorLost: self._on_lead_lost,
             Claimed: self._on_claimed,
         }
 
@@ -119,7 +119,7 @@ class Standby:
         """Drop the oldest `count` records: they are in the store."""
         del self.records[:count]
 
-    def _on_observed(self, message: msg.Observed, now: float) -> list[Effect]:
+    def _on_log_entry(self, message: msg.LogEntry, now: float) -> list[Effect]:
         if message.term != self.term or self._reason is not None:
             return []
         if message.number > self.handled:
@@ -128,9 +128,9 @@ class Standby:
             self.handled += 1
             following = self._early.pop(self.handled)
             self._follow(following)
-        return [Send(COORDINATOR, msg.Witnessed(self.number, self.handled))]
+        return [Send(COORDINATOR, msg.Acknowledged(self.number, self.handled))]
 
-    def _follow(self, message: msg.Observed) -> None:
+    def _follow(self, message: msg.LogEntry) -> None:
         for effect in self.coordinator.handle(message.event, message.now):
             if isinstance(effect, SetTimer):
                 self.timers[effect.tag] = effect.at
@@ -149,10 +149,10 @@ class Standby:
 
     def _on_tick(self, event: Tick, now: float) -> list[Effect]:
         for _, silence_s in self._grants.expire(now) if self._grants is not None else ():
-            return self._on_lead_lost(LeadLost(f"silent for {silence_s:.2f} s", silence_s), now)
+            return self._on_lead_lost(CoordinatorLost(f"silent for {silence_s:.2f} s", silence_s), now)
         return []
 
-    def _on_lead_lost(self, event: LeadLost, now: float) -> list[Effect]:
+    def _on_lead_lost(self, event: CoordinatorLost, now: float) -> list[Effect]:
         if self._reason is not None:
             return []
         self._reason = event
@@ -176,13 +176,13 @@ class Standby:
 
     def rise(
         self, now: float, *, grants: Grants | None = None, appoints: int = 1, process: str = ""
-    ) -> tuple[Lead, list[Effect]]:
+    ) -> tuple[ReplicatedCoordinator, list[Effect]]:
         """Become the coordinator, in `process`, with so many standbys; return it, and what it does first."""
         self._gone = True
         if grants is not None:
             grants.succeed(self._heard_of[1] if self._heard_of is not None else None)
-        lead = Lead(self.coordinator, grants=grants, next_number=self.number + 1, appoints=appoints)
+        lead = ReplicatedCoordinator(self.coordinator, grants=grants, next_number=self.number + 1, appoints=appoints)
         lead.handled = self.handled
-        reason = self._reason or LeadLost("unknown")
+        reason = self._reason or CoordinatorLost("unknown")
         effects: list[Effect] = [SetTimer(tag, at) for tag, at in sorted(self.timers.items())]
         return lead, effects + self.coordinator.take_over(self.number, reason, now, process)

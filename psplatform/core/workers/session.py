@@ -179,7 +179,7 @@ class WorkerSession:
         self._pulling.cancel()
         self._pull_s = self._now - self._since
         self.activity = Activity.COMPUTING
-        return [Compute(self.slot, self._release.sequence, self._release.ticket)]
+        return [Compute(self.slot, self._release.sequence, self._release.assignment)]
 
     def _on_computed(self, event: Computed) -> list[Effect]:
         if not self._is_current(event.sequence):
@@ -224,7 +224,7 @@ class WorkerSession:
             shards=shards,
             counter=self.counter,
             flaw=computed.flaw,
-            ticket=self._release.ticket if self._release is not None else None,
+            assignment=self._release.assignment if self._release is not None else None,
         )
 
     def _on_abort(self, message: msg.Abort) -> list[Effect]:
@@ -273,17 +273,17 @@ class WorkerSession:
         failed = msg.Failed(self.member, event.sequence, event.kind, event.text, event.traceback)
         return [Send(COORDINATOR, failed), *self._depart("the user's code raised")]
 
-    def _on_inquire(self, message: msg.Inquire) -> list[Effect]:
+    def _on_state_request(self, message: msg.StateRequest) -> list[Effect]:
         # Whatever was said to the coordinator before may be lost with it.
         newest = self._next or self._release
         self._forestalled = 0  # releases that are on their way are of a lower term: nobody takes them any more
         if self.activity is Activity.JOINING or newest is None:
             self.activity = Activity.JOINING  # the new coordinator may not know that it was welcomed either
             return [Send(COORDINATOR, msg.Join(self.member, self.process))]
-        last = newest.sequence, newest.version, newest.ticket
+        last = newest.sequence, newest.version, newest.assignment
         aborting = self.activity is Activity.ABORTING and newest is self._release
         aborted = aborting or newest.sequence == self._aborted
-        return [Send(COORDINATOR, msg.Engaged(message.term, self.member, *last, tuple(self._announced), aborted))]
+        return [Send(COORDINATOR, msg.WorkerState(message.term, self.member, *last, tuple(self._announced), aborted))]
 
     def _on_stop(self, message: msg.Stop) -> list[Effect]:
         computing = self.activity in (Activity.COMPUTING, Activity.ABORTING) and self._release is not None
@@ -315,5 +315,5 @@ _HANDLERS: dict[type, Callable[[WorkerSession, Any], list[Effect]]] = {
     msg.Stop: WorkerSession._on_stop,
     msg.Pulled: WorkerSession._on_pulled,
     msg.Moved: WorkerSession._on_moved,
-    msg.Inquire: WorkerSession._on_inquire,
+    msg.StateRequest: WorkerSession._on_state_request,
 }

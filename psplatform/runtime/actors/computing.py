@@ -87,7 +87,7 @@ class Computing:
     def _compute(self, effect: Compute, cancellation: Cancellation) -> Computed:
         started = time.perf_counter()
         plan = self._program.plan
-        key = self._program.seed, effect.slot, effect.sequence, effect.ticket
+        key = self._program.seed, effect.slot, effect.sequence, effect.assignment
         batch = batch_of(*key, samples=plan.samples, batch_size=plan.batch_size)
         self._bring_near()
         computed = self._workspace.compute(batch, cancellation, self._program.micro_batches)

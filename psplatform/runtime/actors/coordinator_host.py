@@ -21,32 +21,32 @@ from psplatform.core.protocol.effects import Effect, Finish
 from psplatform.core.protocol.events import Begin, CopyLost, ProcessesChanged, RunFailed, StopRequested, Tick
 from psplatform.core.protocol.messages import Leave, Retiring
 from psplatform.core.protocol.wire import decode, encode
-from psplatform.core.supervision.lead import Lead
 from psplatform.core.supervision.leases import Grants
 from psplatform.core.supervision.placement import Placement
+from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.errors import ClusterError, PsplatformError
 from psplatform.nodes.coordinator import CoordinatorNode
 from psplatform.runtime.actors.coordinator_outbox import CoordinatorOutbox
 from psplatform.runtime.actors.copy_host import BEAT_S
 from psplatform.runtime.actors.retirement import PROCESS_ENDS, before_the_end, not_before_the_end
-from psplatform.runtime.actors.standing_by import Posting, StandingBy
+from psplatform.runtime.actors.standby_host import StandbyHost, StandbySnapshot
 from psplatform.runtime.actors.steps import LOADING, PLACING, assembling, in_words, serving
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost, connections_of
 from psplatform.runtime.comms.processes import Locatable, process_at
 from psplatform.runtime.comms.publication import Card, open_client
 from psplatform.runtime.comms.timers import LoopTimers
-from psplatform.runtime.pools.absent import Absent
-from psplatform.runtime.pools.claims import Claims
-from psplatform.runtime.pools.copy_staff import CopyStaff, where
+from psplatform.runtime.pools.election import Election
 from psplatform.runtime.pools.fleet import Fleet
-from psplatform.runtime.pools.staff import Staff
+from psplatform.runtime.pools.shard_pool import DaskShardPool, where
 from psplatform.runtime.pools.standbys import Standbys
+from psplatform.runtime.pools.unavailable import UnavailableProcesses
+from psplatform.runtime.pools.worker_pool import DaskWorkerPool
 from psplatform.runtime.program import Program
-from psplatform.runtime.store.journal import Journal
 from psplatform.runtime.store.keeping import StoreKeeper, keeper_of
 from psplatform.runtime.store.news import told
 from psplatform.runtime.store.outcome import conclude
+from psplatform.runtime.store.run_log import RunLog
 from psplatform.runtime.store.sealing import Sealer
 from psplatform.tasks.foreign import unforeseen
 
@@ -73,9 +73,9 @@ class CoordinatorHost(Locatable):
         self._begun = asyncio.Event()
         self._over = asyncio.Event()
         self.node: CoordinatorNode | None = None
-        self._standing_by: StandingBy | None = None
+        self._standby_host: StandbyHost | None = None
         self._early: list[tuple[str, bytes]] = []
-        self.absent = Absent()
+        self.unavailable = UnavailableProcesses()
         self.term = 0
         self._process = "", os.getpid()  # the nanny and the id, which tell a program later how this process ended
         self._dismissed = False
@@ -88,15 +88,15 @@ class CoordinatorHost(Locatable):
         """Start the run in the background."""
         await self._settle_in(program, key)
         keeper = await keeper_of(program)
-        self.journal = told(await Journal.open(program.store, program.term, keeper=keeper), self)
+        self.run_log = told(await RunLog.open(program.store, program.term, keeper=keeper), self)
         self._starting = self._loop.create_task(self._start(placement))
 
-    async def stand_by(self, program: Program, key: str, lead: Peer, posting: Posting) -> None:
+    async def stand_by(self, program: Program, key: str, lead: Peer, snapshot: StandbySnapshot) -> None:
         """Follow the coordinator at `lead`, and take over when it is lost."""
         arrived_at = asyncio.get_running_loop().time()
         self.phase = "standing by"
         await self._settle_in(program, key)
-        self._standing_by = StandingBy(
+        self._standby_host = StandbyHost(
             self.run,
             program,
             self.connect,
@@ -108,10 +108,10 @@ class CoordinatorHost(Locatable):
         )
         await self.fleet.hold([self.peer])
         if self._dismissed:
-            self._standing_by = None
+            self._standby_host = None
             await self._close_client()
             return
-        self._standing_by.begin(posting, self._grants(), arrived_at)
+        self._standby_host.begin(snapshot, self._grants(), arrived_at)
 
     async def _settle_in(self, program: Program, key: str) -> None:
         worker = self._worker = get_worker()
@@ -138,18 +138,18 @@ class CoordinatorHost(Locatable):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._over.wait()
-        if self._standing_by is not None or not hasattr(self, "journal"):
+        if self._standby_host is not None or not hasattr(self, "run_log"):
             return {"phase": "standing by"}
         # Over is for others what is over and written.
         phase = "ending" if self.phase == "over" and not self._over.is_set() else self.phase
-        summary = self.journal.view.to_summary()
-        step = in_words(self._lead, self._step or assembling(*self.staff.ready))
-        said = {"summary": summary, "failure": self.failure, "trouble": self.journal.trouble, "process": self._process}
+        summary = self.run_log.view.to_summary()
+        step = in_words(self._lead, self._step or assembling(*self.worker_pool.ready))
+        said = {"summary": summary, "failure": self.failure, "trouble": self.run_log.trouble, "process": self._process}
         return {"phase": phase, "step": step, **said}
 
     async def roles(self) -> dict[str, str]:
         """Return the address of every role, by name."""
-        actors = {**self.copies.directory(), **self.staff.directory()}
+        actors = {**self.copies.directory(), **self.worker_pool.directory()}
         found = {name: peer.address for name, (_, peer) in actors.items()}
         return {**found, "coordinator": self.peer.address, **self.standbys.roles()}
 
@@ -184,23 +184,23 @@ class CoordinatorHost(Locatable):
 
     async def relieve(self) -> None:
         """Take over now: the coordinator's process is about to end in good order."""
-        if self._standing_by is not None:
-            self._standing_by.relieve()
+        if self._standby_host is not None:
+            self._standby_host.relieve()
 
     async def close(self) -> None:
         """End a standby whose run is over."""
         self._dismissed = True
-        if self._standing_by is not None:
+        if self._standby_host is not None:
             await self._leave_quietly()
 
     # --- what the run's actors call ---
 
     async def deliver(self, sender: str, data: bytes) -> bool | bytes:
         """Take messages; return what is said to the sender at once, or whether it is one of this run's actors."""
-        if self._standing_by is not None:
-            if sender != f"coordinator-{self._standing_by.standby.term}":
+        if self._standby_host is not None:
+            if sender != f"coordinator-{self._standby_host.standby.term}":
                 return False
-            answers = [one for message in decode(data) for one in self._standing_by.take(message)]
+            answers = [one for message in decode(data) for one in self._standby_host.take(message)]
             return encode(answers) if answers else True
         if self.phase == "replaced":
             # Not refused, or whoever has not heard of the successor yet would end; nor taken, or it would be lost.
@@ -213,9 +213,9 @@ class CoordinatorHost(Locatable):
         return True
 
     def _knows(self, sender: str) -> bool:
-        if self.copies.heard(sender) or self.staff.heard(sender):
+        if self.copies.heard(sender) or self.worker_pool.heard(sender):
             return True
-        if self.absent.heard(sender):
+        if self.unavailable.heard(sender):
             self.on_processes_changed()
         return False
 
@@ -225,14 +225,14 @@ class CoordinatorHost(Locatable):
                 if isinstance(message, Retiring):
                     self.copies.expect_the_end(message.copy)
                 elif isinstance(message, Leave) and message.reason == PROCESS_ENDS:
-                    self.staff.expect_the_end(message.member)
+                    self.worker_pool.expect_the_end(message.member)
                 self.feed(message)
         return encode(answers) if answers else True
 
     def on_processes_changed(self) -> None:
         """Make what could not be made before, if it can be now."""
         self.standbys.on_processes_changed()
-        self.staff.fill()
+        self.worker_pool.fill()
         self.feed(ProcessesChanged())
 
     async def on_copy_failed(self, name: str, text: str) -> None:
@@ -257,23 +257,23 @@ class CoordinatorHost(Locatable):
         self._take_office(self.program.term)
         self.fleet.trust(placement.addresses)
         await self.copies.create(placement)
-        self.staff.begin(placement)
+        self.worker_pool.begin(placement)
         self.servers_made.set()
         self._step = LOADING
         await self.copies.open_all()
         self._step = ""
         # All together, or the first to be ready would train alone for a while, and no run would be like another.
-        await self.staff.assembled(_ASSEMBLY_S)
+        await self.worker_pool.assembled(_ASSEMBLY_S)
         self._begin()
 
     def _take_office(self, term: int) -> None:
         self.sender = f"coordinator-{term}"
         self.term = term
         self.fleet.begin_term(term)
-        self.copies = CopyStaff(self, self.fleet)
-        self.staff = Staff(self, self.fleet)
+        self.copies = DaskShardPool(self, self.fleet)
+        self.worker_pool = DaskWorkerPool(self, self.fleet)
         self.standbys = Standbys(self, self.fleet)
-        self.claims = Claims(self, self._client)
+        self.election = Election(self, self._client)
         self.sealer = Sealer(self)
 
     def _begin(self) -> None:
@@ -282,7 +282,7 @@ class CoordinatorHost(Locatable):
         self._epoch_s = self._loop.time()
         coordinator = Coordinator(program.plan, program.policy, term=program.term, resume=resume, processes=processes)
         number, wanted = program.term + 1, self._wanted_standbys
-        self._lead_with(Lead(coordinator, grants=self._grants(), next_number=number, appoints=wanted))
+        self._lead_with(ReplicatedCoordinator(coordinator, grants=self._grants(), next_number=number, appoints=wanted))
         self.copies.begin()
         self.phase = "running"
         self.note({"kind": "run", "at": 0.0, **program.description})
@@ -293,18 +293,18 @@ class CoordinatorHost(Locatable):
             if self._knows(sender):
                 self._take(sender, data)  # a lease it is given by this is lost; it asks again
 
-    def _lead_with(self, lead: Lead) -> CoordinatorNode:
-        self._outbox = CoordinatorOutbox(lead, self.copies, self.staff, self.standbys)
+    def _lead_with(self, lead: ReplicatedCoordinator) -> CoordinatorNode:
+        self._outbox = CoordinatorOutbox(lead, self.copies, self.worker_pool, self.standbys)
         self.node = CoordinatorNode(
             lead,
             lambda: self.elapsed_s,
             send=self._outbox.send,
-            log=self.journal.append,
+            log=self.run_log.append,
             make_timers=partial(LoopTimers, lambda: self.elapsed_s),
             shards=self.copies,
-            workers=self.staff,
+            workers=self.worker_pool,
             standbys=self.standbys,
-            arbiter=self.claims,
+            arbiter=self.election,
             checkpoints=self.sealer,
             finish=self._finish,
             depart=lambda reason: self.step_down(),
@@ -316,15 +316,15 @@ class CoordinatorHost(Locatable):
     # --- taking over ---
 
     async def _take_over(self) -> None:
-        standing_by, self._standing_by = self._standing_by, None
-        if standing_by is None:
+        standby_host, self._standby_host = self._standby_host, None
+        if standby_host is None:
             return
-        standby = standing_by.standby
-        await self._succeed(standing_by)
+        standby = standby_host.standby
+        await self._succeed(standby_host)
         state = standby.coordinator.state
         counted = {name for one in state.shards for name in one.copies}
-        self.copies.adopt(standing_by.copies, standing_by.processes, counted)
-        self.staff.adopt(standing_by.others, state.shards, {member.name for member in state.roster.members()})
+        self.copies.adopt(standby_host.copies, standby_host.processes, counted)
+        self.worker_pool.adopt(standby_host.others, state.shards, {member.name for member in state.roster.members()})
         self.phase = "running" if standby.coordinator.ending.phase is Phase.RUNNING else "ending"
         process, wanted = process_at(self.peer.address), self._wanted_standbys
         lead, effects = standby.rise(self.elapsed_s, grants=self._grants(), appoints=wanted, process=process)
@@ -333,19 +333,19 @@ class CoordinatorHost(Locatable):
         self.servers_made.set()
         self._outbox.look_at(effects)
         node.execute(effects)
-        if standing_by.ended is not None:
-            self.copies.lose_with(standing_by.lead.address, standing_by.ended)
+        if standby_host.ended is not None:
+            self.copies.lose_with(standby_host.lead.address, standby_host.ended)
         self._background.keep(self._tick)
         self.announce()
 
-    async def _succeed(self, standing_by: StandingBy) -> None:
+    async def _succeed(self, standby_host: StandbyHost) -> None:
         """Go on with the clock and the log of the coordinator before."""
-        number = standing_by.standby.number
-        self._epoch_s = self._loop.time() - standing_by.now
+        number = standby_host.standby.number
+        self._epoch_s = self._loop.time() - standby_host.now
         self._take_office(number)
-        (after, _), view, again = standing_by.place, standing_by.view, standing_by.unwritten
-        keeper = StoreKeeper.of(self.program, standing_by.description)
-        self.journal = told(await Journal.succeed(self.program.store, number, after, view, again, keeper), self)
+        (after, _), view, again = standby_host.place, standby_host.view, standby_host.unwritten
+        keeper = StoreKeeper.of(self.program, standby_host.description)
+        self.run_log = told(await RunLog.succeed(self.program.store, number, after, view, again, keeper), self)
 
     def whereabouts(self) -> dict[str, Any]:
         """Return what tells an actor whose coordinator is lost where the new one is."""
@@ -370,21 +370,21 @@ class CoordinatorHost(Locatable):
 
     def _fall_silent(self) -> None:
         self.silence()
-        self.journal.abandon()
+        self.run_log.abandon()
         self.copies.close()
-        self.staff.close()
+        self.worker_pool.close()
 
     async def _leave_quietly(self) -> None:
-        if self._standing_by is not None:
-            self._standing_by.close()
+        if self._standby_host is not None:
+            self._standby_host.close()
         self._over.set()
         self._background.close()
         await self._card.retract()
         await self._close_client()
 
     async def _close_client(self) -> None:
-        if hasattr(self, "claims"):
-            self.claims.close()
+        if hasattr(self, "election"):
+            self.election.close()
         await not_before_the_end(self._worker, f"{self.run}-{self.peer.key}")
         self.fleet.release_all()
         await self._client.close()
@@ -403,7 +403,7 @@ class CoordinatorHost(Locatable):
 
     def note(self, record: dict[str, Any]) -> None:
         """Add a record to the log that no event has led to."""
-        self.journal.append(record)
+        self.run_log.append(record)
         self.standbys.tell({"record": record})
 
     def hired(self, part: str, name: str, peer: Peer, shard: int = -1) -> None:
@@ -443,7 +443,7 @@ class CoordinatorHost(Locatable):
             self._finish(Finish("failed", str(error), error))
 
     @property
-    def lead(self) -> Lead:
+    def lead(self) -> ReplicatedCoordinator:
         """The coordinator."""
         return self.leading.lead
 
@@ -455,7 +455,7 @@ class CoordinatorHost(Locatable):
         return self.node
 
     @property
-    def _lead(self) -> Lead | None:
+    def _lead(self) -> ReplicatedCoordinator | None:
         return self.node.lead if self.node is not None else None
 
     def silence(self) -> None:
@@ -499,5 +499,5 @@ class CoordinatorHost(Locatable):
 
     def on_mishap(self, text: str) -> None:
         """Note what nobody has foreseen and nobody waits for."""
-        if hasattr(self, "journal"):
+        if hasattr(self, "run_log"):
             self.note({"kind": "note", "at": self.elapsed_s, "text": f"in the coordinator's process: {text}"})

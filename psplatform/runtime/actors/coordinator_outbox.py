@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from psplatform.core.protocol.effects import Effect, Send
-from psplatform.core.protocol.messages import Commit, Lease, Moved, Observed
-from psplatform.core.supervision.lead import Lead
-from psplatform.runtime.pools.copy_staff import CopyStaff
-from psplatform.runtime.pools.deputy import DECIDED_S, TOGETHER_S
-from psplatform.runtime.pools.staff import Staff
+from psplatform.core.protocol.messages import Commit, Lease, LogEntry, Moved
+from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
+from psplatform.runtime.pools.shard_pool import DaskShardPool
+from psplatform.runtime.pools.standby_client import DECIDED_S, TOGETHER_S
 from psplatform.runtime.pools.standbys import Standbys
+from psplatform.runtime.pools.worker_pool import DaskWorkerPool
 
 
 class CoordinatorOutbox:
@@ -20,13 +20,15 @@ class CoordinatorOutbox:
 
     Parameters
     ----------
-    copies, staff, standbys
+    copies, worker_pool, standbys
         The ways to servers and replicas, to workers and the evaluator, and to the standbys.
     """
 
-    def __init__(self, lead: Lead, copies: CopyStaff, staff: Staff, standbys: Standbys) -> None:
+    def __init__(
+        self, lead: ReplicatedCoordinator, copies: DaskShardPool, worker_pool: DaskWorkerPool, standbys: Standbys
+    ) -> None:
         self._lead = lead
-        self._copies, self._staff, self._standbys = copies, staff, standbys
+        self._copies, self._worker_pool, self._standbys = copies, worker_pool, standbys
         self._decided = False
         self._listener = ""
         self._answers: list[Any] = []
@@ -46,8 +48,8 @@ class CoordinatorOutbox:
             self._standbys.tell(message, self._may_wait_s(message))
         else:
             if isinstance(message, Moved) and (place := self._copies.place_of(message.copy)) is not None:
-                self._staff.send(to.name, place)
-            self._staff.send(to.name, message)
+                self._worker_pool.send(to.name, place)
+            self._worker_pool.send(to.name, message)
 
     @contextmanager
     def answering(self, sender: str) -> Iterator[list[Any]]:
@@ -59,6 +61,6 @@ class CoordinatorOutbox:
             self._listener = ""
 
     def _may_wait_s(self, message: Any) -> float:
-        if not isinstance(message, Observed) or self._lead.awaits_witness:
+        if not isinstance(message, LogEntry) or self._lead.awaits_acknowledgment:
             return 0.0
         return DECIDED_S if self._decided else TOGETHER_S

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from psplatform.runtime.comms.calls import Connect, Peer
-from psplatform.runtime.pools.absent import Absent
+from psplatform.runtime.pools.unavailable import UnavailableProcesses
 from psplatform.runtime.program import Program
 
 
@@ -38,7 +38,7 @@ class Employer(CoordinatorProcess, Protocol):
         The coordinator's.
     sender
         Under which name its coordinator speaks.
-    absent
+    unavailable
         The processes in which nobody is hired for now.
     """
 
@@ -46,7 +46,7 @@ class Employer(CoordinatorProcess, Protocol):
     connect: Connect
     term: int
     sender: str
-    absent: Absent
+    unavailable: UnavailableProcesses
 
     def note(self, record: dict[str, Any]) -> None:
         """Add a record to the log that no event has led to."""

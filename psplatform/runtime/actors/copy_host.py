@@ -24,7 +24,7 @@ from psplatform.core.protocol.wire import decode, encode
 from psplatform.core.shards.replica import ShardCopy
 from psplatform.nodes.shard import ShardNode
 from psplatform.replication.accounts import account_factory
-from psplatform.runtime.actors.beginning import Beginning
+from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
 from psplatform.runtime.comms.answering import POLL_S, Answering
 from psplatform.runtime.comms.background import Background
@@ -32,7 +32,7 @@ from psplatform.runtime.comms.calls import Peer, PeerLost, call, connections_of
 from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.comms.processes import Locatable, process_at
 from psplatform.runtime.dataplane.content import Answer
-from psplatform.runtime.dataplane.following import MOST_KEPT
+from psplatform.runtime.dataplane.feed_reader import MOST_KEPT
 from psplatform.runtime.dataplane.segments import SegmentName, sweep
 from psplatform.runtime.dataplane.shard_state import SharedShardState
 from psplatform.runtime.dataplane.transfers import Parcel
@@ -56,10 +56,10 @@ class CopyHost(Locatable):
     All methods are coroutines, so that Dask runs them on the event loop of the worker, never one behind the other.
     """
 
-    def __init__(self, run: str, name: str, shard: int, coordinator: Peer, beginning: Beginning) -> None:
+    def __init__(self, run: str, name: str, shard: int, coordinator: Peer, initial_role: InitialRole) -> None:
         self._run, self._name, self._index = run, name, shard
         self._coordinator, self._term = coordinator, 0
-        self._beginning = beginning
+        self._initial_role = initial_role
         self._arithmetic = ThreadPoolExecutor(1, thread_name_prefix=f"psplatform-{name}")
         self._requests = count()
         self._built = asyncio.Event()
@@ -90,12 +90,20 @@ class CopyHost(Locatable):
         loop = asyncio.get_running_loop()
         make_account = account_factory(program.replication, program.plan.shards)
         control = ShardCopy(
-            self._beginning.part(program, self._index, self._name, make_account, loop.time()),
+            self._initial_role.part(program, self._index, self._name, make_account, loop.time()),
             make_account,
             archives_itself=program.cold,
             from_workers=program.plan.from_workers,
         )
-        arguments = self._beginning, self._connect, loop, self._arithmetic, self._background, self._made, self._report
+        arguments = (
+            self._initial_role,
+            self._connect,
+            loop,
+            self._arithmetic,
+            self._background,
+            self._made,
+            self._report,
+        )
         make_state = partial(SharedShardState, program, control, *arguments)
         self._node = await loop.run_in_executor(self._arithmetic, ShardNode, control, loop.time, self._send, make_state)
         self._require_wanted()
@@ -155,8 +163,8 @@ class CopyHost(Locatable):
         """Try to map a worker's slab; return whether that worked, and the name of this copy's segment."""
         await self._built.wait()  # the caller has a deadline
         state = self._node.state
-        sees = state.exposures.attach(member, slab)
-        state.follower.note_arrival()
+        sees = state.gradient_buffers.attach(member, slab)
+        state.feed_reader.note_arrival()
         return sees, state.content.name
 
     async def push(self, member: str, sequence: int, arrays: list[NDArray[Any]], counter: int | None = None) -> bool:
@@ -169,8 +177,8 @@ class CopyHost(Locatable):
         if counter is not None and serves and not await self._waits_for_room(counter):
             return False
         if counter is None or counter >= node.control.part.version:
-            node.state.exposures.keep(member, sequence, arrays, counter, None if serves else MOST_KEPT)
-        node.state.follower.note_arrival()
+            node.state.gradient_buffers.keep(member, sequence, arrays, counter, None if serves else MOST_KEPT)
+        node.state.feed_reader.note_arrival()
         return True
 
     async def _waits_for_room(self, counter: int) -> bool:
@@ -202,12 +210,12 @@ class CopyHost(Locatable):
         await self._built.wait()
         state = self._node.state
         for member, slab in parcel.slabs.items():
-            if member not in state.exposures.slabs:
-                state.exposures.attach(member, slab)
+            if member not in state.gradient_buffers.slabs:
+                state.gradient_buffers.attach(member, slab)
         if not state.receiver.can_see(parcel):
             return None
         if parcel.transfer.kind == GRADIENTS:
-            await state.follower.wait_for(parcel.transfer.contributions)
+            await state.feed_reader.wait_for(parcel.transfer.contributions)
         answer = state.receiver.expect(parcel)
         self._node.feed(parcel.transfer)
         return encode(await answer)
@@ -219,8 +227,8 @@ class CopyHost(Locatable):
         """
         await self._built.wait()  # the caller has a deadline
         if term >= max(self._term, self._node.control.part.term):
-            self._node.state.exposures.dismiss(member, position)
-            self._node.state.follower.note_arrival()  # nobody need wait for it
+            self._node.state.gradient_buffers.dismiss(member, position)
+            self._node.state.feed_reader.note_arrival()  # nobody need wait for it
 
     async def retire(self) -> None:
         """Note that nobody needs this copy any more."""

@@ -12,10 +12,10 @@ from psplatform.core.workers.session import WorkerSession
 from psplatform.runtime.actors.computing import Computing
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import PeerLost
-from psplatform.runtime.dataplane.exposure import Slab
 from psplatform.runtime.dataplane.fetching import Fetcher
+from psplatform.runtime.dataplane.gradient_buffers import Slab
 from psplatform.runtime.dataplane.pushing import Exposed, Pushes
-from psplatform.runtime.dataplane.supplying import Supply
+from psplatform.runtime.dataplane.replica_feed import ReplicaFeed
 
 
 class SlabGradients:
@@ -25,7 +25,7 @@ class SlabGradients:
     ----------
     session
         Names the server of each shard.
-    supply
+    replica_feed
         Sends them to replicas as well, where these take gradients from the workers.
     feed
         Takes what becomes of a gradient once it is computed.
@@ -40,7 +40,7 @@ class SlabGradients:
         computing: Computing,
         fetcher: Fetcher,
         pushes: Pushes,
-        supply: Supply | None,
+        replica_feed: ReplicaFeed | None,
         background: Background,
         feed: Callable[[Any], None],
         *,
@@ -49,7 +49,7 @@ class SlabGradients:
     ) -> None:
         self._session = session
         self._slab, self._computing = slab, computing
-        self._fetcher, self._pushes, self._supply = fetcher, pushes, supply
+        self._fetcher, self._pushes, self._replica_feed = fetcher, pushes, replica_feed
         self._background = background
         self._feed = feed
         self._shards, self._per_block = range(shards), per_block
@@ -71,8 +71,8 @@ class SlabGradients:
         self._slab.hold(effect.sequence)
         self._exposed = gradient = Exposed(effect.sequence, counter if self._per_block else None)
         servers = [self._session.server_of(shard) for shard in self._shards]
-        if self._supply is not None:
-            self._supply.offer(gradient, servers, lambda: self._exposed == gradient)
+        if self._replica_feed is not None:
+            self._replica_feed.offer(gradient, servers, lambda: self._exposed == gradient)
         if all(self._fetcher.sees(copy) for copy in servers):
             self._feed(Reachable(effect.sequence))
         else:
@@ -84,8 +84,8 @@ class SlabGradients:
 
     async def redirect(self, shard: int, before: str) -> None:
         """Push what is exposed to the shard's new server, if it does not see it: what `before` was sent is gone."""
-        if self._supply is not None:
-            self._supply.forget(before)
+        if self._replica_feed is not None:
+            self._replica_feed.forget(before)
         self._pushes.redirect(shard)
         if not await self._is_seen(self._session.server_of(shard), shard) and self._exposed is not None:
             self._pushes.start(shard, self._exposed)

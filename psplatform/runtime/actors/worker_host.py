@@ -26,11 +26,11 @@ from psplatform.runtime.comms.calls import Peer, connections_of
 from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.comms.processes import Locatable, process_at
 from psplatform.runtime.comms.timers import LoopTimers
-from psplatform.runtime.dataplane.exposure import Slab
 from psplatform.runtime.dataplane.fetching import Fetcher
+from psplatform.runtime.dataplane.gradient_buffers import Slab
 from psplatform.runtime.dataplane.pushing import Pushes
+from psplatform.runtime.dataplane.replica_feed import ReplicaFeed
 from psplatform.runtime.dataplane.segments import sweep
-from psplatform.runtime.dataplane.supplying import Supply
 from psplatform.runtime.program import Program, choose_device
 from psplatform.runtime.store.recording import WorkerHistory
 from psplatform.tensors.vectors import allocate
@@ -141,8 +141,10 @@ class WorkerHost(Locatable):
         self._closing.callback(fetcher.close)
         places = self._connect, self._layout, self._member
         pushes = Pushes(*places, self._slab.vectors, fetcher.peers, session.server_of, self._background)
-        self._supply = Supply(*places, self._slab, fetcher, self._background) if program.plan.from_workers else None
-        parts = session, self._slab, self._computing, fetcher, pushes, self._supply, self._background
+        self._replica_feed = (
+            ReplicaFeed(*places, self._slab, fetcher, self._background) if program.plan.from_workers else None
+        )
+        parts = session, self._slab, self._computing, fetcher, pushes, self._replica_feed, self._background
 
         def make_gradients(feed: Callable[[Any], None]) -> SlabGradients:
             self._gradients = SlabGradients(*parts, feed, shards=shards, per_block=self._per_block)
@@ -164,8 +166,8 @@ class WorkerHost(Locatable):
     async def _attach(self) -> None:
         for name, (shard, peer) in list(self._copies.items()):
             if name == first_server(shard):
-                if self._supply is not None:
-                    self._supply.know(name, shard)
+                if self._replica_feed is not None:
+                    self._replica_feed.know(name, shard)
                 await self._fetcher.attach(name, shard)
             else:  # it may not answer for long, and nobody needs it yet
                 self._meet(name, peer, shard)
@@ -199,8 +201,8 @@ class WorkerHost(Locatable):
             return
         self._fetcher.peers[copy] = peer
         if shard is not None:
-            if self._supply is not None:
-                self._supply.know(copy, shard)
+            if self._replica_feed is not None:
+                self._replica_feed.know(copy, shard)
             self._background.do(self._gradients.prepare_for(copy, shard))
 
     async def _follow_server(self, moved: Moved) -> None:

@@ -143,9 +143,9 @@ class Segment:
 
 def sweep(run: str = "", role: str = "") -> None:
     """Remove this host's segments whose owner is dead; of one run, or of one role in it, if named."""
-    beginning = f"{_PREFIX}{run}-{role}" if run else _PREFIX
+    initial_role = f"{_PREFIX}{run}-{role}" if run else _PREFIX
     for folder in _folders():
-        for path in sorted([*folder.glob(f"{beginning}*"), *folder.glob(f".{beginning}*")]):
+        for path in sorted([*folder.glob(f"{initial_role}*"), *folder.glob(f".{initial_role}*")]):
             with contextlib.suppress(OSError), _locked(path):
                 if path.stat().st_size:
                     path.unlink(missing_ok=True)

@@ -19,13 +19,13 @@ from psplatform.core.protocol.messages import Pulled
 from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import Server
 from psplatform.nodes.ports import Work
-from psplatform.runtime.actors.beginning import Beginning
+from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect
 from psplatform.runtime.dataplane.cold_storage import StoreCarrier, awaken
 from psplatform.runtime.dataplane.content import Content, Copied
-from psplatform.runtime.dataplane.exposure import Exposures
-from psplatform.runtime.dataplane.following import Follower
+from psplatform.runtime.dataplane.feed_reader import FeedReader
+from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers
 from psplatform.runtime.dataplane.segments import sweep
 from psplatform.runtime.dataplane.transfers import Carrier, Receiver
 from psplatform.runtime.program import Program
@@ -62,7 +62,7 @@ class SharedShardState:
         What others read.
     front
         Which copy of the content is visible.
-    exposures, follower, carrier, receiver
+    gradient_buffers, feed_reader, carrier, receiver
         Gradients, and transfers to and from other copies.
     """
 
@@ -70,7 +70,7 @@ class SharedShardState:
         self,
         program: Program,
         control: ShardCopy,
-        beginning: Beginning,
+        initial_role: InitialRole,
         connect: Connect,
         loop: asyncio.AbstractEventLoop,
         thread: Executor,
@@ -95,9 +95,9 @@ class SharedShardState:
             layout, index, program.optimizer, shard_vectors(layout, index, whole), (first, second)
         )
         shard.touch()  # a replica must not begin with that when it becomes the server
-        if beginning.fresh:
+        if initial_role.fresh:
             program.restore(shard)
-        if beginning.cold and isinstance(control.part, Replica):
+        if initial_role.cold and isinstance(control.part, Replica):
             awaken(program, control.part, shard)
         key = next(iter(first))
         self.front = 0 if shard.front[key] is first[key] else 1
@@ -105,16 +105,16 @@ class SharedShardState:
         self._history = CopyHistory()
         made.callback(self._history.close)
         self._history.begin(program, name, shard, control.part)
-        self.exposures = Exposures(layout, index)
-        self.follower = Follower(self.exposures, shard)
-        self.receiver = Receiver(shard, self.follower)
+        self.gradient_buffers = GradientBuffers(layout, index)
+        self.feed_reader = FeedReader(self.gradient_buffers, shard)
+        self.receiver = Receiver(shard, self.feed_reader)
         self.carrier = self._make_carrier()
         made.callback(self.carrier.close)
         self._archiver = Archiver(program, layout, shard, background)
         made.callback(self._archiver.close)
-        if program.checkpoints.written and not beginning.serving:
+        if program.checkpoints.written and not initial_role.serving:
             self._archiver.prepare()  # replicas write where there are any
-        for replica in beginning.replicas:
+        for replica in initial_role.replicas:
             self.carrier.prepare(replica)
 
     def _make_carrier(self) -> Carrier | StoreCarrier:
@@ -151,14 +151,14 @@ class SharedShardState:
 
     def has_all(self, effect: Gather) -> bool:
         """Whether all gradients can be read, or were pushed."""
-        return self.exposures.has_all(effect.contributions, careful=effect.careful)
+        return self.gradient_buffers.has_all(effect.contributions, careful=effect.careful)
 
     def when_there(self, effect: Gather, then: Callable[[], None]) -> None:
         """Wait for what is still to be pushed: after a promotion, what was pushed to the former server is so again."""
         self._background.keep(partial(self._wait_for, effect, then))
 
     async def _wait_for(self, effect: Gather, then: Callable[[], None]) -> None:
-        await self.follower.wait_for(effect.contributions, late=effect.careful)
+        await self.feed_reader.wait_for(effect.contributions, late=effect.careful)
         then()
 
     def run(self, work: Sequence[Work], compute: Callable[[Sequence[Work]], list[Any]]) -> None:
@@ -175,7 +175,7 @@ class SharedShardState:
         for event in done.result():
             self._feed(event)
             if isinstance(event, Loaded) and isinstance(self._control.part, Replica):
-                self.follower.release(self._control.part)
+                self.feed_reader.release(self._control.part)
 
     def diverge(self) -> None:
         """Note how far replicas in sync can be from what is visible: from now on one of them may be promoted."""
@@ -209,19 +209,19 @@ class SharedShardState:
         self._history.shown(effect, self._control.part)
         self.shard.version = effect.version
         self.content.show(self.front, effect.version, self._divergence)
-        self.exposures.release(position, effect.version)
+        self.gradient_buffers.release(position, effect.version)
         # Whoever waits for room looks again, once; a new event is for those who wait from now on.
         self._shown.set()
         self._shown = asyncio.Event()
 
     def _carry(self, effect: Transmit) -> None:
-        self.carrier.send(self._connect, effect, self.exposures.slabs, self._feed)
+        self.carrier.send(self._connect, effect, self.gradient_buffers.slabs, self._feed)
 
     # --- in the thread that computes ---
 
     def gather(self, effect: Gather) -> GatherDone | GatherFailed:
         """Average gradients, and measure them where that is asked for."""
-        if not self.exposures.gather(self.shard, effect.contributions, careful=effect.careful):
+        if not self.gradient_buffers.gather(self.shard, effect.contributions, careful=effect.careful):
             return GatherFailed(effect.position)
         self._history.gathered(effect.contributions)
         return GatherDone(effect.position, tuple(self.shard.squared_norms()) if effect.norms else ())

@@ -22,7 +22,7 @@ from psplatform.core.protocol.wire import decode
 from psplatform.errors import InvariantViolation
 from psplatform.runtime.comms.background import Background, Kept
 from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
-from psplatform.runtime.dataplane.following import Follower
+from psplatform.runtime.dataplane.feed_reader import FeedReader
 from psplatform.runtime.dataplane.outbox import Inbox, Outbox
 from psplatform.runtime.dataplane.segments import SegmentName
 from psplatform.tensors.shard import Shard
@@ -142,8 +142,8 @@ class Carrier:
 class Receiver:
     """A replica's side."""
 
-    def __init__(self, shard: Shard, follower: Follower) -> None:
-        self._shard, self._follower = shard, follower
+    def __init__(self, shard: Shard, feed_reader: FeedReader) -> None:
+        self._shard, self._feed_reader = shard, feed_reader
         self._inbox = Inbox()
         self._parcels: dict[str, Parcel] = {}
         self._answers: list[tuple[str, asyncio.Future[Any]]] = []
@@ -189,7 +189,7 @@ class Receiver:
             return True
         if transfer.kind == UPDATE:
             self._shard.gather([self._take(transfer)[0]])
-        elif not self._follower.gather(transfer):
+        elif not self._feed_reader.gather(transfer):
             return False
         begin_writing()
         self._shard.stage(transfer.rate)

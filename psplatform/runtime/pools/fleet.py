@@ -15,8 +15,8 @@ from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 from psplatform.runtime.cluster import cluster_of, foreign_workers
 from psplatform.runtime.comms.calls import Peer, PeerLost, call
 from psplatform.runtime.comms.hosting import call_named, key_of, name_of
-from psplatform.runtime.pools.claims import offer
 from psplatform.runtime.pools.deaths import Death, death_of
+from psplatform.runtime.pools.election import offer
 from psplatform.runtime.pools.warming import Warmth
 from psplatform.runtime.program import Program
 from psplatform.runtime.references import find_lacking

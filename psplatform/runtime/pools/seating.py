@@ -12,15 +12,15 @@ from typing import Any, Final, Protocol
 
 from psplatform.core.coordination.shards import ShardState
 from psplatform.core.protocol.events import CopyMisplaced
-from psplatform.core.supervision.lead import Lead
 from psplatform.core.supervision.placement import Process, process_for_copy, process_for_standby, seats_of
+from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.core.supervision.survival import STORE, Place, Roles, ShardPlaces, survives
 from psplatform.runtime.actors.coordinator_process import CoordinatorProcess
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
-from psplatform.runtime.pools.absent import Absent
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.pools.moves import Move, Seats, moves
+from psplatform.runtime.pools.unavailable import UnavailableProcesses
 from psplatform.runtime.pools.warming import next_spare
 
 _LOOK_S: Final = 0.25
@@ -56,15 +56,15 @@ class SeatingHost(CoordinatorProcess, Protocol):
     """What seating may ask of the coordinator's process."""
 
     peer: Peer
-    absent: Absent
+    unavailable: UnavailableProcesses
     phase: str
 
     @property
-    def lead(self) -> Lead:
+    def lead(self) -> ReplicatedCoordinator:
         """The coordinator."""
 
     @property
-    def staff(self) -> WorkersBeside:
+    def worker_pool(self) -> WorkersBeside:
         """The staff of the gradient workers."""
 
     @property
@@ -84,7 +84,7 @@ class Posted(Protocol):
 
 
 class CopiesBeside(Protocol):
-    """What seating asks of the staff that makes the copies."""
+    """What seating asks of the worker pool that makes the copies."""
 
     @property
     def posted(self) -> Iterable[Posted]:
@@ -126,7 +126,7 @@ class Seating:
         avoided = {one.peer.address for one in posted if one.name == leaving}.union(but)
 
         def choose(processes: list[Process], cold: set[str], unfit: set[str]) -> str | None:
-            return process_for_copy(processes, shard, places, self._host.staff.addresses, cold, unfit | avoided)
+            return process_for_copy(processes, shard, places, self._host.worker_pool.addresses, cold, unfit | avoided)
 
         return await self._choose(choose)
 
@@ -154,7 +154,7 @@ class Seating:
             processes, _ = await self._fleet.cluster()
         except (OSError, TimeoutError):
             return None  # without a scheduler nothing can be made
-        unfit = set(self._host.absent.addresses)
+        unfit = set(self._host.unavailable.addresses)
         while True:
             cold = self._fleet.warmth.cold(one.address for one in processes)
             address: str | None = choose(processes, cold, unfit)
@@ -173,7 +173,7 @@ class Seating:
             servers=tuple(at.get(one.server, "") for one in shards),
             replicas=tuple({name: at[name] for name in one.in_sync if name in at} for one in shards),
             copies=tuple((one.shard, one.peer.address) for one in posted),
-            busy=frozenset(self._host.staff.addresses),
+            busy=frozenset(self._host.worker_pool.addresses),
         )
 
     def _roles(self, seats: Seats) -> Roles:
@@ -206,7 +206,7 @@ class Seating:
         shards = lead.coordinator.state.shards
         seats = self._seats(shards)
         self._say(seats)
-        seen = seats, tuple(self._fleet.known), frozenset(self._host.absent.addresses)
+        seen = seats, tuple(self._fleet.known), frozenset(self._host.unavailable.addresses)
         if seen != self._seen:
             self._seen, self._seen_at = seen, now
             self._tried.clear()
@@ -232,7 +232,7 @@ class Seating:
             return
         if any(one.promoting or one.joining or not one.in_sync for one in shards) or self._is_moving(seats):
             return  # one after the other, and only while all are protected
-        able = fleet.known.keys() - fleet.warmth.cold(fleet.known) - host.absent.addresses - fleet.left_out.keys()
+        able = fleet.known.keys() - fleet.warmth.cold(fleet.known) - host.unavailable.addresses - fleet.left_out.keys()
         for move in moves(list(fleet.known.values()), seats, able, protection.replicas):
             if (move.name, move.to) not in self._tried:
                 self._begin_move(move)
@@ -261,7 +261,9 @@ class Seating:
     async def _warm_spares(self, seats: Seats) -> None:
         """Let one process become warm that whatever is lost next may be made in."""
         fleet, host = self._fleet, self._host
-        able = [one for one in fleet.known.values() if one.address not in host.absent.addresses | fleet.left_out.keys()]
+        able = [
+            one for one in fleet.known.values() if one.address not in host.unavailable.addresses | fleet.left_out.keys()
+        ]
         unknown = fleet.warmth.cold(one.address for one in able) - self._asked
         if unknown:  # many are warm from their start
             self._asked = (self._asked | unknown) & set(fleet.known)

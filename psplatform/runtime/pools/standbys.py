@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from psplatform.core.protocol.events import StandbyLost
 from psplatform.runtime.comms.calls import Peer, PeerLost, call
-from psplatform.runtime.pools.deputy import TOGETHER_S, Deputy, DeputyHost
 from psplatform.runtime.pools.fleet import REPLACE_AFTER_S, Fleet
+from psplatform.runtime.pools.standby_client import TOGETHER_S, StandbyClient, StandbyClientHost
 from psplatform.telemetry.log.segments import Position
 
 _HAND_OVER_S: Final = 1.0
@@ -20,10 +20,10 @@ the same process can be handed over, and Dask gives all of that four seconds."""
 class Standbys:
     """Makes the standbys of one coordinator, and speaks to them."""
 
-    def __init__(self, host: DeputyHost, fleet: Fleet) -> None:
+    def __init__(self, host: StandbyClientHost, fleet: Fleet) -> None:
         self._host = host
         self._fleet = fleet
-        self._deputies: dict[int, Deputy] = {}
+        self._deputies: dict[int, StandbyClient] = {}
         self._wanted: set[int] = set()
         self._failed: set[str] = set()
         self._placing = asyncio.Lock()
@@ -45,8 +45,8 @@ class Standbys:
 
     def appoint(self, number: int) -> None:
         """Make a standby of that number in the background."""
-        self._host.journal.on_mark = self._on_mark
-        made = Deputy(self._host, self._fleet, number, self._place, self._on_ended)
+        self._host.run_log.on_mark = self._on_mark
+        made = StandbyClient(self._host, self._fleet, number, self._place, self._on_ended)
         self._deputies[number] = made
         made.begin()
 

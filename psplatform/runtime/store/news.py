@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from psplatform.core.coordination.checkpoints import DUE
 from psplatform.core.protocol.events import TimerFired
-from psplatform.runtime.store.journal import Journal
+from psplatform.runtime.store.run_log import RunLog
 
 
 class HostOfStore(Protocol):
@@ -23,13 +23,13 @@ class HostOfStore(Protocol):
         """Hand an event to the coordinator, and execute what it answers."""
 
 
-def told(journal: Journal, host: HostOfStore) -> Journal:
-    """Return the journal, which tells from now on what becomes of its store; one made anew gets a checkpoint soon."""
+def told(run_log: RunLog, host: HostOfStore) -> RunLog:
+    """Return the run log, which tells from now on what becomes of its store; one made anew gets a checkpoint soon."""
 
     def tell(text: str, renewed: bool) -> None:
         host.note({"kind": "store", "at": host.elapsed_s, "text": text})
         if renewed:
             host.feed(TimerFired(DUE))
 
-    journal.on_news = tell
-    return journal
+    run_log.on_news = tell
+    return run_log

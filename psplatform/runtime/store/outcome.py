@@ -8,13 +8,13 @@ from typing import Final, Protocol
 from psplatform.errors import PsplatformError, StoreError, to_plain
 from psplatform.replication.stores.store import update_run
 from psplatform.runtime.dataplane.segments import sweep
-from psplatform.runtime.pools.absent import Absent
-from psplatform.runtime.pools.copy_staff import CopyStaff
 from psplatform.runtime.pools.fleet import Fleet
-from psplatform.runtime.pools.staff import Staff
+from psplatform.runtime.pools.shard_pool import DaskShardPool
 from psplatform.runtime.pools.standbys import Standbys
+from psplatform.runtime.pools.unavailable import UnavailableProcesses
+from psplatform.runtime.pools.worker_pool import DaskWorkerPool
 from psplatform.runtime.program import Program
-from psplatform.runtime.store.journal import Journal
+from psplatform.runtime.store.run_log import RunLog
 from psplatform.runtime.store.sealing import Sealer
 
 _LEAVING_S: Final = 5.0
@@ -35,11 +35,11 @@ class EndingHost(Protocol):
 
     program: Program
     run: str
-    journal: Journal
+    run_log: RunLog
     fleet: Fleet
-    absent: Absent
-    staff: Staff
-    copies: CopyStaff
+    unavailable: UnavailableProcesses
+    worker_pool: DaskWorkerPool
+    copies: DaskShardPool
     standbys: Standbys
     sealer: Sealer
 
@@ -54,40 +54,40 @@ class EndingHost(Protocol):
 async def conclude(host: EndingHost, failure: PsplatformError | None) -> PsplatformError | None:
     """Let everybody go who worked for the run, and write how it ended; return why it has failed, if it has."""
     host.silence()
-    failure = await host.fleet.explain(failure, host.absent.addresses)
-    if hasattr(host, "staff"):
-        await host.staff.disband(_LEAVING_S, host.standbys.peers)
+    failure = await host.fleet.explain(failure, host.unavailable.addresses)
+    if hasattr(host, "worker_pool"):
+        await host.worker_pool.disband(_LEAVING_S, host.standbys.peers)
         host.copies.close()
         await host.sealer.close()
-    failure = await write_outcome(host.journal, host.program.store, host.run, failure, host.elapsed_s)
+    failure = await write_outcome(host.run_log, host.program.store, host.run, failure, host.elapsed_s)
     if hasattr(host, "standbys"):
         await host.standbys.dismiss()
     return failure
 
 
 async def write_outcome(
-    journal: Journal, store: str, run: str, failure: PsplatformError | None, elapsed_s: float
+    run_log: RunLog, store: str, run: str, failure: PsplatformError | None, elapsed_s: float
 ) -> PsplatformError | None:
-    """Bring out what the journal holds, and let the store say how the run has ended; sweep this host's segments.
+    """Bring out what the run log holds, and let the store say how the run has ended; sweep this host's segments.
 
-    What the store refuses is named in the journal's `trouble`.  Return why the run has failed, if it has: one of which
+    What the store refuses is named in the run log's `trouble`.  Return why the run has failed, if it has: one of which
     nothing is kept, because another took its store, has.
     """
-    if journal.view.outcome is None:  # it ended before its coordinator began
+    if run_log.view.outcome is None:  # it ended before its coordinator began
         detail = str(failure.args[0]) if failure is not None else ""
-        journal.append({**_NEVER_BEGUN, "at": elapsed_s, "detail": detail})
-    await journal.close()
-    outcome = journal.view.to_summary()["outcome"]
-    if journal.taken:
-        failure = failure or StoreError(journal.trouble, store=store)
+        run_log.append({**_NEVER_BEGUN, "at": elapsed_s, "detail": detail})
+    await run_log.close()
+    outcome = run_log.view.to_summary()["outcome"]
+    if run_log.taken:
+        failure = failure or StoreError(run_log.trouble, store=store)
     else:
         plain = to_plain(failure) if failure is not None else None
         changes = {"outcome": outcome, "error": str(failure or ""), "failure": plain}
         try:
-            if journal.keeper is not None:
-                await asyncio.to_thread(journal.keeper.ensure)
+            if run_log.keeper is not None:
+                await asyncio.to_thread(run_log.keeper.ensure)
             await asyncio.to_thread(update_run, store, **changes)
         except PsplatformError as error:
-            journal.trouble = str(error)
+            run_log.trouble = str(error)
     await asyncio.to_thread(sweep, run)
     return failure

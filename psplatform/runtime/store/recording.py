@@ -178,7 +178,7 @@ class WorkerHistory:
         if not self._recorder.records:
             return
         if isinstance(effect, Compute):
-            self._slot, ticket = effect.slot, effect.ticket
+            self._slot, ticket = effect.slot, effect.assignment
             place: dict[str, Any] = {"slot": effect.slot, "sequence": effect.sequence}
             batch = None if ticket is None else (ticket.epoch, ticket.number)
             self._recorder.note("computes", **place, ticket=batch, digests=[digest(one) for one in self._pieces])

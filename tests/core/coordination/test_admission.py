@@ -243,7 +243,7 @@ def test_fewer_than_the_tries_in_a_row_are_tried_again_with_other_batches(open_s
     for number in (1, 2):
         scene.announce("a", **NAN)
         assert running(scene)
-        assert [one.ticket.number for one in scene.sent(msg.Release)] == [number]
+        assert [one.assignment.number for one in scene.sent(msg.Release)] == [number]
     assert failure(scene.announce("a", **NAN)).slot == 0
 
 

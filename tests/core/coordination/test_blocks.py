@@ -68,7 +68,7 @@ def test_one_push_makes_the_policy_judge_its_own_block_only(two_blocks: Open) ->
 
 def test_who_joins_begins_at_the_count_of_the_oldest_block(two_blocks: Open) -> None:
     scene = two_blocks(1).join("a").announce("a", **BOTH).announce("a", **BOTH).announce("a", **FIRST)
-    assert [lane.version for lane in scene.coordinator.state.lanes] == [3, 2]
+    assert [commit_log.version for commit_log in scene.coordinator.state.commit_logs] == [3, 2]
     assert [one.version for one in scene.join("b").sent(msg.Release)] == [2]
 
 
@@ -78,7 +78,7 @@ def test_who_joins_begins_at_the_count_of_the_oldest_block(two_blocks: Open) -> 
 def ahead_of_the_second_block(two_blocks: Open) -> Any:
     """Let "a" hold a gradient of count 1 in front of block 1, which waits for a second gradient of count 0."""
     scene = two_blocks(2).join("a", "b", "c").announce("a", **BOTH).announce("b", **FIRST).announce("a", **BOTH)
-    (held,) = scene.coordinator.state.lanes[1].held
+    (held,) = scene.coordinator.state.commit_logs[1].held
     assert (held.slot, held.sequence, held.counter) == (0, 2, 1)
     return scene
 
@@ -91,20 +91,22 @@ def test_what_is_held_of_a_lost_worker_is_dropped(two_blocks: Open) -> None:
     for name, shards in (("d", BOTH), ("c", BOTH), ("b", SECOND), ("b", BOTH), ("d", BOTH)):
         scene.announce(name, **shards)
     assert [keys for block, keys in merged(scene) if block == 1] == [[(0, 1), (0, 4)], [(0, 5), (1, 2)]]
-    assert scene.coordinator.state.last_position(1) == scene.coordinator.state.lanes[1].position + 1
+    assert scene.coordinator.state.last_position(1) == scene.coordinator.state.commit_logs[1].position + 1
 
 
 def test_a_worker_lost_in_mid_push_has_lost_only_the_blocks_that_were_not_reached(two_blocks: Open) -> None:
     scene = two_blocks(1, deal_epochs=True).join("a", "b").announce("a", **FIRST).lose("a")
     assert [(one["sequence"], one["block"]) for one in scene.logged("dropped")] == [(1, 1)]
     assert merged(scene) == [(0, [(0, 1)])]
-    assert [one.ticket for one in scene.join("c").sent(msg.Release)] == [msg.Ticket(0, 2)], "the batch was used"
+    assert [one.assignment for one in scene.join("c").sent(msg.Release)] == [msg.BatchAssignment(0, 2)], (
+        "the batch was used"
+    )
 
 
 def test_a_worker_lost_before_any_push_has_lost_one_gradient(two_blocks: Open) -> None:
     scene = two_blocks(1, deal_epochs=True).join("a", "b").lose("a")
     assert ["block" in one for one in scene.logged("dropped")] == [False]
-    assert [one.ticket for one in scene.join("c").sent(msg.Release)] == [msg.Ticket(0, 0)]
+    assert [one.assignment for one in scene.join("c").sent(msg.Release)] == [msg.BatchAssignment(0, 0)]
 
 
 def test_a_batch_is_dealt_again_when_the_last_block_of_its_gradient_is_dropped(two_blocks: Open) -> None:
@@ -112,7 +114,7 @@ def test_a_batch_is_dealt_again_when_the_last_block_of_its_gradient_is_dropped(t
     scene = two_blocks(1, deal_epochs=True).join("a", "b").announce("b", **BOTH).announce("a", **FIRST)
     scene.lose("a")
     assert [(one["block"], one["reason"]) for one in scene.logged("dropped")] == [(0, "stale"), (1, "lost")]
-    assert [one.ticket for one in scene.join("c").sent(msg.Release)] == [msg.Ticket(0, 0)]
+    assert [one.assignment for one in scene.join("c").sent(msg.Release)] == [msg.BatchAssignment(0, 0)]
 
 
 # --- what is not finite ---

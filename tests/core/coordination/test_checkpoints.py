@@ -265,7 +265,7 @@ def test_what_a_lost_coordinator_cut_is_left_to_the_next_seal(cut: Any) -> None:
 
 def test_the_next_is_so_many_updates_after_the_one_that_was_restored(open_scene: Open) -> None:
     scene = open_scene(cuts=Cuts(every_updates=3))
-    scene.coordinator.state.lanes[0].version = scene.coordinator.state.lanes[0].position = 7
+    scene.coordinator.state.commit_logs[0].version = scene.coordinator.state.commit_logs[0].position = 7
     scene.coordinator.checkpoints.begin()
     scene.join("a")
     found = [bool(cuts_of(scene.announce("a", label=7))) for _ in range(3)]

@@ -196,9 +196,9 @@ def test_waiting_workers_are_looked_at_again_when_the_policy_has_learned(open_sc
 
 def test_the_batch_of_an_applied_gradient_is_not_dealt_again(open_scene: Open) -> None:
     scene = open_scene(deal_epochs=True).join("a").announce("a")
-    assert [one.ticket for one in scene.sent(msg.Release)] == [msg.Ticket(0, 1)]
+    assert [one.assignment for one in scene.sent(msg.Release)] == [msg.BatchAssignment(0, 1)]
     scene.coordinator.state.give_back(0, 1)
-    assert [one.ticket for one in scene.announce("a").sent(msg.Release)] == [msg.Ticket(0, 2)]
+    assert [one.assignment for one in scene.announce("a").sent(msg.Release)] == [msg.BatchAssignment(0, 2)]
 
 
 def test_the_loss_of_a_commit_is_the_mean_over_its_gradients(gradient: Callable[..., Any]) -> None:

@@ -102,7 +102,7 @@ def test_a_promoted_server_has_brought_the_other_replicas_level_before_it_confir
     """So they are in sync with it from the first moment, and its loss is survived as well."""
     scene = protected(replicas=2).join("a")
     scene.handle(gone("server-0"))
-    assert scene.sent(msg.Promote) == [msg.Promote(1, 2, heirs=("replica-0-1",))]
+    assert scene.sent(msg.Promote) == [msg.Promote(1, 2, successors=("replica-0-1",))]
     promote(scene, "replica-0-0", 0)
     assert scene.sent(msg.Include) == []
     assert scene.coordinator.state.shards[0].in_sync == ["replica-0-1"]
@@ -115,7 +115,7 @@ def test_an_heir_that_is_lost_is_not_waited_for(protected: Open) -> None:
     scene = protected(replicas=3).join("a")
     scene.handle(gone("server-0"))
     scene.handle(gone("replica-0-1"))
-    assert scene.sent(msg.Promote) == [msg.Promote(1, 2, heirs=("replica-0-2",))]
+    assert scene.sent(msg.Promote) == [msg.Promote(1, 2, successors=("replica-0-2",))]
     assert scene.sent(msg.Exclude) == []
     promote(scene, "replica-0-0", 0)
     assert scene.sent(msg.Exclude) == [msg.Exclude(1, 2, "replica-0-1")]

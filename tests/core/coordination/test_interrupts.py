@@ -36,7 +36,11 @@ def test_an_abort_precedes_the_release_that_follows_it(scene: Any) -> None:
 
 
 def test_the_batch_of_an_aborted_gradient_is_dealt_again_first(scene: Any) -> None:
-    assert [one.ticket for one in scene.sent(msg.Release)] == [msg.Ticket(0, 0), msg.Ticket(0, 1), msg.Ticket(0, 3)]
+    assert [one.assignment for one in scene.sent(msg.Release)] == [
+        msg.BatchAssignment(0, 0),
+        msg.BatchAssignment(0, 1),
+        msg.BatchAssignment(0, 3),
+    ]
 
 
 def test_the_latency_of_an_abort_is_logged_when_the_computation_has_stopped(scene: Any) -> None:

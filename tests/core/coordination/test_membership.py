@@ -57,7 +57,7 @@ def test_the_gradient_a_lost_worker_was_computing_is_counted_as_lost(open_scene:
 
 def test_the_batch_of_a_lost_gradient_is_dealt_again(open_scene: Open) -> None:
     scene = open_scene(deal_epochs=True).join("a", "b").lose("a").join("c")
-    assert [one.ticket for one in scene.sent(msg.Release)] == [msg.Ticket(0, 0)]
+    assert [one.assignment for one in scene.sent(msg.Release)] == [msg.BatchAssignment(0, 0)]
 
 
 def test_what_waited_in_the_pool_when_its_worker_died_is_not_lost(open_scene: Open) -> None:
@@ -159,8 +159,8 @@ def test_a_dead_worker_s_gradient_does_not_advance_the_clock_of_its_successor(op
 def test_a_worker_that_only_a_lost_coordinator_had_welcomed_is_told_to_join_again(open_scene: Open) -> None:
     """It would wait for ever for a server that is lost: nobody tells it of the next one."""
     scene = open_scene().join("a")
-    scene.handle(msg.Engaged(0, "b", 1, 0, None))
+    scene.handle(msg.WorkerState(0, "b", 1, 0, None))
     assert scene.sent(msg.Stop) == []
-    scene.handle(msg.Engaged(1, "b", 1, 0, None))
+    scene.handle(msg.WorkerState(1, "b", 1, 0, None))
     assert scene.sent(msg.Stop) == [msg.Stop(1, msg.JOIN_AGAIN)]
     assert scene.addressed(msg.Stop) == ["b"]

@@ -10,7 +10,7 @@ import pytest
 from psplatform.core.plan import Cuts, Protection
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Recruit, Retire
-from psplatform.core.protocol.events import CopyLost, CopyMisplaced, CopyReady, LeadLost, NoCopy, StopRequested
+from psplatform.core.protocol.events import CoordinatorLost, CopyLost, CopyMisplaced, CopyReady, NoCopy, StopRequested
 
 Open = Callable[..., Any]
 
@@ -99,8 +99,8 @@ def test_a_coordinator_that_takes_over_meanwhile_lets_the_surplus_go_when_it_is_
     scene = protected().join("a")
     scene.handle(MISPLACED)
     scene.handle(CopyReady(0, "replica-0-1", "p"))
-    scene.coordinator.take_over(2, LeadLost("killed"), scene.now)
-    scene.handle(msg.Standing(0, "server-0", 2, 1, True, 0, (), ("replica-0-0",)))
+    scene.coordinator.take_over(2, CoordinatorLost("killed"), scene.now)
+    scene.handle(msg.ServerState(0, "server-0", 2, 1, True, 0, (), ("replica-0-0",)))
     scene.handle(msg.InSync(0, 1, "replica-0-1", 0))
     assert scene.coordinator.state.shards[0].in_sync == ["replica-0-0", "replica-0-1"]
     scene.handle(MISPLACED)

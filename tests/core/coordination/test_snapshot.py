@@ -41,7 +41,7 @@ def test_versions_samples_and_seconds_go_on(open_scene: Open) -> None:
     scene.now = 2.5
     scene.announce("a").announce("a")
     state = resumed(scene.plan, make_policy("asp"), stored(scene)).state
-    assert (state.version, state.lanes[0].position, state.samples_applied) == (2, 2, 8)
+    assert (state.version, state.commit_logs[0].position, state.samples_applied) == (2, 2, 8)
     assert (state.seconds, state.epochs_done) == (2.5, 0.08)
     assert [one.visible for one in state.shards] == [2, 2]
 
@@ -62,13 +62,13 @@ def test_batches_under_way_are_dealt_again(open_scene: Open) -> None:
     coordinator = resumed(scene.plan, make_policy("asp"), stored(scene))
     effects = [one for name in ("c", "d", "e") for one in coordinator.handle(msg.Join(name, "p"), 0.0)]
     released = [one.message for one in effects if isinstance(one, Send) and isinstance(one.message, msg.Release)]
-    assert [one.ticket.number for one in released if one.ticket is not None] == [1, 2, 3]
+    assert [one.assignment.number for one in released if one.assignment is not None] == [1, 2, 3]
 
 
 def test_a_gradient_of_before_the_cut_is_not_applied_again(open_scene: Open) -> None:
     scene = open_scene().join("a").announce("a").announce("a")
     state = resumed(scene.plan, make_policy("asp"), stored(scene)).state
-    assert state.lanes[0].newest == {0: 2}
+    assert state.commit_logs[0].newest == {0: 2}
 
 
 def test_what_a_policy_has_learned_goes_on(open_scene: Open) -> None:
@@ -120,15 +120,15 @@ def test_with_other_shards_blocks_go_on_from_the_oldest_version(open_scene: Open
     for shards, versions in ((2, [0, 1]), (3, [0, 0, 0]), (1, [0])):
         plan = Plan(**{**known, "shards": shards})
         state = resumed(plan, PartiallySynchronous(push=1), plain).state
-        assert [lane.version for lane in state.lanes] == versions
+        assert [commit_log.version for commit_log in state.commit_logs] == versions
 
 
 def test_one_order_for_all_blocks_goes_on_above_each_of_theirs(open_scene: Open) -> None:
     scene = open_scene(PartiallySynchronous(push=1), shards=2).join("a")
     plain = stored(scene.announce("a", shards=(1,)))
     assert plain["positions"] == (0, 1)
-    (lane,) = resumed(scene.plan, BulkSynchronous(), plain).state.lanes
-    assert (lane.position, lane.version) == (1, 0)
+    (commit_log,) = resumed(scene.plan, BulkSynchronous(), plain).state.commit_logs
+    assert (commit_log.position, commit_log.version) == (1, 0)
     assert [place_after(plain, shard, 1) for shard in (0, 1)] == [(1, 0)] * 2
 
 

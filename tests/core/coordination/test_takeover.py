@@ -11,7 +11,7 @@ from psplatform.core.plan import Cuts, Protection, Stop
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Discard, Evaluate, SaveModel, Seal
 from psplatform.core.protocol.events import CheckpointSealed, CopyLost, RunBroken, StopRequested
-from psplatform.core.protocol.messages import Commit, Contribution, Standing, Ticket
+from psplatform.core.protocol.messages import BatchAssignment, Commit, Contribution, ServerState
 from psplatform.errors import ClusterError
 from psplatform.policies.backup import BackupWorkers
 from psplatform.policies.bsp import BulkSynchronous
@@ -20,15 +20,15 @@ Open = Callable[..., Any]
 
 
 def commit(position: int, *contributions: tuple[Any, ...], **fields: Any) -> Commit:
-    """Return the commit of (member, slot, sequence[, ticket]) that the lost coordinator has made."""
+    """Return the commit of (member, slot, sequence[, batch assignment]) that the lost coordinator has made."""
     made = tuple(Contribution(*one) for one in contributions)
     return Commit(1, 1, position, position, made, fields.pop("rate", 0.5), **fields)
 
 
-def standing(shard: int = 0, position: int = 0, *commits: Commit, term: int = 2, **fields: Any) -> Standing:
+def standing(shard: int = 0, position: int = 0, *commits: Commit, term: int = 2, **fields: Any) -> ServerState:
     known = {"copy": f"server-{shard}", "epoch": 1, "serving": True, **fields}
     told = known["copy"], term, known["epoch"], known["serving"], position, commits
-    return Standing(shard, *told, known.get("replicas", ()))
+    return ServerState(shard, *told, known.get("replicas", ()))
 
 
 # --- asking ---
@@ -36,8 +36,8 @@ def standing(shard: int = 0, position: int = 0, *commits: Commit, term: int = 2,
 
 def test_every_copy_and_member_is_asked(open_scene: Open) -> None:
     scene = open_scene(shards=2, protection=Protection(1)).join("a", "b").announce("a").take_over()
-    assert scene.addressed(msg.Inquire) == ["server-0", "replica-0-0", "server-1", "replica-1-0", "a", "b"]
-    assert {(one.term, one.position) for one in scene.sent(msg.Inquire)} == {(2, 1), (2, 0)}
+    assert scene.addressed(msg.StateRequest) == ["server-0", "replica-0-0", "server-1", "replica-1-0", "a", "b"]
+    assert {(one.term, one.position) for one in scene.sent(msg.StateRequest)} == {(2, 1), (2, 0)}
     for shard in range(2):
         scene.handle(standing(shard))
     (record,) = scene.logged("promoted")
@@ -70,7 +70,7 @@ def test_a_member_does_not_outrun_its_own_gradient(open_scene: Open) -> None:
     scene.take_over().handle(standing(0))
     scene.announce("b")
     said = msg.Announce("a", 1, msg.Label((0,), (1,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0)
-    scene.handle(msg.Engaged(2, "a", 2, 1, None, (said,)))
+    scene.handle(msg.WorkerState(2, "a", 2, 1, None, (said,)))
     assert [(one["version"], one["sequences"]) for one in scene.logged("commit")] == [(1, [1]), (2, [1])]
     assert scene.sent(msg.Abort) == [msg.Abort(2, 2)]
     (release,) = [one for one in scene.sent(msg.Release) if one.sequence == 3]
@@ -87,7 +87,7 @@ def test_a_member_does_not_outrun_its_own_gradient(open_scene: Open) -> None:
     ],
     ids=["another term", "another copy", "another epoch", "does not serve"],
 )
-def test_an_answer_of_somebody_else_is_none(open_scene: Open, stray: Standing) -> None:
+def test_an_answer_of_somebody_else_is_none(open_scene: Open, stray: ServerState) -> None:
     scene = open_scene().join("a").take_over()
     scene.handle(stray)
     assert scene.coordinator.takeover.awaited_shards
@@ -242,7 +242,7 @@ def test_a_member_that_was_released_without_a_trace_is_believed(open_scene: Open
     scene = open_scene().join("a")
     scene.handle(msg.Aborted("a", 1, 0.0))
     scene.take_over().handle(standing(0))
-    scene.handle(msg.Engaged(2, "a", 3, 0, None))
+    scene.handle(msg.WorkerState(2, "a", 3, 0, None))
     member = scene.coordinator.state.roster.get("a")
     assert (member.sequence, member.busy) == (3, True)
     scene.announce("a", sequence=3, label=0)
@@ -253,10 +253,10 @@ def test_a_member_that_has_given_up_what_it_was_released_for_is_released_again(o
     """It was told so by the lost coordinator, and has told that one alone; it takes no release for the same again."""
     scene = open_scene().join("a", "b")
     scene.take_over().handle(standing(0))
-    scene.handle(msg.Engaged(2, "a", 2, 0, None, aborted=True))
+    scene.handle(msg.WorkerState(2, "a", 2, 0, None, aborted=True))
     assert [(one.sequence, one.version) for one in scene.sent(msg.Release)] == [(3, 0)]
     assert scene.sent(msg.Abort) == []
-    scene.handle(msg.Engaged(2, "b", 2, 0, None))
+    scene.handle(msg.WorkerState(2, "b", 2, 0, None))
     assert scene.effects == []
     assert scene.coordinator.state.roster.get("b").sequence == 2
 
@@ -264,7 +264,7 @@ def test_a_member_that_has_given_up_what_it_was_released_for_is_released_again(o
 def test_what_a_member_gave_up_before_its_last_release_changes_nothing(open_scene: Open) -> None:
     scene = open_scene(BackupWorkers(k=1, busy="abort"), workers=2).join("a", "b").announce("a")
     scene.take_over().handle(standing(0))
-    scene.handle(msg.Engaged(2, "b", 1, 0, None, aborted=True))
+    scene.handle(msg.WorkerState(2, "b", 1, 0, None, aborted=True))
     assert scene.sent(msg.Release) == []
     assert scene.coordinator.state.roster.get("b").busy
 
@@ -274,7 +274,7 @@ def test_what_a_member_said_before_it_was_released_counts(open_scene: Open) -> N
     scene = open_scene().join("a")
     scene.take_over().handle(standing(0))
     said = msg.Announce("a", 1, msg.Label((0,), (1,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0)
-    scene.handle(msg.Engaged(2, "a", 2, 1, None, (said,)))
+    scene.handle(msg.WorkerState(2, "a", 2, 1, None, (said,)))
     assert [one["sequences"] for one in scene.logged("commit")] == [[1]]
     member = scene.coordinator.state.roster.get("a")
     assert (member.sequence, member.busy) == (2, True)
@@ -288,7 +288,7 @@ def test_a_member_whose_gradient_waits_for_a_commit_is_not_released_over_a_loss(
     scene.announce("a").announce("b").handle(CopyLost("server-0", "there", "killed"))
     scene.take_over().handle(standing(0, 1, copy="replica-0-0", epoch=2))
     said = msg.Announce("a", 2, msg.Label((1,), (2,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0)
-    scene.handle(msg.Engaged(2, "a", 2, 1, None, (said,)))
+    scene.handle(msg.WorkerState(2, "a", 2, 1, None, (said,)))
     scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, 2))
     assert [one["first"] for one in scene.logged("lost positions")] == [1]
     assert scene.addressed(msg.Release) == ["b"]
@@ -303,7 +303,7 @@ def test_a_release_that_the_lost_coordinator_forestalled_is_said_anew(open_scene
     assert {(one.sequence, one.version) for one in scene.sent(msg.Release)} == {(3, 1)}
     for number, member in enumerate("ab"):
         said = msg.Announce(member, 2, msg.Label((1,), (1,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0)
-        scene.handle(msg.Engaged(2, member, 3, 2, None, (said,)))
+        scene.handle(msg.WorkerState(2, member, 3, 2, None, (said,)))
         assert scene.sent(msg.Abort) == [msg.Abort(2, 3)], number
         (release,) = scene.sent(msg.Release)
         assert (release.sequence, release.version) == (4, 1)
@@ -315,7 +315,7 @@ def test_what_was_computed_on_a_commit_that_nobody_knows_is_not_current(open_sce
     scene.take_over().handle(CopyLost("server-0", "p", "killed"))
     scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, 2))
     said = msg.Announce("a", 2, msg.Label((1,), (1,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0)
-    scene.handle(msg.Engaged(2, "a", 2, 1, None, (said,)))
+    scene.handle(msg.WorkerState(2, "a", 2, 1, None, (said,)))
     assert scene.logged("commit") == []
     assert [(one["sequence"], one["label"]) for one in scene.logged("dropped")] == [(2, -1)]
     assert scene.addressed(msg.Release) == ["a"]
@@ -324,10 +324,10 @@ def test_what_was_computed_on_a_commit_that_nobody_knows_is_not_current(open_sce
 
 @pytest.mark.parametrize(
     "stray",
-    [msg.Engaged(1, "a", 9, 0, None), msg.Engaged(2, "stranger", 9, 0, None)],
+    [msg.WorkerState(1, "a", 9, 0, None), msg.WorkerState(2, "stranger", 9, 0, None)],
     ids=["another term", "a stranger"],
 )
-def test_word_of_a_release_to_somebody_else_changes_nothing(open_scene: Open, stray: msg.Engaged) -> None:
+def test_word_of_a_release_to_somebody_else_changes_nothing(open_scene: Open, stray: msg.WorkerState) -> None:
     scene = open_scene().join("a").take_over()
     scene.handle(standing(0))
     before = scene.coordinator.state.roster.get("a").sequence
@@ -338,18 +338,25 @@ def test_word_of_a_release_to_somebody_else_changes_nothing(open_scene: Open, st
 def test_a_batch_that_the_lost_coordinator_had_dealt_is_not_dealt_again(open_scene: Open) -> None:
     scene = open_scene(deal_epochs=True).join("a").take_over()
     scene.handle(standing(0))
-    scene.handle(msg.Engaged(2, "a", 2, 0, Ticket(0, 1)))
-    given = [scene.join(name).sent(msg.Release)[0].ticket for name in "bcd"]
-    assert given == [Ticket(0, 0), Ticket(0, 2), Ticket(0, 3)], "what it had before, and did not announce, is dealt"
-    assert scene.coordinator.state.deck.ticket(0, 2) == Ticket(0, 1)
+    scene.handle(msg.WorkerState(2, "a", 2, 0, BatchAssignment(0, 1)))
+    given = [scene.join(name).sent(msg.Release)[0].assignment for name in "bcd"]
+    assert given == [BatchAssignment(0, 0), BatchAssignment(0, 2), BatchAssignment(0, 3)], (
+        "what it had before, and did not announce, is dealt"
+    )
+    assert scene.coordinator.state.batch_scheduler.assignment(0, 2) == BatchAssignment(0, 1)
 
 
 def test_a_batch_of_which_only_a_commit_tells_is_not_dealt_again(open_scene: Open) -> None:
     """Its worker is lost together with the coordinator that had released it."""
     scene = open_scene(deal_epochs=True, workers=1).join("a").announce("a").take_over()
-    scene.handle(standing(0, 2, commit(2, ("z", 1, 1, Ticket(0, 3)))))
-    assert scene.sent(msg.Commit)[-1].contributions[-1].ticket == Ticket(0, 3), "the next to take over learns of it"
-    assert [scene.join(name).sent(msg.Release)[0].ticket for name in "bc"] == [Ticket(0, 2), Ticket(0, 4)]
+    scene.handle(standing(0, 2, commit(2, ("z", 1, 1, BatchAssignment(0, 3)))))
+    assert scene.sent(msg.Commit)[-1].contributions[-1].assignment == BatchAssignment(0, 3), (
+        "the next to take over learns of it"
+    )
+    assert [scene.join(name).sent(msg.Release)[0].assignment for name in "bc"] == [
+        BatchAssignment(0, 2),
+        BatchAssignment(0, 4),
+    ]
 
 
 def test_of_two_gradients_of_one_batch_the_second_is_dropped_and_its_worker_goes_on(open_scene: Open) -> None:
@@ -357,22 +364,28 @@ def test_of_two_gradients_of_one_batch_the_second_is_dropped_and_its_worker_goes
     scene = open_scene(BulkSynchronous(), deal_epochs=True, workers=2).join("a").take_over()
     scene.handle(standing(0))
     scene.join("b")
-    assert scene.coordinator.state.deck.ticket(1, 1) == Ticket(0, 1)
-    scene.handle(msg.Engaged(2, "a", 2, 0, Ticket(0, 1)))
-    said = msg.Announce("a", 2, msg.Label((0,), (1,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0, ticket=Ticket(0, 1))
+    assert scene.coordinator.state.batch_scheduler.assignment(1, 1) == BatchAssignment(0, 1)
+    scene.handle(msg.WorkerState(2, "a", 2, 0, BatchAssignment(0, 1)))
+    said = msg.Announce(
+        "a", 2, msg.Label((0,), (1,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0, assignment=BatchAssignment(0, 1)
+    )
     scene.handle(said)
     (dropped,) = scene.logged("dropped")
     assert (dropped["slot"], dropped["sequence"], dropped["reason"]) == (0, 2, "duplicate")
     (release,) = [one for one in scene.sent(msg.Release) if one.sequence == 3]
-    assert (release.version, release.ticket) == (0, Ticket(0, 0)), "on the version of the round, which waits for it"
+    assert (release.version, release.assignment) == (0, BatchAssignment(0, 0)), (
+        "on the version of the round, which waits for it"
+    )
 
 
 def test_a_worker_whose_batch_was_applied_by_another_is_released_for_one_that_counts(open_scene: Open) -> None:
     """It may never have heard of its release: the lost coordinator had given it up, and dealt its batch again."""
     scene = open_scene(deal_epochs=True, workers=2).join("a", "b").take_over()
-    scene.handle(standing(0, 1, commit(1, ("b", 1, 1, Ticket(0, 0)))))
+    scene.handle(standing(0, 1, commit(1, ("b", 1, 1, BatchAssignment(0, 0)))))
     released = dict(zip(scene.addressed(msg.Release), scene.sent(msg.Release), strict=True))
-    assert (released["a"].sequence, released["a"].ticket) == (1, Ticket(0, 1)), "which the other had, and is free"
+    assert (released["a"].sequence, released["a"].assignment) == (1, BatchAssignment(0, 1)), (
+        "which the other had, and is free"
+    )
 
 
 # --- replicas ---
@@ -433,7 +446,7 @@ def test_a_checkpoint_under_way_is_given_up(open_scene: Open) -> None:
 def test_taken_over_twice_the_second_asks_again(open_scene: Open) -> None:
     scene = open_scene().join("a").take_over()
     scene.take_over(3, at=6.0)
-    assert {one.term for one in scene.sent(msg.Inquire)} == {3}
+    assert {one.term for one in scene.sent(msg.StateRequest)} == {3}
     scene.handle(standing(0))
     assert scene.coordinator.takeover.awaited_shards, "that was for the one before"
     scene.handle(standing(0, term=3))

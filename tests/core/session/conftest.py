@@ -37,8 +37,10 @@ class Worker:
         self.handle(msg.Welcome(term, 3, 1))
         return self
 
-    def release(self, sequence: int, version: int = 0, *, term: int = 1, ticket: msg.Ticket | None = None) -> Worker:
-        self.handle(msg.Release(term, sequence, version, ticket))
+    def release(
+        self, sequence: int, version: int = 0, *, term: int = 1, assignment: msg.BatchAssignment | None = None
+    ) -> Worker:
+        self.handle(msg.Release(term, sequence, version, assignment))
         return self
 
     def pulls(self) -> list[msg.Pull]:

@@ -57,8 +57,8 @@ def test_an_abort_while_exposing_is_confirmed_when_nobody_writes_any_more(brough
 
 def engaged(worker: Any) -> tuple[int, bool]:
     """Return which gradient it tells a new coordinator of, and whether it has given that up."""
-    worker.handle(msg.Inquire(2))
-    (said,) = worker.messages(msg.Engaged)
+    worker.handle(msg.StateRequest(2))
+    (said,) = worker.messages(msg.WorkerState)
     return said.sequence, said.aborted
 
 
@@ -88,7 +88,7 @@ def test_what_a_lost_coordinator_forestalled_a_new_one_may_release(brought_to: F
     worker = brought_to(Activity.EXPOSING)
     worker.handle(Reachable(5))
     worker.handle(msg.Abort(1, 6))
-    worker.handle(msg.Inquire(2))
+    worker.handle(msg.StateRequest(2))
     worker.release(6, 1, term=1)
     assert worker.activity is Activity.WAITING
     worker.release(6, 1, term=2)

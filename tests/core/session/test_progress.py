@@ -29,11 +29,11 @@ def test_a_session_begins_by_joining_under_its_name(fresh: Fresh) -> None:
 
 
 def test_a_gradient_is_pulled_computed_exposed_and_announced(fresh: Fresh) -> None:
-    ticket = msg.Ticket(2, 1)
-    worker = fresh().welcome().release(5, 7, ticket=ticket)
+    assignment = msg.BatchAssignment(2, 1)
+    worker = fresh().welcome().release(5, 7, assignment=assignment)
     assert [(pull.shard, pull.version) for pull in worker.pulls()] == [(0, 7), (1, 7)]
     worker.serve()
-    assert worker.effects == [Compute(3, 5, ticket)]
+    assert worker.effects == [Compute(3, 5, assignment)]
     assert worker.computed(5).effects == [Expose(3, 5)]
     worker.handle(Reachable(5))
     (announce,) = worker.messages(msg.Announce)
@@ -170,7 +170,7 @@ def test_an_error_in_the_user_s_code_is_reported_and_ends_the_session(brought_to
 def test_one_that_was_welcomed_and_not_released_asks_a_new_coordinator_again(fresh: Fresh) -> None:
     """Only the lost one may have known that it had joined."""
     worker = fresh().welcome()
-    worker.handle(msg.Inquire(2))
+    worker.handle(msg.StateRequest(2))
     assert worker.sent == [msg.Join("w", "here"), msg.Join("w", "here")]
     worker.handle(msg.Welcome(2, 5, 1))
     worker.release(1, term=2)
@@ -179,7 +179,7 @@ def test_one_that_was_welcomed_and_not_released_asks_a_new_coordinator_again(fre
 
 def test_one_that_is_released_before_it_is_welcomed_again_starts_with_the_welcome(fresh: Fresh) -> None:
     worker = fresh().welcome()
-    worker.handle(msg.Inquire(2))
+    worker.handle(msg.StateRequest(2))
     assert worker.release(1, term=2).effects == []
     worker.handle(msg.Welcome(2, 3, 1))
     assert worker.session.activity is Activity.PULLING

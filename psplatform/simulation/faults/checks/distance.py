@@ -48,7 +48,7 @@ class Distances:
     def check(self, shards: set[int]) -> None:
         """Check the shards of which something has changed."""
         coordinators = [self._run.coordinator]
-        alive = [one for one in self._run.standbys.heirs if not self._run.processes.is_dead(one.name)]
+        alive = [one for one in self._run.standbys.successors if not self._run.processes.is_dead(one.name)]
         coordinators += [one.standby.coordinator for one in alive]
         for shard in sorted(shards):
             for coordinator in coordinators:

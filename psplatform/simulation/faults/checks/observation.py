@@ -24,7 +24,7 @@ _OF_COORDINATORS = (
     msg.Include,
     msg.Exclude,
     msg.Promote,
-    msg.Inquire,
+    msg.StateRequest,
     msg.Lease,
 )
 
@@ -177,7 +177,7 @@ class Observation:
 
     def _judge_leases(self, lead: VirtualCoordinator, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Send) and isinstance(effect.message, msg.Observed):
+            if isinstance(effect, Send) and isinstance(effect.message, msg.LogEntry):
                 self._judge_silence(effect.message.event)
             elif isinstance(effect, Retire) and "silent" in effect.reason:
                 self._judge_silence(CopyLost(effect.copy, "", effect.reason))

@@ -79,7 +79,7 @@ def check_same_on_all_shards(run: MemoryRun, reference: ReferenceModel) -> None:
         history = reference.histories[one.server]
         if one.promoting or history.epoch != one.epoch or run.processes.is_dead(one.server):
             continue  # what a dead server applied last, perhaps nobody else has heard of
-        block = run.coordinator.state.lane_of(one.shard).block
+        block = run.coordinator.state.commit_log_of(one.shard).block
         applied = by_position(history.lineage)
         for position in range(1, history.visible + 1):
             if unheard and (block, position) not in decided:

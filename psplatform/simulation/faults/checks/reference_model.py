@@ -29,7 +29,7 @@ from psplatform.core.protocol.effects import (
     Transmit,
 )
 from psplatform.core.protocol.events import Computed, ComputeFailed
-from psplatform.core.protocol.messages import GRADIENTS, STATE, Contribution, Ticket, Transfer
+from psplatform.core.protocol.messages import GRADIENTS, STATE, BatchAssignment, Contribution, Transfer
 from psplatform.errors import InvariantViolation
 from psplatform.memory.training import TensorArithmetic, Vectors
 from psplatform.simulation.faults.storage import Storage
@@ -130,7 +130,7 @@ class ReferenceModel(TensorArithmetic):
         Returns how often a standby has taken over.
     exact
         Whether the policy wants gradients of the visible version only.
-    tickets
+    assignments
         The part of an epoch that each gradient was computed on, ``None`` for one that was drawn.
     missed
         Share of the steps of which a replica cannot get the gradients from the workers.
@@ -152,10 +152,10 @@ class ReferenceModel(TensorArithmetic):
         self.takeovers: Callable[[], int] = lambda: 0
         self._versions: dict[tuple[str, int], tuple[int, int]] = {}
         self._bases_of: dict[tuple[str, int], dict[int, Content]] = {}
-        self.tickets: dict[Identity, Ticket | None] = {}
+        self.assignments: dict[Identity, BatchAssignment | None] = {}
         # By member: on a side that is cut off, a coordinator that was replaced may put another into the same slot.
         self._gradients: dict[tuple[str, int], Vectors] = {}
-        self._tickets_of: dict[tuple[str, int], Ticket | None] = {}
+        self._assignments_of: dict[tuple[str, int], BatchAssignment | None] = {}
         self._parameter_keys = [region.key for region in self.layout.regions if region.kind == "parameter"]
 
     # --- what roles ask for, told before it is done ---
@@ -175,7 +175,7 @@ class ReferenceModel(TensorArithmetic):
             elif isinstance(effect, Serve):
                 self._begin_epoch(copy, history, effect)
             elif isinstance(effect, Transmit) and effect.transfer.epoch > history.epoch:
-                # It serves when its heirs have this state.
+                # It serves when its successors have this state.
                 self._states[history.shard, effect.transfer.epoch][history.position] = history.digest
 
     def _begin_epoch(self, copy: str, history: History, effect: Serve) -> None:
@@ -248,17 +248,17 @@ class ReferenceModel(TensorArithmetic):
             if identity in lineage:
                 raise violated("S1", f"{copy} applies gradient {identity} at {position} and at {lineage[identity]}")
             lineage[identity] = position
-            self._use(copy, batches, identity, self._tickets_of.get((one.member, one.sequence)))
+            self._use(copy, batches, identity, self._assignments_of.get((one.member, one.sequence)))
         history.lineage, history.batches = lineage, batches
         history.position = position
         history.applied += 1
         self._renew(copy, history)
 
-    def _use(self, copy: str, batches: Batches, identity: Identity, ticket: Ticket | None) -> None:
-        self.tickets[identity] = ticket
-        if ticket is None:
+    def _use(self, copy: str, batches: Batches, identity: Identity, assignment: BatchAssignment | None) -> None:
+        self.assignments[identity] = assignment
+        if assignment is None:
             return
-        place = ticket.epoch, ticket.number
+        place = assignment.epoch, assignment.number
         # Block by block, one that was dealt twice around a takeover may count twice.
         if place in batches and not self._several:
             raise violated("S1", f"{copy} applies batch {place} as gradient {batches[place]} and as {identity}")
@@ -353,7 +353,7 @@ class ReferenceModel(TensorArithmetic):
     def compute(self, member: str, effect: Compute, seconds: float) -> Computed | ComputeFailed:
         """Compute, and note on what."""
         self._bases_of[member, effect.sequence] = dict(self._pulled[member])
-        self._tickets_of[member, effect.sequence] = effect.ticket
+        self._assignments_of[member, effect.sequence] = effect.assignment
         return super().compute(member, effect, seconds)
 
     def expose(self, member: str, slot: int, sequence: int) -> None:

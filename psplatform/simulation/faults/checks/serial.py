@@ -20,7 +20,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from psplatform.core.coordination.lanes import clipping_factor
+from psplatform.core.coordination.commit_logs import clipping_factor
 from psplatform.core.protocol.effects import Compute, first_server
 from psplatform.core.protocol.messages import Contribution
 from psplatform.memory import MemoryRun
@@ -61,7 +61,7 @@ class SerialLoop:
         arithmetic, contributions = self._arithmetic, []
         arithmetic.load(_WORKER, 0, arithmetic.snapshot(self._copy))
         for slot, sequence in zip(round_["slots"], round_["sequences"], strict=True):
-            arithmetic.compute(_WORKER, Compute(slot, sequence, reference.tickets[slot, sequence]), 0.0)
+            arithmetic.compute(_WORKER, Compute(slot, sequence, reference.assignments[slot, sequence]), 0.0)
             self._computed += 1
             arithmetic.expose(_WORKER, slot, self._computed)
             contributions.append(Contribution(_WORKER, slot, self._computed))

@@ -11,7 +11,7 @@ from psplatform.tasks.foreign import unforeseen
 
 
 @dataclass(slots=True)
-class Hire:
+class WorkerActor:
     """One actor, and the way to it once it is open.
 
     Attributes
@@ -27,7 +27,7 @@ class Hire:
     inquired: bool = False
 
 
-def why_not_started(error: Exception, hire: Hire) -> PsplatformError:
+def why_not_started(error: Exception, hire: WorkerActor) -> PsplatformError:
     """Return what ends a run in which an actor could not start because of `error`."""
     if isinstance(error, PsplatformError):
         return error

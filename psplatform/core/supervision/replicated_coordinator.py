@@ -45,7 +45,7 @@ MOST_BEHIND: Final = 64
 """Events by which a standby may lag: fewer than the commits that servers remember, which it may have to ask for."""
 
 
-class Lead:
+class ReplicatedCoordinator:
     """The coordinator that is in charge.
 
     Parameters
@@ -95,7 +95,7 @@ class Lead:
         self._own: dict[type, Callable[[Any, float], list[Effect]]] = {
             msg.Beat: self._on_beat,
             msg.Lease: self._on_lease,
-            msg.Witnessed: self._on_witnessed,
+            msg.Acknowledged: self._on_acknowledged,
             Tick: self._on_tick,
             StandbyLost: self._on_standby_lost,
             Claimed: self._on_claimed,
@@ -113,9 +113,9 @@ class Lead:
         return self.coordinator.ending.phase is Phase.OVER
 
     @property
-    def awaits_witness(self) -> bool:
+    def awaits_acknowledgment(self) -> bool:
         """Whether something is held back until the standbys have seen what led to it."""
-        return any(number > self._witnessed for number, _ in self._held)
+        return any(number > self._acknowledged for number, _ in self._held)
 
     @property
     def entitled_until(self) -> float:
@@ -128,7 +128,7 @@ class Lead:
         return min(self.standbys, default=self.next_number)
 
     @property
-    def _witnessed(self) -> int:
+    def _acknowledged(self) -> int:
         return min(self.standbys.values(), default=self.handled)
 
     def handle(self, event: Any, now: float) -> list[Effect]:
@@ -144,7 +144,7 @@ class Lead:
         self.handled += 1
         effects = self._let_through(self.coordinator.handle(event, now))
         if self.standbys:
-            effects.insert(0, Send(STANDBY, msg.Observed(self.term, self.handled, now, event)))
+            effects.insert(0, Send(STANDBY, msg.LogEntry(self.term, self.handled, now, event)))
         return effects + self._appoint()
 
     # --- what must be witnessed ---
@@ -154,12 +154,12 @@ class Lead:
         consults = [effect for effect in effects if self._leaves_alone(effect)] if self._consults else []
         if not self.standbys and not consults:
             return effects
-        first = next((number for number, _ in self._held if number > self._witnessed), self.handled)
+        first = next((number for number, _ in self._held if number > self._acknowledged), self.handled)
         far_behind = first <= self.handled - MOST_BEHIND
-        far_behind = far_behind or self.handled - self._witnessed > MOST_BEHIND
+        far_behind = far_behind or self.handled - self._acknowledged > MOST_BEHIND
         through: list[Effect] = []
         for effect in effects:
-            awaited = self.handled if self.standbys and _must_be_witnessed(effect) else 0
+            awaited = self.handled if self.standbys and _must_be_acknowledged(effect) else 0
             if far_behind and not awaited:
                 awaited = self.handled - MOST_BEHIND
             if awaited or effect in consults:
@@ -177,7 +177,7 @@ class Lead:
             return False
         return any(one.server == effect.to.name and not one.in_sync for one in self.coordinator.state.shards)
 
-    def _on_witnessed(self, message: msg.Witnessed, now: float) -> list[Effect]:
+    def _on_acknowledged(self, message: msg.Acknowledged, now: float) -> list[Effect]:
         if message.standby not in self.standbys:
             return []
         self.standbys[message.standby] = max(self.standbys[message.standby], message.number)
@@ -195,7 +195,7 @@ class Lead:
         released: list[tuple[int, Effect]] = []
         kept: list[tuple[int, Effect]] = []
         for number, effect in self._held:
-            waits = number > self._witnessed or (self._consulting and self._leaves_alone(effect))
+            waits = number > self._acknowledged or (self._consulting and self._leaves_alone(effect))
             (kept if waits else released).append((number, effect))
         self._held = deque(kept)
         return [effect for _, effect in released]
@@ -335,7 +335,7 @@ def _name(number: int) -> str:
     return f"standby-{number}"
 
 
-def _must_be_witnessed(effect: Effect) -> bool:
+def _must_be_acknowledged(effect: Effect) -> bool:
     if isinstance(effect, Send):
         message = effect.message
         if isinstance(message, msg.Commit):

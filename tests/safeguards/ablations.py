@@ -16,9 +16,9 @@ import replacements as instead
 
 from psplatform.core.coordination import admission, commits, takeover
 from psplatform.core.coordination.checkpoints import Checkpoints
+from psplatform.core.coordination.commit_logs import Pool
 from psplatform.core.coordination.copies import Copies
-from psplatform.core.coordination.epochs import Deck
-from psplatform.core.coordination.lanes import Pool
+from psplatform.core.coordination.epochs import BatchScheduler
 from psplatform.core.coordination.roster import Roster
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Finish, SaveModel, Seal
@@ -26,8 +26,9 @@ from psplatform.core.shards import replica as shard_copy
 from psplatform.core.shards.links import Links
 from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import Server
-from psplatform.core.supervision import lead, placement, standby
-from psplatform.memory.leading import Claims
+from psplatform.core.supervision import placement, standby
+from psplatform.core.supervision import replicated_coordinator as lead
+from psplatform.memory.leading import VirtualElection
 from psplatform.memory.training import TensorArithmetic
 from psplatform.replication import accounts
 from psplatform.simulation.faults.checks.reference_model import ReferenceModel
@@ -118,7 +119,7 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
     Ablation(
         "no claim",
         "a coordinator and its standby both go on",
-        ((Claims, "claim", instead.granting_all),),
+        ((VirtualElection, "claim", instead.granting_all),),
         "a coordinator wakes up",
     ),
     Ablation(
@@ -136,31 +137,31 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
     Ablation(
         "no adoption",
         "what a lost coordinator has decided is decided anew",
-        ((takeover.Takeover, "_adopt", instead.always(lambda taking, lane, known: None)),),
+        ((takeover.Takeover, "_adopt", instead.always(lambda taking, commit_log, known: None)),),
         "a coordinator wakes up",
     ),
     Ablation(
         "exclusion before it is witnessed",
         "a server goes on without a replica that the standby may still promote",
-        ((lead, "_must_be_witnessed", instead.unwitnessed(msg.Exclude)),),
+        ((lead, "_must_be_acknowledged", instead.unwitnessed(msg.Exclude)),),
         "a replica, then the coordinator",
     ),
     Ablation(
         "passing over before it is witnessed",
         "a shard passes over a position whose gradients are lost, and the standby does not know",
-        ((lead, "_must_be_witnessed", instead.unwitnessed(msg.Commit)),),
+        ((lead, "_must_be_acknowledged", instead.unwitnessed(msg.Commit)),),
         "gradients are lost unseen",
     ),
     Ablation(
         "end before it is witnessed",
         "the run ends, or a manifest is written, and the standby does not know",
-        ((lead, "_must_be_witnessed", instead.unwitnessed(Seal, Finish, SaveModel)),),
+        ((lead, "_must_be_acknowledged", instead.unwitnessed(Seal, Finish, SaveModel)),),
         "a coordinator wakes up",
     ),
     Ablation(
         "going on alone",
         "a server goes on without its last replica, whether or not its coordinator is cut off",
-        ((lead.Lead, "_leaves_alone", instead.always(lambda leading, effect: False)),),
+        ((lead.ReplicatedCoordinator, "_leaves_alone", instead.always(lambda leading, effect: False)),),
         "a coordinator is cut off alone",
     ),
     Ablation(
@@ -196,7 +197,7 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
     Ablation(
         "duplicates count",
         "a gradient is applied although another one was computed on the same batch",
-        ((Deck, "is_duplicate", instead.always(lambda deck, slot, sequence: False)),),
+        ((BatchScheduler, "is_duplicate", instead.always(lambda batch_scheduler, slot, sequence: False)),),
         "batches are out as coordinators are lost",
     ),
     Ablation(
@@ -208,7 +209,7 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
     Ablation(
         "witnessed by one",
         "what cannot be undone happens when one of several standbys has witnessed what led to it",
-        ((lead.Lead, "_witnessed", instead.always(property(instead.seen_by_any))),),
+        ((lead.ReplicatedCoordinator, "_acknowledged", instead.always(property(instead.seen_by_any))),),
         "coordinators are lost together",
     ),
     Ablation(
@@ -232,7 +233,7 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
     Ablation(
         "answers after handing over",
         "a server that has handed over answers on until its process ends",
-        ((Server, "_answers", instead.answering_as_heir),),
+        ((Server, "_answers", instead.answering_as_successor),),
         "a retiring server is cut off",
     ),
     Ablation(
@@ -267,7 +268,7 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         "a gradient that is announced twice is judged twice, by coordinator and servers",
         (
             (admission.Admission, "on_announce", instead.repeats_count),
-            (admission.Admission, "_void", instead.always(lambda desk, gradient, lane: None)),
+            (admission.Admission, "_void", instead.always(lambda desk, gradient, commit_log: None)),
             (Server, "_unapplied", instead.always(lambda server, contributions: contributions)),
         ),
     ),
@@ -282,7 +283,7 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         "what was computed on a lost version passes for what took its place",
         (
             (admission, "rebased", instead.always(lambda label, shards: label)),
-            (admission.Admission, "_on_lost_version", instead.always(lambda desk, gradient, lane: False)),
+            (admission.Admission, "_on_lost_version", instead.always(lambda desk, gradient, commit_log: False)),
         ),
         "a lagging replica is promoted",
     ),

@@ -11,17 +11,17 @@ from psplatform.core.supervision.standby import standby_name
 from psplatform.errors import PsplatformError
 from psplatform.nodes.coordinator import CoordinatorNode
 from psplatform.runtime.actors.coordinator_process import Employer
-from psplatform.runtime.actors.standing_by import Posting, snapshot_of
+from psplatform.runtime.actors.standby_host import StandbySnapshot, snapshot_of
 from psplatform.runtime.comms.background import Background, Kept
 from psplatform.runtime.comms.calls import Peer, PeerLost, call
 from psplatform.runtime.comms.lines import Line
-from psplatform.runtime.pools.copy_staff import CopyStaff
 from psplatform.runtime.pools.fleet import Fleet
-from psplatform.runtime.pools.staff import Staff
+from psplatform.runtime.pools.shard_pool import DaskShardPool
 from psplatform.runtime.pools.watching import watch
-from psplatform.runtime.store.journal import Journal
+from psplatform.runtime.pools.worker_pool import DaskWorkerPool
+from psplatform.runtime.store.run_log import RunLog
 
-_POSTING_S: Final = 60.0
+_SNAPSHOT_S: Final = 60.0
 
 TOGETHER_S: Final = 0.25
 """Events that nothing waits for are told together, with a beat: the standby may lag, and calls take time from server
@@ -31,15 +31,15 @@ DECIDED_S: Final = 0.02
 """What led to a commit is told sooner: whoever takes over without having heard of it lets workers compute again."""
 
 
-class DeputyHost(Employer, Protocol):
+class StandbyClientHost(Employer, Protocol):
     """What the standby's side may ask of the coordinator's process, beside what every employer of actors may.
 
     The standby is an actor of the same class as this process.
     """
 
-    journal: Journal
-    copies: CopyStaff
-    staff: Staff
+    run_log: RunLog
+    copies: DaskShardPool
+    worker_pool: DaskWorkerPool
 
     @property
     def leading(self) -> CoordinatorNode:
@@ -49,7 +49,7 @@ class DeputyHost(Employer, Protocol):
         """Let programs that look for the run find its coordinator here."""
 
 
-class Deputy:
+class StandbyClient:
     """Makes the standby of that `number`, and speaks to it.
 
     Parameters
@@ -71,7 +71,7 @@ class Deputy:
 
     def __init__(
         self,
-        host: DeputyHost,
+        host: StandbyClientHost,
         fleet: Fleet,
         number: int,
         place: Callable[[int], Awaitable[str]],
@@ -113,33 +113,33 @@ class Deputy:
             self._end(str(error))
             return
         self.peer, self._early, self.was_told = peer, [], True
-        posting = self._posting()
+        snapshot = self._snapshot()
         try:
-            arguments = host.program, peer.key, host.peer, posting
-            await call(host.connect, peer, "stand_by", *arguments, deadline_s=_POSTING_S)
+            arguments = host.program, peer.key, host.peer, snapshot
+            await call(host.connect, peer, "stand_by", *arguments, deadline_s=_SNAPSHOT_S)
         except PsplatformError as error:
             self._lose(str(error))
             return
         if self.peer is not None:  # else it was lost meanwhile
             self._follow(peer)
 
-    def _posting(self) -> Posting:
+    def _snapshot(self) -> StandbySnapshot:
         host = self._host
         lead = host.leading.lead
         coordinator, handled = lead.enlist(self._number, host.elapsed_s)
         hired = {name: ("copy", shard, peer) for name, (shard, peer) in host.copies.directory().items()}
-        hired |= {name: (part, -1, peer) for name, (part, peer) in host.staff.directory().items()}
-        return Posting(
+        hired |= {name: (part, -1, peer) for name, (part, peer) in host.worker_pool.directory().items()}
+        return StandbySnapshot(
             number=self._number,
             lowest_number=lead.lowest_number,
-            snapshot=snapshot_of(coordinator, host.journal.view),
+            snapshot=snapshot_of(coordinator, host.run_log.view),
             handled=handled,
             elapsed_s=host.elapsed_s,
             timers=host.leading.timers.due,
-            place=host.journal.place,
-            unwritten=tuple(host.journal.unwritten),
+            place=host.run_log.place,
+            unwritten=tuple(host.run_log.unwritten),
             hired=hired,
-            description=host.journal.keeper.description if host.journal.keeper is not None else {},
+            description=host.run_log.keeper.description if host.run_log.keeper is not None else {},
         )
 
     def _follow(self, peer: Peer) -> None:
@@ -177,7 +177,7 @@ class Deputy:
     def suspect(self) -> None:
         """Hire nobody in its process before it is heard again."""
         if self.peer is not None:
-            self._host.absent.lose(self._name, self.peer.address)
+            self._host.unavailable.lose(self._name, self.peer.address)
 
     def drop(self) -> None:
         """Let go of it."""

@@ -33,7 +33,7 @@ _RENEWED: Final = "the store was removed while the run went on, and is made anew
 _DESCRIBED: Final = "the zarr.json of the store was removed while the run went on, and is written anew"
 
 
-class Journal:
+class RunLog:
     """One run's log under one term.
 
     Parameters
@@ -92,8 +92,8 @@ class Journal:
         view: RunView | None = None,
         again: list[dict[str, Any]] | None = None,
         keeper: StoreKeeper | None = None,
-    ) -> Journal:
-        """Return a journal of `term` that continues the log of a store.
+    ) -> RunLog:
+        """Return a run log of `term` that continues the log of a store.
 
         Parameters
         ----------
@@ -104,10 +104,10 @@ class Journal:
         keeper
             With one, a store that was removed is made anew.
         """
-        journal = cls(await asyncio.to_thread(_opened, store, term, after, view, keeper), view, keeper, term)
+        run_log = cls(await asyncio.to_thread(_opened, store, term, after, view, keeper), view, keeper, term)
         for record in again or ():
-            journal._buffer(record)
-        return journal
+            run_log._buffer(record)
+        return run_log
 
     @classmethod
     async def succeed(
@@ -118,8 +118,8 @@ class Journal:
         view: RunView,
         again: list[dict[str, Any]],
         keeper: StoreKeeper | None = None,
-    ) -> Journal:
-        """Return a journal that continues a coordinator's that is lost, as `open` does, however long the store fails.
+    ) -> RunLog:
+        """Return a run log that continues a coordinator's that is lost, as `open` does, however long the store fails.
 
         Raises
         ------

@@ -10,7 +10,7 @@ import msgpack
 from psplatform.telemetry.read_model import RunView
 
 
-class Chronicle:
+class EventTrace:
     """Takes the log's records one by one, and keeps them only if it is asked to.
 
     Attributes

@@ -18,7 +18,7 @@ from psplatform.errors import ClusterError
 from psplatform.memory import MemoryRun
 from psplatform.memory.arithmetic import Arithmetic
 from psplatform.memory.training import TensorArithmetic
-from psplatform.simulation.chronicle import Chronicle
+from psplatform.simulation.event_trace import EventTrace
 from psplatform.simulation.world import SimulatedWorld
 from psplatform.telemetry.read_model import RunView
 
@@ -79,7 +79,7 @@ def run_world(
     policy: Policy,
     arithmetic: Arithmetic,
     world: SimulatedWorld,
-    chronicle: Chronicle,
+    event_trace: EventTrace,
     *,
     seed: int = 0,
     make_account: MakeAccount | None = None,
@@ -94,19 +94,19 @@ def run_world(
         If it cannot end any more: nobody goes on, nothing is committed, or time stands still.
     """
     run = MemoryRun(
-        plan, policy, arithmetic=arithmetic, world=world, sink=chronicle, seed=seed, make_account=make_account
+        plan, policy, arithmetic=arithmetic, world=world, sink=event_trace, seed=seed, make_account=make_account
     )
     for number in range(plan.workers):
         run.join(f"w{number}")
     with _few_collections():
-        finish = _run_to_its_end(run, chronicle.view)
+        finish = _run_to_its_end(run, event_trace.view)
     if finish.failure is not None:
         raise finish.failure
-    view = chronicle.view
+    view = event_trace.view
     reached = finish.outcome == "reached target" if plan.stop.needs_evaluation else None
     seconds = view.outcome.seconds if view.outcome else run.agenda.now
     model = arithmetic.saved if isinstance(arithmetic, TensorArithmetic) else {}
-    return Simulated(view, seconds, reached, run.agenda.done, chronicle.sha256, chronicle.records, model)
+    return Simulated(view, seconds, reached, run.agenda.done, event_trace.sha256, event_trace.records, model)
 
 
 def _run_to_its_end(run: MemoryRun, view: RunView) -> Finish:

@@ -7,7 +7,7 @@ takes calls to its last moment.  An actor that is made there keeps the run waiti
 from __future__ import annotations
 
 
-class Absent:
+class UnavailableProcesses:
     """Who was lost, and where."""
 
     def __init__(self) -> None:

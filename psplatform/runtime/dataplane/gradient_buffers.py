@@ -100,7 +100,7 @@ class _Seen:
 
 
 @dataclass
-class Exposures:
+class GradientBuffers:
     """A server's view of what the workers exposed."""
 
     layout: Layout

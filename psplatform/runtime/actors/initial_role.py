@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class InitialRole:
     """What a copy begins as.
 
     Attributes

@@ -10,16 +10,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from psplatform.core.coordination.commit_logs import Pool
 from psplatform.core.coordination.copies import Copies
-from psplatform.core.coordination.lanes import Pool
 from psplatform.core.coordination.roster import Roster
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Send
 from psplatform.core.shards.links import Link, Links
 from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import Server
-from psplatform.core.supervision import lead
-from psplatform.memory.leading import Claims
+from psplatform.core.supervision import replicated_coordinator as lead
+from psplatform.memory.leading import VirtualElection
 from psplatform.simulation.faults.checks.reference_model import ReferenceModel
 from psplatform.simulation.faults.storage import Storage
 
@@ -89,10 +89,10 @@ def promoting_who_joins(lose_server: Any) -> Any:
 def unwitnessed(*kinds: type[Any]) -> Callable[[Any], Any]:
     """Do effects of these kinds, or that send messages of them, before standbys know why."""
 
-    def make(must_be_witnessed: Any) -> Any:
+    def make(must_be_acknowledged: Any) -> Any:
         def wrapped(effect: Any) -> bool:
             message = effect.message if isinstance(effect, Send) else effect
-            return not isinstance(message, kinds) and bool(must_be_witnessed(effect))
+            return not isinstance(message, kinds) and bool(must_be_acknowledged(effect))
 
         return wrapped
 
@@ -126,14 +126,14 @@ def as_if_everything_were_known(on_promoted: Any) -> Any:
 def granting_all(claim: Any) -> Any:
     """Grant a number each time it is claimed."""
 
-    def wrapped(claims: Claims, name: str, number: tuple[int, int], claimant: str, feed: Any) -> None:
-        claims.granted.pop(number, None)
-        claim(claims, name, number, claimant, feed)
+    def wrapped(election: VirtualElection, name: str, number: tuple[int, int], claimant: str, feed: Any) -> None:
+        election.granted.pop(number, None)
+        claim(election, name, number, claimant, feed)
 
     return wrapped
 
 
-def seen_by_any(leading: lead.Lead) -> int:
+def seen_by_any(leading: lead.ReplicatedCoordinator) -> int:
     """Return the events that the most advanced standby has witnessed."""
     return max(leading.standbys.values(), default=leading.handled)
 
@@ -244,13 +244,13 @@ def of_any_position(on_written: Any) -> Any:
     return wrapped
 
 
-def answering_as_heir(answers: Any) -> Any:
+def answering_as_successor(answers: Any) -> Any:
     """Let a server answer pulls after it has handed over."""
 
     def wrapped(server: Server) -> Any:
-        heir, server._heir = server._heir, ""
+        successor, server._successor = server._successor, ""
         effects = answers(server)
-        server._heir = heir
+        server._successor = successor
         return effects
 
     return wrapped
@@ -277,13 +277,13 @@ def whatever_epoch_is_told(handle: Any) -> Any:
 
 
 def without_waiting(serve_if_level: Any) -> Any:
-    """Return what lets a promoted server serve at once, however far behind its heirs are."""
+    """Return what lets a promoted server serve at once, however far behind its successors are."""
 
     def wrapped(server: Server) -> Any:
         order = server._rising
         if order is None:
             return []
-        server._rising = replace(order, heirs=())
+        server._rising = replace(order, successors=())
         return serve_if_level(server)
 
     return wrapped
@@ -304,7 +304,7 @@ def without_tickets(make_contribution: Any) -> Any:
 
     def wrapped(one: Any) -> msg.Contribution:
         contribution: msg.Contribution = make_contribution(one)
-        return replace(contribution, ticket=None)
+        return replace(contribution, assignment=None)
 
     return wrapped
 

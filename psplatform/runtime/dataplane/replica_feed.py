@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect, PeerLost, call
 from psplatform.runtime.dataplane.content import Vectors, private_copy
-from psplatform.runtime.dataplane.exposure import Slab
 from psplatform.runtime.dataplane.fetching import Fetcher
+from psplatform.runtime.dataplane.gradient_buffers import Slab
 from psplatform.runtime.dataplane.pushing import Exposed
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
@@ -30,7 +30,7 @@ _MOST_FAILURES: Final = 3
 """Pushes in a row that fail before a replica counts as lost: nobody tells a worker."""
 
 
-class Supply:
+class ReplicaFeed:
     """What one worker sends to replicas.
 
     Parameters

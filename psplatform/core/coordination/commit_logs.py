@@ -20,7 +20,7 @@ class _Parts:
 
 
 @dataclass
-class Fates:
+class BlockOutcomes:
     """Counts the blocks of every gradient until all are applied or dropped.
 
     Parameters
@@ -196,7 +196,7 @@ class Pool:
 
 
 class RunFacts(Protocol):
-    """What a lane reads of the run that it belongs to.
+    """What a commit log reads of the run that it belongs to.
 
     Attributes
     ----------
@@ -213,21 +213,21 @@ class RunFacts(Protocol):
     now: float
 
 
-class Lane:
+class CommitLog:
     """The commits of some shards, in their order; also the `psplatform.core.policy.View` of who decides about them.
 
-    A policy of scope ``model`` has a single lane with all shards.  One of scope ``block`` has a lane for every shard,
-    each with versions, a pool and a round of its own.
+    A policy of scope ``model`` has a single commit log with all shards.  One of scope ``block`` has a commit log for
+    every shard, each with versions, a pool and a round of its own.
 
     Parameters
     ----------
     run
-        What is the same for all lanes.
+        What is the same for all commit logs.
 
     Attributes
     ----------
     block
-        Number of the lane, from 0.
+        Number of the commit log, from 0.
     shards
         The shards that apply these commits.
     version, position
@@ -284,7 +284,7 @@ class Lane:
         return given_up
 
     def label_of(self, gradient: Gradient) -> int:
-        """Return the oldest version that the gradient was computed on, among this lane's shards."""
+        """Return the oldest version that the gradient was computed on, among this commit log's shards."""
         if len(self.shards) == len(gradient.label.versions):
             return gradient.label.version
         return min(gradient.label.versions[shard] for shard in self.shards)
@@ -313,7 +313,7 @@ class Lane:
 
     @property
     def pooled(self) -> int:
-        """Number of gradients in this lane's pool."""
+        """Number of gradients in this commit log's pool."""
         return len(self.pool)
 
     @property

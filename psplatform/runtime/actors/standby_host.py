@@ -14,8 +14,8 @@ import cloudpickle
 
 from psplatform.core.coordination import Coordinator
 from psplatform.core.protocol.effects import Claim, Send
-from psplatform.core.protocol.events import Claimed, LeadLost, Tick
-from psplatform.core.protocol.messages import Beat, Observed
+from psplatform.core.protocol.events import Claimed, CoordinatorLost, Tick
+from psplatform.core.protocol.messages import Beat, LogEntry
 from psplatform.core.protocol.wire import encode
 from psplatform.core.supervision.leases import Grants
 from psplatform.core.supervision.standby import Standby, standby_name
@@ -24,7 +24,7 @@ from psplatform.runtime.actors.copy_host import BEAT_S
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost, approach, call
 from psplatform.runtime.comms.processes import ProcessId
-from psplatform.runtime.pools.claims import claim
+from psplatform.runtime.pools.election import claim
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.pools.watching import ENDED, watch
 from psplatform.runtime.program import Program
@@ -35,7 +35,7 @@ _WORD_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Posting:
+class StandbySnapshot:
     """What a standby begins with.
 
     Attributes
@@ -77,7 +77,7 @@ def snapshot_of(coordinator: Coordinator, view: RunView) -> bytes:
 
 
 @dataclass
-class StandingBy:
+class StandbyHost:
     """Makes the node of a standby, and hands it what it sees of the coordinator.
 
     Attributes
@@ -105,22 +105,22 @@ class StandingBy:
     hired: dict[str, tuple[str, int, Peer]] = field(default_factory=dict)
     unwritten: list[dict[str, Any]] = field(default_factory=list)
     processes: dict[str, ProcessId] = field(default_factory=dict)
-    ended: LeadLost | None = None
+    ended: CoordinatorLost | None = None
     description: dict[str, Any] = field(default_factory=dict)
 
-    def begin(self, posting: Posting, grants: Grants | None, arrived_at: float) -> None:
-        """Follow the coordinator from where `posting` was made, which came at `arrived_at` on the loop's clock."""
+    def begin(self, snapshot: StandbySnapshot, grants: Grants | None, arrived_at: float) -> None:
+        """Follow the coordinator from where `snapshot` was made, which came at `arrived_at` on the loop's clock."""
         self._loop = asyncio.get_running_loop()
         # Since then a client was made: left out, that would look like a pause between beats, and lengthen leases.
-        self._offset = posting.elapsed_s - arrived_at
+        self._offset = snapshot.elapsed_s - arrived_at
         self._answers: list[Any] = []
-        coordinator, self.view = pickle.loads(posting.snapshot)  # noqa: S301  from the coordinator's process, not a store
+        coordinator, self.view = pickle.loads(snapshot.snapshot)  # noqa: S301  from the coordinator's process, not a store
         self.standby = Standby(
-            posting.number,
+            snapshot.number,
             coordinator,
-            posting.handled,
-            lowest_number=posting.lowest_number,
-            timers=posting.timers,
+            snapshot.handled,
+            lowest_number=snapshot.lowest_number,
+            timers=snapshot.timers,
             grants=grants,
             now=self.now,
         )
@@ -132,10 +132,10 @@ class StandingBy:
             take_over=self._take_over,
             depart=self._depart,
         )
-        self.hired.update(posting.hired)
-        self.description = posting.description
-        self.unwritten += posting.unwritten
-        self.place = posting.place
+        self.hired.update(snapshot.hired)
+        self.description = snapshot.description
+        self.unwritten += snapshot.unwritten
+        self.place = snapshot.place
         self._heard_at = self._loop.time()
         self._background = Background()
         self._background.keep(partial(watch, self.connect, self.lead, self._on_lead_lost))
@@ -176,7 +176,7 @@ class StandingBy:
         if isinstance(message, dict):
             self._note(message)
             return []
-        if isinstance(message, Observed):
+        if isinstance(message, LogEntry):
             self._offset = max(self._offset, message.now - self._loop.time())
         elif isinstance(message, Beat):
             self._offset = max(self._offset, message.sent_at - self._loop.time())
@@ -205,7 +205,7 @@ class StandingBy:
 
     def relieve(self) -> None:
         """Take over now: the coordinator's process is about to end in good order."""
-        self._node.feed(LeadLost("retired"))
+        self._node.feed(CoordinatorLost("retired"))
 
     def _say(self, effect: Send) -> None:
         self._answers.append(effect.message)
@@ -237,7 +237,7 @@ class StandingBy:
         return await claim(self.client, self.program, term, number, name)
 
     def _on_lead_lost(self, reason: str) -> None:
-        lost = LeadLost(reason, self._loop.time() - self._heard_at)
+        lost = CoordinatorLost(reason, self._loop.time() - self._heard_at)
         if reason == ENDED:
             self.ended = lost
         self._node.feed(lost)

@@ -31,7 +31,7 @@ _UNKNOWN: Final = "not known"
 _Answer = TypeVar("_Answer")
 
 
-class Claimant(Employer, Protocol):
+class Candidate(Employer, Protocol):
     """The process of a coordinator of that `term`."""
 
     term: int
@@ -40,10 +40,10 @@ class Claimant(Employer, Protocol):
         """Let programs know whether another would take over."""
 
 
-class Claims:
+class Election:
     """What a coordinator asks of the scheduler, which is no part of the run: numbers, and whether it is heard."""
 
-    def __init__(self, host: Claimant, client: Client) -> None:
+    def __init__(self, host: Candidate, client: Client) -> None:
         self._host = host
         self._client = client
         self._background = Background(host.on_mishap)

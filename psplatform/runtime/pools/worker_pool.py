@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from psplatform.core.coordination.shards import ShardState
 from psplatform.core.protocol.effects import Evaluate, Redirect, SaveModel, first_server
 from psplatform.core.protocol.events import EvaluationLost, EvaluatorDied, MemberDied, MemberLost, RunFailed
-from psplatform.core.protocol.messages import Inquire, Moved
+from psplatform.core.protocol.messages import Moved, StateRequest
 from psplatform.core.supervision.leases import Leases
 from psplatform.core.supervision.placement import Placement, Process
 from psplatform.errors import ProcessDied, PsplatformError
@@ -27,10 +27,10 @@ from psplatform.runtime.actors.worker_host import WorkerHost
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost, wakes
 from psplatform.runtime.comms.lines import Line
-from psplatform.runtime.pools.copy_staff import CopyStaff
 from psplatform.runtime.pools.deaths import died
 from psplatform.runtime.pools.fleet import REPLACE_AFTER_S, Fleet
-from psplatform.runtime.pools.hires import Hire, why_not_started
+from psplatform.runtime.pools.shard_pool import DaskShardPool
+from psplatform.runtime.pools.worker_actor import WorkerActor, why_not_started
 
 _LOOK_S: Final = 0.5
 _ANSWER_S: Final = 10.0
@@ -43,14 +43,14 @@ _DESERTED_S: Final = 10.0
 
 
 class StandbysBeside(Protocol):
-    """What the staff, which watches the cluster, tells the standbys' side."""
+    """What the worker pool, which watches the cluster, tells the standbys' side."""
 
     def lose_process(self, address: str, reason: str) -> None:
         """Report the standbys of a process that is lost."""
 
 
-class StaffHost(Employer, Protocol):
-    """What the staff may ask of the coordinator's process, beside what every employer of actors may.
+class WorkerPoolHost(Employer, Protocol):
+    """What the worker pool may ask of the coordinator's process, beside what every employer of actors may.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class StaffHost(Employer, Protocol):
 
     phase: str
     servers_made: asyncio.Event
-    copies: CopyStaff
+    copies: DaskShardPool
 
     @property
     def live(self) -> int:
@@ -73,14 +73,14 @@ class StaffHost(Employer, Protocol):
         """The standbys' side."""
 
 
-class Staff:
+class DaskWorkerPool:
     """Starts, watches and replaces gradient workers and the evaluator."""
 
-    def __init__(self, host: StaffHost, fleet: Fleet) -> None:
+    def __init__(self, host: WorkerPoolHost, fleet: Fleet) -> None:
         self._host = host
         self._fleet = fleet
-        self._workers: dict[str, Hire] = {}
-        self._evaluator: Hire | None = None
+        self._workers: dict[str, WorkerActor] = {}
+        self._evaluator: WorkerActor | None = None
         self._orders: list[Evaluate | SaveModel] = []
         self._serving: list[tuple[str, int]] = []
         self._known: dict[str, Process] = {}
@@ -130,7 +130,7 @@ class Staff:
         """
         self._serving = [(one.server, one.epoch) for one in shards]
         for name, (part, peer) in known.items():
-            hire = Hire(name, peer.address, peer)
+            hire = WorkerActor(name, peer.address, peer)
             self._do(self._fleet.meet(peer))
             if part == "worker":
                 self._workers[name] = hire
@@ -208,14 +208,14 @@ class Staff:
         if hire is None:
             return
         self._leases.forget(name)
-        self._host.absent.lose(name, hire.address)
+        self._host.unavailable.lose(name, hire.address)
         self._do(self._retire(hire))
         self.fill()
 
     def expect_the_end(self, name: str) -> None:
         """Note that the process of a gradient worker is about to end."""
         if name in self._workers:
-            self._host.absent.leave(self._workers[name].address)
+            self._host.unavailable.leave(self._workers[name].address)
 
     def fill(self) -> None:
         """Look for gradient workers in the place of those that are missing."""
@@ -240,11 +240,11 @@ class Staff:
     # --- hiring ---
 
     def _start_worker(self, address: str) -> None:
-        hire = Hire(self._fleet.next_name("worker"), address)
+        hire = WorkerActor(self._fleet.next_name("worker"), address)
         self._workers[hire.name] = hire
         self._do(self._open_worker(hire))
 
-    async def _open_worker(self, hire: Hire) -> None:
+    async def _open_worker(self, hire: WorkerActor) -> None:
         try:
             arguments = hire.name, self._host.peer, self._host.copies.directory()
             hire.peer = await self._fleet.create(WorkerHost, hire.name, hire.address, *arguments)
@@ -262,25 +262,25 @@ class Staff:
         except Exception as error:  # noqa: BLE001  the seam where what an actor raises ends the run
             self._host.feed(RunFailed(why_not_started(error, hire)))
 
-    async def _reopen_worker(self, hire: Hire, peer: Peer) -> None:
+    async def _reopen_worker(self, hire: WorkerActor, peer: Peer) -> None:
         try:
             await self._fleet.open(peer)
         except PsplatformError as error:
             self._lose(hire.name, str(error))
         else:
             self._follow_up(hire)
-            self.send(hire.name, Inquire(self._host.term))  # only the lost one may have welcomed it
+            self.send(hire.name, StateRequest(self._host.term))  # only the lost one may have welcomed it
 
-    def _follow_up(self, hire: Hire) -> None:
+    def _follow_up(self, hire: WorkerActor) -> None:
         hire.line = self._line_to(hire, partial(self._lose, hire.name))
         hire.line.send(self._host.whereabouts())
         self._leases.renew(hire.name, self._now())
 
     def _start_evaluator(self, address: str) -> None:
-        self._evaluator = Hire(self._fleet.next_name(EVALUATOR), address)
+        self._evaluator = WorkerActor(self._fleet.next_name(EVALUATOR), address)
         self._do(self._open_evaluator(self._evaluator))
 
-    async def _open_evaluator(self, hire: Hire) -> None:
+    async def _open_evaluator(self, hire: WorkerActor) -> None:
         while self._evaluator is hire and await self._fleet.lack(hire.address):
             hire.address = self._place_for_evaluator()
             await asyncio.sleep(_LOOK_S)  # without a scheduler each question fails at once
@@ -306,7 +306,7 @@ class Staff:
             hire.line.send(order)
         self._orders = []
 
-    def _line_to(self, hire: Hire, on_lost: Any) -> Line:
+    def _line_to(self, hire: WorkerActor, on_lost: Any) -> Line:
         if hire.peer is None:
             raise PeerLost(f"{hire.name} was not created", peer=hire.address)
         return Line(
@@ -328,17 +328,17 @@ class Staff:
         if hire is not None:
             self._do(self._inquire_about_worker(hire))
 
-    def _replace_evaluator(self, hire: Hire, reason: str) -> None:
+    def _replace_evaluator(self, hire: WorkerActor, reason: str) -> None:
         if self._evaluator is not hire:
             return
         self._evaluator, self._orders = None, []
-        self._host.absent.lose(hire.name, hire.address)
+        self._host.unavailable.lose(hire.name, hire.address)
         self._do(self._retire(hire))
         self._host.feed(EvaluationLost(reason))
         self._do(self._follow_evaluator(hire))
 
-    async def _follow_evaluator(self, hire: Hire) -> None:
-        died_by_itself = await self._inquire(hire, "it evaluated the model", EvaluatorDied)
+    async def _follow_evaluator(self, hire: WorkerActor) -> None:
+        died_by_itself = await self._request_state(hire, "it evaluated the model", EvaluatorDied)
         await asyncio.sleep(REPLACE_AFTER_S)
         waits_until = self._now() + _DESERTED_S
         # A nanny may start a process that no server shares with it.
@@ -347,10 +347,10 @@ class Staff:
         if self._evaluator is None:
             self._start_evaluator(self._place_for_evaluator(apart=died_by_itself))
 
-    async def _inquire_about_worker(self, hire: Hire) -> None:
-        await self._inquire(hire, "it computed gradients", partial(MemberDied, hire.name))
+    async def _inquire_about_worker(self, hire: WorkerActor) -> None:
+        await self._request_state(hire, "it computed gradients", partial(MemberDied, hire.name))
 
-    async def _inquire(self, hire: Hire, doing: str, event: Callable[[ProcessDied], Any]) -> bool:
+    async def _request_state(self, hire: WorkerActor, doing: str, event: Callable[[ProcessDied], Any]) -> bool:
         """Let the coordinator know of what a lost process has died; return whether it died by itself.
 
         What follows from the loss does not wait for this.
@@ -370,7 +370,7 @@ class Staff:
 
     @property
     def _there(self) -> set[str]:
-        return set(self._known) - self._host.absent.addresses - set(self._fleet.left_out)
+        return set(self._known) - self._host.unavailable.addresses - set(self._fleet.left_out)
 
     @property
     def _apart_from_servers(self) -> set[str]:
@@ -384,7 +384,7 @@ class Staff:
         free = self._there - self.addresses
         return min(free, key=lambda one: (one in serving, one), default=self._host.peer.address)
 
-    async def _retire(self, hire: Hire) -> None:
+    async def _retire(self, hire: WorkerActor) -> None:
         if hire.line is not None:
             await hire.line.flush(1.0)
             hire.line.close()
@@ -441,13 +441,13 @@ class Staff:
         if hire is not None:
             self._do(self._await_waking(hire))
 
-    async def _await_waking(self, hire: Hire) -> None:
+    async def _await_waking(self, hire: WorkerActor) -> None:
         """Let the process of somebody who fell silent be hired again as soon as it answers anything.
 
         Whoever has given up a coordinator that did not answer in time has ended, and says nothing any more.
         """
         woken = hire.peer is not None and await wakes(self._host.connect, hire.peer, "alive", 0.0)
-        if woken and self._host.absent.heard(hire.name):
+        if woken and self._host.unavailable.heard(hire.name):
             self._host.on_processes_changed()
 
     def _lose_process(self, address: str) -> None:
@@ -478,7 +478,7 @@ class Staff:
         return self._now() - self._deserted_at >= _DESERTED_S
 
     async def _start_if_fit(self, process: Process) -> None:
-        taken = self.addresses | self._host.absent.addresses
+        taken = self.addresses | self._host.unavailable.addresses
         if not self._is_deserted:
             taken |= self._host.copies.addresses
         tried = self._failed_starts.get(process.address, 0)

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 import torch
 
-from psplatform.bench.faults.glimpse import Glimpse, Vectors
+from psplatform.bench.faults.segment_reader import SegmentReader, Vectors
 from psplatform.client.clusters.embedded import end_cluster, start_cluster
 from psplatform.client.launch import train
 from psplatform.core.protocol.messages import Pull
@@ -36,7 +36,7 @@ _ASK_S: Final = 0.1
 _CALL_S: Final = 15.0
 
 
-class Patient:
+class FaultTarget:
     """A run of `job` with so many processes; a context that leaves nothing behind."""
 
     def __init__(self, job: Job, processes: int) -> None:
@@ -102,10 +102,10 @@ class Patient:
                 raise ClusterError(f"not within {LIMIT_S:g} s: the run is whole again; it is {standing}")
             time.sleep(_ASK_S)
 
-    def look(self, peer: Peer, shard: int) -> Glimpse:
+    def look(self, peer: Peer, shard: int) -> SegmentReader:
         """Map a copy's segment."""
         _, name = self._call(peer, "attach", "bench", None)
-        return Glimpse(self.layout, shard, name)
+        return SegmentReader(self.layout, shard, name)
 
     def room(self, shard: int) -> Vectors:
         """Return memory for a shard's content, touched already."""
@@ -175,7 +175,7 @@ class Watch:
         Monotonic times; 0 before.
     """
 
-    def __init__(self, replica: Glimpse) -> None:
+    def __init__(self, replica: SegmentReader) -> None:
         self._replica = replica
         self.epoch = replica.epoch
         self.place, self.version, self.resumed = replica.place, replica.version, 0

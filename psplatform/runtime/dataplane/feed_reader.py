@@ -9,7 +9,7 @@ from typing import Final
 from psplatform.core.protocol.messages import Contribution, Transfer
 from psplatform.core.shards.replica import Replica
 from psplatform.core.shards.server import MOST_AHEAD
-from psplatform.runtime.dataplane.exposure import Exposures
+from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers
 from psplatform.tensors.shard import Shard
 
 PUSH_WAIT_S: Final = 0.5
@@ -24,17 +24,17 @@ MOST_KEPT: Final = MOST_AHEAD + 2
 makes members wait.  A replica that lags further behind than that does without the oldest."""
 
 
-class Follower:
+class FeedReader:
     """A copy's view of what the workers expose.
 
     Parameters
     ----------
-    exposures
+    gradient_buffers
         The slabs that this process can see, and what was pushed to it.
     """
 
-    def __init__(self, exposures: Exposures, shard: Shard) -> None:
-        self._exposures, self._shard = exposures, shard
+    def __init__(self, gradient_buffers: GradientBuffers, shard: Shard) -> None:
+        self._gradient_buffers, self._shard = gradient_buffers, shard
         self._arrived = asyncio.Event()
 
     def note_arrival(self) -> None:
@@ -54,13 +54,15 @@ class Follower:
 
     def _may_have_all(self, contributions: tuple[Contribution, ...], late: bool) -> bool:
         identities = [(one.member, one.sequence) for one in contributions]
-        missing = [of for of in identities if self._exposures.find(*of, late=late) is None]
-        return bool(missing) and all(self._exposures.may_come(*of) for of in missing)
+        missing = [of for of in identities if self._gradient_buffers.find(*of, late=late) is None]
+        return bool(missing) and all(self._gradient_buffers.may_come(*of) for of in missing)
 
     def gather(self, transfer: Transfer) -> bool:
         """Average what a transfer names, clipped, unless a gradient is gone.  For the thread that computes."""
         # What is written over while it is read may be found in a copy.
-        if not any(self._exposures.gather(self._shard, transfer.contributions, careful=True) for _ in range(_TRIES)):
+        if not any(
+            self._gradient_buffers.gather(self._shard, transfer.contributions, careful=True) for _ in range(_TRIES)
+        ):
             return False
         if transfer.factor != 1.0:
             self._shard.scale(transfer.factor)
@@ -68,4 +70,4 @@ class Follower:
 
     def release(self, part: Replica) -> None:
         """Drop what no step after the replica's position refers to."""
-        self._exposures.release(part.position, part.version)
+        self._gradient_buffers.release(part.position, part.version)

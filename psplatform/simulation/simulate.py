@@ -18,9 +18,9 @@ from psplatform.memory.training import TensorArithmetic
 from psplatform.policies import readiness
 from psplatform.policies.registry import name_of, parameter_values, policy_of
 from psplatform.replication.accounts import account_factory
-from psplatform.simulation.chronicle import Chronicle
 from psplatform.simulation.conditions import Conditions, parse_network
-from psplatform.simulation.course import Simulated, run_world
+from psplatform.simulation.driver import Simulated, run_world
+from psplatform.simulation.event_trace import EventTrace
 from psplatform.simulation.network import Links, Network
 from psplatform.simulation.run_times import RunTimes, seconds_of
 from psplatform.simulation.synthetic import SyntheticGradients
@@ -104,11 +104,11 @@ class Prepared:
             if not job.replication_asked:
                 # Nothing fails here, so replicas that nobody asked about would only cost time.
                 plan = replace(plan, protection=None)
-            chronicle = Chronicle(keep=keep_records)
-            chronicle.append(self._description(subject))
+            event_trace = EventTrace(keep=keep_records)
+            event_trace.append(self._description(subject))
             world, make_account = self._world(subject.layout), account_factory(job.replication, job.shards)
             return run_world(
-                plan, policy, subject.arithmetic, world, chronicle, seed=job.seed, make_account=make_account
+                plan, policy, subject.arithmetic, world, event_trace, seed=job.seed, make_account=make_account
             )
 
     def _world(self, layout: Layout) -> SimulatedWorld:

@@ -16,7 +16,7 @@ _TAGS = slice(1, 3)  # of the two copies: the version that each holds
 Vectors = dict[str, Tensor]
 
 
-class Glimpse:
+class SegmentReader:
     """A mapped segment of a copy, which nobody is asked about.
 
     Raises

@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from psplatform.core.protocol.effects import COORDINATOR, first_replica, first_server
-from psplatform.core.protocol.events import CopyAwake, CopyLost, CopyReady, LeadLost, NoCopy
+from psplatform.core.protocol.events import CoordinatorLost, CopyAwake, CopyLost, CopyReady, NoCopy
 from psplatform.core.protocol.messages import Promote
 from psplatform.core.supervision.placement import Placement
 from psplatform.errors import PsplatformError
-from psplatform.runtime.actors.beginning import Beginning
 from psplatform.runtime.actors.coordinator_process import Employer
 from psplatform.runtime.actors.copy_host import CopyHost
+from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.comms.background import Background, Kept
 from psplatform.runtime.comms.calls import Peer, PeerLost, PeerSilent, call, is_dead, wakes
 from psplatform.runtime.comms.lines import Line
@@ -29,7 +29,7 @@ _FORGET_S: Final = 10.0
 
 
 @dataclass(slots=True)
-class Post:
+class ShardActor:
     """One copy, the way to it, and what its process is called."""
 
     name: str
@@ -52,24 +52,24 @@ class WorkersBeside(Protocol):
         """Let every gradient worker attach to a new copy of a shard."""
 
 
-class CopiesHost(Employer, SeatingHost, Protocol):
+class ShardPoolHost(Employer, SeatingHost, Protocol):
     """What the copies' staff may ask of the coordinator's process, beside what every employer of actors may."""
 
     @property
-    def staff(self) -> WorkersBeside:
+    def worker_pool(self) -> WorkersBeside:
         """The staff of the gradient workers."""
 
 
-class CopyStaff:
+class DaskShardPool:
     """Makes the copies of shards, and reports those that are lost."""
 
-    def __init__(self, host: CopiesHost, fleet: Fleet) -> None:
+    def __init__(self, host: ShardPoolHost, fleet: Fleet) -> None:
         self._host = host
         self._fleet = fleet
-        self.posts: dict[str, Post] = {}
+        self.posts: dict[str, ShardActor] = {}
         self._cold = host.program.cold
         self._waking: set[str] = set()
-        self._planned: dict[str, Post] = {}
+        self._planned: dict[str, ShardActor] = {}
         self._placing = asyncio.Lock()
         self._background = Background(host.on_mishap)
         self.seating = Seating(host, fleet, self)
@@ -82,15 +82,15 @@ class CopyStaff:
             replicas = placement.replicas[shard] if placement.replicas else ()
             names = [first_replica(shard, number) for number in range(len(replicas))]
             for name, place in zip(names, replicas, strict=True):
-                await self._create(name, name, shard, place, Beginning(serving=False))
+                await self._create(name, name, shard, place, InitialRole(serving=False))
             if self._cold:
                 names = [first_replica(shard, 0)]
-            beginning = Beginning(serving=True, replicas=tuple(names))
-            await self._create(first_server(shard), first_server(shard), shard, address, beginning)
+            initial_role = InitialRole(serving=True, replicas=tuple(names))
+            await self._create(first_server(shard), first_server(shard), shard, address, initial_role)
 
-    async def _create(self, name: str, actor: str, shard: int, address: str, beginning: Beginning) -> Post:
-        peer = await self._fleet.create(CopyHost, actor, address, name, shard, self._host.peer, beginning)
-        post = self.posts[name] = Post(name, shard, peer)
+    async def _create(self, name: str, actor: str, shard: int, address: str, initial_role: InitialRole) -> ShardActor:
+        peer = await self._fleet.create(CopyHost, actor, address, name, shard, self._host.peer, initial_role)
+        post = self.posts[name] = ShardActor(name, shard, peer)
         if name not in self._waking:
             self._host.hired("copy", name, peer, shard)
         return post
@@ -99,7 +99,7 @@ class CopyStaff:
         """Let every copy build its state."""
         await asyncio.gather(*(self._open(post) for post in self.posts.values()))
 
-    async def _open(self, post: Post) -> None:
+    async def _open(self, post: ShardActor) -> None:
         post.process = await self._fleet.open(post.peer)
 
     def begin(self) -> None:
@@ -120,15 +120,15 @@ class CopyStaff:
         """
         for name, (shard, peer) in known.items():
             if name not in counted:
-                self._do(self._let_go(Post(name, shard, peer)))
+                self._do(self._let_go(ShardActor(name, shard, peer)))
                 continue
-            self.posts[name] = Post(name, shard, peer)
+            self.posts[name] = ShardActor(name, shard, peer)
             self._do(self._fleet.meet(peer))
             self._begin(self.posts[name], processes.get(peer.address))
             self.tell(name, self._host.whereabouts())
         self.seating.begin()
 
-    def _begin(self, post: Post, process: ProcessId | None = None) -> None:
+    def _begin(self, post: ShardActor, process: ProcessId | None = None) -> None:
         host = self._host
         post.heard_at = asyncio.get_running_loop().time()
         post.line = Line(
@@ -146,7 +146,7 @@ class CopyStaff:
     # --- what the coordinator's host asks ---
 
     @property
-    def posted(self) -> Collection[Post]:
+    def posted(self) -> Collection[ShardActor]:
         """Every copy there is, those that are being made, or for which a place is kept, included."""
         return {**self._planned, **self.posts}.values()
 
@@ -181,7 +181,7 @@ class CopyStaff:
         if self._cold and name not in self.posts and isinstance(message, Promote):
             self._do(self._awaken(name))
             return
-        for replica in message.heirs if isinstance(message, Promote) else (getattr(message, "replica", None),):
+        for replica in message.successors if isinstance(message, Promote) else (getattr(message, "replica", None),):
             if replica in self.posts:
                 self.tell(name, _where(self.posts[replica]))
         self.tell(name, message)
@@ -197,18 +197,18 @@ class CopyStaff:
         post = self.posts.get(name)
         if post is not None and name not in self._waking:
             silence_s = max(silence_s, asyncio.get_running_loop().time() - post.heard_at)
-            self._host.absent.lose(name, post.peer.address)
+            self._host.unavailable.lose(name, post.peer.address)
             self._host.feed(CopyLost(name, post.peer.address, reason, silence_s))
             self.retire(name)  # where the coordinator does not count it, or must wait before it says so
-            self._do(self._inquire(post))
+            self._do(self._request_state(post))
 
-    async def _inquire(self, post: Post) -> None:
+    async def _request_state(self, post: ShardActor) -> None:
         """Log of what the process of a lost copy has died; what follows from the loss does not wait for it."""
         death = await self._fleet.death_of(post.peer.address)
         if death is not None:
             self._host.note({"kind": "note", "at": self._host.elapsed_s, "text": f"{death}; {post.name} was there"})
 
-    def lose_with(self, address: str, lost: LeadLost) -> None:
+    def lose_with(self, address: str, lost: CoordinatorLost) -> None:
         """Report the copies that were in the process of the lost coordinator, at `address`, which has ended."""
         for name in [name for name, post in self.posts.items() if post.peer.address == address]:
             self.lose(name, lost.reason, lost.silence_s)
@@ -218,28 +218,28 @@ class CopyStaff:
 
         One that ends in good order leaves before its copies have handed over.
         """
-        self._host.absent.leave(address)
+        self._host.unavailable.leave(address)
         for post in [post for post in self.posts.values() if post.peer.address == address]:
             self._do(self._lose_if_dead(post, reason))
 
-    async def _lose_if_dead(self, post: Post, reason: str) -> None:
+    async def _lose_if_dead(self, post: ShardActor, reason: str) -> None:
         if await is_dead(post.peer):
             self.lose(post.name, reason)  # any other is watched
 
     def expect_the_end(self, name: str) -> None:
         """Note that the process of a copy is about to end."""
         if name in self.posts:
-            self._host.absent.leave(self.posts[name].peer.address)
+            self._host.unavailable.leave(self.posts[name].peer.address)
 
     def retire(self, name: str) -> None:
         """Let go of a copy that is out."""
         post = self.posts.pop(name, None)
         if post is not None:
-            self._host.absent.lose(name, post.peer.address)
+            self._host.unavailable.lose(name, post.peer.address)
             self._host.released(name)
             self._do(self._let_go(post))
 
-    async def _let_go(self, post: Post) -> None:
+    async def _let_go(self, post: ShardActor) -> None:
         if post.watching is not None:
             post.watching.end()
         if post.line is not None:
@@ -252,9 +252,9 @@ class CopyStaff:
             pass
         self._fleet.release(post.peer)
 
-    async def _await_waking(self, post: Post) -> None:
+    async def _await_waking(self, post: ShardActor) -> None:
         """Let the process of a copy that is out be hired again as soon as it answers anything."""
-        if await wakes(self._host.connect, post.peer, "retire") and self._host.absent.heard(post.name):
+        if await wakes(self._host.connect, post.peer, "retire") and self._host.unavailable.heard(post.name):
             self._host.on_processes_changed()
 
     def forget(self, member: str, position_of: Any) -> None:
@@ -293,7 +293,7 @@ class CopyStaff:
         while (address := await self.seating.for_copy(shard, tried)) is not None:
             # An actor of its own for each attempt: one of a coordinator before may still be there.
             actor = self._fleet.next_name(name)
-            post, flaw = await self._make(name, actor, shard, address, Beginning(serving=False, cold=True))
+            post, flaw = await self._make(name, actor, shard, address, InitialRole(serving=False, cold=True))
             if post is not None:
                 self._waking.discard(name)
                 self._host.hired("copy", name, post.peer, shard)
@@ -311,34 +311,34 @@ class CopyStaff:
         reason = "every process has a copy of this shard already; start a Dask worker"
         while (planned := await self._plan(shard)) is not None:
             name, address = planned.name, planned.peer.address
-            post, flaw = await self._make(name, name, shard, address, Beginning(serving=False, fresh=False))
+            post, flaw = await self._make(name, name, shard, address, InitialRole(serving=False, fresh=False))
             del self._planned[name]
             if post is not None:
                 self._begin(post)
-                self._host.staff.introduce(shard, _where(post))
+                self._host.worker_pool.introduce(shard, _where(post))
                 self._host.feed(CopyReady(shard, name, post.process))
                 return
             reason = flaw
             self.retire(name)
-            self._host.absent.lose(name, address)
+            self._host.unavailable.lose(name, address)
         self._host.feed(NoCopy(shard, reason))
 
-    async def _plan(self, shard: int) -> Post | None:
+    async def _plan(self, shard: int) -> ShardActor | None:
         """Choose where another copy of a shard goes, and keep that place for it until it is there."""
         async with self._placing:  # of two that are missing, the second must not go where the first does
             address = await self.seating.for_copy(shard)
             if address is None:
                 return None
             name = self._fleet.next_name(f"replica-{shard}")
-            self._planned[name] = Post(name, shard, self._fleet.peer(name, address))
+            self._planned[name] = ShardActor(name, shard, self._fleet.peer(name, address))
             return self._planned[name]
 
     async def _make(
-        self, name: str, actor: str, shard: int, address: str, beginning: Beginning
-    ) -> tuple[Post | None, str]:
+        self, name: str, actor: str, shard: int, address: str, initial_role: InitialRole
+    ) -> tuple[ShardActor | None, str]:
         """Make a copy that is open; or return why there is none."""
         try:
-            post = await self._create(name, actor, shard, address, beginning)
+            post = await self._create(name, actor, shard, address, initial_role)
             await self._open(post)
         except (PeerLost, OSError, TimeoutError) as error:
             return None, str(error)
@@ -361,7 +361,7 @@ class CopyStaff:
         self._background.do(work)
 
 
-def _where(post: Post) -> dict[str, str]:
+def _where(post: ShardActor) -> dict[str, str]:
     return where(post.name, post.peer)
 
 
