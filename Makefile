@@ -1,7 +1,11 @@
 # Needs python3 (3.11 or later) and make.  Everything else is installed into .venv in this folder.
 #
-#   make demo      the first result
-#   make test      the whole suite; `make test ARGS="-k stale"` for a part of it
+#   make demo            the first result
+#   make test            all that needs no cluster of processes: minutes; `make test ARGS="-k stale"` for a part of it
+#   make test-cluster    runs on real clusters, and every program and command of the README and the examples
+#   make test-faults     processes that are killed and stopped, the search for faults, planted bugs
+#   make test-browser    the dashboard in a real browser
+#   make test-all        all of these, as before a change lands
 #   make lint types
 
 PYTHON ?= python3
@@ -11,7 +15,7 @@ STAMP := .venv/installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := install
-.PHONY: install demo test lint types clean
+.PHONY: install demo test test-cluster test-faults test-browser test-all lint types clean
 
 install: $(STAMP)
 
@@ -27,8 +31,25 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install
 	$(BIN)/psplatform demo
 
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 10
+CLUSTER := tests/bench tests/client tests/cluster tests/docs tests/examples
+FAULTS := tests/chaos tests/mutants tests/simulation/faults
+BROWSER := tests/browser
+
 test: install
-	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTEST) $(addprefix --ignore=,$(CLUSTER) $(FAULTS) $(BROWSER)) $(ARGS)
+
+test-cluster: install
+	$(PYTEST) $(CLUSTER) $(ARGS)
+
+test-faults: install
+	$(PYTEST) $(FAULTS) $(ARGS)
+
+test-browser: install
+	$(PYTEST) $(BROWSER) $(ARGS)
+
+test-all: install
+	$(PYTEST) $(ARGS)
 
 lint: install
 	$(BIN)/ruff check .

@@ -11,9 +11,8 @@ from typing import Any, Final
 from distributed import Client
 
 from psplatform.core.supervision.placement import Process
+from psplatform.runtime.timeouts import TIMEOUTS
 
-_ASK_LIMIT_S: Final = 10.0
-_ASK_ALONE_S: Final = 5.0
 _VERSION: Final = "psplatform:__version__"
 
 
@@ -48,9 +47,9 @@ async def foreign_workers(client: Client, addresses: Sequence[str]) -> tuple[dic
     The latter restart, have ended or are stopped: what is installed there is not known.
     """
     ours = pkgutil.resolve_name(_VERSION)
-    found = await _versions(client, addresses, _ASK_LIMIT_S)
+    found = await _versions(client, addresses, TIMEOUTS.ask_all_s)
     if found is None:  # one of them keeps the others waiting
-        alone = await asyncio.gather(*(_versions(client, [address], _ASK_ALONE_S) for address in addresses))
+        alone = await asyncio.gather(*(_versions(client, [address], TIMEOUTS.ask_one_s) for address in addresses))
         found = {address: version for one in alone if one is not None for address, version in one.items()}
     silent = {one for one in addresses if one not in found or isinstance(found[one], OSError | TimeoutError)}
     told = {address: version for address, version in found.items() if address not in silent}

@@ -26,6 +26,7 @@ from psplatform.jobs.replication import Replication
 from psplatform.jobs.stragglers import SlowServers, Stragglers
 from psplatform.replication.checkpoints.retention import load_checkpoint
 from psplatform.runtime.references import References, pickled
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tasks.foreign import user_code
 from psplatform.tasks.layouts import layout_of
 from psplatform.tasks.opening import open_workspace
@@ -33,9 +34,6 @@ from psplatform.tasks.seam import Workspace
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.optimizers import make_rule
 from psplatform.tensors.shard import Shard
-
-SHORTEST_LEASE_S: Final = 2.0
-"""Under full load, beats of four in a second have been seen 0.8 s apart."""
 
 SWITCH_INTERVAL_S: Final = 0.0003
 """After which a thread of a process that computes gives Python's interpreter to another.  Torch gives it up at every
@@ -138,7 +136,7 @@ class Program:
 
     def grants(self) -> Grants:
         """Return an empty book of leases for servers and coordinators."""
-        return Grants(min(SHORTEST_LEASE_S, self.server_lease_s), self.server_lease_s)
+        return Grants(min(TIMEOUTS.shortest_lease_s, self.server_lease_s), self.server_lease_s)
 
     @property
     def cold(self) -> bool:

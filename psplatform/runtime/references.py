@@ -19,8 +19,7 @@ from typing import Any, Final, Literal
 import cloudpickle
 from distributed import Client
 
-ASK_LIMIT_S: Final = 120.0
-"""For a process to import what it is asked for: a large library on a busy machine takes half a minute."""
+from psplatform.runtime.timeouts import TIMEOUTS
 
 _EVERYWHERE: Final = frozenset({"psplatform", "torch", "numpy", "cloudpickle"}) | sys.stdlib_module_names
 """Packages that every process has that can run this psplatform."""
@@ -131,7 +130,7 @@ def _has(found: Any, name: str) -> bool:
 
 
 async def find_lacking(
-    client: Client, references: Iterable[str], addresses: Iterable[str], limit_s: float = ASK_LIMIT_S
+    client: Client, references: Iterable[str], addresses: Iterable[str], limit_s: float = TIMEOUTS.import_s
 ) -> dict[str, tuple[Lack, ...]]:
     """Return, for each Dask worker that lacks something of what is referred to, what that is; all are asked at once."""
     wanted, asked = tuple(references), sorted(set(addresses))

@@ -254,7 +254,7 @@ def test_the_pages_of_commands_take_what_they_were_told(monkeypatch: pytest.Monk
         raise Told
 
     for module in ("demo", "train"):
-        monkeypatch.setattr(f"psplatform.cli.{module}.Page", page)
+        monkeypatch.setattr(f"psplatform.cli.commands.{module}.Page", page)
     for command in (["demo"], ["train", "digits"]):
         for chaos in ([], ["--allow-chaos"]):
             psplatform(*command, "--dashboard", *chaos)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,16 +13,17 @@ import pytest
 
 from psplatform.client.starting.first_gradient import try_on
 from psplatform.errors import ClusterError
+from psplatform.runtime.timeouts import TIMEOUTS
 
 SAID = r"^no first gradient could be tried: {address} {why}; see whether that Dask worker is busy or stopped, and start"
 
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("psplatform.runtime.pools.fleet.CREATE_LIMIT_S", 0.05)
+    monkeypatch.setattr("psplatform.runtime.pools.fleet.TIMEOUTS", replace(TIMEOUTS, create_s=0.05))
     monkeypatch.setattr("psplatform.client.starting.first_gradient._ANSWER_S", 0.05)
     monkeypatch.setattr("psplatform.client.starting.first_gradient.TRIAL_LIMIT_S", 0.05)
-    monkeypatch.setattr("psplatform.runtime.pools.deaths._WAIT_S", 0.05)
+    monkeypatch.setattr("psplatform.runtime.pools.deaths.TIMEOUTS", replace(TIMEOUTS, death_s=0.05))
 
 
 @pytest.fixture

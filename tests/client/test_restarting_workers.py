@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ import psplatform
 from psplatform.client.starting import preflight
 from psplatform.client.starting.preflight import able_workers
 from psplatform.errors import ClusterError, ConfigurationError
+from psplatform.runtime.timeouts import TIMEOUTS
 
 A, B, NEW = "tcp://10.0.0.1:1", "tcp://10.0.0.2:2", "tcp://10.0.0.2:3"
 OURS = psplatform.__version__
@@ -47,8 +49,7 @@ class FakeCluster:
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "RESTART_S", 0.2)
     monkeypatch.setattr(preflight, "_LOOK_S", 0.01)
-    monkeypatch.setattr("psplatform.runtime.cluster._ASK_LIMIT_S", 0.1)
-    monkeypatch.setattr("psplatform.runtime.cluster._ASK_ALONE_S", 0.1)
+    monkeypatch.setattr("psplatform.runtime.cluster.TIMEOUTS", replace(TIMEOUTS, ask_all_s=0.1, ask_one_s=0.1))
 
 
 def died(address: str) -> tuple[float, dict[str, Any]]:

@@ -100,7 +100,7 @@ class Scene:
 
     def announce(self, name: str, *, label: int | None = None, sequence: int | None = None, **fields: Any) -> Scene:
         """Announce what the member was last released for, on what it was released on."""
-        member = self.coordinator.state.roster.get(name)
+        member = self.coordinator.state.roster.by_name.get(name)
         version = (member.version if member else 0) if label is None else label
         known = {
             "member": name,

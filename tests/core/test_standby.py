@@ -73,7 +73,7 @@ def test_it_handles_what_the_lead_has_handled_at_the_same_time(pair: Any) -> Non
     (one,) = observations(lead, msg.Join("a", "p"))
     assert standby.handle(one, 7.0) == [Send(COORDINATOR, msg.Acknowledged(2, 2))]
     assert standby.coordinator.state.now == 1.0
-    assert standby.coordinator.state.roster.get("a") == lead.coordinator.state.roster.get("a")
+    assert standby.coordinator.state.roster.by_name.get("a") == lead.coordinator.state.roster.by_name.get("a")
 
 
 def test_events_are_handled_in_their_order_whatever_order_they_arrive_in(pair: Any) -> None:

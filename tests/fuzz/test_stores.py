@@ -65,7 +65,7 @@ def _resume(store: str) -> None:
 def _pages(store: str) -> None:
     reading = Reading(store)
     reading.refresh(60.0)
-    reading.commit_logs(0.0, 1e9)
+    reading.lanes(0.0, 1e9)
     library = Library(Settings(store=store))
     for listed in library.runs():
         library.brief(listed, 60.0)

@@ -18,9 +18,8 @@ from psplatform.core.shards.server import MOST_AHEAD, Server
 from psplatform.jobs.replication import Chain
 from psplatform.replication.accounts import account_factory
 from psplatform.runtime.actors.copy_host import CopyHost
-from psplatform.runtime.comms.answering import POLL_S
-from psplatform.runtime.dataplane.feed_reader import PUSH_WAIT_S
 from psplatform.runtime.dataplane.gradient_buffers import Slab
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
 
@@ -64,7 +63,7 @@ def test_a_push_that_finds_no_room_in_time_is_sent_back(make: Make, pieces: list
     async def push() -> None:
         server = make()
         assert not await server.push("w", 9, pieces, AHEAD)
-        assert asyncio.get_running_loop().time() == POLL_S
+        assert asyncio.get_running_loop().time() == TIMEOUTS.not_yet_s
         assert server._node.state.gradient_buffers.find("w", 9) is None
 
     jump(push())
@@ -176,7 +175,7 @@ async def do_nothing(server: CopyHost, pieces: list[Any]) -> None:
         (push_late, (True, 0.2)),
         (push_another, (False, 0.3)),
         (dismiss, (False, 0.4)),
-        (do_nothing, (False, PUSH_WAIT_S)),
+        (do_nothing, (False, TIMEOUTS.awaited_push_s)),
     ],
 )
 def test_who_became_the_server_waits_for_what_is_pushed_again(

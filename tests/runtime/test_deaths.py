@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from psplatform.errors import ClusterError, ProcessDied
 from psplatform.runtime.pools.deaths import Death, death_of, died, read_log
+from psplatform.runtime.timeouts import TIMEOUTS
 
 ADDRESS, NANNY, PID = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2", 123
 EXITED = "distributed.nanny - INFO - Worker process 123 exited with status 3"
@@ -121,7 +123,7 @@ def test_a_process_that_left_unannounced_died_by_itself_though_its_nanny_says_no
     gone: str, monkeypatch: pytest.MonkeyPatch, events: list[Any]
 ) -> None:
     """A nanny says nothing of exit code 0, nor of any end where the log level is above INFO."""
-    monkeypatch.setattr("psplatform.runtime.pools.deaths._WAIT_S", 0.2)
+    monkeypatch.setattr("psplatform.runtime.pools.deaths.TIMEOUTS", replace(TIMEOUTS, death_s=0.2))
     death = asyncio.run(asked(gone, NANNY, [[OTHER]], events))
     assert death == Death(gone, PID, has_nanny=True, unannounced=True)
     said = r"ended without a word \(exit code 0, or a log level above INFO hides how\) while it trained; look for what"
@@ -132,7 +134,7 @@ def test_a_process_that_left_unannounced_died_by_itself_though_its_nanny_says_no
 
 def test_a_memory_limit_is_told_where_the_log_level_hides_the_end(gone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The warning of the limit is a level above what says that the process ended."""
-    monkeypatch.setattr("psplatform.runtime.pools.deaths._WAIT_S", 0.2)
+    monkeypatch.setattr("psplatform.runtime.pools.deaths.TIMEOUTS", replace(TIMEOUTS, death_s=0.2))
     death = asyncio.run(asked(gone, NANNY, [[TOO_LARGE]], [CAME, LEFT]))
     assert death == Death(gone, PID, over_percent=95, has_nanny=True)
     with pytest.raises(ProcessDied, match="was ended by its nanny for using more than 95 % of its memory limit while"):
@@ -147,7 +149,7 @@ def test_a_memory_limit_is_told_where_the_log_level_hides_the_end(gone: str, mon
 def test_a_process_that_was_not_seen_to_leave_unannounced_is_not_the_users_mistake(
     gone: str, monkeypatch: pytest.MonkeyPatch, events: Any
 ) -> None:
-    monkeypatch.setattr("psplatform.runtime.pools.deaths._WAIT_S", 0.2)
+    monkeypatch.setattr("psplatform.runtime.pools.deaths.TIMEOUTS", replace(TIMEOUTS, death_s=0.2))
     death = asyncio.run(asked(gone, NANNY, [[OTHER]], events))
     assert death == Death(gone, PID, has_nanny=True)
 
@@ -157,7 +159,7 @@ def test_a_process_whose_nanny_says_nothing_of_its_end_may_have_been_asked_to(
     gone: str, monkeypatch: pytest.MonkeyPatch, answer: Any
 ) -> None:
     """A nanny says nothing of a process that closes in good order, nor if it has ended as well."""
-    monkeypatch.setattr("psplatform.runtime.pools.deaths._WAIT_S", 0.2)
+    monkeypatch.setattr("psplatform.runtime.pools.deaths.TIMEOUTS", replace(TIMEOUTS, death_s=0.2))
     death = asyncio.run(asked(gone, NANNY, [answer]))
     assert death == Death(gone, PID, has_nanny=True)
     with pytest.raises(ClusterError, match="ended while a first gradient was tried; start the run again; if it"):
@@ -165,5 +167,5 @@ def test_a_process_whose_nanny_says_nothing_of_its_end_may_have_been_asked_to(
 
 
 def test_a_process_that_is_there_has_not_died(there: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("psplatform.runtime.pools.deaths._WAIT_S", 0.2)
+    monkeypatch.setattr("psplatform.runtime.pools.deaths.TIMEOUTS", replace(TIMEOUTS, death_s=0.2))
     assert asyncio.run(asked(there, NANNY, [[OTHER]])) is None

@@ -13,8 +13,9 @@ from psplatform.errors import ClusterError
 from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.comms.processes import ProcessId
 from psplatform.runtime.pools.deaths import Death
-from psplatform.runtime.pools.fleet import LATE_ASK_LIMIT_S, OPEN_LIMIT_S, SILENT_S, Fleet
+from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.references import Lack
+from psplatform.runtime.timeouts import TIMEOUTS
 
 Network = Callable[..., Any]
 Jump = Callable[[Any], Any]
@@ -49,22 +50,22 @@ def test_no_actor_has_the_name_of_another_whoever_made_that_one() -> None:
 
 def test_a_process_that_answers_may_take_its_time(network: Network, peer: Peer, jump: Jump) -> None:
     def answer(method: str, *_: Any) -> Any:
-        return asyncio.sleep(OPEN_LIMIT_S - 1, "open") if method == "open" else {}
+        return asyncio.sleep(TIMEOUTS.open_s - 1, "open") if method == "open" else {}
 
-    assert jump(opening(network(answer), peer)) == ("open", OPEN_LIMIT_S - 1)
+    assert jump(opening(network(answer), peer)) == ("open", TIMEOUTS.open_s - 1)
 
 
 def test_a_process_that_falls_silent_is_given_up(network: Network, peer: Peer, jump: Jump) -> None:
     async def slept() -> Any:
-        await asyncio.sleep(0 if asyncio.get_running_loop().time() < 20 else 10 * OPEN_LIMIT_S)
+        await asyncio.sleep(0 if asyncio.get_running_loop().time() < 20 else 10 * TIMEOUTS.open_s)
 
     def answer(method: str, *_: Any) -> Any:
-        return asyncio.sleep(10 * OPEN_LIMIT_S) if method == "open" else slept()
+        return asyncio.sleep(10 * TIMEOUTS.open_s) if method == "open" else slept()
 
     found, at = jump(opening(network(answer), peer))
     assert isinstance(found, PeerLost)
-    assert str(found) == f"{peer.address} fell silent for {SILENT_S:g} s while it opened {peer.key}"
-    assert at == pytest.approx(20 + SILENT_S, abs=3)
+    assert str(found) == f"{peer.address} fell silent for {TIMEOUTS.open_silent_s:g} s while it opened {peer.key}"
+    assert at == pytest.approx(20 + TIMEOUTS.open_silent_s, abs=3)
 
 
 def test_what_opening_raises_is_raised_at_once(network: Network, peer: Peer, jump: Jump) -> None:
@@ -144,8 +145,8 @@ def test_a_worker_that_does_not_answer_is_left_out_after_a_while(jump: Jump) -> 
         return await fleet.lack(THERE), asyncio.get_running_loop().time()
 
     said, at = jump(ask())
-    assert said == f"did not say whether it can import nets (no answer within {LATE_ASK_LIMIT_S:g} s)"
-    assert at == pytest.approx(LATE_ASK_LIMIT_S)
+    assert said == f"did not say whether it can import nets (no answer within {TIMEOUTS.create_s:g} s)"
+    assert at == pytest.approx(TIMEOUTS.create_s)
 
 
 class Restarting:

@@ -16,11 +16,12 @@ from psplatform.jobs.optimizers import SGD
 from psplatform.runtime.actors.copy_host import CopyHost
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
-from psplatform.runtime.dataplane.feed_reader import MOST_KEPT, PUSH_WAIT_S, FeedReader
+from psplatform.runtime.dataplane.feed_reader import MOST_KEPT, FeedReader
 from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers, Slab
 from psplatform.runtime.dataplane.pushing import Exposed
 from psplatform.runtime.dataplane.replica_feed import ReplicaFeed
 from psplatform.runtime.dataplane.transfers import Parcel, Receiver
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, shard_vectors
@@ -185,7 +186,7 @@ def test_a_push_that_has_not_come_is_waited_for(
 
 
 def test_a_push_that_does_not_come_is_waited_for_no_longer_than_said(feed_reader: FeedReader, jump: Jump) -> None:
-    assert waited(feed_reader, named("a"), jump) == PUSH_WAIT_S
+    assert waited(feed_reader, named("a"), jump) == TIMEOUTS.awaited_push_s
 
 
 def test_what_can_no_longer_come_is_not_waited_for(
@@ -322,7 +323,7 @@ def test_who_may_read_a_copy_waits_for_the_others(
         await feed_reader.wait_for(named("a", "b").contributions, late=late)
         return asyncio.get_running_loop().time()
 
-    assert jump(wait(late=True)) == PUSH_WAIT_S
+    assert jump(wait(late=True)) == TIMEOUTS.awaited_push_s
     assert jump(wait(late=False)) == 0.0
     slab.remove()
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from psplatform.core.protocol.effects import Compute, Publish, Send, Serve
-from psplatform.core.protocol.messages import Announce, Contribution, Label, Pulled, Ticket
+from psplatform.core.protocol.messages import Announce, BatchAssignment, Contribution, Label, Pulled
 from psplatform.core.shards.server import Server
 from psplatform.runtime.store import recording as module
 from psplatform.runtime.store.recording import (
@@ -127,7 +127,7 @@ def test_a_worker_tells_what_it_pulled_computed_and_announced(program: Any, layo
     worker = WorkerHistory()
     worker.begin(program, "w", layout, values)
     worker.pulled(Pulled(1, 1, 4, 2))
-    worker.does(Compute(3, 8, Ticket(1, 5)))
+    worker.does(Compute(3, 8, BatchAssignment(1, 5)))
     announce = Announce("w", 8, Label((4, 4), (1, 2)), 4, 0.5, 1.0, 0.1, 0.1, 0.1, 0.1)
     worker.does(Send(cast(Any, None), announce))
     worker.close()

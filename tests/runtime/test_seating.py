@@ -52,7 +52,7 @@ class Scene:
         self.shard = ShardState(0, server="server-0", in_sync=["replica-0-0"])
         self.posted = [self._post("server-0", server), self._post("replica-0-0", replica)]
         coordinator = SimpleNamespace(
-            state=SimpleNamespace(shards=[self.shard]), takeover=SimpleNamespace(under_way=False)
+            state=SimpleNamespace(shards=[self.shard]), takeover=SimpleNamespace(awaited_shards=set())
         )
         program = SimpleNamespace(plan=SimpleNamespace(protection=Protection()), cold=False)
         self.host = SimpleNamespace(

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psplatform.core.supervision.placement import Process
-from psplatform.runtime.pools.warming import WARM_LIMIT_S, Warmth, is_warm_here, next_spare, warm_here
+from psplatform.runtime.pools.warming import Warmth, is_warm_here, next_spare, warm_here
+from psplatform.runtime.timeouts import TIMEOUTS
 
 Jump = Callable[[Any], Any]
 HERE, THERE = "tcp://10.0.0.1:1", "tcp://10.0.0.2:1"
@@ -78,7 +79,7 @@ def test_whoever_imports_for_ever_is_not_waited_for_and_stays_cold(jump: Jump) -
         await warmth.warm(HERE)
         return asyncio.get_running_loop().time(), warmth.cold([HERE])
 
-    assert jump(warm()) == (WARM_LIMIT_S, {HERE})
+    assert jump(warm()) == (TIMEOUTS.warm_s, {HERE})
 
 
 def test_one_that_answers_with_an_error_stays_cold(jump: Jump) -> None:

@@ -268,7 +268,7 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         "a gradient that is announced twice is judged twice, by coordinator and servers",
         (
             (admission.Admission, "on_announce", instead.repeats_count),
-            (admission.Admission, "_void", instead.always(lambda desk, gradient, commit_log: None)),
+            (admission.Admission, "_void", instead.always(lambda component, gradient, commit_log: None)),
             (Server, "_unapplied", instead.always(lambda server, contributions: contributions)),
         ),
     ),
@@ -283,7 +283,7 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         "what was computed on a lost version passes for what took its place",
         (
             (admission, "rebased", instead.always(lambda label, shards: label)),
-            (admission.Admission, "_on_lost_version", instead.always(lambda desk, gradient, commit_log: False)),
+            (admission.Admission, "_on_lost_version", instead.always(lambda component, gradient, commit_log: False)),
         ),
         "a lagging replica is promoted",
     ),

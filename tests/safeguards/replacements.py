@@ -203,11 +203,11 @@ def while_loading(handle: Any) -> Any:
 def repeats_count(on_announce: Any) -> Any:
     """Judge a gradient each time it is announced."""
 
-    def wrapped(desk: Any, message: msg.Announce) -> Any:
-        member = desk._state.roster.get(message.member)
+    def wrapped(component: Any, message: msg.Announce) -> Any:
+        member = component._state.roster.by_name.get(message.member)
         if member is not None and message.sequence <= member.sequence and not member.busy:
-            desk._take(member, message)
-        return on_announce(desk, message)
+            component._take(member, message)
+        return on_announce(component, message)
 
     return wrapped
 

@@ -109,7 +109,9 @@ def test_only_the_scheduler_of_the_users_own_record_is_asked(
     own = "tcp://127.0.0.1:1"
     asked: list[str | None] = []
     for module in ("attaching", "recovery"):
-        monkeypatch.setattr(f"psplatform.client.{module}.connect_to", lambda record, *_: asked.append(record.scheduler))
+        monkeypatch.setattr(
+            f"psplatform.client.runs.{module}.connect_to", lambda record, *_: asked.append(record.scheduler)
+        )
     records.remember(records.Record(RUN, store, own, time.time()))
     for door in ("ps.attach", "ps.recover"):
         with contextlib.suppress(PsplatformError):

@@ -14,8 +14,8 @@ from distributed import Client, LocalCluster, Nanny, SpecCluster, Status, utils
 
 from psplatform.client.clusters.credentials import make_credentials, security_of
 from psplatform.client.clusters.forking import BEFORE_START, HUGE_PAGES, begin, keyboard_is_ours
-from psplatform.runtime.pools.fleet import REPLACE_AFTER_S
 from psplatform.runtime.store.recording import recording_settings
+from psplatform.runtime.timeouts import TIMEOUTS
 
 _METHOD: Final = "distributed.worker.multiprocessing-method"
 
@@ -45,7 +45,7 @@ class PatientNanny(Nanny):
     async def instantiate(self) -> Status:
         """Start the process; wait before that if there was one."""
         if self.process is not None:
-            await asyncio.sleep(REPLACE_AFTER_S)
+            await asyncio.sleep(TIMEOUTS.replace_after_s)
             if self.status is not Status.running:
                 return self.status
         return await super().instantiate()

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from distributed import get_worker
 
@@ -27,7 +27,6 @@ from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordin
 from psplatform.errors import ClusterError, PsplatformError
 from psplatform.nodes.coordinator import CoordinatorNode
 from psplatform.runtime.actors.coordinator_outbox import CoordinatorOutbox
-from psplatform.runtime.actors.copy_host import BEAT_S
 from psplatform.runtime.actors.retirement import PROCESS_ENDS, before_the_end, not_before_the_end
 from psplatform.runtime.actors.standby_host import StandbyHost, StandbySnapshot
 from psplatform.runtime.actors.steps import LOADING, PLACING, assembling, in_words, serving
@@ -48,10 +47,8 @@ from psplatform.runtime.store.news import told
 from psplatform.runtime.store.outcome import conclude
 from psplatform.runtime.store.run_log import RunLog
 from psplatform.runtime.store.sealing import Sealer
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tasks.foreign import unforeseen
-
-_ASSEMBLY_S: Final = 60.0
-"""How long those who are ready wait for a gradient worker that is not; it joins later then."""
 
 
 class CoordinatorHost(Locatable):
@@ -263,7 +260,7 @@ class CoordinatorHost(Locatable):
         await self.copies.open_all()
         self._step = ""
         # All together, or the first to be ready would train alone for a while, and no run would be like another.
-        await self.worker_pool.assembled(_ASSEMBLY_S)
+        await self.worker_pool.assembled(TIMEOUTS.assembly_s)
         self._begin()
 
     def _take_office(self, term: int) -> None:
@@ -469,7 +466,7 @@ class CoordinatorHost(Locatable):
                 self.standbys.tell(self.lead.beat(self.elapsed_s))  # it is still being written
             else:
                 self.feed(Tick())
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(TIMEOUTS.beat_s)
 
     async def _retire(self) -> None:
         """Hand over before this process ends in good order."""

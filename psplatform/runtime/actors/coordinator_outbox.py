@@ -10,9 +10,9 @@ from psplatform.core.protocol.effects import Effect, Send
 from psplatform.core.protocol.messages import Commit, Lease, LogEntry, Moved
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.runtime.pools.shard_pool import DaskShardPool
-from psplatform.runtime.pools.standby_client import DECIDED_S, TOGETHER_S
 from psplatform.runtime.pools.standbys import Standbys
 from psplatform.runtime.pools.worker_pool import DaskWorkerPool
+from psplatform.runtime.timeouts import TIMEOUTS
 
 
 class CoordinatorOutbox:
@@ -63,4 +63,4 @@ class CoordinatorOutbox:
     def _may_wait_s(self, message: Any) -> float:
         if not isinstance(message, LogEntry) or self._lead.awaits_acknowledgment:
             return 0.0
-        return DECIDED_S if self._decided else TOGETHER_S
+        return TIMEOUTS.decided_s if self._decided else TIMEOUTS.together_s

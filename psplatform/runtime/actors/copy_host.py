@@ -26,7 +26,7 @@ from psplatform.nodes.shard import ShardNode
 from psplatform.replication.accounts import account_factory
 from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
-from psplatform.runtime.comms.answering import POLL_S, Answering
+from psplatform.runtime.comms.answering import Answering
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost, call, connections_of
 from psplatform.runtime.comms.lines import Line
@@ -37,17 +37,10 @@ from psplatform.runtime.dataplane.segments import SegmentName, sweep
 from psplatform.runtime.dataplane.shard_state import SharedShardState
 from psplatform.runtime.dataplane.transfers import Parcel
 from psplatform.runtime.program import Program
+from psplatform.runtime.timeouts import TIMEOUTS
 
 EVALUATOR: Final = "evaluator"
 """What the names of evaluators begin with."""
-
-BEAT_S: Final = 0.25
-"""Between the beats of who holds a lease: a small part of the shortest one."""
-
-RETIREMENT_S: Final = 3.0
-"""How long a process that ends in good order waits until its copies are not needed any more; Dask allows four."""
-
-_REPORT_S: Final = 10.0
 
 
 class CopyHost(Locatable):
@@ -183,7 +176,7 @@ class CopyHost(Locatable):
 
     async def _waits_for_room(self, counter: int) -> bool:
         try:
-            async with asyncio.timeout(POLL_S):
+            async with asyncio.timeout(TIMEOUTS.not_yet_s):
                 while not self._node.has_room_for(counter):
                     await self._node.state.wait_for_version()
         except TimeoutError:
@@ -258,14 +251,14 @@ class CopyHost(Locatable):
     async def _tell(self, method: str, text: str) -> None:
         with contextlib.suppress(PeerLost):  # then its successor is told by what this copy does not do
             arguments = self._name, text
-            await call(self._connect, self._line.peer, method, *arguments, deadline_s=_REPORT_S)
+            await call(self._connect, self._line.peer, method, *arguments, deadline_s=TIMEOUTS.report_s)
 
     # --- the end ---
 
     async def _tick(self) -> None:
         while self._program.plan.protection is not None:
             self._node.feed(Tick())
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(TIMEOUTS.beat_s)
 
     async def _retire(self) -> None:
         """Let the process end only when another copy has taken over, or after a while."""
@@ -273,7 +266,7 @@ class CopyHost(Locatable):
             return
         self._retiring = True
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(RETIREMENT_S):
+            async with asyncio.timeout(TIMEOUTS.retirement_s):
                 await self._say_retiring()
                 await self._retired.wait()
         self._close()
@@ -282,7 +275,7 @@ class CopyHost(Locatable):
         # Not by the line: where a signal ends the process, Dask has cancelled it.
         message = encode([Retiring(self._name)])
         with contextlib.suppress(PeerLost):  # then its successor is told
-            await call(self._connect, self._line.peer, "deliver", self._name, message, deadline_s=RETIREMENT_S)
+            await call(self._connect, self._line.peer, "deliver", self._name, message, deadline_s=TIMEOUTS.retirement_s)
 
     def _close(self) -> None:
         if self._closed:

@@ -15,6 +15,7 @@ from psplatform.replication.stores.guard import StoreGone, StoreGuard
 from psplatform.replication.stores.store import save_best, save_model
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.program import Program, choose_device
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tasks.cancellation import Cancellation
 from psplatform.tasks.foreign import describe
 from psplatform.tensors.vectors import allocate, named_views
@@ -22,8 +23,6 @@ from psplatform.tensors.vectors import allocate, named_views
 _Made = TypeVar("_Made")
 
 _TRIES: Final = 20
-_PAUSE_S: Final = 0.5
-"""A store that was removed is made anew within a second; so often and so far apart it is looked for."""
 
 
 class ThreadedEvaluation:
@@ -119,5 +118,5 @@ async def keep_in_store(guard: StoreGuard, save: Callable[[], _Made]) -> _Made:
     for _ in range(_TRIES):
         with suppress(StoreGone):
             return await asyncio.to_thread(guard.within, save)
-        await asyncio.sleep(_PAUSE_S)
+        await asyncio.sleep(TIMEOUTS.store_retry_s)
     return await asyncio.to_thread(guard.within, save)

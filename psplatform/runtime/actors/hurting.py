@@ -10,8 +10,7 @@ import sys
 import threading
 from typing import IO, Final, cast
 
-_REPLY_S: Final = 0.05
-"""The answer to whoever asked leaves the event loop before the process is stopped: both wait for the same loop."""
+from psplatform.runtime.timeouts import TIMEOUTS
 
 _READY: Final = "ready\n"
 
@@ -63,5 +62,5 @@ def pause_this_process(seconds: float) -> int:
     if not ready:
         order.close()
         raise OSError("no process could be started that lets this one go on; handles of processes need Linux 5.3")
-    asyncio.get_running_loop().call_later(_REPLY_S, order.close)
+    asyncio.get_running_loop().call_later(TIMEOUTS.reply_s, order.close)
     return os.getpid()

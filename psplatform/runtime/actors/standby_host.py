@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import cloudpickle
 
@@ -20,7 +20,6 @@ from psplatform.core.protocol.wire import encode
 from psplatform.core.supervision.leases import Grants
 from psplatform.core.supervision.standby import Standby, standby_name
 from psplatform.nodes.standby import StandbyNode
-from psplatform.runtime.actors.copy_host import BEAT_S
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost, approach, call
 from psplatform.runtime.comms.processes import ProcessId
@@ -28,10 +27,9 @@ from psplatform.runtime.pools.election import claim
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.pools.watching import ENDED, watch
 from psplatform.runtime.program import Program
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.telemetry.log.segments import Position
 from psplatform.telemetry.read_model import RunView
-
-_WORD_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +226,7 @@ class StandbyHost:
             # A coordinator that has gone on without it hears of it once more, and can hire its process again.
             name = standby_name(self.standby.term, self.standby.number)
             with contextlib.suppress(PeerLost):
-                await call(self.connect, self.lead, "deliver", name, encode([]), deadline_s=_WORD_S)
+                await call(self.connect, self.lead, "deliver", name, encode([]), deadline_s=TIMEOUTS.denied_s)
         self._node.feed(Claimed(effect.number, granted))
 
     async def _has_claimed(self, number: int, *, out: bool = False) -> bool:
@@ -245,7 +243,7 @@ class StandbyHost:
     async def _tick(self) -> None:
         while True:
             self._node.feed(Tick())
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(TIMEOUTS.beat_s)
 
     def close(self) -> None:
         """Follow nobody any more."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from psplatform.core.protocol.events import PullWithdrawn
 from psplatform.core.protocol.messages import Pull, Pulled
-
-POLL_S: Final = 5.0
-"""How long a pull or a push waits before it is answered "not yet"; well below any deadline of a call."""
+from psplatform.runtime.timeouts import TIMEOUTS
 
 
 class Answering:
@@ -32,7 +30,7 @@ class Answering:
         answer = self._waiting[key] = asyncio.get_running_loop().create_future()
         self._feed(pull)
         try:
-            async with asyncio.timeout(POLL_S):
+            async with asyncio.timeout(TIMEOUTS.not_yet_s):
                 pulled: Pulled = await answer
         except TimeoutError:
             self._feed(PullWithdrawn(pull.member, pull.request))

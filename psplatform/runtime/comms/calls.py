@@ -16,17 +16,7 @@ from distributed.protocol.serialize import Serialize, to_serialize
 
 from psplatform.errors import MORE_FILES, ClusterError, lacks_files
 from psplatform.runtime.comms.processes import ProcessId
-
-_PROBE_S: Final = 1.0
-"""A process that is there accepts a connection at once, even a stopped one: its kernel does."""
-
-_DOUBT_S: Final = 0.5
-"""After so long without an answer, whoever does not watch the peer's process looks whether it is there."""
-
-_APPROACH_S: Final = 20.0
-
-_WAKING_S: Final = 3600.0
-"""A process that was stopped for longer counts as gone."""
+from psplatform.runtime.timeouts import TIMEOUTS
 
 _SMALL_BYTES: Final = 1 << 16
 """Bytes that are copied into a message: a frame of their own takes longer to make and to read."""
@@ -125,7 +115,7 @@ async def call_the_living(connect: Connect, peer: Peer, method: str, *arguments:
     """
     asking = asyncio.ensure_future(call(connect, peer, method, *arguments, deadline_s=deadline_s))
     try:
-        while not (await asyncio.wait({asking}, timeout=_DOUBT_S))[0]:
+        while not (await asyncio.wait({asking}, timeout=TIMEOUTS.doubt_s))[0]:
             if await is_dead(peer) and not asking.done():
                 raise PeerLost(f"{peer.address} is gone", peer=peer.address)
         return await asking
@@ -144,7 +134,7 @@ async def approach(connect: Connect, peer: Peer) -> ProcessId | None:
     Connecting takes several round trips, each of which takes long once cores are busy.
     """
     try:
-        process: ProcessId | None = await call(connect, peer, "alive", 0.0, deadline_s=_APPROACH_S)
+        process: ProcessId | None = await call(connect, peer, "alive", 0.0, deadline_s=TIMEOUTS.approach_s)
     except PeerLost:
         return None
     return process
@@ -153,7 +143,7 @@ async def approach(connect: Connect, peer: Peer) -> ProcessId | None:
 async def wakes(connect: Connect, peer: Peer, method: str, *arguments: Any) -> bool:
     """Wait until the process of a silent peer answers anything, if only that it has no such actor; return whether."""
     try:
-        await call(connect, peer, method, *arguments, deadline_s=_WAKING_S)
+        await call(connect, peer, method, *arguments, deadline_s=TIMEOUTS.waking_s)
     except ActorGone:
         return True
     except PeerLost:
@@ -171,7 +161,7 @@ async def is_dead(peer: Peer) -> bool:
     if scheme not in ("tcp", "tls") or not port.isdecimal():
         return False
     try:
-        async with asyncio.timeout(_PROBE_S):
+        async with asyncio.timeout(TIMEOUTS.probe_s):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except ConnectionRefusedError:
         return True

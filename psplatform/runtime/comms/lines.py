@@ -17,16 +17,7 @@ from psplatform.core.protocol.messages import Beat
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
-
-_DEADLINE_S: Final = 10.0
-"""For one delivery: it only hands over, so even a process busy with something else answers within this."""
-
-_FIRST_PAUSE_S: Final = 0.05
-_LONGEST_PAUSE_S: Final = 1.0
-
-_BEAT_WAITS_S: Final = 0.1
-"""How long a beat may wait for something that it can travel with: a call takes as much time from server and workers for
-one message as for many.  Leases are far longer."""
+from psplatform.runtime.timeouts import TIMEOUTS
 
 _MOST_WAITING: Final = 16
 """Messages that are not urgent and go out at once all the same, because there are so many."""
@@ -87,7 +78,7 @@ class Line:
         self._waiting.append(message)
         self._idle.clear()
         if isinstance(message, Beat):
-            within_s = _BEAT_WAITS_S
+            within_s = TIMEOUTS.beat_waits_s
         if within_s <= 0.0 or len(self._waiting) >= _MOST_WAITING:
             self._wake.set()
         else:
@@ -148,7 +139,7 @@ class Line:
     async def _deliver(self, data: bytes) -> bool:
         clock = asyncio.get_running_loop().time
         first_try = clock()
-        pause_s, tries = _FIRST_PAUSE_S, 0
+        pause_s, tries = TIMEOUTS.first_retry_s, 0
         while True:
             tries += 1
             try:
@@ -156,7 +147,7 @@ class Line:
             except (PeerLost, TimeoutError) as error:
                 if self._again.is_set():
                     self._again.clear()
-                    first_try, pause_s, tries = clock(), _FIRST_PAUSE_S, 0
+                    first_try, pause_s, tries = clock(), TIMEOUTS.first_retry_s, 0
                     continue
                 # Once more, however long the first try took: it may be this process that was stopped.
                 if tries > 1 and clock() - first_try >= self._patience_s:
@@ -170,7 +161,7 @@ class Line:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._again.wait()
-            pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+            pause_s = min(TIMEOUTS.longest_retry_s, 2 * pause_s)
 
     def _acknowledge(self, answer: bool | bytes) -> None:
         if not answer:
@@ -179,7 +170,7 @@ class Line:
             self._on_answer(message)
 
     async def _call(self, data: bytes) -> bool | bytes:
-        deadline_s = min(_DEADLINE_S, self._patience_s)
+        deadline_s = min(TIMEOUTS.delivery_s, self._patience_s)
         try:
             async with asyncio.timeout(None) as self._calling:
                 what = "deliver", self._sender, data

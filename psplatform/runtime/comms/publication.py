@@ -6,15 +6,14 @@ import asyncio
 import contextlib
 import copy
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from distributed import Client, Security, Worker
 
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.comms.hosting import dataset_name
 from psplatform.runtime.comms.scheduler_side import forget_run, show_card, take_card
-
-_ANSWER_S: Final = 5.0
+from psplatform.runtime.timeouts import TIMEOUTS
 
 
 async def open_client(worker: Worker, run: str) -> Client:
@@ -98,7 +97,7 @@ async def _on_scheduler(client: Client, function: Callable[..., None], **argumen
     if client.scheduler is None:  # Dask has given it up
         return True
     try:
-        async with asyncio.timeout(_ANSWER_S):
+        async with asyncio.timeout(TIMEOUTS.card_s):
             await client.run_on_scheduler(function, **arguments)
     except (OSError, TimeoutError):
         raise

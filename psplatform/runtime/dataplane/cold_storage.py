@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,9 +24,8 @@ from psplatform.runtime.comms.calls import Connect, Peer
 from psplatform.runtime.dataplane.outbox import Outbox
 from psplatform.runtime.dataplane.segments import SegmentName
 from psplatform.runtime.program import Program
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.shard import Shard
-
-_PAUSE_S: Final = 0.5
 
 
 class StoreCarrier:
@@ -107,7 +106,7 @@ class StoreCarrier:
                 if not self._in_trouble:
                     self._on_trouble(f"shard {self._shard.index}: training waits for its replica in the store: {error}")
                 self._in_trouble = failed = True
-                await asyncio.sleep(_PAUSE_S)  # a full disk may have room again; until then the bound holds
+                await asyncio.sleep(TIMEOUTS.cold_retry_s)  # until then the bound holds
             else:
                 self._in_trouble = failed  # one that fails now and then is told of once
                 return

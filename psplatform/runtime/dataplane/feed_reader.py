@@ -10,12 +10,8 @@ from psplatform.core.protocol.messages import Contribution, Transfer
 from psplatform.core.shards.replica import Replica
 from psplatform.core.shards.server import MOST_AHEAD
 from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.shard import Shard
-
-PUSH_WAIT_S: Final = 0.5
-"""How long a copy waits for gradients that are pushed: for what has not come by then, a replica asks its server, and a
-server gives the step up.  Not for longer, because a worker may have gone on without knowing that its last gradient is
-wanted again."""
 
 _TRIES: Final = 2
 
@@ -48,7 +44,7 @@ class FeedReader:
         Those that may be read `late` may be copies.
         """
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PUSH_WAIT_S):
+            async with asyncio.timeout(TIMEOUTS.awaited_push_s):
                 while self._may_have_all(contributions, late):
                     await self._arrived.wait()
 

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final
 
 import torch
 
 from psplatform.core.protocol.messages import Pull, Pulled
 from psplatform.core.protocol.wire import decode, encode
-from psplatform.runtime.comms.answering import POLL_S
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
 from psplatform.runtime.dataplane.content import Answer, Content, Vectors
 from psplatform.runtime.dataplane.segments import SegmentName
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
-
-_DEADLINE_S: Final = POLL_S + 30.0
-"""For one pull: the server's own waiting time, and the transfer of a large shard."""
-
-ATTACH_DEADLINE_S: Final = 600.0
-"""Servers may still be reading what their shard begins with."""
-
-_PAUSE_S: Final = 0.05
 
 
 class Fetcher:
@@ -65,7 +56,7 @@ class Fetcher:
         slow_s: float = 0.0,
         on_failure: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._deadline_s = _DEADLINE_S + slow_s
+        self._deadline_s = TIMEOUTS.pull_s + slow_s
         self._connect = connect
         self._layout = layout
         self._member, self._slab = member, slab
@@ -91,7 +82,7 @@ class Fetcher:
         async with self._attaching.setdefault(copy, asyncio.Lock()):  # once, however many ask for it
             if copy not in self._contents:
                 sees, segment = await call(
-                    self._connect, self._peer(copy), "attach", self._member, self._slab, deadline_s=ATTACH_DEADLINE_S
+                    self._connect, self._peer(copy), "attach", self._member, self._slab, deadline_s=TIMEOUTS.attach_s
                 )
                 self._forget_swept()
                 self._contents[copy] = Content.open(self._layout, shard, segment) if self._shared else None
@@ -125,7 +116,7 @@ class Fetcher:
             try:
                 pulled = await self._try(pull, copy)
             except PeerLost:
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(TIMEOUTS.pull_retry_s)
                 continue
             if pulled is not None:
                 self._deliver(pulled)

@@ -5,20 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from numpy.typing import NDArray
 
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
 from psplatform.runtime.dataplane.content import Vectors
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
-
-_DEADLINE_S: Final = 60.0
-"""For one push: a large shard over a slow network."""
-
-_PAUSE_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +106,14 @@ class Pushes:
             if taken:
                 self._taken[shard] = server
                 return
-            await asyncio.sleep(_PAUSE_S)  # until the coordinator, who watches the servers, names another
+            await asyncio.sleep(TIMEOUTS.push_retry_s)  # until the coordinator, who watches the servers, names another
 
     async def _ask(self, shard: int, peer: Peer, gradient: Exposed, arrays: list[NDArray[Any]]) -> bool:
         arguments = self._member, gradient.sequence, arrays, gradient.counter
         async with asyncio.timeout(None) as asking:
             self._asking[shard] = asking
             try:
-                taken = await call(self._connect, peer, "push", *arguments, deadline_s=_DEADLINE_S)
+                taken = await call(self._connect, peer, "push", *arguments, deadline_s=TIMEOUTS.push_s)
             finally:
                 if self._asking.get(shard) is asking:
                     del self._asking[shard]

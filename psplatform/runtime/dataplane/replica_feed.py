@@ -19,10 +19,10 @@ from psplatform.runtime.dataplane.content import Vectors, private_copy
 from psplatform.runtime.dataplane.fetching import Fetcher
 from psplatform.runtime.dataplane.gradient_buffers import Slab
 from psplatform.runtime.dataplane.pushing import Exposed
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
 
-_DEADLINE_S: Final = 60.0
 _COPIED_AT_ONCE_BYTES: Final = 1 << 20
 """Below, copying takes less time than asking another thread for it, and the worker may be quicker than that."""
 
@@ -115,7 +115,7 @@ class ReplicaFeed:
         try:
             if not await self._fetcher.attach(copy, shard):
                 arguments = self._member, gradient.sequence, arrays, gradient.counter
-                await call(self._connect, self._fetcher.peers[copy], "push", *arguments, deadline_s=_DEADLINE_S)
+                await call(self._connect, self._fetcher.peers[copy], "push", *arguments, deadline_s=TIMEOUTS.feed_s)
         except PeerLost:
             self._failures[copy] += 1
             if self._failures[copy] >= _MOST_FAILURES:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
@@ -31,11 +31,9 @@ from psplatform.runtime.dataplane.transfers import Carrier, Receiver
 from psplatform.runtime.program import Program
 from psplatform.runtime.store.archiving import Archiver
 from psplatform.runtime.store.recording import CopyHistory
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, fill, shard_vectors
-
-_FORGET_AFTER_S: Final = 1.0
-"""After becoming the server, it gives up the memory of the one before: not at once, because that takes time."""
 
 
 class SharedShardState:
@@ -139,7 +137,7 @@ class SharedShardState:
     def serve(self, effect: Serve) -> None:
         """Show what is visible under another epoch, and give up soon what the server before has sent."""
         self.content.belong_to(effect.epoch)
-        self._loop.call_later(_FORGET_AFTER_S, self.receiver.forget)
+        self._loop.call_later(TIMEOUTS.forget_s, self.receiver.forget)
         self._show(effect, -1)
 
     def refer(self, effect: Transmit) -> None:

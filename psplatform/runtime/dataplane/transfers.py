@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
@@ -25,12 +25,8 @@ from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
 from psplatform.runtime.dataplane.feed_reader import FeedReader
 from psplatform.runtime.dataplane.outbox import Inbox, Outbox
 from psplatform.runtime.dataplane.segments import SegmentName
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.shard import Shard
-
-_DEADLINE_S: Final = 60.0
-"""For one transfer: a large shard over a slow network."""
-
-_PAUSE_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +107,7 @@ class Carrier:
         while True:
             peer = self._peers.get(replica)
             try:
-                answer = await call(connect, peer, "transfer", parcel, deadline_s=_DEADLINE_S) if peer else b""
+                answer = await call(connect, peer, "transfer", parcel, deadline_s=TIMEOUTS.transfer_s) if peer else b""
             except PeerLost:
                 answer = b""
             if answer is None:
@@ -121,7 +117,7 @@ class Carrier:
                 feed(decode(answer))
                 return
             else:
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(TIMEOUTS.transfer_retry_s)
 
     def forget(self, replica: str) -> None:
         """Send a replica that was excluded nothing more, and give up what that took."""

@@ -24,12 +24,8 @@ from distributed import Client
 from psplatform.errors import ClusterError, ProcessDied, PsplatformError
 from psplatform.runtime.cluster import left_unannounced
 from psplatform.runtime.comms.calls import Peer, is_dead
+from psplatform.runtime.timeouts import TIMEOUTS
 
-_WAIT_S: Final = 5.0
-"""For a nanny to see that its process has ended, and for the kernel to end one that is about to."""
-
-_ASK_S: Final = 2.0
-_LOOK_S: Final = 0.1
 _ENTRIES: Final = 1000
 """Of the newest entries in a nanny's log: a program may have hundreds of nannies, each of which writes a few lines."""
 
@@ -147,13 +143,13 @@ async def death_of(client: Client, address: str, nanny: str, pid: int | None) ->
     nanny
         Address of its nanny, "" where it has none.
     """
-    deadline = asyncio.get_running_loop().time() + _WAIT_S
+    deadline = asyncio.get_running_loop().time() + TIMEOUTS.death_s
     known = bool(nanny) and pid is not None
     said: list[str] = []
     while asyncio.get_running_loop().time() < deadline:
         if known and pid is not None:
             try:
-                entries = await asyncio.wait_for(client.rpc(nanny).get_logs(n=_ENTRIES), _ASK_S)
+                entries = await asyncio.wait_for(client.rpc(nanny).get_logs(n=_ENTRIES), TIMEOUTS.death_ask_s)
             except (OSError, TimeoutError, RuntimeError):
                 known = False
             else:
@@ -163,12 +159,12 @@ async def death_of(client: Client, address: str, nanny: str, pid: int | None) ->
                     return death
         elif await is_dead(Peer(address, "")):
             break
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(TIMEOUTS.death_look_s)
     if not await is_dead(Peer(address, "")):
         return None
     if known and pid is not None and (death := read_log(said, address, pid, ended=True)) is not None:
         return death
-    unannounced = known and await left_unannounced(client, address, _ASK_S)
+    unannounced = known and await left_unannounced(client, address, TIMEOUTS.death_ask_s)
     return Death(address, pid, has_nanny=bool(nanny), unannounced=unannounced)
 
 

@@ -21,10 +21,8 @@ from psplatform.runtime.actors.coordinator_process import Employer
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.hosting import key_of
 from psplatform.runtime.program import Program
+from psplatform.runtime.timeouts import TIMEOUTS
 
-_PAUSE_S: Final = 0.2
-_ANSWER_S: Final = 5.0
-_SILENT_S: Final = 2.0
 _UNKNOWN: Final = "not known"
 """What Dask's error says of a semaphore that was never made, or that was closed."""
 
@@ -100,7 +98,7 @@ async def claim(client: Client, program: Program, term: int, number: int, claima
 
 async def consult(client: Client, on_silence: Callable[[], None]) -> None:
     """Wait until the scheduler has answered anything; `on_silence` is called once if it does not within seconds."""
-    telling = asyncio.get_running_loop().call_later(_SILENT_S, on_silence)
+    telling = asyncio.get_running_loop().call_later(TIMEOUTS.scheduler_silent_s, on_silence)
     try:
         await _answered(client, lambda scheduler: scheduler.identity(n_workers=0))
     finally:
@@ -110,12 +108,12 @@ async def consult(client: Client, on_silence: Callable[[], None]) -> None:
 async def _answered(client: Client, ask: Callable[[Any], Awaitable[_Answer]]) -> _Answer:
     while True:
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(TIMEOUTS.claim_s):
                 if client.scheduler is not None:  # else Dask has given it up
                     return await ask(client.scheduler)
         except (OSError, TimeoutError):
             pass
-        await asyncio.sleep(_PAUSE_S)
+        await asyncio.sleep(TIMEOUTS.claim_retry_s)
 
 
 def _name(program: Program, term: int, number: int) -> str:

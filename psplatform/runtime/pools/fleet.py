@@ -20,27 +20,7 @@ from psplatform.runtime.pools.election import offer
 from psplatform.runtime.pools.warming import Warmth
 from psplatform.runtime.program import Program
 from psplatform.runtime.references import find_lacking
-
-CREATE_LIMIT_S: Final = 60.0
-"""For Dask to make an actor; a busy worker may have to end a task first."""
-
-_LOOK_S: Final = 0.5
-"""Between two looks at the cluster while an actor is made."""
-
-REPLACE_AFTER_S: Final = 0.5
-"""What is lost is made again a little later: first the run must go on, on whatever cores there are."""
-
-OPEN_LIMIT_S: Final = 600.0
-"""For an actor to import what the task needs and to read its data."""
-
-SILENT_S: Final = 60.0
-"""For a process to answer while an actor in it opens: an import may keep its event loop waiting."""
-
-LATE_ASK_LIMIT_S: Final = CREATE_LIMIT_S
-"""For a Dask worker that came later, or is hired later, to import what the program refers to."""
-
-_ASK_S: Final = 2.0
-_MEET_S: Final = 10.0
+from psplatform.runtime.timeouts import TIMEOUTS
 
 _TOLD: Final = 3
 """Processes whose deaths are told where a run has failed for want of processes."""
@@ -55,11 +35,11 @@ async def made(future: Future[Any], name: str, address: str) -> None:
         If that worker is gone, fails, or does not get round to it.
     """
     try:
-        async with asyncio.timeout(CREATE_LIMIT_S):
+        async with asyncio.timeout(TIMEOUTS.create_s):
             # Waits for the actor without fetching Dask's handle of it, which nobody needs.
             failure: Any = await future.exception()
     except (TimeoutError, OSError, CancelledError) as error:
-        raise PeerLost(f"{address} made no {name} within {CREATE_LIMIT_S:g} s", peer=address) from error
+        raise PeerLost(f"{address} made no {name} within {TIMEOUTS.create_s:g} s", peer=address) from error
     if failure is not None:
         raise PeerLost(f"{address} could not make {name}: {failure!r}", peer=address)
 
@@ -162,7 +142,7 @@ class Fleet:
         with contextlib.suppress(OSError, TimeoutError, PeerLost):
             if peer.address not in self._nannies:
                 await self.cluster()
-            process = await call(self._connect, peer, "alive", 0.0, deadline_s=_MEET_S)
+            process = await call(self._connect, peer, "alive", 0.0, deadline_s=TIMEOUTS.meet_s)
             if process is not None:
                 if self._pids.get(peer.address, process.pid) != process.pid:
                     self._forget(peer.address)
@@ -197,7 +177,7 @@ class Fleet:
         # Dask would keep the actor for a worker of that address, which never comes.
         there = True
         while there:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(TIMEOUTS.create_look_s)
             with contextlib.suppress(OSError):
                 there = address in (await self.cluster())[1]
 
@@ -221,12 +201,12 @@ class Fleet:
         PeerLost
             If its process dies meanwhile, or is stopped.
         """
-        opening = asyncio.create_task(call(self._connect, peer, "open", self._program, deadline_s=OPEN_LIMIT_S))
+        opening = asyncio.create_task(call(self._connect, peer, "open", self._program, deadline_s=TIMEOUTS.open_s))
         watching = asyncio.create_task(self._until_silent(peer.address))
         try:
             await asyncio.wait([opening, watching], return_when=asyncio.FIRST_COMPLETED)
             if not opening.done():
-                flaw = f"{peer.address} fell silent for {SILENT_S:g} s while it opened {peer.key}"
+                flaw = f"{peer.address} fell silent for {TIMEOUTS.open_silent_s:g} s while it opened {peer.key}"
                 raise PeerLost(flaw, peer=peer.address)
             return opening.result()
         finally:
@@ -235,9 +215,9 @@ class Fleet:
 
     async def _until_silent(self, address: str) -> None:
         while True:
-            await asyncio.sleep(_ASK_S)
+            await asyncio.sleep(TIMEOUTS.open_look_s)
             try:
-                async with asyncio.timeout(SILENT_S):
+                async with asyncio.timeout(TIMEOUTS.open_silent_s):
                     await self._client.rpc(address).identity()
             except TimeoutError:
                 return
@@ -309,7 +289,7 @@ class Fleet:
         if not wanted or address in self._able:
             return ""
         try:
-            lacks = (await find_lacking(self._client, wanted, [address], LATE_ASK_LIMIT_S)).get(address)
+            lacks = (await find_lacking(self._client, wanted, [address], TIMEOUTS.create_s)).get(address)
         except OSError as error:  # without a scheduler nobody can be hired
             return f"could not be asked what it can import ({error})"
         if not lacks:

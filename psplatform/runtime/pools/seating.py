@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from psplatform.core.coordination.shards import ShardState
 from psplatform.core.protocol.events import CopyMisplaced
@@ -22,15 +22,7 @@ from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.pools.moves import Move, Seats, moves
 from psplatform.runtime.pools.unavailable import UnavailableProcesses
 from psplatform.runtime.pools.warming import next_spare
-
-_LOOK_S: Final = 0.25
-_SETTLED_S: Final = 2.0
-"""Nothing is moved, and no process warmed, before the roles have stayed where they are for so long: first the run must
-be protected at all."""
-
-
-_MOVE_LIMIT_S: Final = 120.0
-"""After which another move is tried, whatever has become of the last one."""
+from psplatform.runtime.timeouts import TIMEOUTS
 
 
 class StandbysBeside(Protocol):
@@ -199,7 +191,7 @@ class Seating:
         while True:
             if self._host.phase == "running":
                 await self._look()
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(TIMEOUTS.seating_look_s)
 
     async def _look(self) -> None:
         lead, now = self._host.lead, asyncio.get_running_loop().time()
@@ -210,7 +202,7 @@ class Seating:
         if seen != self._seen:
             self._seen, self._seen_at = seen, now
             self._tried.clear()
-        if now >= self._seen_at + _SETTLED_S:
+        if now >= self._seen_at + TIMEOUTS.settled_s:
             self._move(seats, shards)
             await self._warm_spares(seats)
 
@@ -255,7 +247,7 @@ class Seating:
         if move.to:
             shard = next(one.shard for one in self._copies.posted if one.name == move.name)
             self._leaving = {shard: move.name}
-            self._leaves_by = asyncio.get_running_loop().time() + _MOVE_LIMIT_S
+            self._leaves_by = asyncio.get_running_loop().time() + TIMEOUTS.move_s
         self._host.feed(CopyMisplaced(move.name, move.reason))
 
     async def _warm_spares(self, seats: Seats) -> None:

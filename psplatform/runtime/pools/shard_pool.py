@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from psplatform.core.protocol.effects import COORDINATOR, first_replica, first_server
 from psplatform.core.protocol.events import CoordinatorLost, CopyAwake, CopyLost, CopyReady, NoCopy
@@ -20,12 +20,11 @@ from psplatform.runtime.comms.background import Background, Kept
 from psplatform.runtime.comms.calls import Peer, PeerLost, PeerSilent, call, is_dead, wakes
 from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.comms.processes import ProcessId, process_at
-from psplatform.runtime.pools.fleet import REPLACE_AFTER_S, Fleet
+from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.pools.seating import Seating, SeatingHost
 from psplatform.runtime.pools.watching import watch
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tasks.foreign import describe
-
-_FORGET_S: Final = 10.0
 
 
 @dataclass(slots=True)
@@ -264,7 +263,9 @@ class DaskShardPool:
 
     async def _forget(self, peer: Peer, member: str, position: int) -> None:
         try:
-            await call(self._host.connect, peer, "forget", self._host.term, member, position, deadline_s=_FORGET_S)
+            await call(
+                self._host.connect, peer, "forget", self._host.term, member, position, deadline_s=TIMEOUTS.release_s
+            )
         except PsplatformError:
             return  # a copy that is gone has forgotten everything
 
@@ -307,7 +308,7 @@ class DaskShardPool:
         self._host.feed(CopyLost(name, "the store", reason))
 
     async def _recruit(self, shard: int) -> None:
-        await asyncio.sleep(REPLACE_AFTER_S)
+        await asyncio.sleep(TIMEOUTS.replace_after_s)
         reason = "every process has a copy of this shard already; start a Dask worker"
         while (planned := await self._plan(shard)) is not None:
             name, address = planned.name, planned.peer.address

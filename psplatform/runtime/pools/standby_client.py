@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from psplatform.core.supervision.standby import standby_name
 from psplatform.errors import PsplatformError
@@ -20,15 +20,7 @@ from psplatform.runtime.pools.shard_pool import DaskShardPool
 from psplatform.runtime.pools.watching import watch
 from psplatform.runtime.pools.worker_pool import DaskWorkerPool
 from psplatform.runtime.store.run_log import RunLog
-
-_SNAPSHOT_S: Final = 60.0
-
-TOGETHER_S: Final = 0.25
-"""Events that nothing waits for are told together, with a beat: the standby may lag, and calls take time from server
-and workers."""
-
-DECIDED_S: Final = 0.02
-"""What led to a commit is told sooner: whoever takes over without having heard of it lets workers compute again."""
+from psplatform.runtime.timeouts import TIMEOUTS
 
 
 class StandbyClientHost(Employer, Protocol):
@@ -116,7 +108,7 @@ class StandbyClient:
         snapshot = self._snapshot()
         try:
             arguments = host.program, peer.key, host.peer, snapshot
-            await call(host.connect, peer, "stand_by", *arguments, deadline_s=_SNAPSHOT_S)
+            await call(host.connect, peer, "stand_by", *arguments, deadline_s=TIMEOUTS.snapshot_s)
         except PsplatformError as error:
             self._lose(str(error))
             return

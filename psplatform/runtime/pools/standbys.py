@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, Final
+from typing import Any
 
 from psplatform.core.protocol.events import StandbyLost
 from psplatform.runtime.comms.calls import Peer, PeerLost, call
-from psplatform.runtime.pools.fleet import REPLACE_AFTER_S, Fleet
-from psplatform.runtime.pools.standby_client import TOGETHER_S, StandbyClient, StandbyClientHost
+from psplatform.runtime.pools.fleet import Fleet
+from psplatform.runtime.pools.standby_client import StandbyClient, StandbyClientHost
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.telemetry.log.segments import Position
-
-_HAND_OVER_S: Final = 1.0
-"""For the standby to hear the rest, and as much for it to be asked to take over: it must be in charge before servers of
-the same process can be handed over, and Dask gives all of that four seconds."""
 
 
 class Standbys:
@@ -61,7 +58,7 @@ class Standbys:
         """
         async with self._placing:  # in the order of their numbers: who claims a number claims those below it
             if self._beside(number):  # else this loss may have been the last but one that is survived
-                await asyncio.sleep(REPLACE_AFTER_S)
+                await asyncio.sleep(TIMEOUTS.replace_after_s)
             await self._fleet.offer(self._host.term, number)
             return await self._host.copies.seating.for_standby(self._beside(number), self._failed) or ""
 
@@ -86,7 +83,7 @@ class Standbys:
             one.tell(message, within_s)
 
     def _on_mark(self, position: Position, records: int) -> None:
-        self.tell({"mark": (position.term, position.number), "records": records}, TOGETHER_S)
+        self.tell({"mark": (position.term, position.number), "records": records}, TIMEOUTS.together_s)
 
     def suspect(self, number: int) -> None:
         """Hire nobody in the process of a standby whose number is claimed, before it is heard again."""
@@ -109,11 +106,11 @@ class Standbys:
     async def hand_over(self) -> None:
         """Let the first standby take over now: this process is about to end."""
         following = [one for one in self._deputies.values() if one.stands_by]
-        await asyncio.gather(*(one.flush(_HAND_OVER_S) for one in following))
+        await asyncio.gather(*(one.flush(TIMEOUTS.hand_over_s) for one in following))
         peer = following[0].peer if following else None
         if peer is not None:
             with contextlib.suppress(PeerLost):
-                await call(self._host.connect, peer, "relieve", deadline_s=_HAND_OVER_S)
+                await call(self._host.connect, peer, "relieve", deadline_s=TIMEOUTS.hand_over_s)
 
     def close(self) -> None:
         """Say nothing more to them."""

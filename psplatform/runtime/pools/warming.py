@@ -17,6 +17,7 @@ from typing import Any, Final
 from distributed import Client
 
 from psplatform.core.supervision.placement import Process
+from psplatform.runtime.timeouts import TIMEOUTS
 
 MODULES: Final = (
     "psplatform.runtime.actors.coordinator_host",
@@ -26,10 +27,7 @@ MODULES: Final = (
 )
 """What roles are made of; with them comes everything that they need."""
 
-WARM_LIMIT_S: Final = 60.0
-"""For a process to import all of that, on a busy machine; whoever makes an actor there goes on then all the same."""
 
-_ASK_LIMIT_S: Final = 5.0
 _MOST_SPARES: Final = 8
 
 
@@ -81,7 +79,7 @@ class Warmth:
 
     async def ask(self, addresses: Collection[str]) -> None:
         """Learn which of these processes are warm, from those that answer in time."""
-        for address, answer in (await self._run(is_warm_here, sorted(addresses), _ASK_LIMIT_S)).items():
+        for address, answer in (await self._run(is_warm_here, sorted(addresses), TIMEOUTS.warm_ask_s)).items():
             if answer is True:
                 self._warm.add(address)
 
@@ -95,7 +93,7 @@ class Warmth:
 
     async def _let_import(self, address: str) -> None:
         try:
-            if (await self._run(warm_here, [address], WARM_LIMIT_S)).get(address, False) is None:
+            if (await self._run(warm_here, [address], TIMEOUTS.warm_s)).get(address, False) is None:
                 self._warm.add(address)
         finally:
             self._warming.pop(address, None)

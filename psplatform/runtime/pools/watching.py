@@ -8,12 +8,11 @@ from typing import Final
 
 from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, PeerSilent, call, is_dead
 from psplatform.runtime.comms.processes import NotSeen, ProcessId, until_dying
+from psplatform.runtime.timeouts import TIMEOUTS
 
 ENDED: Final = "process ended"
 """The reason where it is certain that the whole process, with everybody in it, executes nothing any more."""
 
-_QUIET_S: Final = 1.0
-_POLL_S: Final = 20.0
 _PROBE_PAUSES_S: Final = (0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.08)
 """Between looks whether anybody listens at an address: mostly, the first or the second finds nobody."""
 
@@ -45,7 +44,7 @@ async def watch(connect: Connect, peer: Peer, on_lost: Callable[[str], None], pr
 
 async def _dies_at_once(process: ProcessId) -> bool:
     try:
-        async with asyncio.timeout(_QUIET_S):
+        async with asyncio.timeout(TIMEOUTS.thread_s):
             await until_dying(process)
     except (TimeoutError, NotSeen):
         return False
@@ -55,7 +54,7 @@ async def _dies_at_once(process: ProcessId) -> bool:
 async def _until_dying(connect: Connect, peer: Peer, process: ProcessId | None) -> str:
     """Return once the kernel ends the peer's process, if that can be seen from here; else wait for ever."""
     try:
-        process = process or await call(connect, peer, "alive", 0.0, deadline_s=_POLL_S)
+        process = process or await call(connect, peer, "alive", 0.0, deadline_s=TIMEOUTS.identify_s)
         if process is not None:
             await until_dying(process)
             return ENDED
@@ -71,7 +70,7 @@ async def _until_calls_break(connect: Connect, peer: Peer) -> str:
         return "closed connection"
     while True:
         try:
-            await call(connect, peer, "alive", _POLL_S, deadline_s=_POLL_S + 10.0)
+            await call(connect, peer, "alive", TIMEOUTS.watch_s, deadline_s=TIMEOUTS.watch_s + TIMEOUTS.identify_s)
             broken = 0
         except PeerSilent:
             broken = 0

@@ -28,18 +28,13 @@ from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost, wakes
 from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.pools.deaths import died
-from psplatform.runtime.pools.fleet import REPLACE_AFTER_S, Fleet
+from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.pools.shard_pool import DaskShardPool
 from psplatform.runtime.pools.worker_actor import WorkerActor, why_not_started
+from psplatform.runtime.timeouts import TIMEOUTS
 
-_LOOK_S: Final = 0.5
-_ANSWER_S: Final = 10.0
-_LEAVE_LOOK_S: Final = 0.02
 _TRIES_PER_PROCESS: Final = 3
 """A Dask worker on which starting failed so often is left alone."""
-
-_DESERTED_S: Final = 10.0
-"""After so long without a gradient worker one may share a process with a copy: nannies had time to start others."""
 
 
 class StandbysBeside(Protocol):
@@ -118,7 +113,7 @@ class DaskWorkerPool:
         """Wait until every gradient worker hired at the start is ready or gone, for at most `limit_s`."""
         deadline = self._now() + limit_s
         while self._missing & set(self._workers) and self._now() < deadline:  # noqa: ASYNC110  several can end the wait
-            await asyncio.sleep(_LEAVE_LOOK_S)
+            await asyncio.sleep(TIMEOUTS.leave_look_s)
 
     def adopt(self, known: Mapping[str, tuple[str, Peer]], shards: Sequence[ShardState], joined: set[str]) -> None:
         """Go on with the workers and the evaluator that a coordinator before has hired.
@@ -226,7 +221,7 @@ class DaskWorkerPool:
         """Wait for the workers to leave, for at most `limit_s`, then close every actor that is left but those."""
         deadline = self._now() + limit_s
         while self._host.live and self._now() < deadline:  # noqa: ASYNC110  the core counts members, nobody signals
-            await asyncio.sleep(_LEAVE_LOOK_S)
+            await asyncio.sleep(TIMEOUTS.leave_look_s)
         self.close()
         await self._fleet.close_all(but)
 
@@ -283,7 +278,7 @@ class DaskWorkerPool:
     async def _open_evaluator(self, hire: WorkerActor) -> None:
         while self._evaluator is hire and await self._fleet.lack(hire.address):
             hire.address = self._place_for_evaluator()
-            await asyncio.sleep(_LOOK_S)  # without a scheduler each question fails at once
+            await asyncio.sleep(TIMEOUTS.cluster_look_s)  # without a scheduler each question fails at once
         if self._evaluator is not hire:  # its process has left meanwhile
             return
         try:
@@ -293,7 +288,7 @@ class DaskWorkerPool:
             await self._host.servers_made.wait()
             await self._fleet.open(hire.peer)
         except PeerLost as error:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(TIMEOUTS.cluster_look_s)
             self._replace_evaluator(hire, str(error))
             return
         except Exception as error:  # noqa: BLE001  the seam where what an actor raises ends the run
@@ -339,11 +334,11 @@ class DaskWorkerPool:
 
     async def _follow_evaluator(self, hire: WorkerActor) -> None:
         died_by_itself = await self._request_state(hire, "it evaluated the model", EvaluatorDied)
-        await asyncio.sleep(REPLACE_AFTER_S)
-        waits_until = self._now() + _DESERTED_S
+        await asyncio.sleep(TIMEOUTS.replace_after_s)
+        waits_until = self._now() + TIMEOUTS.deserted_s
         # A nanny may start a process that no server shares with it.
         while died_by_itself and not self._apart_from_servers and self._now() < waits_until:  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(TIMEOUTS.cluster_look_s)
         if self._evaluator is None:
             self._start_evaluator(self._place_for_evaluator(apart=died_by_itself))
 
@@ -404,10 +399,10 @@ class DaskWorkerPool:
                 self._host.note(self._note(f"the scheduler does not answer: {error}"))
             for name in self._leases.expire(self._now()):
                 self._on_silence(name)
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(TIMEOUTS.cluster_look_s)
 
     async def _look(self, before: set[str]) -> set[str]:
-        async with asyncio.timeout(_ANSWER_S):
+        async with asyncio.timeout(TIMEOUTS.cluster_s):
             processes, present = await self._fleet.cluster()
         first = not self._seen
         came = {one.address for one in processes} - self._seen
@@ -475,7 +470,7 @@ class DaskWorkerPool:
 
     @property
     def _is_deserted(self) -> bool:
-        return self._now() - self._deserted_at >= _DESERTED_S
+        return self._now() - self._deserted_at >= TIMEOUTS.deserted_s
 
     async def _start_if_fit(self, process: Process) -> None:
         taken = self.addresses | self._host.unavailable.addresses

@@ -16,9 +16,7 @@ from psplatform.runtime.pools.worker_pool import DaskWorkerPool
 from psplatform.runtime.program import Program
 from psplatform.runtime.store.run_log import RunLog
 from psplatform.runtime.store.sealing import Sealer
-
-_LEAVING_S: Final = 5.0
-"""How long the end of a run waits for its workers to say good-bye."""
+from psplatform.runtime.timeouts import TIMEOUTS
 
 _NEVER_BEGUN: Final = {
     "kind": "finished",
@@ -56,7 +54,7 @@ async def conclude(host: EndingHost, failure: PsplatformError | None) -> Psplatf
     host.silence()
     failure = await host.fleet.explain(failure, host.unavailable.addresses)
     if hasattr(host, "worker_pool"):
-        await host.worker_pool.disband(_LEAVING_S, host.standbys.peers)
+        await host.worker_pool.disband(TIMEOUTS.leaving_s, host.standbys.peers)
         host.copies.close()
         await host.sealer.close()
     failure = await write_outcome(host.run_log, host.program.store, host.run, failure, host.elapsed_s)

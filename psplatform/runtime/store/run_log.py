@@ -18,6 +18,7 @@ from psplatform.replication.stores.guard import StoreTaken
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.store.keeping import StoreKeeper
 from psplatform.runtime.store.recording import LogHistory
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.telemetry.log.folder import SegmentFolder
 from psplatform.telemetry.log.reader import LogReader
 from psplatform.telemetry.log.renewal import records_to_go_on
@@ -25,10 +26,8 @@ from psplatform.telemetry.log.segments import START, Position, Record
 from psplatform.telemetry.log.writer import EventLog
 from psplatform.telemetry.read_model import RunView
 
-_FLUSH_S: Final = 0.5
 _LAST_TRIES: Final = 3
 _OPENING_TRIES: Final = 60
-_OPENING_PAUSE_S: Final = 1.0
 _RENEWED: Final = "the store was removed while the run went on, and is made anew: its log begins at version {version}"
 _DESCRIBED: Final = "the zarr.json of the store was removed while the run went on, and is written anew"
 
@@ -129,7 +128,7 @@ class RunLog:
         for _ in range(_OPENING_TRIES):
             with contextlib.suppress(StoreError):
                 return await cls.open(store, term, after=after, view=view, again=again, keeper=keeper)
-            await asyncio.sleep(_OPENING_PAUSE_S)
+            await asyncio.sleep(TIMEOUTS.open_log_retry_s)
         return await cls.open(store, term, after=after, view=view, again=again, keeper=keeper)
 
     @property
@@ -159,7 +158,7 @@ class RunLog:
         for _ in range(_LAST_TRIES):
             if await self._flush():
                 return
-            await asyncio.sleep(_FLUSH_S)
+            await asyncio.sleep(TIMEOUTS.flush_s)
 
     def abandon(self) -> None:
         """Write nothing more: another goes on with the log."""
@@ -167,7 +166,7 @@ class RunLog:
 
     async def _flush_now_and_then(self) -> None:
         while True:
-            await asyncio.sleep(_FLUSH_S)
+            await asyncio.sleep(TIMEOUTS.flush_s)
             await self._flush()
 
     async def _flush(self) -> bool:

@@ -294,7 +294,7 @@ def test_what_was_begun_after_the_last_commit_is_not_in_it(open_scene: Open) -> 
     """So that a run goes on as if it had not been stopped."""
     scene = began(open_scene(cuts=Cuts(every_updates=100))).announce("a")
     before = dict(scene.coordinator.checkpoints._last_state)
-    sequence = scene.coordinator.state.roster.get("a").sequence
+    sequence = scene.coordinator.state.roster.by_name.get("a").sequence
     ended(scene)
     (seal,) = write(scene, 0, position=2).asked(Seal)
     assert seal.state == before

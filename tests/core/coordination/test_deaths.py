@@ -76,7 +76,7 @@ def test_processes_that_die_while_they_wait_do_not_end_the_run(open_scene: Open)
     scene = open_scene()
     for number in range(3 * MOST_DEATHS):
         scene.join(f"a{number}")
-        member = scene.coordinator.state.roster.get(f"a{number}")
+        member = scene.coordinator.state.roster.by_name.get(f"a{number}")
         scene.coordinator.state.roster.rest(member)
         die(scene, f"a{number}")
     assert failure(scene) is None

@@ -243,7 +243,7 @@ def test_a_member_that_was_released_without_a_trace_is_believed(open_scene: Open
     scene.handle(msg.Aborted("a", 1, 0.0))
     scene.take_over().handle(standing(0))
     scene.handle(msg.WorkerState(2, "a", 3, 0, None))
-    member = scene.coordinator.state.roster.get("a")
+    member = scene.coordinator.state.roster.by_name.get("a")
     assert (member.sequence, member.busy) == (3, True)
     scene.announce("a", sequence=3, label=0)
     assert scene.logged("commit")[-1]["sequences"] == [3]
@@ -258,7 +258,7 @@ def test_a_member_that_has_given_up_what_it_was_released_for_is_released_again(o
     assert scene.sent(msg.Abort) == []
     scene.handle(msg.WorkerState(2, "b", 2, 0, None))
     assert scene.effects == []
-    assert scene.coordinator.state.roster.get("b").sequence == 2
+    assert scene.coordinator.state.roster.by_name.get("b").sequence == 2
 
 
 def test_what_a_member_gave_up_before_its_last_release_changes_nothing(open_scene: Open) -> None:
@@ -266,7 +266,7 @@ def test_what_a_member_gave_up_before_its_last_release_changes_nothing(open_scen
     scene.take_over().handle(standing(0))
     scene.handle(msg.WorkerState(2, "b", 1, 0, None, aborted=True))
     assert scene.sent(msg.Release) == []
-    assert scene.coordinator.state.roster.get("b").busy
+    assert scene.coordinator.state.roster.by_name.get("b").busy
 
 
 def test_what_a_member_said_before_it_was_released_counts(open_scene: Open) -> None:
@@ -276,7 +276,7 @@ def test_what_a_member_said_before_it_was_released_counts(open_scene: Open) -> N
     said = msg.Announce("a", 1, msg.Label((0,), (1,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0)
     scene.handle(msg.WorkerState(2, "a", 2, 1, None, (said,)))
     assert [one["sequences"] for one in scene.logged("commit")] == [[1]]
-    member = scene.coordinator.state.roster.get("a")
+    member = scene.coordinator.state.roster.by_name.get("a")
     assert (member.sequence, member.busy) == (2, True)
 
 
@@ -330,9 +330,9 @@ def test_what_was_computed_on_a_commit_that_nobody_knows_is_not_current(open_sce
 def test_word_of_a_release_to_somebody_else_changes_nothing(open_scene: Open, stray: msg.WorkerState) -> None:
     scene = open_scene().join("a").take_over()
     scene.handle(standing(0))
-    before = scene.coordinator.state.roster.get("a").sequence
+    before = scene.coordinator.state.roster.by_name.get("a").sequence
     scene.handle(stray)
-    assert scene.coordinator.state.roster.get("a").sequence == before
+    assert scene.coordinator.state.roster.by_name.get("a").sequence == before
 
 
 def test_a_batch_that_the_lost_coordinator_had_dealt_is_not_dealt_again(open_scene: Open) -> None:

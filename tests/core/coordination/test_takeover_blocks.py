@@ -74,7 +74,7 @@ def test_what_a_member_has_pushed_is_not_forgotten(open_scene: Open) -> None:
     scene = open_scene(PartiallySynchronous(push=2), shards=2, workers=2).join("a", "b").announce("a", shards=(0,))
     scene.take_over().handle(standing(0))
     scene.handle(standing(1))
-    member = scene.coordinator.state.roster.get("a")
+    member = scene.coordinator.state.roster.by_name.get("a")
     pushed = set(member.announced)
     scene.handle(msg.WorkerState(2, "a", 1, 1, None))
     assert pushed

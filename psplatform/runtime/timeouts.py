@@ -1,0 +1,266 @@
+"""How long the Dask driver waits for what: all of it in one place, because the values depend on each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Deadlines and pauses, in seconds.
+
+    Attributes
+    ----------
+    probe_s
+        A process that is there accepts a connection at once, even a stopped one: its kernel does.
+    doubt_s
+        After so long without an answer, whoever does not watch the peer's process looks whether it is there.
+    approach_s
+        To connect ahead to a peer that may have to be called soon.
+    waking_s
+        A process that was stopped for longer counts as gone.
+    delivery_s
+        For one delivery: it only hands over, so even a process busy with something else answers within this.
+    first_retry_s
+        Before a delivery is tried again; twice as long each time.
+    longest_retry_s
+        The longest such pause.
+    beat_waits_s
+        How long a beat may wait for something that it can travel with: a call takes as much time from server
+        and workers for one message as for many. Leases are far longer.
+    not_yet_s
+        How long a pull or a push waits before it is answered "not yet"; well below any deadline of a call.
+    card_s
+        For a scheduler to keep, or to forget, where a run is.
+    thread_s
+        How long the threads of a process are watched before it counts as going on.
+    identify_s
+        For a process to say which one of its host it is, so that its kernel tells of its end.
+    watch_s
+        How long the call that watches a process is under way before it is answered, and made again.
+    shortest_lease_s
+        The shortest lease. Under full load, beats of four in a second have been seen 0.8 s apart.
+    beat_s
+        Between the beats of who holds a lease: a small part of the shortest one.
+    denied_s
+        For a coordinator to hear that a standby is denied its number.
+    together_s
+        Events that nothing waits for are told together, with a beat: the standby may lag, and calls take time
+        from server and workers.
+    decided_s
+        What led to a commit is told sooner: whoever takes over without having heard of it lets workers compute
+        again.
+    assembly_s
+        How long those who are ready wait for a gradient worker that is not; it joins later then.
+    create_s
+        For Dask to make an actor; a busy worker may have to end a task first.
+    open_s
+        For an actor to import what the task needs and to read its data.
+    open_silent_s
+        For a process to answer while an actor in it opens: an import may keep its event loop waiting.
+    replace_after_s
+        What is lost is made again a little later: first the run must go on, on whatever cores there are.
+    create_look_s
+        Between two looks at the cluster while an actor is made.
+    open_look_s
+        Between two questions whether the process of an actor that opens still answers.
+    meet_s
+        For the process of an actor to say which one of its host it is.
+    warm_s
+        For a process to import all of that, on a busy machine; whoever makes an actor there goes on then all
+        the same.
+    warm_ask_s
+        For one question whether a process is warm.
+    snapshot_s
+        For a process to take the state that its standby begins with.
+    import_s
+        For a process to import what it is asked for: a large library on a busy machine takes half a minute.
+    ask_all_s
+        For all processes of a cluster to say whether they can run this psplatform.
+    ask_one_s
+        For one of those that have not answered, asked alone.
+    pull_s
+        For one pull: the server's own waiting time, and the transfer of a large shard.
+    attach_s
+        Servers may still be reading what their shard begins with.
+    pull_retry_s
+        Before a pull is tried again.
+    push_s
+        For one push: a large shard over a slow network.
+    push_retry_s
+        Before a push is tried again.
+    feed_s
+        For one gradient pushed to a replica.
+    transfer_s
+        For one transfer: a large shard over a slow network.
+    transfer_retry_s
+        Before a transfer is tried again.
+    awaited_push_s
+        How long a copy waits for gradients that are pushed: for what has not come by then, a replica asks its
+        server, and a server gives the step up. Not for longer, because a worker may have gone on without
+        knowing that its last gradient is wanted again.
+    cold_retry_s
+        Before a transfer into the store is tried again.
+    forget_s
+        After becoming the server, it gives up the memory of the one before: not at once, because that takes
+        time.
+    death_s
+        For a nanny to see that its process has ended, and for the kernel to end one that is about to.
+    death_ask_s
+        For a nanny to answer of what its process has died.
+    death_look_s
+        Between two looks whether a process has ended.
+    claim_retry_s
+        Before a scheduler that has not answered is asked again.
+    claim_s
+        For a scheduler to answer at all; then it is asked again.
+    scheduler_silent_s
+        After which a scheduler that does not answer is said to be silent.
+    seating_look_s
+        Between two looks at where the roles are.
+    settled_s
+        Nothing is moved, and no process warmed, before the roles have stayed where they are for so long: first
+        the run must be protected at all.
+    move_s
+        After which another move is tried, whatever has become of the last one.
+    release_s
+        For a copy to let go of what a member exposed.
+    cluster_look_s
+        Between two looks at the processes of the cluster.
+    cluster_s
+        For a scheduler to say which processes there are.
+    deserted_s
+        After so long without a gradient worker one may share a process with a copy: nannies had time to start
+        others.
+    retirement_s
+        How long a process that ends in good order waits until its copies are not needed any more; Dask allows
+        four.
+    hand_over_s
+        For the standby to hear the rest, and as much for it to be asked to take over: it must be in charge
+        before servers of the same process can be handed over, and Dask gives all of that four seconds.
+    leave_look_s
+        Between two looks whether all workers have left.
+    leaving_s
+        How long the end of a run waits for its workers to say good-bye.
+    flush_s
+        Between two writings of the log.
+    open_log_retry_s
+        Before a store that could not be opened is tried again.
+    store_retry_s
+        A store that was removed is made anew within a second; so often and so far apart it is looked for.
+    report_s
+        For the coordinator to take what a copy says of a trouble.
+    reply_s
+        The answer to whoever asked leaves the event loop before the process is stopped: both wait for the same
+        loop.
+    """
+
+    # calls between processes
+    probe_s: float = 1.0
+    doubt_s: float = 0.5
+    approach_s: float = 20.0
+    waking_s: float = 3600.0
+    delivery_s: float = 10.0
+    first_retry_s: float = 0.05
+    longest_retry_s: float = 1.0
+    beat_waits_s: float = 0.1
+    not_yet_s: float = 5.0
+    card_s: float = 5.0
+    thread_s: float = 1.0
+    identify_s: float = 20.0
+    watch_s: float = 20.0
+
+    # leases
+    shortest_lease_s: float = 2.0
+    beat_s: float = 0.25
+    denied_s: float = 2.0
+    together_s: float = 0.25
+    decided_s: float = 0.02
+
+    # starting roles
+    assembly_s: float = 60.0
+    create_s: float = 60.0
+    open_s: float = 600.0
+    open_silent_s: float = 60.0
+    replace_after_s: float = 0.5
+    create_look_s: float = 0.5
+    open_look_s: float = 2.0
+    meet_s: float = 10.0
+    warm_s: float = 60.0
+    warm_ask_s: float = 5.0
+    snapshot_s: float = 60.0
+    import_s: float = 120.0
+    ask_all_s: float = 10.0
+    ask_one_s: float = 5.0
+
+    # parameters, gradients, transfers
+    pull_s: float = 35.0
+    attach_s: float = 600.0
+    pull_retry_s: float = 0.05
+    push_s: float = 60.0
+    push_retry_s: float = 0.1
+    feed_s: float = 60.0
+    transfer_s: float = 60.0
+    transfer_retry_s: float = 0.05
+    awaited_push_s: float = 0.5
+    cold_retry_s: float = 0.5
+    forget_s: float = 1.0
+
+    # losses and moves
+    death_s: float = 5.0
+    death_ask_s: float = 2.0
+    death_look_s: float = 0.1
+    claim_retry_s: float = 0.2
+    claim_s: float = 5.0
+    scheduler_silent_s: float = 2.0
+    seating_look_s: float = 0.25
+    settled_s: float = 2.0
+    move_s: float = 120.0
+    release_s: float = 10.0
+    cluster_look_s: float = 0.5
+    cluster_s: float = 10.0
+    deserted_s: float = 10.0
+
+    # ending
+    retirement_s: float = 3.0
+    hand_over_s: float = 1.0
+    leave_look_s: float = 0.02
+    leaving_s: float = 5.0
+
+    # the store and what is told
+    flush_s: float = 0.5
+    open_log_retry_s: float = 1.0
+    store_retry_s: float = 0.5
+    report_s: float = 10.0
+    reply_s: float = 0.05
+
+    def __post_init__(self) -> None:
+        """Refuse values that contradict each other.
+
+        Raises
+        ------
+        ValueError
+            Naming both.
+        """
+        for shorter, longer, why in _ORDER:
+            if getattr(self, shorter) >= getattr(self, longer):
+                raise ValueError(f"{shorter} must be below {longer}: {why}")
+
+
+_ORDER: Final = (
+    ("beat_s", "shortest_lease_s", "a lease is renewed by beats, several of which may be late"),
+    ("beat_waits_s", "beat_s", "a beat that waits for company must not meet the next one"),
+    ("decided_s", "together_s", "what led to a commit is urgent, the rest is not"),
+    ("probe_s", "delivery_s", "a peer that does not answer is looked for before its delivery is given up"),
+    ("doubt_s", "probe_s", "the look must be over within a probe"),
+    ("first_retry_s", "longest_retry_s", "pauses grow"),
+    ("not_yet_s", "delivery_s", "a pull that waits is answered before its call runs out"),
+    ("not_yet_s", "pull_s", "a pull that waits is answered before its call runs out"),
+    ("scheduler_silent_s", "claim_s", "a scheduler is missed before a claim of it is given up"),
+    ("hand_over_s", "retirement_s", "the standby takes over before its coordinator's process has ended"),
+    ("open_silent_s", "open_s", "an actor that opens is asked more than once"),
+)
+
+TIMEOUTS: Final = Timeouts()
+"""Those in force."""
