@@ -274,7 +274,7 @@ class Session:
             self._loop.run_until_complete(self._visit)
         except asyncio.CancelledError:
             pass
-        except Exception as error:  # noqa: BLE001  told to whoever waits for the page
+        except Exception as error:  # noqa: BLE001  shown on the page
             self._error = error
         finally:
             with self._changed:

@@ -1,4 +1,4 @@
-"""A policy of your own, in one class: a round ends after a while, whoever is late.
+"""A policy of your own, in one class: a round ends after a while, without the late ones.
 
 ``python examples/own_policy.py [SCHEDULER]``; without a scheduler's address, a cluster on this machine is made.
 """

@@ -121,7 +121,7 @@ class Cutoff(Policy):
 
     def foresee(self, compute_s: Callable[[int, int], float]) -> None:
         """Let the oracle know the run times to come."""
-        # Whoever is late aborts, so that all are released for their gradient of a round before that is planned.
+        # Late workers abort, so that all are released for their gradient of a round before that is planned.
         self.true_times = lambda _, slots: [compute_s(slot, self._sequences[slot]) for slot in slots.tolist()]
 
     def check(self, workers: int) -> None:

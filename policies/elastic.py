@@ -79,7 +79,7 @@ class ElasticBulkSynchronous(Policy):
     Without monitoring, each barrier is decided at the one before it, from the intervals known by then; with `lookahead`
     1 every superstep is then a round of `bsp`.
 
-    Who joins after the decision runs along until the others are expected at the barrier, or, when somebody is already
+    Who joins after the decision runs along until the others are expected at the barrier, or, when one is already
     there, starts behind it.  Who is lost is not waited for; what it pushed last stays in the average.
 
     Differences from the paper
@@ -169,7 +169,7 @@ class ElasticBulkSynchronous(Policy):
             self._begin(view)
 
     def _is_being_met(self, view: View) -> bool:
-        """Whether somebody is at the barrier and others are on their way."""
+        """Whether a worker is at the barrier and others are on their way."""
         if self.merge == "average":
             return view.pooled > 0
         arrived = self._superstep.arrived

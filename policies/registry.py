@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 GROUP = "psplatform.policies"
 
 
-def policy_names() -> list[str]:
-    """Return the registered names in alphabetical order."""
-    return sorted(_registered())
+def policy_names(*, own: bool = False) -> list[str]:
+    """Return the registered names in alphabetical order, those of psplatform's `own` policies only if asked."""
+    return sorted(name for name, entry in _registered().items() if not own or entry.value.startswith("psplatform."))
 
 
 def policy_class(name: str) -> type[Policy]:

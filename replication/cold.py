@@ -48,7 +48,7 @@ class ColdState:
     commits
         Steps that the optimiser has seen.
     past
-        The last commits that the state contains: whoever is made of it may be the last to know them.
+        The last commits that the state contains: a copy made of it may be the last to know them.
     """
 
     epoch: int

@@ -74,7 +74,7 @@ class Learning:
             self.model = fitting.model()
 
     def _new(self, scaled: NDArray[np.float64]) -> Fitting:
-        from psplatform.policies.run_times.training import Fitting  # noqa: PLC0415  whoever learns nothing needs no torch
+        from psplatform.policies.run_times.training import Fitting  # noqa: PLC0415  torch is needed only to learn
 
         steps = 0 if self._begin is not None else _STEPS_AT_FIRST * (self._shape.window + 1)
         return Fitting(self._shape, self._begin or scaled, seed=self._seed, steps=steps)

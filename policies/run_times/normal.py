@@ -47,7 +47,7 @@ def expected_order(mean: float, deviation: float, count: int, *, offset: float =
 
 
 class Normal(Predictor):
-    """Take every run time of the last rounds for a draw from one normal, whoever it came from.
+    """Take every run time of the last rounds for a draw from one normal distribution.
 
     Times of workers that were cut off are drawn from that normal beyond the cutoff.
 

@@ -140,7 +140,7 @@ def _hurt(setting: Setting, report: Report | None) -> list[Row]:
     replication = Bounded(max_divergence=setting.bound, unit="norm")
     job = _job(setting.policy, setting.shards, setting.parameters, replication, Stop(updates=10**9), setting.seed)
     rng = random.Random(setting.seed)  # noqa: S311  moments, not secrets
-    # Stops come first: whoever has taken over gives those it does not know the longest lease that there is.
+    # Stops come first: a coordinator that has taken over gives those it does not know the longest lease that there is.
     signals = [signal.SIGSTOP] * setting.stops + [signal.SIGKILL] * setting.kills
     rows = []
     with FaultTarget(job, WORKERS + 2 * setting.shards + SPARE) as fault_target:

@@ -29,7 +29,7 @@ def output_file(name: str) -> Path:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write the file under another name and rename it: whoever reads it sees the old content or the new.
+    """Write the file under another name and rename it: readers see the old content or the new.
 
     Raises
     ------

@@ -72,7 +72,7 @@ class Constant(Distribution):
 
     def samples(self, rng: Generator, count: int) -> NDArray[np.float64]:
         """Return the value `count` times; nothing is drawn."""
-        import numpy as np  # noqa: PLC0415  whoever has a generator has loaded it
+        import numpy as np  # noqa: PLC0415  the caller's generator has loaded it
 
         return np.full(count, self.seconds)
 

@@ -307,7 +307,7 @@ class MemoryRun:
         self._losses.pause(process, seconds)
 
     def tell_lead(self, event: Any) -> None:
-        """Tell whoever is in charge; where nobody is, whoever will be."""
+        """Tell the coordinator in charge; where there is none, the next."""
         lead = self.leads[-1]
         if self.finish is not None:
             return
@@ -420,6 +420,6 @@ class MemoryRun:
         known = {member.name for member in lead.coordinator.state.roster.members()}
         for name in list(self.workers.nodes):
             if name not in known:
-                # One that was not yet known asks again: requests are repeated until somebody answers.
+                # One that was not yet known asks again: requests are repeated until they are answered.
                 to, message = Role.member(name), StateRequest(lead.term)
                 self.agenda.enter(0.0, self.processes.do, name, self.network.deliver, made.role, to, message)

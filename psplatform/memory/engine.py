@@ -64,7 +64,7 @@ class Agenda:
 
 @dataclass
 class Appointments:
-    """Entries of an agenda by name: making one again replaces it, and one that is cancelled is not kept."""
+    """Entries of an agenda by name: making one again replaces it, and one that is cancelled is not done."""
 
     agenda: Agenda
     _tokens: dict[str, object] = field(default_factory=dict)
@@ -202,7 +202,7 @@ class VirtualTimers:
     def set(self, tag: str, at: float) -> None:
         """Fire under `tag` at that time, and not at the one set before under it."""
         self.due[tag] = at
-        self._appointments.make(tag, at, self._processes.do, self._name, self._fire_now, tag)
+        self._appointments.make(tag, at, self._processes.do, self._name, self._fire_if_due, tag, at)
 
     def cancel(self, tag: str) -> None:
         """Forget the time set under `tag`, if there is one."""
@@ -214,9 +214,11 @@ class VirtualTimers:
         for tag in list(self.due):
             self.cancel(tag)
 
-    def _fire_now(self, tag: str) -> None:
-        self.due.pop(tag, None)
-        self._fire(tag)
+    def _fire_if_due(self, tag: str, at: float) -> None:
+        # It may have come while the process was stopped, which has cancelled or moved it since.
+        if self.due.get(tag) == at:
+            del self.due[tag]
+            self._fire(tag)
 
 
 CARRIED: Final = frozenset({Pulled, Transfer})

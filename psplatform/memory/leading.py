@@ -71,7 +71,7 @@ class CoordinatedRun(Protocol):
     seals: dict[int, Seal]
 
     def tell_lead(self, event: Any) -> None:
-        """Tell whoever is in charge; where nobody is, whoever will be."""
+        """Tell the coordinator in charge; where there is none, the next."""
 
     def end(self, finish: Finish) -> None:
         """Note how the run has ended."""

@@ -55,7 +55,7 @@ class LosingRun(Inhabitants, Protocol):
     supervision: Supervision
 
     def tell_lead(self, event: Any) -> None:
-        """Tell whoever is in charge; where nobody is, whoever will be."""
+        """Tell the coordinator in charge; where there is none, the next."""
 
 
 class Losses:

@@ -30,8 +30,9 @@ class _Phase(Enum):
 class EvaluatorNode:
     """Executes `Evaluate` and `SaveModel`, in the order in which they come.
 
-    An `Evaluate` that comes while a version is being fetched takes the place of the order at hand, which is not
-    answered: it is given again by a coordinator that has taken over.
+    An `Evaluate` that comes while another is executed is given again by a coordinator that has taken over.  It takes
+    the place of that one: while a version is fetched, the newer one is fetched instead; once one is measured, the
+    answer answers both.  Executed afterwards, it would be taken for the answer to what is ordered next.
 
     Parameters
     ----------
@@ -92,6 +93,8 @@ class EvaluatorNode:
     def _on_evaluate(self, order: Evaluate) -> None:
         if self._phase is _Phase.FETCHING:
             self._begin(order)
+        elif self._phase in (_Phase.MEASURING, _Phase.KEEPING):
+            self._order = order
         else:
             self._on_order(order)
 

@@ -37,7 +37,7 @@ Work = Gather | Stage | Load | Transmit | Archive
 
 
 class Timers(Protocol):
-    """Wakes a node up: whoever makes the timers says what happens when one is due.
+    """Wakes a node up; what happens when a timer is due is given where the port is made.
 
     Attributes
     ----------

@@ -19,7 +19,7 @@ _VERSION: Final = "psplatform:__version__"
 async def cluster_of(client: Client) -> tuple[list[Process], set[str]]:
     """Return the running Dask workers in the order of their addresses, and the addresses of all there are.
 
-    One that is paused, for memory say, takes no new task, but its actors go on: it is there and not to be hired.
+    One that is paused, for memory say, takes no new task, but its actors go on: it is there, and gets no role.
     """
     scheduler: Any = client.scheduler
     workers = (await scheduler.identity(n_workers=-1))["workers"]

@@ -128,9 +128,9 @@ class Program:
 
     @property
     def patience_s(self) -> float:
-        """How long whoever works for a coordinator tries to reach it: until another would have taken over, and longer.
+        """How long a role tries to reach its coordinator: until another would have taken over, and longer.
 
-        Whoever gives it up before ends, and would be missing then.
+        A role that gives it up before ends, and would be missing then.
         """
         return self.worker_lease_s + (self.server_lease_s if self.plan.protection is not None else 0.0)
 

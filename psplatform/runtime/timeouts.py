@@ -15,7 +15,7 @@ class Timeouts:
     probe_s
         A process that is there accepts a connection at once, even a stopped one: its kernel does.
     doubt_s
-        After so long without an answer, whoever does not watch the peer's process looks whether it is there.
+        After so long without an answer, a caller that does not watch the peer's process looks whether it is there.
     approach_s
         To connect ahead to a peer that may have to be called soon.
     waking_s
@@ -30,7 +30,7 @@ class Timeouts:
         How long a beat may wait for something that it can travel with: a call takes as much time from server
         and workers for one message as for many. Leases are far longer.
     not_yet_s
-        How long a pull or a push waits before it is answered "not yet"; well below any deadline of a call.
+        How long a pull or a push waits before it is answered "not yet"; well below `pull_s` and `push_s`.
     card_s
         For a scheduler to keep, or to forget, where a run is.
     thread_s
@@ -49,7 +49,7 @@ class Timeouts:
         Events that nothing waits for are told together, with a beat: the standby may lag, and calls take time
         from server and workers.
     decided_s
-        What led to a commit is told sooner: whoever takes over without having heard of it lets workers compute
+        What led to a commit is told sooner: a successor that has not heard of it lets workers compute
         again.
     assembly_s
         How long those who are ready wait for a gradient worker that is not; it joins later then.
@@ -68,12 +68,14 @@ class Timeouts:
     meet_s
         For the process of an actor to say which one of its host it is.
     warm_s
-        For a process to import all of that, on a busy machine; whoever makes an actor there goes on then all
+        For a process to import all of that, on a busy machine; an actor is made there then all
         the same.
     warm_ask_s
         For one question whether a process is warm.
     snapshot_s
         For a process to take the state that its standby begins with.
+    late_import_s
+        For a process that came later, or is used later, to import what the program refers to.
     import_s
         For a process to import what it is asked for: a large library on a busy machine takes half a minute.
     ask_all_s
@@ -152,7 +154,7 @@ class Timeouts:
     report_s
         For the coordinator to take what a copy says of a trouble.
     reply_s
-        The answer to whoever asked leaves the event loop before the process is stopped: both wait for the same
+        The answer leaves the event loop before the process is stopped: both wait for the same
         loop.
     """
 
@@ -190,6 +192,7 @@ class Timeouts:
     warm_s: float = 60.0
     warm_ask_s: float = 5.0
     snapshot_s: float = 60.0
+    late_import_s: float = 60.0
     import_s: float = 120.0
     ask_all_s: float = 10.0
     ask_one_s: float = 5.0
@@ -246,6 +249,8 @@ class Timeouts:
         for shorter, longer, why in _ORDER:
             if getattr(self, shorter) >= getattr(self, longer):
                 raise ValueError(f"{shorter} must be below {longer}: {why}")
+        if 2 * self.hand_over_s >= self.retirement_s:
+            raise ValueError("2 * hand_over_s must be below retirement_s: the standby hears the rest, then takes over")
 
 
 _ORDER: Final = (
@@ -253,12 +258,10 @@ _ORDER: Final = (
     ("beat_waits_s", "beat_s", "a beat that waits for company must not meet the next one"),
     ("decided_s", "together_s", "what led to a commit is urgent, the rest is not"),
     ("probe_s", "delivery_s", "a peer that does not answer is looked for before its delivery is given up"),
-    ("doubt_s", "probe_s", "the look must be over within a probe"),
     ("first_retry_s", "longest_retry_s", "pauses grow"),
-    ("not_yet_s", "delivery_s", "a pull that waits is answered before its call runs out"),
+    ("not_yet_s", "push_s", "a push that waits for room is answered before its call runs out"),
     ("not_yet_s", "pull_s", "a pull that waits is answered before its call runs out"),
     ("scheduler_silent_s", "claim_s", "a scheduler is missed before a claim of it is given up"),
-    ("hand_over_s", "retirement_s", "the standby takes over before its coordinator's process has ended"),
     ("open_silent_s", "open_s", "an actor that opens is asked more than once"),
 )
 

@@ -27,7 +27,7 @@ def with_transfers(text: str, name: str) -> str:
     rows = csv.DictReader(text.removeprefix("\ufeff").splitlines())
     columns = rows.fieldnames or ()
     if "seconds" not in columns:
-        return text  # whoever reads the trace says what is wrong with it
+        return text  # the reader of the trace says what is wrong with it
     missing = [column for column in _PARTS if column not in columns]
     if missing:
         raise ConfigurationError(

@@ -1,7 +1,7 @@
 """Exclusive use of the global random generators of torch, NumPy and Python.
 
 User code draws from the global generators (dropout, augmentation, initialisation), and several runs may compute in one
-process.  Whoever needs reproducible draws therefore holds the one lock, seeds the generators and puts them back.
+process.  A task that needs reproducible draws therefore holds the one lock, seeds the generators and puts them back.
 Gradients of two runs that share a process are therefore computed one after the other.
 """
 

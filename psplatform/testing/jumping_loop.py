@@ -7,10 +7,10 @@ import heapq
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """An event loop that never waits: where nothing is ready, its clock jumps to the next timer.
+    """An event loop that never waits for a timer: where nothing is ready, its clock jumps to the next one.
 
-    Use it as ``asyncio.Runner(loop_factory=JumpingLoop)``.  Threads and sockets keep their own time, which it does not
-    wait for.
+    Use it as ``asyncio.Runner(loop_factory=JumpingLoop)``.  Threads and sockets keep their own time: as long as there
+    is a timer, none of them is waited for.
     """
 
     _now = 0.0
@@ -24,6 +24,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         while scheduled and scheduled[0].cancelled():
             gone = heapq.heappop(scheduled)
             gone._scheduled = False  # type: ignore[attr-defined]  # noqa: SLF001  as asyncio itself notes it
+            self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
         if not self._ready and scheduled:  # type: ignore[attr-defined]
             self._now = max(self._now, scheduled[0].when())
         super()._run_once()  # type: ignore[misc]

@@ -1,25 +1,36 @@
-"""What every synchronisation policy keeps, whatever happens: the contract that the engine relies on."""
+"""What holds of every run, whatever its policy decides, and what a policy itself promises.
+
+Much of it the engine keeps, whatever a policy answers; it is checked all the same, because a policy may find a way.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from typing import Final
+from functools import partial
+from typing import Any, Final
+
+import msgpack
 
 from psplatform.core.parameters import parameters_of
+from psplatform.core.policy import Policy
+from psplatform.errors import ConfigurationError
 from psplatform.policies.registry import parameter_values
-from psplatform.testing.random_runs import FinishedRun, MakePolicy, RandomRun, check_runs, run_policy
+from psplatform.testing.random_runs import FinishedRun, MakePolicy, RandomRun, check_runs, least_workers, run_policy
 
 SEEDS: Final = 24
 """Random runs in which each promise is looked at: a few seconds."""
+
+_FEW: Final = 4
+"""Of them, those for what costs more or is the same in every run."""
 
 
 def check_policy(make: MakePolicy, *, seeds: int = SEEDS) -> None:
     """Return if the policy keeps the contract; call it in a test of your own.
 
-    Checked are the promises of `CONTRACT` in runs of that many seeds, that a run depends on its seed and nothing else,
-    that what the policy decides is a few finite figures by name, and that its parameters are described, can be written
-    down, and are the same when read again.
+    Checked are the promises of `CONTRACT` in runs of that many seeds; that a run depends on its seed and nothing else;
+    that no gradient is staler than `Policy.staleness_bound` says where no worker joins or leaves; that what the policy
+    has learned survives a checkpoint; and that its parameters are described, can be written down, and are the same when
+    read again.  In the runs workers are lost: a policy must go on with one of them.
 
     Parameters
     ----------
@@ -30,23 +41,64 @@ def check_policy(make: MakePolicy, *, seeds: int = SEEDS) -> None:
 
     Raises
     ------
+    ValueError
+        If `seeds` is below 1.
     AssertionError
-        If it does not: names the promise, the seed, and the smallest run that still fails.
+        If it does not: names the promise, the seed, and the run, as small as leaving things out makes it.
     """
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, not {seeds}")
     check_runs(make, check_contract, range(seeds), calm=False)
-    same, again = (run_policy(make(), RandomRun.draw(3)).run.records for _ in range(2))
-    _require(same == again, "two runs of one seed differ; a policy draws from its seed and keeps nothing between runs")
-    policy = make()
+    check_runs(make, partial(_check_learned, make), range(min(seeds, _FEW)), calm=False)
+    check_runs(make, _check_bound, range(seeds), calm=True)
+    least = least_workers(make)
+    for seed in range(min(seeds, _FEW)):
+        same, again = (run_policy(make(), RandomRun.draw(seed, least)).run.records for _ in range(2))
+        text = "a policy draws from a seed of its own and keeps nothing between runs"
+        _require(same == again, f"two runs of seed {seed} differ: {text}")
+    _check_parameters(make())
+
+
+def _check_parameters(policy: Policy) -> None:
+    values = parameter_values(policy)
     for one in parameters_of(type(policy)):
         _require(bool(one.help), f"parameter {one.name} has no help")
-    _require(type(policy)(**parameter_values(policy)) == policy, "its parameters do not make the same policy again")
-    texts = {name: str(value) for name, value in parameter_values(policy).items()}
-    _require(type(policy)(**texts) == policy, "its parameters, written down, do not make the same policy again")
+    texts = {name: _written(value) for name, value in values.items()}
+    for given in (values, texts):
+        try:
+            again = parameter_values(type(policy)(**given))
+        except ConfigurationError as refused:
+            raise AssertionError(f"its own parameters {given} are refused: {refused}") from refused
+        _require(again == values, f"{given} does not make a policy with the same parameters but with {again}")
+
+
+def _written(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _check_learned(make: MakePolicy, run: FinishedRun) -> None:
+    learned = run.run.coordinator.state.policy.state()
+    try:
+        written = msgpack.packb(learned)
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"state() returns what no checkpoint can hold: {error}") from error
+    successor = make()
+    successor.restore(msgpack.unpackb(written))
+    _require(msgpack.packb(successor.state()) == written, "restore() does not bring back what state() returned")
+
+
+def _check_bound(run: FinishedRun) -> None:
+    policy, workers = run.run.coordinator.state.policy, run.run.plan.workers
+    bound = policy.staleness_bound(workers)
+    worst = max((max(one["staleness"], default=0) for one in run.of_kind("commit")), default=0)
+    text = f"a gradient of staleness {worst} was applied, and staleness_bound({workers}) is {bound}"
+    _require(bound is None or worst <= bound, text)
 
 
 def check_order(run: FinishedRun) -> None:
     """Check that versions grow by one, and that the run ends as asked."""
-    _require(run.outcome == "updates", f"the run ended with {run.outcome!r}")
+    ended = f"the run ended with {run.outcome!r}: {run.failure or run.detail}"
+    _require(run.outcome == "updates", ended)
     for commits in run.orders():
         counted = list(range(1, len(commits) + 1))
         _require([one["version"] for one in commits] == counted, "versions do not grow by one")
@@ -118,13 +170,6 @@ def check_reasons(run: FinishedRun) -> None:
         _require(bool(one["reason"]), f"a commit without a reason: {one}")
 
 
-def check_figures(run: FinishedRun) -> None:
-    """Check that what is decided at a commit is finite figures by name."""
-    for one in run.of_kind("commit"):
-        for name, value in one.get("decision", {}).items():
-            _require(name.strip() == name != "" and math.isfinite(value), f"{name!r} is decided to be {value!r}")
-
-
 CONTRACT: Final[Mapping[str, Callable[[FinishedRun], None]]] = {
     "order": check_order,
     "outcomes": check_outcomes,
@@ -133,7 +178,6 @@ CONTRACT: Final[Mapping[str, Callable[[FinishedRun], None]]] = {
     "staleness": check_staleness,
     "labels": check_labels,
     "reasons": check_reasons,
-    "figures": check_figures,
 }
 """Each promise by its name, with what raises `AssertionError` where a finished run has broken it."""
 

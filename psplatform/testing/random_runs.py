@@ -6,6 +6,7 @@ different times; all drawn from a seed.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -17,10 +18,13 @@ from psplatform.core.plan import Plan, Stop
 from psplatform.core.policy import Policy
 from psplatform.core.protocol.effects import Role
 from psplatform.core.protocol.messages import Contribution
+from psplatform.errors import ConfigurationError, PsplatformError
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun
 from psplatform.memory.arithmetic import Metadata
 from psplatform.memory.world import Ideal
+
+_MOST_WORKERS: Final = 16
 
 _MOST_EVENTS: Final = 20_000
 """After which a run counts as one that does not end."""
@@ -78,8 +82,8 @@ class RandomRun:
     disturbances: tuple[Disturbance, ...]
 
     @classmethod
-    def draw(cls, seed: int) -> RandomRun:
-        """Draw a run.  The worker ``w0`` always survives, so that every run can end."""
+    def draw(cls, seed: int, least: int = 1) -> RandomRun:
+        """Draw a run of `least` workers or more.  ``w0`` always survives, so that every run can end."""
         rng = random.Random(f"trouble {seed}")
         workers = rng.randint(1, 5)
         met = [
@@ -89,7 +93,7 @@ class RandomRun:
         met += [Disturbance("join", f"late{number}", rng.uniform(0, 12)) for number in range(rng.randint(0, 3))]
         met += [Disturbance("kill", "late0", rng.uniform(0, 16))] * rng.randint(0, 1)
         noisy, clipped, epochs = rng.random() < 0.6, rng.random() < 0.3, rng.random() < 0.5
-        return cls(seed, workers, rng.randint(1, 3), rng.randint(5, 25), noisy, clipped, epochs, tuple(met))
+        return cls(seed, max(workers, least), rng.randint(1, 3), rng.randint(5, 25), noisy, clipped, epochs, tuple(met))
 
     def calm(self) -> RandomRun:
         """Return the same run undisturbed, on a network that delivers everything once and at once."""
@@ -139,8 +143,10 @@ class FinishedRun:
         As the in-memory driver leaves it: the coordinator's state, the servers, the log in ``run.records``.
     witness
         What the servers did.
-    outcome
-        Why it ended, ``updates`` where as asked.
+    outcome, detail
+        Why it ended, ``updates`` where as asked, and what is said of that.
+    failure
+        What it failed with, or ``None``.
     still_waiting
         Pulls that nobody answered.
     """
@@ -148,6 +154,8 @@ class FinishedRun:
     run: MemoryRun
     witness: Witness
     outcome: str
+    detail: str = ""
+    failure: PsplatformError | None = None
     still_waiting: list[str] = field(default_factory=list)
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
@@ -244,7 +252,23 @@ def run_policy(policy: Policy, run: RandomRun) -> FinishedRun:
     invariants = Invariants()
     driver.on_event = lambda one: invariants.check(one.coordinator.state, one.servers, one.records)
     finish = driver.run(events=_MOST_EVENTS)
-    return FinishedRun(driver, witness, finish.outcome, driver.drain())
+    return FinishedRun(driver, witness, finish.outcome, finish.detail, finish.failure, driver.drain())
+
+
+def least_workers(make: MakePolicy) -> int:
+    """Return for how few workers the policy allows a job.
+
+    Raises
+    ------
+    ConfigurationError
+        If it refuses every number up to 16: what it says of 16.
+    """
+    for workers in range(1, _MOST_WORKERS):
+        with contextlib.suppress(ConfigurationError):
+            make().check(workers)
+            return workers
+    make().check(_MOST_WORKERS)
+    return _MOST_WORKERS
 
 
 def check_runs(make: MakePolicy, check: Callable[[FinishedRun], None], seeds: Iterable[int], *, calm: bool) -> None:
@@ -253,14 +277,17 @@ def check_runs(make: MakePolicy, check: Callable[[FinishedRun], None], seeds: It
     Raises
     ------
     AssertionError
-        If a run fails or `check` raises: names the seed, and the smallest run that still fails.
+        If a run fails or `check` raises: names the seed, and the run, as small as leaving things out makes it.
     """
+    least = least_workers(make)
     for seed in seeds:
-        run = RandomRun.draw(seed).calm() if calm else RandomRun.draw(seed)
+        run = RandomRun.draw(seed, least).calm() if calm else RandomRun.draw(seed, least)
         if _error_of(make, check, run) is not None:
-            least = _shrunk(make, check, run)
-            error = _error_of(make, check, least)
-            text = f"seed {seed} fails, at the least so:\n{least}\n{type(error).__name__}: {error}"
+            smaller = _shrunk(make, check, run)
+            error = _error_of(make, check, smaller)
+            text = (
+                f"seed {seed} fails, and so does what is left of its run:\n{smaller}\n{type(error).__name__}: {error}"
+            )
             raise AssertionError(text) from error
 
 

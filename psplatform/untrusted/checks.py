@@ -1,4 +1,4 @@
-"""Whether a value that somebody else wrote is of the kind that it should be."""
+"""Whether a value that another program wrote is of the kind that it should be."""
 
 from __future__ import annotations
 

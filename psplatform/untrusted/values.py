@@ -1,4 +1,4 @@
-"""Plain values of bounded depth: whoever walks through them by recursion comes to an end."""
+"""Plain values of bounded depth: walking through them by recursion comes to an end."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Summary:
     positions, versions
         Of each shard: where its order of commits was cut, and the version of its state.
     time_s
-        When it was cut, on the clock of whoever sealed it.
+        When it was cut, on the clock of the coordinator that sealed it.
     size_bytes
         Length of all its objects but the manifest.
     """
@@ -124,7 +124,7 @@ class Manifest:
 def _made(line: bytes) -> Manifest:
     """Return the manifest that the second line describes.
 
-    Whoever may write to the store can make one whose checksum is right: what it says must fit together before
+    Anybody who may write to the store can make one whose checksum is right: what it says must fit together before
     anything is allocated for it, or read by the names in it.
     """
     try:

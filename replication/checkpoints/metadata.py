@@ -1,4 +1,4 @@
-"""The Zarr metadata of arrays that somebody else wrote, and the size of their chunks, looked at before Zarr acts on it.
+"""The Zarr metadata of arrays that others wrote, and the size of their chunks, looked at before Zarr acts on it.
 
 Zarr allocates what a shape says, and a chunk's codec what the chunk says.  So shapes must fit into the memory of this
 machine, all arrays together, and a chunk must not claim more than its part of the array.  Codecs are those that

@@ -2,8 +2,8 @@
 
 A shard's pieces end anywhere in a tensor.  A chunk whose elements all lie in one shard's piece is written by that
 shard's copy and by nobody else; of a chunk that a boundary cuts, each side writes its elements as a *fragment*, an
-object of its own, and whoever seals the checkpoint makes the chunk of them.  So writers need no word from each other,
-no two of them ever write the same object, and of the bulk of the data no byte is written twice.
+object of its own, and the coordinator, which seals the checkpoint, makes the chunk of them.  So writers need no word
+from each other, no two of them ever write the same object, and of the bulk of the data no byte is written twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one shard's copy wrote of a checkpoint, for whoever seals it.
+    """What one shard's copy wrote of a checkpoint, for the coordinator that seals it.
 
     Attributes
     ----------

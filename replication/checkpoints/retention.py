@@ -43,7 +43,7 @@ def checkpoints_of(store: str) -> list[Summary]:
 def held_checkpoints(store: str) -> list[Held]:
     """Return every checkpoint of a store that was sealed, in order, be it damaged or of a newer format.
 
-    Only manifests are read, and the lengths of objects looked at: a byte that rotted is found by whoever reads it.
+    Only manifests are read, and the lengths of objects looked at: a byte that rotted is found when it is read.
 
     Raises
     ------

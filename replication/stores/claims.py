@@ -5,7 +5,7 @@ A claim is an object in the run's store that is made only where there is none::
     recovered/00000001        to go on with what was begun under term 1
     recovered/00000001.2      the same, after the program of the first was killed before it had gone on
 
-Whoever has the claim of the highest number holds it.  A claim names its program, and one whose program has ended, or
+The claim of the highest number holds it.  A claim names its program, and one whose program has ended, or
 that is older than `LIMIT_S` while the run has still not gone on, is taken over by a claim of the next number: of those
 who try, one again makes it.  A program that was only stopped for so long finds that out by `Claim.require` before it
 changes anything; and as who takes over begins under a higher term, the log would not take what it writes anyway.

@@ -163,7 +163,7 @@ def save_model(store: str, arrays: Mapping[str, NDArray[Any]], *, version: int) 
 def save_best(store: str, arrays: Mapping[str, NDArray[Any]], *, version: int, watch: Watch, value: float) -> bool:
     """Put named arrays into the store as the model of the best version, unless it has one as good.
 
-    The one before is there until this one is whole, and it stays where it is better than this one, whoever wrote it
+    The one before is there until this one is whole, and it stays where it is better than this one and was written
     meanwhile.  Return whether the store has the model of this version as the best.
 
     Parameters

@@ -5,6 +5,7 @@ The suite runs over every registered policy, those of other packages included, a
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -122,12 +123,71 @@ class Forgets(Policy):
         return yes("always")
 
 
+@dataclass
+class Unlearns(Policy):
+    """Does not take up what it has learned."""
+
+    traits = Traits(exact=False)
+    seen: int = 0
+
+    def admit(self, gradient: Any, view: Any) -> Any:
+        self.seen += 1
+        return APPLY
+
+    def may_start(self, worker: Any, view: Any) -> Any:
+        return yes("always")
+
+    def state(self) -> dict[str, Any]:
+        return {"seen": self.seen}
+
+
+@dataclass
+class Boasts(Policy):
+    """Promises that no gradient is stale."""
+
+    traits = Traits(exact=False)
+
+    def admit(self, gradient: Any, view: Any) -> Any:
+        return APPLY
+
+    def may_start(self, worker: Any, view: Any) -> Any:
+        return yes("always")
+
+    def staleness_bound(self, workers: int) -> int:
+        return 0
+
+
+@dataclass
+class Raises(Boasts):
+    """Raises at its third gradient."""
+
+    def admit(self, gradient: Any, view: Any) -> Any:
+        if view.version == 2:
+            raise ArithmeticError("three")
+        return APPLY
+
+
+@dataclass
+class Crowds(Boasts):
+    """Wants three workers at least."""
+
+    def check(self, workers: int) -> None:
+        if workers < 3:
+            raise ConfigurationError("too few", field="workers")
+
+    def staleness_bound(self, workers: int) -> None:
+        return None
+
+
 @pytest.mark.parametrize(
     ("policy", "found"),
     [
         (Waits, "seed 0 fails"),
-        (Gambles, "two runs of one seed differ"),
-        (Forgets, "do not make the same policy"),
+        (Gambles, "two runs of seed 0 differ"),
+        (Forgets, "does not make a policy with the same parameters"),
+        (Unlearns, r"restore\(\) does not bring back"),
+        (Boasts, r"a gradient of staleness \d+ was applied, and staleness_bound\(\d\) is 0"),
+        (Raises, "raised ArithmeticError in admit"),
     ],
 )
 def test_a_policy_that_breaks_the_contract_is_found(policy: type[Policy], found: str) -> None:
@@ -135,9 +195,21 @@ def test_a_policy_that_breaks_the_contract_is_found(policy: type[Policy], found:
         check_policy(policy, seeds=6)
 
 
+def test_a_policy_is_tried_with_as_many_workers_as_it_wants() -> None:
+    check_policy(Crowds, seeds=3)
+    check_faults(Crowds, trials=3)
+
+
+def test_less_than_one_run_is_refused() -> None:
+    with pytest.raises(ValueError, match="seeds must be at least 1, not 0"):
+        check_policy(Waits, seeds=0)
+
+
 def test_a_policy_that_breaks_its_runs_is_found_with_the_schedule_that_shows_it() -> None:
-    with pytest.raises(AssertionError, match='is violated: .*\n.*"policy": "Waits"'):
+    with pytest.raises(AssertionError, match='is violated: .*\n.*"policy": "Waits"') as found:
         check_faults(Waits, trials=20)
+    with pytest.raises(AssertionError, match="is violated: "):
+        check_faults(Waits, schedule=json.loads(str(found.value).splitlines()[1]))
 
 
 # --- parameters ---

@@ -60,3 +60,18 @@ def test_in_a_process_that_is_stopped_they_fire_when_it_goes_on_and_in_a_dead_on
     node.timers.set("tag", 6.0)
     node.processes.kill("node")
     assert node.run() == [("tag", 5.0)]
+
+
+def test_a_timer_that_is_cancelled_or_moved_while_its_process_is_stopped_does_not_fire_at_its_old_time() -> None:
+    """It was due meanwhile, and waits behind what cancels it."""
+    agenda = Agenda()
+    processes, fired = Processes(agenda), list[tuple[str, float]]()
+    timers = VirtualTimers(agenda, processes, "a", lambda tag: fired.append((tag, agenda.now)))
+    timers.set("cancelled", 2.0)
+    timers.set("moved", 2.0)
+    processes.stop("a", 5.0)
+    processes.do("a", timers.cancel, "cancelled")
+    processes.do("a", timers.set, "moved", 9.0)
+    while agenda.do_next():
+        pass
+    assert fired == [("moved", 9.0)]

@@ -111,12 +111,20 @@ def test_what_is_no_better_is_not_kept() -> None:
 
 
 def test_orders_wait_for_the_one_at_hand(world: World) -> None:
-    world.feed(Evaluate(3, measure=True), SaveModel(3)).serve(3, 3).feed(Evaluate(5, measure=True))
+    world.feed(Evaluate(3, measure=True), SaveModel(3)).serve(3, 3)
     assert (world.asked, len(world.pulls)) == ([("measure", 3)], 2)
-    world.feed(FOUND)
-    assert world.asked == [("measure", 3), ("save", 3)]
+    world.feed(FOUND, Evaluate(5, measure=True))
+    assert (world.asked, len(world.pulls)) == ([("measure", 3), ("save", 3)], 2)
     world.feed(ModelSaved(3))
     assert [one.version for one in world.pulls[2:]] == [5, 5]
+
+
+def test_an_order_that_is_given_again_while_a_version_is_measured_has_the_answer_to_the_first(world: World) -> None:
+    """Executed afterwards, its answer would be taken for that of the next order, and the wrong version be saved."""
+    world.feed(Evaluate(3, measure=True)).serve(3, 3).feed(Evaluate(4, measure=True), FOUND)
+    assert (world.answers, len(world.pulls)) == ([FOUND], 2)
+    world.feed(Evaluate(9, measure=True)).serve(3, 3)
+    assert [one.version for one in world.pulls[2:]] == [9, 9]
 
 
 def test_an_order_that_is_given_again_while_a_version_is_fetched_takes_the_place_of_the_first(world: World) -> None:

@@ -145,8 +145,8 @@ def test_a_worker_that_does_not_answer_is_left_out_after_a_while(jump: Jump) -> 
         return await fleet.lack(THERE), asyncio.get_running_loop().time()
 
     said, at = jump(ask())
-    assert said == f"did not say whether it can import nets (no answer within {TIMEOUTS.create_s:g} s)"
-    assert at == pytest.approx(TIMEOUTS.create_s)
+    assert said == f"did not say whether it can import nets (no answer within {TIMEOUTS.late_import_s:g} s)"
+    assert at == pytest.approx(TIMEOUTS.late_import_s)
 
 
 class Restarting:

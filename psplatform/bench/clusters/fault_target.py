@@ -67,7 +67,7 @@ class FaultTarget:
         self._folder.cleanup()
 
     def standing(self) -> Record:
-        """Return how the run stands, from whoever leads it."""
+        """Return how the run stands, from the coordinator in charge."""
         give_up_at = time.monotonic() + LIMIT_S
         while True:
             try:

@@ -43,7 +43,7 @@ class Dense(Task):
 
     def initial(self) -> Mapping[str, Tensor]:
         """Return small random weights."""
-        import torch  # noqa: PLC0415  whoever only describes the job needs no torch
+        import torch  # noqa: PLC0415  torch is not needed to describe the job
 
         return {"weights": torch.randn(self.width, self.width) / math.sqrt(self.width)}
 

@@ -41,7 +41,7 @@ class Wide(Task):
 
     def initial(self) -> Mapping[str, Tensor]:
         """Return zeros."""
-        import torch  # noqa: PLC0415  whoever only describes the job needs no torch
+        import torch  # noqa: PLC0415  torch is not needed to describe the job
 
         return {"weights": torch.zeros(self.parameters)}
 

@@ -85,7 +85,8 @@ class Asking:
 
     def decision(self, view: View) -> dict[str, float]:
         """Return the figures that the policy has decided for the commit at hand."""
-        text = f"at most {MOST_FIGURES} finite numbers by name, each name of at most {LONGEST_NAME} characters"
+        names = f"each name of at most {LONGEST_NAME} characters, without blanks around it"
+        text = f"at most {MOST_FIGURES} finite numbers by name, {names}"
         figures: Mapping[str, float] = self._ask("decision", _are_figures, text, view)
         return {name: float(value) for name, value in figures.items()}
 
@@ -169,7 +170,7 @@ def _are_figures(answer: Any) -> bool:
 
 
 def _is_name(answer: Any) -> bool:
-    return isinstance(answer, str) and len(answer) <= LONGEST_NAME
+    return isinstance(answer, str) and len(answer) <= LONGEST_NAME and answer.strip() == answer != ""
 
 
 def _is_number(answer: Any) -> bool:

@@ -125,7 +125,7 @@ class Commits:
     def _send(self, commit_log: CommitLog, entry: Entry) -> None:
         for shard in commit_log.shards:
             one = self._state.shards[shard]
-            if not one.promoting:  # it is sent again to whoever is promoted
+            if not one.promoting:  # it is sent again to the promoted one
                 self._order(one, entry)
 
     def _order(self, one: ShardState, entry: Entry, *, again: bool = False) -> None:
@@ -168,12 +168,18 @@ class Commits:
         return last
 
     def repeat(self, one: ShardState, position: int) -> None:
-        """Order every commit again that the shard, whose server shows `position`, may not have heard of."""
+        """Order every commit again that the shard, whose server shows `position`, may not have heard of.
+
+        What it was to pass over is lost here as well: ordered beside that, it would be waited for and never come.
+        """
         commit_log = self._state.commit_log_of(one.shard)
         if position < one.passed:
             self._lose(one, one.passed, commit_log.version_at(one.passed))
         for entry in commit_log.ledger.entries():
-            self._order_again(one, entry)
+            if position < entry.commit.position <= one.passed:
+                self._lose(one, entry.commit.position, entry.commit.version)
+            else:
+                self._order_again(one, entry)
 
     def _order_again(self, one: ShardState, entry: Entry) -> None:
         self._order(one, entry, again=True)

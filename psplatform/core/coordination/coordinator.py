@@ -213,7 +213,7 @@ class Coordinator:
         self.ending.on_evaluation_failed(_user_code_error("the evaluation on held-out data", event))
 
     def _on_refused(self, message: msg.Refused) -> None:
-        """Do nothing: it was out of date, and whoever has heard of a higher term is heard before it comes here."""
+        """Do nothing: it was out of date; a server that knows a higher term is heard before the message comes here."""
 
     # Methods, not lambdas: a copy of this coordinator must act on itself.
 

@@ -243,7 +243,7 @@ class Copies:
 
     def _let_go(self, one: ShardState, event: CopyMisplaced) -> None:
         if self._state.stopping or self._checkpoints.awaits(one.shard):
-            return  # it may be needed; whoever has seen that there are more than enough says so again
+            return  # it may be needed; if there are more than enough, that is reported again
         one.in_sync.remove(event.copy)
         self._gone.add(event.copy)
         self._log(one, event.copy, "moved", event.reason)
@@ -265,7 +265,7 @@ class Copies:
                 self._exclude(one, copy)
 
     def forget_orders(self) -> None:
-        """Note that whoever was to make new replicas is gone."""
+        """Note that the coordinator that was to make new replicas is gone."""
         self._recruiting.clear()
         self._moving.clear()
 
@@ -339,7 +339,7 @@ class Copies:
             return  # it was given up since, and the server has gone on
         self._commits.give_up(one, message.position)
         if message.position <= one.passed:
-            return  # said twice, and whoever had to begin anew has
+            return  # a repeat: the members that had to begin anew have
         one.passed = message.position
         kept = self._commits.version_before(state.commit_log_of(one.shard), message.position)
         self._lose_positions(one, message.position, message.position, kept)
@@ -347,7 +347,7 @@ class Copies:
     def _lose_positions(self, one: ShardState, first: int, last: int, kept: int) -> None:
         state = self._state
         state.log("lost positions", shard=one.shard, epoch=one.epoch, first=first, last=last)
-        # Whoever was released since the first loss of this epoch gets what its server shows: nothing that is lost.
+        # A member released since the first loss of this epoch gets what its server shows: nothing that is lost.
         recalled = any(since == one.epoch for since, _ in one.losses)
         one.losses.append((one.epoch, kept))
         commit_log = state.commit_log_of(one.shard)
@@ -387,7 +387,7 @@ class Copies:
     def _note_step(self, one: ShardState, message: msg.Applied) -> None:
         """Say once that a single step is longer than the bound: every such step waits for its replica, as in a chain.
 
-        The bound holds all the same, so whoever chose it would not notice, and pay for it at every update.
+        The bound holds all the same, so its user would not notice, and pay for it at every update.
         """
         protection = self._state.plan.protection
         if self._outstepped or protection is None or protection.unit != "norm" or not one.in_sync:

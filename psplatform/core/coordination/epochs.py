@@ -92,7 +92,7 @@ class BatchScheduler:
         return self._out.get((slot, sequence))
 
     def claim(self, slot: int, sequence: int, assignment: BatchAssignment) -> None:
-        """Note on which batch assignment a gradient is computed, whoever dealt it.
+        """Note on which batch assignment a gradient is computed, by this coordinator or one before.
 
         One that another gradient has, or was applied with, stays where it is: then this one is a duplicate.
         """
@@ -110,7 +110,7 @@ class BatchScheduler:
         return (slot, sequence) in self._duplicates
 
     def settle(self, slot: int, sequence: int, assignment: BatchAssignment | None) -> None:
-        """Note that the gradient is applied, and its batch assignment with it, whoever dealt it."""
+        """Note that the gradient is applied, and its batch assignment with it, this coordinator's or another's."""
         key = slot, sequence
         if assignment is not None and self._out.get(key) != assignment:
             self.take_back(slot, sequence)

@@ -177,7 +177,7 @@ class Membership:
         for commit_log in state.commit_logs:
             commit_log.unfit.pop(name, None)
             for gradient in commit_log.give_up_held(name):
-                # Whoever takes the slot begins at the oldest block: its gradients would overtake this one.
+                # The next member in the slot begins at the oldest block: its gradients would overtake this one.
                 state.drop(commit_log, gradient, Reason(reasons.LOST, f"its worker was lost before its turn: {reason}"))
         state.roster.leave(member)
         state.log(kind, slot=member.slot, incarnation=member.incarnation, process=member.process, reason=reason)

@@ -48,7 +48,7 @@ class ShardState:
     losses
         Epoch and last version kept, for each time that positions were lost.
     known
-        For each other promotion, its epoch and the last version decided then: whoever was answered a later one by the
+        For each other promotion, its epoch and the last version decided then: a member answered a later one by the
         server before saw what nobody knows any more.
     """
 

@@ -111,7 +111,7 @@ class Retire:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Whoever asks the server of `shard` and is no member finds it in `copy`, under `epoch`."""
+    """The evaluator, which is no member, finds the server of `shard` in `copy`, under `epoch`."""
 
     shard: int
     epoch: int

@@ -109,7 +109,7 @@ class RunBroken:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Somebody asked the run to end now."""
+    """The run was asked to end now."""
 
     reason: str
 

@@ -64,7 +64,7 @@ class Link:
     size_bytes
         What workers send for the transfer under way.
     missing
-        Whether there is nobody: the account only says how far the server may go until somebody takes that place.
+        Whether there is nobody: the account only says how far the server may go until that place is taken.
     followed
         Last position of which the replica was asked to take the gradients from the workers.
     """

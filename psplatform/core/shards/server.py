@@ -323,7 +323,7 @@ class Server:
     def _on_hand_over(self, message: msg.HandOver) -> list[Effect]:
         if not self._obeys(message):
             return [self._refusal()]
-        self._yielding, self._successor = True, ""  # whoever it was said to before may be gone
+        self._yielding, self._successor = True, ""  # the one told before may be gone
         return self._go_on()
 
     def _on_cut(self, message: msg.Cut) -> list[Effect]:
@@ -454,7 +454,7 @@ class Server:
         return []
 
     def _on_transfer(self, transfer: msg.Transfer) -> list[Effect]:
-        # Sent to the replica that this copy was before it was promoted, or by whoever was promoted after it.
+        # Sent to the replica that this copy was before it was promoted, or by a server promoted after it.
         if transfer.epoch > self.epoch:
             self.fenced = True
             return []

@@ -1,4 +1,4 @@
-"""The last commits that a server has shown, with what it said of each: asked for again when somebody is lost."""
+"""The last commits that a server has shown, with what it said of each: asked for again when a role is lost."""
 
 from __future__ import annotations
 

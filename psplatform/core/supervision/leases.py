@@ -1,8 +1,8 @@
-"""Leases that tune themselves: given to whoever beats, for as long as beats have been late lately.
+"""Leases that tune themselves: given with each beat, for as long as beats have been late lately.
 
 A lease that is too short takes a busy process for a lost one; one that is too long lets a stopped one hold the run up.
 What is right depends on the machines and their load, so it is measured: a lease lasts several times the longest recent
-pause between beats.  What passes before the first beat is no pause: whoever was only named may still be starting.
+pause between beats.  What passes before the first beat is no pause: a role that was only named may still be starting.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Grants:
     Attributes
     ----------
     ceiling_s
-        Another limit, which may change: what whoever would take over has heard of.
+        Another limit, which may change: what the standbys have heard of.
     """
 
     shortest_s: float

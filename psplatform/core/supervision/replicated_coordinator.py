@@ -141,8 +141,9 @@ class ReplicatedCoordinator:
         return own(event, now) if own is not None else self._decide(event, now)
 
     def _decide(self, event: Any, now: float) -> list[Effect]:
+        decided = self.coordinator.handle(event, now)  # where this raises, nothing was handled that standbys wait for
         self.handled += 1
-        effects = self._let_through(self.coordinator.handle(event, now))
+        effects = self._let_through(decided)
         if self.standbys:
             effects.insert(0, Send(STANDBY, msg.LogEntry(self.term, self.handled, now, event)))
         return effects + self._appoint()
@@ -321,7 +322,7 @@ class ReplicatedCoordinator:
         return [name for one in state.shards for name in one.copies]
 
     def _irreplaceable(self, grants: Grants, now: float) -> set[str]:
-        # Where a shard's server and whoever could be promoted are all silent, the run would be over without them: the
+        # Where a shard's server and all that could be promoted are silent, the run would be over without them: the
         # first to be heard shows who is only slow, or was stopped for a while.
         silent: set[str] = set()
         for one in self.coordinator.state.shards:

@@ -1,7 +1,8 @@
 """The standby supervisor: it handles what the coordinator handles, watches it, and takes over when it is lost.
 
 What it would do, it does not: of the effects it keeps the timers that are set, and the log records that may not be in
-the store yet.  It never takes over a run that has ended, nor one whose coordinator has claimed its number before.
+the store yet.  It never takes over a run whose coordinator has claimed its number before; one that has ended it takes
+over only to say so, where the coordinator was lost before it had.
 
 Of several standbys one takes over: the one that has claimed its own number, and every lower one that was open, those
 in the name of the lost coordinator.  A number that was claimed in that name is of no use to its standby, so no two can

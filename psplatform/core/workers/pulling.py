@@ -174,7 +174,7 @@ class Pulling:
         everybody = range(self.shards)
         if self._whole or not self.rule.subset:
             return list(everybody)
-        # Here, because whoever only asks for parameters needs no numpy.
+        # Here, because a pull needs no numpy.
         from numpy.random import Generator, Philox, SeedSequence  # noqa: PLC0415
 
         random = Generator(Philox(SeedSequence(self.seed, spawn_key=(_DRAWS, *gradient))))

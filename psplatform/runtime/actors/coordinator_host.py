@@ -200,7 +200,7 @@ class CoordinatorHost(Locatable):
             answers = [one for message in decode(data) for one in self._standby_host.take(message)]
             return encode(answers) if answers else True
         if self.phase == "replaced":
-            # Not refused, or whoever has not heard of the successor yet would end; nor taken, or it would be lost.
+            # Not refused, or a worker that does not know the successor yet would end; nor taken, or it would be lost.
             raise PeerLost(f"the coordinator at {self.peer.address} was replaced", peer=self.peer.address)
         if sender.startswith("coordinator") or not self._knows(sender):
             return False
@@ -403,7 +403,7 @@ class CoordinatorHost(Locatable):
         self.run_log.append(record)
         self.standbys.tell({"record": record})
 
-    def hired(self, part: str, name: str, peer: Peer, shard: int = -1) -> None:
+    def on_actor_made(self, part: str, name: str, peer: Peer, shard: int = -1) -> None:
         """Note that an actor was made: a standby must know it, too."""
         self.standbys.tell({"part": part, "shard": shard, **where(name, peer)})
 
@@ -490,7 +490,7 @@ class CoordinatorHost(Locatable):
         await self._card.withdraw()
         self.phase = "over"
         self._over.set()
-        await self._card.withdraw()  # whoever started the run may have published it just now
+        await self._card.withdraw()  # the program that started the run may have published it just now
         self._background.close()
         await self._close_client()
 

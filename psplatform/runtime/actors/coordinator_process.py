@@ -39,7 +39,7 @@ class Employer(CoordinatorProcess, Protocol):
     sender
         Under which name its coordinator speaks.
     unavailable
-        The processes in which nobody is hired for now.
+        The processes in which no role is placed for now.
     """
 
     peer: Peer
@@ -51,7 +51,7 @@ class Employer(CoordinatorProcess, Protocol):
     def note(self, record: dict[str, Any]) -> None:
         """Add a record to the log that no event has led to."""
 
-    def hired(self, part: str, name: str, peer: Peer, shard: int = -1) -> None:
+    def on_actor_made(self, part: str, name: str, peer: Peer, shard: int = -1) -> None:
         """Note that an actor was made: a standby must know it, too."""
 
     def released(self, name: str) -> None:

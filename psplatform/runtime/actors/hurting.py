@@ -1,4 +1,4 @@
-"""What can be done to a Dask worker's process on purpose, from within it: whoever asks may be on another host."""
+"""What can be done to a Dask worker's process on purpose, from within it: the caller may be on another host."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def kill_this_process() -> None:
 def pause_this_process(seconds: float) -> int:
     """Stop this process, by SIGSTOP, as soon as it has returned its process id; it goes on after `seconds`.
 
-    That is seen to by a process in a session of its own, which outlives this one and whoever asked.  Must be called on
+    That is seen to by a process in a session of its own, which outlives this one and the caller.  Must be called on
     the event loop that sends the answer.
 
     Raises

@@ -50,7 +50,7 @@ class StandbySnapshot:
         The timers that are set, by tag.
     place, unwritten
         Up to where the log is in the store, with the records of the term so far, and the records beyond.
-    hired
+    actors
         The run's actors by name: what they are, their shard, and where.
     description
         What the store says of the run.
@@ -64,7 +64,7 @@ class StandbySnapshot:
     timers: dict[str, float]
     place: tuple[Position, int]
     unwritten: tuple[dict[str, Any], ...]
-    hired: dict[str, tuple[str, int, Peer]]
+    actors: dict[str, tuple[str, int, Peer]]
     description: dict[str, Any] = field(default_factory=dict)
 
 
@@ -80,7 +80,7 @@ class StandbyHost:
 
     Attributes
     ----------
-    hired
+    actors
         The run's actors by name, as the coordinator has made them.
     view
         The run's picture.
@@ -100,7 +100,7 @@ class StandbyHost:
     client: Any
     on_take_over: Callable[[], object]
     on_depart: Callable[[str], object]
-    hired: dict[str, tuple[str, int, Peer]] = field(default_factory=dict)
+    actors: dict[str, tuple[str, int, Peer]] = field(default_factory=dict)
     unwritten: list[dict[str, Any]] = field(default_factory=list)
     processes: dict[str, ProcessId] = field(default_factory=dict)
     ended: CoordinatorLost | None = None
@@ -130,7 +130,7 @@ class StandbyHost:
             take_over=self._take_over,
             depart=self._depart,
         )
-        self.hired.update(snapshot.hired)
+        self.actors.update(snapshot.actors)
         self.description = snapshot.description
         self.unwritten += snapshot.unwritten
         self.place = snapshot.place
@@ -138,7 +138,7 @@ class StandbyHost:
         self._background = Background()
         self._background.keep(partial(watch, self.connect, self.lead, self._on_lead_lost))
         self._background.keep(self._tick)
-        self._get_ready([peer for _, _, peer in self.hired.values()])
+        self._get_ready([peer for _, _, peer in self.actors.values()])
 
     def _get_ready(self, peers: list[Peer]) -> None:
         """Keep actors that this standby may lead, and connect to their processes."""
@@ -154,12 +154,12 @@ class StandbyHost:
     @property
     def copies(self) -> dict[str, tuple[int, Peer]]:
         """Shard and place of every copy, by name."""
-        return {name: (shard, peer) for name, (part, shard, peer) in self.hired.items() if part == "copy"}
+        return {name: (shard, peer) for name, (part, shard, peer) in self.actors.items() if part == "copy"}
 
     @property
     def others(self) -> dict[str, tuple[str, Peer]]:
         """What all the others are, and where, by name."""
-        return {name: (part, peer) for name, (part, _, peer) in self.hired.items() if part != "copy"}
+        return {name: (part, peer) for name, (part, _, peer) in self.actors.items() if part != "copy"}
 
     @property
     def now(self) -> float:
@@ -195,10 +195,10 @@ class StandbyHost:
             del self.unwritten[: max(0, records - self.place[1])]
             self.place = position, records
         elif "released" in message:
-            self.hired.pop(message["released"], None)
+            self.actors.pop(message["released"], None)
         else:
             peer = Peer(message["address"], message["key"])
-            self.hired[message["peer"]] = message["part"], message["shard"], peer
+            self.actors[message["peer"]] = message["part"], message["shard"], peer
             self._get_ready([peer])
 
     def relieve(self) -> None:
@@ -223,7 +223,7 @@ class StandbyHost:
         await asyncio.sleep(effect.after_s)
         granted = await self._has_claimed(effect.number, out=effect.out)
         if not granted and not effect.out:
-            # A coordinator that has gone on without it hears of it once more, and can hire its process again.
+            # A coordinator that has gone on without it hears of it once more, and can use its process again.
             name = standby_name(self.standby.term, self.standby.number)
             with contextlib.suppress(PeerLost):
                 await call(self.connect, self.lead, "deliver", name, encode([]), deadline_s=TIMEOUTS.denied_s)

@@ -63,7 +63,7 @@ class WorkerHost(Locatable):
     async def open(self, program: Program) -> None:
         """Build the task, attach to the servers and join; must be called before anything else.
 
-        Whoever calls again, because the one who did is lost, waits for the same.
+        A coordinator that calls again, because the one before is lost, waits for the same.
 
         Raises
         ------

@@ -36,7 +36,7 @@ class Background:
         return task
 
     def keep(self, work: Work) -> Kept:
-        """Do `work` from now on, and again when somebody else has cancelled it; return what ends it."""
+        """Do `work` from now on, and again when it was cancelled from elsewhere; return what ends it."""
         kept = Kept(work, self)
         self._kept.add(kept)
         return kept

@@ -1,6 +1,6 @@
 """Calls from one process to another's actor, each with a deadline.
 
-A handle of a Dask actor must not be passed on: the scheduler then fails whoever holds it when the actor's host dies,
+A handle of a Dask actor must not be passed on: the scheduler then fails its holder when the actor's host dies,
 and a handle unpickled elsewhere waits for ever.  So a peer is named by address and key, and called directly.
 """
 
@@ -111,7 +111,7 @@ async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadl
 async def call_the_living(connect: Connect, peer: Peer, method: str, *arguments: Any, deadline_s: float) -> Any:
     """Do what `call` does, but fail soon where the peer's process has ended: Dask goes on trying to connect to it.
 
-    For whoever does not watch that process.
+    For callers that do not watch that process.
     """
     asking = asyncio.ensure_future(call(connect, peer, method, *arguments, deadline_s=deadline_s))
     try:
@@ -172,7 +172,7 @@ async def is_dead(peer: Peer) -> bool:
 
 
 def _stay_cancelled() -> None:
-    # Dask's connection pool turns a cancellation that meets its closing into an OSError.  Whoever was cancelled must
+    # Dask's connection pool turns a cancellation that meets its closing into an OSError.  A cancelled caller must
     # not go on trying, or the process never ends.
     task = asyncio.current_task()
     if task is not None and task.cancelling():

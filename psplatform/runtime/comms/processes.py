@@ -1,4 +1,4 @@
-"""Processes of this host: which one somebody is in, and noticing at once that one is dying.
+"""Processes of this host: which one an actor is in, and noticing at once that one is dying.
 
 The kernel closes the sockets of a process that was killed after it has unmapped its memory, which takes 15 ms per
 600 MB that are shared, and 100 ms where the cores are busy.  All of its threads but the last end before that.
@@ -84,7 +84,7 @@ def send_signal(process: ProcessId, number: signal.Signals) -> bool:
     except ProcessLookupError:
         return False
     try:
-        if not is_running(process):  # the handle is that of whoever has its number now
+        if not is_running(process):  # the handle is of the process that has its number now
             return False
         signal.pidfd_send_signal(handle, number)
     except ProcessLookupError:
@@ -98,7 +98,7 @@ class Locatable:
     """An actor that says in which process it is."""
 
     async def alive(self, wait_s: float) -> ProcessId | None:
-        """Answer after so long with this process: whoever waits learns at once when it ends."""
+        """Answer after so long with this process: the caller learns at once when it ends."""
         await asyncio.sleep(wait_s)
         return this_process()
 

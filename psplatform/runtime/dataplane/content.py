@@ -3,7 +3,7 @@
 On one host both lie in a segment.  Each copy carries a tag, the version it holds, or -1 while it is written.  A reader
 copies and then looks at the tag again: if it changed, what was read is no version at all and is read again.  The epoch
 of the server is in the header, so that a server that wakes up after its replica was promoted misleads nobody; and so is
-what its account says of its replicas' divergence, for whoever looks at what a lost server has left.
+what its account says of its replicas' divergence, for those that look at what a lost server has left.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class FeedReader:
         self._arrived = asyncio.Event()
 
     def note_arrival(self) -> None:
-        """Let whoever waits look again, once; a new event is for those who wait from now on."""
+        """Let those that wait look again, once; a new event is for those who wait from now on."""
         self._arrived.set()
         self._arrived = asyncio.Event()
 

@@ -5,7 +5,7 @@ there because it is released only by a commit or a drop of the last one, and pul
 committed it has consumed it.
 
 Replicas that take gradients from the workers may read them later than that.  For them a worker keeps a copy of its last
-gradient beside the slab, until it has the next; whoever reads looks afterwards whether it still is what was looked for.
+gradient beside the slab, until it has the next; a reader looks afterwards whether it still is what was looked for.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Pushes:
         self._asking: dict[int, asyncio.Timeout] = {}
 
     def start(self, shard: int, gradient: Exposed) -> asyncio.Task[None]:
-        """Push a gradient until the server of a shard has it, whoever that is by then; return the task of it.
+        """Push a gradient until the shard's server of that time has it; return the task of it.
 
         Who asks again while it is under way, or when that server has it, gets the same task.
         """

@@ -73,7 +73,7 @@ class ReplicaFeed:
         self._failures.pop(copy, None)
 
     def offer(self, gradient: Exposed, servers: Sequence[str], still_there: Callable[[], bool]) -> None:
-        """Keep a copy of a gradient, and push it to whoever needs that and is not being sent another.
+        """Keep a copy of a gradient, and push it to each that needs it and is not being sent another.
 
         Parameters
         ----------

@@ -135,7 +135,7 @@ class Segment:
                 self._map.madvise(_POPULATE_READ, start, stop - start)
 
     def remove(self) -> None:
-        """Remove the name, if this process owns it; whoever has it mapped keeps it until the last one is gone."""
+        """Remove the name, if this process owns it; those that have it mapped keep it until the last one is gone."""
         if self._owner:
             self._path.unlink(missing_ok=True)
             atexit.unregister(self.remove)

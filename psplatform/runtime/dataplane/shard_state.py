@@ -208,7 +208,7 @@ class SharedShardState:
         self.shard.version = effect.version
         self.content.show(self.front, effect.version, self._divergence)
         self.gradient_buffers.release(position, effect.version)
-        # Whoever waits for room looks again, once; a new event is for those who wait from now on.
+        # Those that wait for room look again, once; a new event is for those who wait from now on.
         self._shown.set()
         self._shown = asyncio.Event()
 

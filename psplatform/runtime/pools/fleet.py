@@ -55,7 +55,7 @@ class Fleet:
     Attributes
     ----------
     known
-        The Dask workers that could be hired when the cluster was looked at last, by address.
+        The Dask workers that could take a role when the cluster was looked at last, by address.
     warmth
         Which of them need not import anything before a role is made there.
     left_out
@@ -257,7 +257,7 @@ class Fleet:
             self.release(peer)
 
     async def cluster(self) -> tuple[list[Process], set[str]]:
-        """Return the Dask workers that can be hired now, and the addresses of all there are."""
+        """Return the Dask workers that can take a role now, and the addresses of all there are."""
         processes, there = await cluster_of(self._client)
         self.known = {one.address: one for one in processes}
         self._nannies.update({one.address: one.nanny for one in processes})
@@ -289,8 +289,8 @@ class Fleet:
         if not wanted or address in self._able:
             return ""
         try:
-            lacks = (await find_lacking(self._client, wanted, [address], TIMEOUTS.create_s)).get(address)
-        except OSError as error:  # without a scheduler nobody can be hired
+            lacks = (await find_lacking(self._client, wanted, [address], TIMEOUTS.late_import_s)).get(address)
+        except OSError as error:  # without a scheduler no role can be placed
             return f"could not be asked what it can import ({error})"
         if not lacks:
             self._able.add(address)

@@ -65,7 +65,7 @@ class DaskShardPool:
     def __init__(self, host: ShardPoolHost, fleet: Fleet) -> None:
         self._host = host
         self._fleet = fleet
-        self.posts: dict[str, ShardActor] = {}
+        self.actors: dict[str, ShardActor] = {}
         self._cold = host.program.cold
         self._waking: set[str] = set()
         self._planned: dict[str, ShardActor] = {}
@@ -87,27 +87,27 @@ class DaskShardPool:
             initial_role = InitialRole(serving=True, replicas=tuple(names))
             await self._create(first_server(shard), first_server(shard), shard, address, initial_role)
 
-    async def _create(self, name: str, actor: str, shard: int, address: str, initial_role: InitialRole) -> ShardActor:
-        peer = await self._fleet.create(CopyHost, actor, address, name, shard, self._host.peer, initial_role)
-        post = self.posts[name] = ShardActor(name, shard, peer)
+    async def _create(self, name: str, key: str, shard: int, address: str, initial_role: InitialRole) -> ShardActor:
+        peer = await self._fleet.create(CopyHost, key, address, name, shard, self._host.peer, initial_role)
+        actor = self.actors[name] = ShardActor(name, shard, peer)
         if name not in self._waking:
-            self._host.hired("copy", name, peer, shard)
-        return post
+            self._host.on_actor_made("copy", name, peer, shard)
+        return actor
 
     async def open_all(self) -> None:
         """Let every copy build its state."""
-        await asyncio.gather(*(self._open(post) for post in self.posts.values()))
+        await asyncio.gather(*(self._open(actor) for actor in self.actors.values()))
 
-    async def _open(self, post: ShardActor) -> None:
-        post.process = await self._fleet.open(post.peer)
+    async def _open(self, actor: ShardActor) -> None:
+        actor.process = await self._fleet.open(actor.peer)
 
     def begin(self) -> None:
         """Watch every copy and speak to it from now on."""
-        for post in self.posts.values():
-            self._begin(post)
-        for post in self.posts.values():
-            if post.name.startswith("replica-"):
-                self.tell(first_server(post.shard), _where(post))
+        for actor in self.actors.values():
+            self._begin(actor)
+        for actor in self.actors.values():
+            if actor.name.startswith("replica-"):
+                self.tell(first_server(actor.shard), _where(actor))
         self.seating.begin()
 
     def adopt(
@@ -121,95 +121,97 @@ class DaskShardPool:
             if name not in counted:
                 self._do(self._let_go(ShardActor(name, shard, peer)))
                 continue
-            self.posts[name] = ShardActor(name, shard, peer)
+            self.actors[name] = ShardActor(name, shard, peer)
             self._do(self._fleet.meet(peer))
-            self._begin(self.posts[name], processes.get(peer.address))
+            self._begin(self.actors[name], processes.get(peer.address))
             self.tell(name, self._host.whereabouts())
         self.seating.begin()
 
-    def _begin(self, post: ShardActor, process: ProcessId | None = None) -> None:
+    def _begin(self, actor: ShardActor, process: ProcessId | None = None) -> None:
         host = self._host
-        post.heard_at = asyncio.get_running_loop().time()
-        post.line = Line(
+        actor.heard_at = asyncio.get_running_loop().time()
+        actor.line = Line(
             host.connect,
-            post.peer,
+            actor.peer,
             host.sender,
             patience_s=host.program.server_lease_s,
-            on_lost=lambda reason: self.lose(post.name, reason),
+            on_lost=lambda reason: self.lose(actor.name, reason),
             on_refused=host.on_refused,
             beat_s=host.program.server_lease_s / 4,
         )
-        on_lost = partial(self.lose, post.name)
-        post.watching = self._background.keep(partial(watch, host.connect, post.peer, on_lost, process))
+        on_lost = partial(self.lose, actor.name)
+        actor.watching = self._background.keep(partial(watch, host.connect, actor.peer, on_lost, process))
 
     # --- what the coordinator's host asks ---
 
     @property
     def posted(self) -> Collection[ShardActor]:
         """Every copy there is, those that are being made, or for which a place is kept, included."""
-        return {**self._planned, **self.posts}.values()
+        return {**self._planned, **self.actors}.values()
 
     @property
     def addresses(self) -> set[str]:
         """Where there are copies."""
-        return {post.peer.address for post in self.posts.values()}
+        return {actor.peer.address for actor in self.actors.values()}
 
     def processes(self) -> dict[str, str]:
         """Return what the process of every copy, and of the coordinator, is called, by name."""
         here = {COORDINATOR.kind: process_at(self._host.peer.address)}
-        return {post.name: post.process for post in self.posts.values()} | here
+        return {actor.name: actor.process for actor in self.actors.values()} | here
 
     def directory(self) -> dict[str, tuple[int, Peer]]:
-        """Return shard and place of every copy that can be spoken to by whoever takes over, by name."""
-        return {post.name: (post.shard, post.peer) for post in self.posts.values() if post.name not in self._waking}
+        """Return shard and place of every copy that a coordinator that takes over can speak to, by name."""
+        return {
+            actor.name: (actor.shard, actor.peer) for actor in self.actors.values() if actor.name not in self._waking
+        }
 
     def place_of(self, name: str) -> dict[str, str] | None:
         """Return what tells an actor where a copy is; ``None`` if it is no process."""
-        post = self.posts.get(name)
-        return _where(post) if post is not None else None
+        actor = self.actors.get(name)
+        return _where(actor) if actor is not None else None
 
     def heard(self, name: str) -> bool:
         """Note a sign of life of a copy; return whether it is one of the run's."""
-        post = self.posts.get(name)
-        if post is not None:
-            post.heard_at = asyncio.get_running_loop().time()
-        return post is not None
+        actor = self.actors.get(name)
+        if actor is not None:
+            actor.heard_at = asyncio.get_running_loop().time()
+        return actor is not None
 
     def send(self, name: str, message: Any) -> None:
         """Send to a copy; to one that is gone, nothing.  An order to serve makes a process of what is in the store."""
-        if self._cold and name not in self.posts and isinstance(message, Promote):
+        if self._cold and name not in self.actors and isinstance(message, Promote):
             self._do(self._awaken(name))
             return
         for replica in message.successors if isinstance(message, Promote) else (getattr(message, "replica", None),):
-            if replica in self.posts:
-                self.tell(name, _where(self.posts[replica]))
+            if replica in self.actors:
+                self.tell(name, _where(self.actors[replica]))
         self.tell(name, message)
 
     def tell(self, name: str, message: Any) -> None:
         """Send to a copy as it is."""
-        post = self.posts.get(name)
-        if post is not None and post.line is not None:
-            post.line.send(message)
+        actor = self.actors.get(name)
+        if actor is not None and actor.line is not None:
+            actor.line.send(message)
 
     def lose(self, name: str, reason: str, silence_s: float = 0.0) -> None:
         """Report a copy that is lost, and was not heard for at least so long."""
-        post = self.posts.get(name)
-        if post is not None and name not in self._waking:
-            silence_s = max(silence_s, asyncio.get_running_loop().time() - post.heard_at)
-            self._host.unavailable.lose(name, post.peer.address)
-            self._host.feed(CopyLost(name, post.peer.address, reason, silence_s))
+        actor = self.actors.get(name)
+        if actor is not None and name not in self._waking:
+            silence_s = max(silence_s, asyncio.get_running_loop().time() - actor.heard_at)
+            self._host.unavailable.lose(name, actor.peer.address)
+            self._host.feed(CopyLost(name, actor.peer.address, reason, silence_s))
             self.retire(name)  # where the coordinator does not count it, or must wait before it says so
-            self._do(self._request_state(post))
+            self._do(self._request_state(actor))
 
-    async def _request_state(self, post: ShardActor) -> None:
+    async def _request_state(self, actor: ShardActor) -> None:
         """Log of what the process of a lost copy has died; what follows from the loss does not wait for it."""
-        death = await self._fleet.death_of(post.peer.address)
+        death = await self._fleet.death_of(actor.peer.address)
         if death is not None:
-            self._host.note({"kind": "note", "at": self._host.elapsed_s, "text": f"{death}; {post.name} was there"})
+            self._host.note({"kind": "note", "at": self._host.elapsed_s, "text": f"{death}; {actor.name} was there"})
 
     def lose_with(self, address: str, lost: CoordinatorLost) -> None:
         """Report the copies that were in the process of the lost coordinator, at `address`, which has ended."""
-        for name in [name for name, post in self.posts.items() if post.peer.address == address]:
+        for name in [name for name, actor in self.actors.items() if actor.peer.address == address]:
             self.lose(name, lost.reason, lost.silence_s)
 
     def lose_process(self, address: str, reason: str) -> None:
@@ -218,48 +220,48 @@ class DaskShardPool:
         One that ends in good order leaves before its copies have handed over.
         """
         self._host.unavailable.leave(address)
-        for post in [post for post in self.posts.values() if post.peer.address == address]:
-            self._do(self._lose_if_dead(post, reason))
+        for actor in [actor for actor in self.actors.values() if actor.peer.address == address]:
+            self._do(self._lose_if_dead(actor, reason))
 
-    async def _lose_if_dead(self, post: ShardActor, reason: str) -> None:
-        if await is_dead(post.peer):
-            self.lose(post.name, reason)  # any other is watched
+    async def _lose_if_dead(self, actor: ShardActor, reason: str) -> None:
+        if await is_dead(actor.peer):
+            self.lose(actor.name, reason)  # any other is watched
 
     def expect_the_end(self, name: str) -> None:
         """Note that the process of a copy is about to end."""
-        if name in self.posts:
-            self._host.unavailable.leave(self.posts[name].peer.address)
+        if name in self.actors:
+            self._host.unavailable.leave(self.actors[name].peer.address)
 
     def retire(self, name: str) -> None:
         """Let go of a copy that is out."""
-        post = self.posts.pop(name, None)
-        if post is not None:
-            self._host.unavailable.lose(name, post.peer.address)
+        actor = self.actors.pop(name, None)
+        if actor is not None:
+            self._host.unavailable.lose(name, actor.peer.address)
             self._host.released(name)
-            self._do(self._let_go(post))
+            self._do(self._let_go(actor))
 
-    async def _let_go(self, post: ShardActor) -> None:
-        if post.watching is not None:
-            post.watching.end()
-        if post.line is not None:
-            post.line.close()
+    async def _let_go(self, actor: ShardActor) -> None:
+        if actor.watching is not None:
+            actor.watching.end()
+        if actor.line is not None:
+            actor.line.close()
         try:
-            await call(self._host.connect, post.peer, "retire", deadline_s=1.0)
+            await call(self._host.connect, actor.peer, "retire", deadline_s=1.0)
         except PeerSilent:  # it may be stopped: then its epoch fences it
-            self._do(self._await_waking(post))
+            self._do(self._await_waking(actor))
         except PeerLost:
             pass
-        self._fleet.release(post.peer)
+        self._fleet.release(actor.peer)
 
-    async def _await_waking(self, post: ShardActor) -> None:
-        """Let the process of a copy that is out be hired again as soon as it answers anything."""
-        if await wakes(self._host.connect, post.peer, "retire") and self._host.unavailable.heard(post.name):
+    async def _await_waking(self, actor: ShardActor) -> None:
+        """Let the process of a copy that is out take a role again as soon as it answers anything."""
+        if await wakes(self._host.connect, actor.peer, "retire") and self._host.unavailable.heard(actor.name):
             self._host.on_processes_changed()
 
     def forget(self, member: str, position_of: Any) -> None:
         """Let every copy drop what a dismissed member exposed, once that is over there."""
-        for post in self.posts.values():
-            self._do(self._forget(post.peer, member, position_of(post.shard)))
+        for actor in self.actors.values():
+            self._do(self._forget(actor.peer, member, position_of(actor.shard)))
 
     async def _forget(self, peer: Peer, member: str, position: int) -> None:
         try:
@@ -284,7 +286,8 @@ class DaskShardPool:
     async def _awaken(self, name: str) -> None:
         """Make a process of a replica that was in the store until now; it is promoted when the coordinator knows it.
 
-        Nobody else hears of it before: whoever takes over meanwhile begins anew, and does not wait for one half made.
+        It is not announced before: a coordinator that takes over meanwhile begins anew, and does not wait for one half
+        made.
         """
         if name in self._waking:
             return
@@ -293,13 +296,13 @@ class DaskShardPool:
         reason = "no process is left for it; start a Dask worker"
         while (address := await self.seating.for_copy(shard, tried)) is not None:
             # An actor of its own for each attempt: one of a coordinator before may still be there.
-            actor = self._fleet.next_name(name)
-            post, flaw = await self._make(name, actor, shard, address, InitialRole(serving=False, cold=True))
-            if post is not None:
+            key = self._fleet.next_name(name)
+            actor, flaw = await self._make(name, key, shard, address, InitialRole(serving=False, cold=True))
+            if actor is not None:
                 self._waking.discard(name)
-                self._host.hired("copy", name, post.peer, shard)
-                self._begin(post)
-                self._host.feed(CopyAwake(shard, name, post.process))
+                self._host.on_actor_made("copy", name, actor.peer, shard)
+                self._begin(actor)
+                self._host.feed(CopyAwake(shard, name, actor.process))
                 return
             reason = flaw
             self.retire(name)
@@ -312,12 +315,12 @@ class DaskShardPool:
         reason = "every process has a copy of this shard already; start a Dask worker"
         while (planned := await self._plan(shard)) is not None:
             name, address = planned.name, planned.peer.address
-            post, flaw = await self._make(name, name, shard, address, InitialRole(serving=False, fresh=False))
+            actor, flaw = await self._make(name, name, shard, address, InitialRole(serving=False, fresh=False))
             del self._planned[name]
-            if post is not None:
-                self._begin(post)
-                self._host.worker_pool.introduce(shard, _where(post))
-                self._host.feed(CopyReady(shard, name, post.process))
+            if actor is not None:
+                self._begin(actor)
+                self._host.worker_pool.introduce(shard, _where(actor))
+                self._host.feed(CopyReady(shard, name, actor.process))
                 return
             reason = flaw
             self.retire(name)
@@ -335,18 +338,18 @@ class DaskShardPool:
             return self._planned[name]
 
     async def _make(
-        self, name: str, actor: str, shard: int, address: str, initial_role: InitialRole
+        self, name: str, key: str, shard: int, address: str, initial_role: InitialRole
     ) -> tuple[ShardActor | None, str]:
         """Make a copy that is open; or return why there is none."""
         try:
-            post = await self._create(name, actor, shard, address, initial_role)
-            await self._open(post)
+            actor = await self._create(name, key, shard, address, initial_role)
+            await self._open(actor)
         except (PeerLost, OSError, TimeoutError) as error:
             return None, str(error)
         except Exception as error:  # noqa: BLE001  the seam where what an actor raises is told, and the run goes on
             kind, text, _ = describe(error)
             return None, f"{kind}: {text}"
-        return post, ""
+        return actor, ""
 
     # --- the end ---
 
@@ -354,16 +357,16 @@ class DaskShardPool:
         """Say nothing more to anybody."""
         self.seating.close()
         self._background.close()
-        for post in self.posts.values():
-            if post.line is not None:
-                post.line.close()
+        for actor in self.actors.values():
+            if actor.line is not None:
+                actor.line.close()
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         self._background.do(work)
 
 
-def _where(post: ShardActor) -> dict[str, str]:
-    return where(post.name, post.peer)
+def _where(actor: ShardActor) -> dict[str, str]:
+    return where(actor.name, actor.peer)
 
 
 def where(name: str, peer: Peer) -> dict[str, str]:

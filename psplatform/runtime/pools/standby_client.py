@@ -119,8 +119,8 @@ class StandbyClient:
         host = self._host
         lead = host.leading.lead
         coordinator, handled = lead.enlist(self._number, host.elapsed_s)
-        hired = {name: ("copy", shard, peer) for name, (shard, peer) in host.copies.directory().items()}
-        hired |= {name: (part, -1, peer) for name, (part, peer) in host.worker_pool.directory().items()}
+        actors = {name: ("copy", shard, peer) for name, (shard, peer) in host.copies.directory().items()}
+        actors |= {name: (part, -1, peer) for name, (part, peer) in host.worker_pool.directory().items()}
         return StandbySnapshot(
             number=self._number,
             lowest_number=lead.lowest_number,
@@ -130,7 +130,7 @@ class StandbyClient:
             timers=host.leading.timers.due,
             place=host.run_log.place,
             unwritten=tuple(host.run_log.unwritten),
-            hired=hired,
+            actors=actors,
             description=host.run_log.keeper.description if host.run_log.keeper is not None else {},
         )
 

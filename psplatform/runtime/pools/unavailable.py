@@ -1,4 +1,4 @@
-"""Processes in which the run has lost somebody: nobody is hired there before one of them is heard again.
+"""Processes in which the run has lost a role: none is placed there before one of them is heard again.
 
 A stopped process is still on the scheduler's list, one that was killed for a while, and one that ends in good order
 takes calls to its last moment.  An actor that is made there keeps the run waiting.
@@ -16,7 +16,7 @@ class UnavailableProcesses:
 
     @property
     def addresses(self) -> set[str]:
-        """Where nobody is hired."""
+        """Where no role is placed."""
         return self._leaving | set(self._lost.values())
 
     def lose(self, name: str, address: str) -> None:
@@ -28,7 +28,7 @@ class UnavailableProcesses:
         self._leaving.add(address)
 
     def heard(self, name: str) -> bool:
-        """Note that a lost actor is heard again; return whether its process can be hired from now on."""
+        """Note that a lost actor is heard again; return whether its process can take a role from now on."""
         address = self._lost.get(name)
         if address is None or address in self._leaving:
             return False

@@ -1,7 +1,7 @@
 """Which processes have imported what a role needs; others import it in a thread, before anything is made there.
 
 Importing torch takes seconds of a core.  On the event loop of a process it would keep everything waiting that goes
-through it, the roles of other runs included, and whoever waits for a new replica is not protected meanwhile.  This
+through it, the roles of other runs included, and a shard that waits for a new replica is not protected meanwhile.  This
 module is light, because a process must load it before it is warm.
 """
 

@@ -25,7 +25,8 @@ async def watch(connect: Connect, peer: Peer, on_lost: Callable[[str], None], pr
     """Call `on_lost` once, with the reason, when the peer's process or actor has ended; until then, go on.
 
     One that is stopped, or out of reach, is not noticed here: its lease runs out.  Where its `process` is known
-    already, nothing is asked in the first second, in which whoever has just taken over has other things to say.
+    already, nothing is asked in the first second, in which a coordinator that has just taken over has other calls to
+    make.
     """
     if process is not None and await _dies_at_once(process):
         on_lost(ENDED)

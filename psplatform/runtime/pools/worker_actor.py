@@ -27,8 +27,8 @@ class WorkerActor:
     inquired: bool = False
 
 
-def why_not_started(error: Exception, hire: WorkerActor) -> PsplatformError:
+def why_not_started(error: Exception, actor: WorkerActor) -> PsplatformError:
     """Return what ends a run in which an actor could not start because of `error`."""
     if isinstance(error, PsplatformError):
         return error
-    return unforeseen(error, f"{hire.name} at {hire.address} could not start", hire.address)
+    return unforeseen(error, f"{actor.name} at {actor.address} could not start", actor.address)

@@ -50,7 +50,7 @@ class WorkerPoolHost(Employer, Protocol):
     Attributes
     ----------
     phase
-        ``running`` as long as workers are hired.
+        ``running`` as long as workers are placed.
     servers_made
         Set when every server's actor was made.
     """
@@ -105,18 +105,18 @@ class DaskWorkerPool:
 
     @property
     def ready(self) -> tuple[int, int]:
-        """How many of the gradient workers hired at the start are ready, and how many are there."""
+        """How many of the gradient workers placed at the start are ready, and how many are there."""
         there = set(self._workers)
         return len(there - self._missing), len(there)
 
     async def assembled(self, limit_s: float) -> None:
-        """Wait until every gradient worker hired at the start is ready or gone, for at most `limit_s`."""
+        """Wait until every gradient worker placed at the start is ready or gone, for at most `limit_s`."""
         deadline = self._now() + limit_s
         while self._missing & set(self._workers) and self._now() < deadline:  # noqa: ASYNC110  several can end the wait
             await asyncio.sleep(TIMEOUTS.leave_look_s)
 
     def adopt(self, known: Mapping[str, tuple[str, Peer]], shards: Sequence[ShardState], joined: set[str]) -> None:
-        """Go on with the workers and the evaluator that a coordinator before has hired.
+        """Go on with the workers and the evaluator that a coordinator before has made.
 
         Parameters
         ----------
@@ -125,18 +125,18 @@ class DaskWorkerPool:
         """
         self._serving = [(one.server, one.epoch) for one in shards]
         for name, (part, peer) in known.items():
-            hire = WorkerActor(name, peer.address, peer)
+            actor = WorkerActor(name, peer.address, peer)
             self._do(self._fleet.meet(peer))
             if part == "worker":
-                self._workers[name] = hire
+                self._workers[name] = actor
                 if name in joined:
-                    self._follow_up(hire)
+                    self._follow_up(actor)
                 else:
-                    self._do(self._reopen_worker(hire, peer))
+                    self._do(self._reopen_worker(actor, peer))
             elif part == "evaluator":
-                self._evaluator = hire
-                hire.line = self._line_to(hire, partial(self._replace_evaluator, hire))
-                hire.line.send(self._host.whereabouts())
+                self._evaluator = actor
+                actor.line = self._line_to(actor, partial(self._replace_evaluator, actor))
+                actor.line.send(self._host.whereabouts())
                 self._leases.renew(name, self._now())
         self._background.keep(self._watch_cluster)
 
@@ -145,7 +145,7 @@ class DaskWorkerPool:
     @property
     def addresses(self) -> set[str]:
         """Processes with a gradient worker."""
-        return {hire.address for hire in self._workers.values()}
+        return {actor.address for actor in self._workers.values()}
 
     @property
     def peers(self) -> list[Peer]:
@@ -154,7 +154,7 @@ class DaskWorkerPool:
 
     def directory(self) -> dict[str, tuple[str, Peer]]:
         """Return what each of them is, and where, by name."""
-        found = {hire.name: ("worker", hire.peer) for hire in self._workers.values() if hire.peer is not None}
+        found = {actor.name: ("worker", actor.peer) for actor in self._workers.values() if actor.peer is not None}
         if self._evaluator is not None and self._evaluator.peer is not None:
             found[self._evaluator.name] = "evaluator", self._evaluator.peer
         return found
@@ -181,9 +181,9 @@ class DaskWorkerPool:
 
     def send(self, name: str, message: Any) -> None:
         """Send to a gradient worker; to one that is gone, nothing."""
-        hire = self._workers.get(name)
-        if hire is not None and hire.line is not None:
-            hire.line.send(message)
+        actor = self._workers.get(name)
+        if actor is not None and actor.line is not None:
+            actor.line.send(message)
 
     def introduce(self, shard: int, place: dict[str, str]) -> None:
         """Let every gradient worker attach to a new copy of a shard, which it then need not do when that takes over."""
@@ -199,12 +199,12 @@ class DaskWorkerPool:
 
     def dismiss(self, name: str, reason: str) -> None:
         """Let go of a gradient worker, and look for another."""
-        hire = self._workers.pop(name, None)
-        if hire is None:
+        actor = self._workers.pop(name, None)
+        if actor is None:
             return
         self._leases.forget(name)
-        self._host.unavailable.lose(name, hire.address)
-        self._do(self._retire(hire))
+        self._host.unavailable.lose(name, actor.address)
+        self._do(self._retire(actor))
         self.fill()
 
     def expect_the_end(self, name: str) -> None:
@@ -228,85 +228,85 @@ class DaskWorkerPool:
     def close(self) -> None:
         """Say nothing more to anybody."""
         self._background.close()
-        for hire in [*self._workers.values(), *([self._evaluator] if self._evaluator else [])]:
-            if hire.line is not None:
-                hire.line.close()
+        for actor in [*self._workers.values(), *([self._evaluator] if self._evaluator else [])]:
+            if actor.line is not None:
+                actor.line.close()
 
     # --- hiring ---
 
     def _start_worker(self, address: str) -> None:
-        hire = WorkerActor(self._fleet.next_name("worker"), address)
-        self._workers[hire.name] = hire
-        self._do(self._open_worker(hire))
+        actor = WorkerActor(self._fleet.next_name("worker"), address)
+        self._workers[actor.name] = actor
+        self._do(self._open_worker(actor))
 
-    async def _open_worker(self, hire: WorkerActor) -> None:
+    async def _open_worker(self, actor: WorkerActor) -> None:
         try:
-            arguments = hire.name, self._host.peer, self._host.copies.directory()
-            hire.peer = await self._fleet.create(WorkerHost, hire.name, hire.address, *arguments)
-            self._host.hired("worker", hire.name, hire.peer)
-            hire.line = self._line_to(hire, lambda reason: self._lose(hire.name, reason))
+            arguments = actor.name, self._host.peer, self._host.copies.directory()
+            actor.peer = await self._fleet.create(WorkerHost, actor.name, actor.address, *arguments)
+            self._host.on_actor_made("worker", actor.name, actor.peer)
+            actor.line = self._line_to(actor, lambda reason: self._lose(actor.name, reason))
             await self._host.servers_made.wait()
-            await self._fleet.open(hire.peer)
+            await self._fleet.open(actor.peer)
         except PeerLost as error:
-            self._failed_starts[hire.address] = self._failed_starts.get(hire.address, 0) + 1
-            self._workers.pop(hire.name, None)
-            self._host.note(self._note(f"no worker could be started at {hire.address}: {error}"))
-            self._host.feed(MemberLost(hire.name, str(error)))
-            self._do(self._inquire_about_worker(hire))
+            self._failed_starts[actor.address] = self._failed_starts.get(actor.address, 0) + 1
+            self._workers.pop(actor.name, None)
+            self._host.note(self._note(f"no worker could be started at {actor.address}: {error}"))
+            self._host.feed(MemberLost(actor.name, str(error)))
+            self._do(self._inquire_about_worker(actor))
             self._do(self._fill())
         except Exception as error:  # noqa: BLE001  the seam where what an actor raises ends the run
-            self._host.feed(RunFailed(why_not_started(error, hire)))
+            self._host.feed(RunFailed(why_not_started(error, actor)))
 
-    async def _reopen_worker(self, hire: WorkerActor, peer: Peer) -> None:
+    async def _reopen_worker(self, actor: WorkerActor, peer: Peer) -> None:
         try:
             await self._fleet.open(peer)
         except PsplatformError as error:
-            self._lose(hire.name, str(error))
+            self._lose(actor.name, str(error))
         else:
-            self._follow_up(hire)
-            self.send(hire.name, StateRequest(self._host.term))  # only the lost one may have welcomed it
+            self._follow_up(actor)
+            self.send(actor.name, StateRequest(self._host.term))  # only the lost one may have welcomed it
 
-    def _follow_up(self, hire: WorkerActor) -> None:
-        hire.line = self._line_to(hire, partial(self._lose, hire.name))
-        hire.line.send(self._host.whereabouts())
-        self._leases.renew(hire.name, self._now())
+    def _follow_up(self, actor: WorkerActor) -> None:
+        actor.line = self._line_to(actor, partial(self._lose, actor.name))
+        actor.line.send(self._host.whereabouts())
+        self._leases.renew(actor.name, self._now())
 
     def _start_evaluator(self, address: str) -> None:
         self._evaluator = WorkerActor(self._fleet.next_name(EVALUATOR), address)
         self._do(self._open_evaluator(self._evaluator))
 
-    async def _open_evaluator(self, hire: WorkerActor) -> None:
-        while self._evaluator is hire and await self._fleet.lack(hire.address):
-            hire.address = self._place_for_evaluator()
+    async def _open_evaluator(self, actor: WorkerActor) -> None:
+        while self._evaluator is actor and await self._fleet.lack(actor.address):
+            actor.address = self._place_for_evaluator()
             await asyncio.sleep(TIMEOUTS.cluster_look_s)  # without a scheduler each question fails at once
-        if self._evaluator is not hire:  # its process has left meanwhile
+        if self._evaluator is not actor:  # its process has left meanwhile
             return
         try:
-            arguments = hire.name, self._host.peer, self._serving, self._host.copies.directory()
-            hire.peer = await self._fleet.create(EvaluatorHost, hire.name, hire.address, *arguments)
-            self._host.hired("evaluator", hire.name, hire.peer)
+            arguments = actor.name, self._host.peer, self._serving, self._host.copies.directory()
+            actor.peer = await self._fleet.create(EvaluatorHost, actor.name, actor.address, *arguments)
+            self._host.on_actor_made("evaluator", actor.name, actor.peer)
             await self._host.servers_made.wait()
-            await self._fleet.open(hire.peer)
+            await self._fleet.open(actor.peer)
         except PeerLost as error:
             await asyncio.sleep(TIMEOUTS.cluster_look_s)
-            self._replace_evaluator(hire, str(error))
+            self._replace_evaluator(actor, str(error))
             return
         except Exception as error:  # noqa: BLE001  the seam where what an actor raises ends the run
-            self._host.feed(RunFailed(why_not_started(error, hire)))
+            self._host.feed(RunFailed(why_not_started(error, actor)))
             return
-        hire.line = self._line_to(hire, lambda reason: self._replace_evaluator(hire, reason))
+        actor.line = self._line_to(actor, lambda reason: self._replace_evaluator(actor, reason))
         for shard in range(len(self._serving)):
             self._tell_evaluator(shard)  # servers may have changed while it was made
         for order in self._orders:
-            hire.line.send(order)
+            actor.line.send(order)
         self._orders = []
 
-    def _line_to(self, hire: WorkerActor, on_lost: Any) -> Line:
-        if hire.peer is None:
-            raise PeerLost(f"{hire.name} was not created", peer=hire.address)
+    def _line_to(self, actor: WorkerActor, on_lost: Any) -> Line:
+        if actor.peer is None:
+            raise PeerLost(f"{actor.name} was not created", peer=actor.address)
         return Line(
             self._host.connect,
-            hire.peer,
+            actor.peer,
             self._host.sender,
             patience_s=self._host.program.worker_lease_s,
             on_lost=on_lost,
@@ -316,24 +316,24 @@ class DaskWorkerPool:
     # --- losing ---
 
     def _lose(self, name: str, reason: str) -> None:
-        hire = self._workers.get(name)
+        actor = self._workers.get(name)
         # Before it has joined, the coordinator does not know it and dismisses nobody.
         self._host.feed(MemberLost(name, reason))
         self.dismiss(name, reason)
-        if hire is not None:
-            self._do(self._inquire_about_worker(hire))
+        if actor is not None:
+            self._do(self._inquire_about_worker(actor))
 
-    def _replace_evaluator(self, hire: WorkerActor, reason: str) -> None:
-        if self._evaluator is not hire:
+    def _replace_evaluator(self, actor: WorkerActor, reason: str) -> None:
+        if self._evaluator is not actor:
             return
         self._evaluator, self._orders = None, []
-        self._host.unavailable.lose(hire.name, hire.address)
-        self._do(self._retire(hire))
+        self._host.unavailable.lose(actor.name, actor.address)
+        self._do(self._retire(actor))
         self._host.feed(EvaluationLost(reason))
-        self._do(self._follow_evaluator(hire))
+        self._do(self._follow_evaluator(actor))
 
-    async def _follow_evaluator(self, hire: WorkerActor) -> None:
-        died_by_itself = await self._request_state(hire, "it evaluated the model", EvaluatorDied)
+    async def _follow_evaluator(self, actor: WorkerActor) -> None:
+        died_by_itself = await self._request_state(actor, "it evaluated the model", EvaluatorDied)
         await asyncio.sleep(TIMEOUTS.replace_after_s)
         waits_until = self._now() + TIMEOUTS.deserted_s
         # A nanny may start a process that no server shares with it.
@@ -342,22 +342,22 @@ class DaskWorkerPool:
         if self._evaluator is None:
             self._start_evaluator(self._place_for_evaluator(apart=died_by_itself))
 
-    async def _inquire_about_worker(self, hire: WorkerActor) -> None:
-        await self._request_state(hire, "it computed gradients", partial(MemberDied, hire.name))
+    async def _inquire_about_worker(self, actor: WorkerActor) -> None:
+        await self._request_state(actor, "it computed gradients", partial(MemberDied, actor.name))
 
-    async def _request_state(self, hire: WorkerActor, doing: str, event: Callable[[ProcessDied], Any]) -> bool:
+    async def _request_state(self, actor: WorkerActor, doing: str, event: Callable[[ProcessDied], Any]) -> bool:
         """Let the coordinator know of what a lost process has died; return whether it died by itself.
 
         What follows from the loss does not wait for this.
         """
-        if hire.inquired:
+        if actor.inquired:
             return False
-        hire.inquired = True
-        death = await self._fleet.death_of(hire.address)
+        actor.inquired = True
+        death = await self._fleet.death_of(actor.address)
         if death is None:
             return False
-        self._host.note(self._note(f"{death}; it was {hire.name}"))
-        error = died(death, f"{doing} as {hire.name}")
+        self._host.note(self._note(f"{death}; it was {actor.name}"))
+        error = died(death, f"{doing} as {actor.name}")
         if not isinstance(error, ProcessDied):
             return False
         self._host.feed(event(error))
@@ -379,13 +379,13 @@ class DaskWorkerPool:
         free = self._there - self.addresses
         return min(free, key=lambda one: (one in serving, one), default=self._host.peer.address)
 
-    async def _retire(self, hire: WorkerActor) -> None:
-        if hire.line is not None:
-            await hire.line.flush(1.0)
-            hire.line.close()
-        if hire.peer is not None:
-            self._host.released(hire.name)
-            self._fleet.release(hire.peer)
+    async def _retire(self, actor: WorkerActor) -> None:
+        if actor.line is not None:
+            await actor.line.flush(1.0)
+            actor.line.close()
+        if actor.peer is not None:
+            self._host.released(actor.name)
+            self._fleet.release(actor.peer)
 
     # --- watching ---
 
@@ -427,27 +427,27 @@ class DaskWorkerPool:
 
     def _on_silence(self, name: str) -> None:
         reason = f"silent for {self._host.program.worker_lease_s:g} s"
-        hire = self._workers.get(name)
+        actor = self._workers.get(name)
         if self._evaluator is not None and name == self._evaluator.name:
-            hire = self._evaluator
-            self._replace_evaluator(hire, reason)
+            actor = self._evaluator
+            self._replace_evaluator(actor, reason)
         else:
             self._lose(name, reason)
-        if hire is not None:
-            self._do(self._await_waking(hire))
+        if actor is not None:
+            self._do(self._await_waking(actor))
 
-    async def _await_waking(self, hire: WorkerActor) -> None:
-        """Let the process of somebody who fell silent be hired again as soon as it answers anything.
+    async def _await_waking(self, actor: WorkerActor) -> None:
+        """Let the process of a worker that fell silent be used again as soon as it answers anything.
 
-        Whoever has given up a coordinator that did not answer in time has ended, and says nothing any more.
+        A worker that has given up a coordinator that did not answer in time has ended, and says nothing any more.
         """
-        woken = hire.peer is not None and await wakes(self._host.connect, hire.peer, "alive", 0.0)
-        if woken and self._host.unavailable.heard(hire.name):
+        woken = actor.peer is not None and await wakes(self._host.connect, actor.peer, "alive", 0.0)
+        if woken and self._host.unavailable.heard(actor.name):
             self._host.on_processes_changed()
 
     def _lose_process(self, address: str) -> None:
         reason = "its Dask worker left the cluster"
-        for name in [name for name, hire in self._workers.items() if hire.address == address]:
+        for name in [name for name, actor in self._workers.items() if actor.address == address]:
             self._lose(name, reason)
         if self._evaluator is not None and self._evaluator.address == address:
             self._replace_evaluator(self._evaluator, reason)

@@ -28,7 +28,7 @@ from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import carve, size_bytes_of
 
 _NICENESS: Final = 10
-"""Of the thread that writes: where all cores are busy it gets a tenth of what whoever computes gradients does."""
+"""Of the thread that writes: where all cores are busy it gets a tenth of what gradients get."""
 
 
 class Archiver:

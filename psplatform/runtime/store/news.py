@@ -1,4 +1,4 @@
-"""What became of a run's store while it went on, told to whoever looks at the run."""
+"""What became of a run's store while it went on, told to those that look at the run."""
 
 from __future__ import annotations
 

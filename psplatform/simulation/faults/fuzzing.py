@@ -22,7 +22,7 @@ _CHUNK: Final = 10
 """Trials that a process takes at a time: a second's work."""
 
 _MOST_SHRUNK: Final = 5
-"""Violations that are shrunk: whoever mends one of them runs the search again."""
+"""Violations that are shrunk: once one of them is mended, the search is run again."""
 
 _REPORTED: Final = {
     "promotions": "promotions",

@@ -93,7 +93,7 @@ class Storage:
             self.parts = {key: digest for key, digest in self.parts.items() if key[0] != number}
 
     def is_whole(self, number: int) -> bool:
-        """Whether whoever recovers the run would take that checkpoint."""
+        """Whether a recovery of the run would take that checkpoint."""
         named = self.manifests.get(number)
         return named is not None and all(self.parts.get((number, shard)) == digest for shard, digest in named.items())
 

@@ -1,7 +1,7 @@
 """The durations of everything in a trial, and what its faults do to messages.
 
 Everything is drawn from the trial's seed in the order in which it is asked for, so that a trial is the same each time.
-A message that a partition holds back arrives when it heals: whoever sent it repeats it until it is heard.
+A message that a partition holds back arrives when it heals: its sender repeats it until it is heard.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from psplatform.simulation.faults.schedules.trial import Noise
 _PACES: Final = (0.5, 0.9, 1.0, 1.1, 1.3, 3.0)  # seconds of a gradient
 _GATHERING: Final = (0.02, 0.02, 0.4)  # most seconds in which gradients are averaged, or a transfer is loaded
 
-_GRANTS: Final = "whoever grants claims"
+_GRANTS: Final = "grants claims"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class TrialWorld:
         self._bad.append(link)
 
     def split_from_grants(self, process: str, since: float, until: float, way: str) -> None:
-        """Hold back what crosses between the process and whoever grants claims."""
+        """Hold back what crosses between the process and the one that grants claims."""
         self._unclaimable.append(Partition(since, until, frozenset({process}), frozenset({_GRANTS}), way))
 
     def was_heard(self, process: str, since: float, until: float) -> bool:

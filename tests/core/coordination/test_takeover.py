@@ -224,6 +224,19 @@ def test_a_server_is_told_again_what_it_has_to_pass_over(open_scene: Open) -> No
     assert scene.sent(msg.Commit) == []  # it says that it has done so
 
 
+def test_what_a_server_has_to_pass_over_is_not_ordered_of_it_as_well(open_scene: Open) -> None:
+    """It would gather what workers may have written over, in the place of what it was told to pass over."""
+    scene = open_scene(shards=2, protection=Protection(2)).join("a").announce("a")
+    scene.handle(msg.Applied(0, 1, 1, 1, ()))  # shard 1 has not applied it: it is open
+    scene.handle(CopyLost("server-0", "there", "killed"))
+    scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, 1))
+    scene.take_over().handle(standing(0, 0, copy="replica-0-0", epoch=2))
+    scene.handle(standing(1, 0))
+    ordered = list(zip(scene.addressed(msg.Commit), scene.sent(msg.Commit), strict=True))
+    assert {(one.position, one.contributions) for name, one in ordered if name == "replica-0-0"} == {(1, ())}
+    assert [one.position for name, one in ordered if name == "server-1" and one.contributions] == [1]
+
+
 # --- members ---
 
 

@@ -84,7 +84,7 @@ class Distances:
     def _check_successor(self, name: str, history: History, epoch: int) -> None:
         if epoch > 1 and (history.shard, epoch) not in self._reference.bases:
             return  # it was promoted and has shown nothing yet
-        # Of those promoted since, the first that served: whoever was lost before that has shown nothing.
+        # Of those promoted since, the first that served: one lost before that has shown nothing.
         served = [one for shard, one in self._reference.bases if shard == history.shard and one > epoch]
         if not served:
             return

@@ -96,7 +96,7 @@ def check_handed_over(
     """Raise if anything was lost with a server that has handed over.
 
     Shard and epoch of its successor are given, and the history of every copy.  What was lost with an earlier server is
-    none of its: whoever had pulled that has gone on, and the gradients that it was made of are gone.
+    none of its: the workers that had pulled that have gone on, and the gradients that it was made of are gone.
     """
     known, lost = list(histories), set[tuple[int, int]]()
     commits = {

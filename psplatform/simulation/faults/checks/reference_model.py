@@ -123,7 +123,7 @@ class ReferenceModel(TensorArithmetic):
     bases
         By shard and epoch, what its server began with.
     dirty
-        The shards of which a state has changed since somebody last looked.
+        The shards of which a state has changed since they were last looked at.
     storage
         Where checkpoints go.
     takeovers

@@ -4,7 +4,7 @@ The loop knows nothing of workers, shards, copies and time.  From the log it tak
 the order of the slots, and at what rate it steps; it computes their gradients itself, one after the other, on what it
 has reached, and steps.  Where no process was lost and none came late, these are the rounds of a run without faults, so
 that the result is that of such a run.  Where one was, the batches are others than without the loss: a batch drawn with
-replacement goes with its slot and number, and one that was dealt goes to whoever asks next.
+replacement goes with its slot and number, and one that was dealt goes to the next worker that asks.
 
 Takeovers, promotions, hand-overs and lost workers all leave the equality as it is, as long as nothing was lost with a
 server.  A run that has lost rounds on some shard is not compared: a round that was decided before the loss is known is

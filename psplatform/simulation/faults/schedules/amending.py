@@ -1,6 +1,6 @@
 """Faults that the search has learned later, each drawn from a stream of its own: every seed keeps its other choices.
 
-Processes end in good order, alone and together with what else goes wrong; whoever grants the next term cannot be
+Processes end in good order, alone and together with what else goes wrong; the one that grants the next term cannot be
 reached; workers are heard later than everybody else; a server is lost while a takeover is under way.
 """
 
@@ -72,7 +72,7 @@ def _with_held_claims(rng: random.Random, trial: Trial) -> Trial:
     if not trial.standby or rng.random() >= _CLAIMS:
         return trial
     lost = [one.at for one in trial.faults if one.at is not None]
-    # Not before a lease can have run out: that is when somebody claims.
+    # Not before a lease can have run out: that is when a standby claims.
     at = max(0.0, rng.choice(lost) + rng.uniform(-1.0, 4.0)) if lost else rng.uniform(0, UNTIL_S)
     seconds = rng.uniform(0.05, 0.3) if trial.mode == LIVENESS else rng.choice([0.5, 2.0, 6.0]) * rng.uniform(0.5, 1.5)
     who = rng.choice(["coordinator", "standby", "standby"])

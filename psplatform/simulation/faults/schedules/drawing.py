@@ -54,8 +54,11 @@ _SCENARIOS: Final = 0.4
 
 @cache  # finding entry points takes longer than drawing
 def settings() -> tuple[Setting, ...]:
-    """Return the policies that trials run under, with their parameters; one that needs a file is left out."""
-    return *((name, {}) for name in policy_names()), *_FURTHER
+    """Return the policies that trials run under, with their parameters: those that come with psplatform.
+
+    A seed means the same wherever other packages have registered policies of theirs.
+    """
+    return *((name, {}) for name in policy_names(own=True)), *_FURTHER
 
 
 def draw(seed: int, *, workload: str = "digits", options: Mapping[str, Any] | None = None, scenario: str = "") -> Trial:

@@ -1,6 +1,6 @@
 """Faults as data: what happens to whom, and when.
 
-A schedule names roles, never processes or objects, so that whoever runs it finds out who plays them then: ``server 0``
+A schedule names roles, never processes or objects, so that the run finds out who plays them then: ``server 0``
 (the server of shard 0 at that moment), ``replica 0`` (the first of its replicas, those in sync before the others),
 ``worker 1``, ``coordinator``, ``standby``, ``client``.  A role that nobody plays at that moment is spared.  The client,
 which has started the run and looks at it, is played in a run of real processes only: in memory there is none.
@@ -24,7 +24,7 @@ KINDS: Final[dict[str, str]] = {
     "delay": "for `seconds`, messages to and from the process take up to `factor` seconds longer, in order",
     "reorder": "for `seconds`, each message to and from the process takes up to `factor` seconds longer, by chance",
     "duplicate": "for `seconds`, messages to and from the process arrive twice",
-    "claim": "for `seconds`, whoever grants the next term does not hear the process (`way`: out) or is not heard (in)",
+    "claim": "for `seconds`, claims of the next term by the process are not heard (`way`: out) or not answered (in)",
     "host": "every process on the host of `who` ends at once",
     "cut": "for `seconds`, nothing passes between the host of `who` and others, nor the one that grants the next term",
     "storage": "the next `write`-th writing of a `what` (part, manifest) fails, is torn or lost (`how`)",

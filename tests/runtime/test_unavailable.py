@@ -1,4 +1,4 @@
-"""Where nobody is hired: processes in which somebody was lost, until one of them is heard again."""
+"""Where no role is placed: processes in which one was lost, until one of them is heard again."""
 
 from __future__ import annotations
 

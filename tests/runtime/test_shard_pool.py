@@ -130,7 +130,7 @@ def test_two_replicas_that_are_missing_at_once_go_to_two_processes(network: Netw
 
         cast(Any, worker_pool.seating).for_copy = first_free
         cast(Any, worker_pool)._host.worker_pool = SimpleNamespace(introduce=lambda shard, place: None)
-        cast(Any, worker_pool)._host.hired = lambda *anything: None
+        cast(Any, worker_pool)._host.on_actor_made = lambda *anything: None
         for shard in (0, 0, 1):
             worker_pool.recruit(shard)
         await asyncio.sleep(20)

@@ -61,8 +61,8 @@ def test_an_evaluator_is_placed_twice_a_second_while_the_scheduler_cannot_be_ask
             program=program, on_mishap=None, copies=copies, unavailable=unavailable, peer=Peer("tcp://10.0.0.1:1", "a")
         )
         worker_pool = DaskWorkerPool(cast(Any, host), cast(Any, SimpleNamespace(lack=lack, left_out={})))
-        hire = worker_pool._evaluator = WorkerActor("evaluator-1", "tcp://10.0.0.1:2")
-        opening = asyncio.create_task(worker_pool._open_evaluator(hire))
+        actor = worker_pool._evaluator = WorkerActor("evaluator-1", "tcp://10.0.0.1:2")
+        opening = asyncio.create_task(worker_pool._open_evaluator(actor))
         await asyncio.sleep(10)
         worker_pool._evaluator = None
         await opening

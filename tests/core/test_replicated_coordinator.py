@@ -72,6 +72,24 @@ def of_kind(effects: list[Effect], kind: type) -> list[Any]:
     return [one for one in effects if isinstance(one, kind)]
 
 
+def test_an_event_that_raises_leaves_no_gap_in_what_standbys_are_told(
+    lead: Callable[..., ReplicatedCoordinator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standby waits for the next number: behind a gap, what ends the run would never be acknowledged."""
+    one = lead(appoints=1)
+    one.enlist(1, 0.0)
+    before, handle = observed(one.handle(INERT, 1.0)), one.coordinator.handle
+
+    def broken(event: Any, now: float) -> Any:
+        monkeypatch.setattr(one.coordinator, "handle", handle)
+        raise ArithmeticError
+
+    monkeypatch.setattr(one.coordinator, "handle", broken)
+    with pytest.raises(ArithmeticError):
+        one.handle(INERT, 2.0)
+    assert observed(one.handle(INERT, 3.0)) == [before[0] + 1]
+
+
 # --- appointing ---
 
 

@@ -56,9 +56,9 @@ def following(
             on_take_over=lambda: None,
             on_depart=lambda reason: None,
         )
-        hired = {"server-0": ("copy", 0, peer)}
+        actors = {"server-0": ("copy", 0, peer)}
         snapshot = snapshot_of(coordinator, RunView())
-        one.begin(StandbySnapshot(2, 2, snapshot, handled, 0.0, {}, (Position(1, 0), 0), (), hired), None, 0.0)
+        one.begin(StandbySnapshot(2, 2, snapshot, handled, 0.0, {}, (Position(1, 0), 0), (), actors), None, 0.0)
         return lead, one
 
     return make
@@ -97,7 +97,7 @@ def test_whoever_was_let_go_of_is_not_taken_over(following: Any, jump: Jump) -> 
         _, one = following()
         one.take({"released": "server-0"})
         one.close()
-        return list(one.hired)
+        return list(one.actors)
 
     assert jump(hear()) == []
 
@@ -116,6 +116,6 @@ def test_what_came_of_an_event_that_it_will_not_see_is_not_known_either(followin
         ):
             said += one.take(note)
         one.close()
-        return said, list(one.hired), one.unwritten, one.standby.coordinator.state.shards[0].retiring
+        return said, list(one.actors), one.unwritten, one.standby.coordinator.state.shards[0].retiring
 
     assert jump(hear()) == ([], ["server-0"], [], False)
