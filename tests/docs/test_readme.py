@@ -115,7 +115,7 @@ def test_every_command_is_tried_by_a_test_or_named_as_not() -> None:
         f"psplatform train digits --policy deadline -o seconds=0.2 --updates 50 --scheduler {PLACE}",
     }
     assert set(commands()) == tried | NOT_RUN_HERE.keys()
-    assert [len(blocks(language)) for language in ("python", "toml", "yaml")] == [4, 1, 1]
+    assert [len(blocks(language)) for language in ("python", "toml", "yaml")] == [5, 1, 1]
 
 
 @pytest.mark.cluster
