@@ -12,7 +12,7 @@ in a simulator.
 ``shards``        a shard's ``server`` applies commits in order and answers pulls; its ``replica`` follows by
                   what ``sending`` says goes over the ``links``
 ``workers``       a worker's ``session``: pull, compute, push, announce; ``pulling`` one consistent version
-``supervision``   the ``lead``, which is the coordinator with its standbys and leases; a ``standby``, which
+``supervision``   the ``replicated_coordinator``, with its standbys and leases; a ``standby``, which
                   follows and takes over; ``placement`` of roles, and what the run would survive
 ``policy``        the four questions a synchronisation policy answers, about what its ``traits`` say it reads
 ``parameters``    parameters declared once, for validation, command line and forms

@@ -422,4 +422,4 @@ class MemoryRun:
             if name not in known:
                 # One that was not yet known asks again: requests are repeated until they are answered.
                 to, message = Role.member(name), StateRequest(lead.term)
-                self.agenda.enter(0.0, self.processes.do, name, self.network.deliver, made.role, to, message)
+                self.agenda.enter(0.0, self.network.deliver, made.role, to, message)

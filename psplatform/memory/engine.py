@@ -6,6 +6,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from psplatform.core.protocol.effects import Effect, Role, Send
@@ -64,15 +65,23 @@ class Agenda:
 
 @dataclass
 class Appointments:
-    """Entries of an agenda by name: making one again replaces it, and one that is cancelled is not done."""
+    """Entries of an agenda by name: making one again replaces it, and one that is cancelled is not done.
+
+    Attributes
+    ----------
+    do
+        Does an entry that is due, in the process of a role for instance: one that has to wait there can be replaced and
+        cancelled until it is done.
+    """
 
     agenda: Agenda
+    do: Callable[..., None] = lambda action, *arguments: action(*arguments)
     _tokens: dict[str, object] = field(default_factory=dict)
 
     def make(self, name: str, time: float, action: Callable[..., None], *arguments: Any) -> None:
         """Call `action` with `arguments` at `time`, and nothing else under that name."""
         token = self._tokens[name] = object()
-        self.agenda.enter_at(time, self._keep_one, name, token, action, arguments)
+        self.agenda.enter_at(time, self.do, self._keep_one, name, token, action, arguments)
 
     def cancel(self, name: str) -> bool:
         """Forget what was to be done under `name`; return whether there was anything."""
@@ -194,15 +203,13 @@ class VirtualTimers:
 
     def __init__(self, agenda: Agenda, processes: Processes, name: str, fire: Callable[[str], None]) -> None:
         self.due: dict[str, float] = {}
-        self._appointments = Appointments(agenda)
-        self._processes = processes
-        self._name = name
+        self._appointments = Appointments(agenda, partial(processes.do, name))
         self._fire = fire
 
     def set(self, tag: str, at: float) -> None:
         """Fire under `tag` at that time, and not at the one set before under it."""
         self.due[tag] = at
-        self._appointments.make(tag, at, self._processes.do, self._name, self._fire_if_due, tag, at)
+        self._appointments.make(tag, at, self._fire_now, tag)
 
     def cancel(self, tag: str) -> None:
         """Forget the time set under `tag`, if there is one."""
@@ -214,11 +221,9 @@ class VirtualTimers:
         for tag in list(self.due):
             self.cancel(tag)
 
-    def _fire_if_due(self, tag: str, at: float) -> None:
-        # It may have come while the process was stopped, which has cancelled or moved it since.
-        if self.due.get(tag) == at:
-            del self.due[tag]
-            self._fire(tag)
+    def _fire_now(self, tag: str) -> None:
+        del self.due[tag]
+        self._fire(tag)
 
 
 CARRIED: Final = frozenset({Pulled, Transfer})
@@ -279,7 +284,7 @@ class Network:
         if to.kind == "coordinator":
             to = self._obeyed.get(sender.name, _FIRST)
         for delay_s in self._world.deliver(sender, to, message, self._agenda.now):
-            self._agenda.enter(delay_s, self._arrive, sender, to, message, content)
+            self._agenda.enter(delay_s, self.deliver, sender, to, message, content)
 
     def introduce(self, name: str, term: int) -> None:
         """Let what the role of that name says to the coordinator go to the one of `term`."""
@@ -291,8 +296,11 @@ class Network:
         self._newest_term = max(self._newest_term, term)
 
     def deliver(self, sender: Role, to: Role, message: Any, content: Any = None) -> None:
-        """Hand a message over now, in a process that runs."""
+        """Let a message arrive now: it is handled when the role's process runs."""
         name = name_of(to)
+        self._processes.do(name, self._hand_over, name, sender, to, message, content)
+
+    def _hand_over(self, name: str, sender: Role, to: Role, message: Any, content: Any) -> None:
         if self._newest_term > 1 and to.kind in ("copy", "member"):
             self._hear(name, message)
         inbox = self._inboxes.get(name)
@@ -302,9 +310,6 @@ class Network:
             inbox.feed(message)
         if self.on_delivered is not None:
             self.on_delivered(sender)
-
-    def _arrive(self, sender: Role, to: Role, message: Any, content: Any) -> None:
-        self._processes.do(name_of(to), self.deliver, sender, to, message, content)
 
     def _hear(self, name: str, message: Any) -> None:
         term = getattr(message, "term", 0)

@@ -75,7 +75,7 @@ class VirtualGradients:
     ) -> None:
         self._member = member
         self._engine, self._agenda, self._processes = engine, engine.agenda, engine.processes
-        self._appointments = Appointments(engine.agenda)
+        self._appointments = Appointments(engine.agenda, partial(engine.processes.do, member))
         self._arithmetic, self._world, self._backpressure = arithmetic, engine.world, backpressure
         self._feed = feed
         self._shards, self._per_block = shards, per_block
@@ -83,8 +83,7 @@ class VirtualGradients:
     def compute(self, effect: Compute) -> None:
         """Compute a gradient when its time is over: what was pulled meanwhile is not in it."""
         seconds = self._world.compute_s(effect.slot, effect.sequence)
-        arguments = self._member, self._end, effect, seconds
-        self._appointments.make(_COMPUTATION, self._agenda.now + seconds, self._processes.do, *arguments)
+        self._appointments.make(_COMPUTATION, self._agenda.now + seconds, self._end, effect, seconds)
 
     def cancel(self, sequence: int) -> None:
         """Compute it no more, and say so."""

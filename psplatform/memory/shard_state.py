@@ -90,7 +90,7 @@ class VirtualShardState:
         if loads:
             # As long as a server takes to add a gradient up; until then the state is the one before.
             seconds = self._world.gather_s(self._shard, 1)
-            self._engine.agenda.enter(seconds, self._processes.do, self._name, self._load_now, loads, compute)
+            self._engine.later(self._name, seconds, self._load_now, loads, compute)
         for event in compute([one for one in work if not isinstance(one, Load)]):
             waits = isinstance(event, GatherDone | GatherFailed | StageDone)
             self._later(self._gathered_at - self._engine.agenda.now if waits else 0.0, event)

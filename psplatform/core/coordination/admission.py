@@ -68,9 +68,8 @@ class Admission:
         batch_scheduler, slot = self._state.batch_scheduler, gradient.slot
         if batch_scheduler is None or gradient.assignment is None:
             return
-        if not any(
-            commit_log.newest.get(slot, 0) >= gradient.sequence for commit_log in self._state.commit_logs
-        ):  # else it is applied
+        applied = any(one.newest.get(slot, 0) >= gradient.sequence for one in self._state.commit_logs)
+        if not applied:
             batch_scheduler.claim(slot, gradient.sequence, gradient.assignment)
 
     def _is_duplicate(self, gradient: Gradient) -> bool:

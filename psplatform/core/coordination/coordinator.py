@@ -83,9 +83,9 @@ class Coordinator:
         self.commits = Commits(self.state, self._asking, self.ending, self.checkpoints)
         self.admission = Admission(self.state, self._asking, self.commits, self.ending)
         self.deaths = Deaths(self.state, self.ending)
-        self.membership = Membership(self.state, self.admission, self.ending, self.deaths)
+        self.membership = Membership(self.state, self.admission, self.deaths)
         self.copies = Copies(self.state, self.admission, self.commits, self.ending, self.checkpoints)
-        self.releases = Releases(self.state, self._asking, self.admission, self.commits, self.ending)
+        self.releases = Releases(self.state, self._asking, self.admission, self.commits)
         self.takeover = Takeover(self.state, self.admission, self.commits, self.copies, self.ending, self.checkpoints)
         self._handlers = {**self._of_drivers(), **self._of_roles()}
 

@@ -356,9 +356,8 @@ class Copies:
                 detail = f"computed on a version that was lost with the server of shard {one.shard}"
                 state.drop(commit_log, gradient, Reason(reasons.LOST_VERSION, detail))
         for member in state.roster.members():
-            if not commit_log.pool.holds_any_of(
-                member.slot
-            ):  # what it computed on what is left counts: it waits for a commit
+            # What it computed on what is left counts: it waits for a commit.
+            if not commit_log.pool.holds_any_of(member.slot):
                 member.version = min(member.version, kept)
         state.changes |= {Change.COMMIT, Change.ROSTER}
         if state.traits.interrupt:

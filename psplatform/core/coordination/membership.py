@@ -108,10 +108,9 @@ def _after(count: int, when: str, last: ProcessDied) -> ProcessDied:
 class Membership:
     """Gives slots to joiners and takes them from the lost."""
 
-    def __init__(self, state: State, admission: Admission, ending: Ending, deaths: Deaths) -> None:
+    def __init__(self, state: State, admission: Admission, deaths: Deaths) -> None:
         self._state = state
         self._admission = admission
-        self._ending = ending
         self._deaths = deaths
         self._gone: set[str] = set()
 

@@ -6,7 +6,6 @@ from psplatform.core.coordination.admission import Admission
 from psplatform.core.coordination.asking import Asking
 from psplatform.core.coordination.commit_logs import CommitLog
 from psplatform.core.coordination.commits import Commits
-from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.roster import Member
 from psplatform.core.coordination.state import State
 from psplatform.core.protocol.effects import CancelTimer, Role, Send, SetTimer
@@ -20,12 +19,11 @@ class Releases:
     thousand workers cost no more than their events.
     """
 
-    def __init__(self, state: State, asking: Asking, admission: Admission, commits: Commits, ending: Ending) -> None:
+    def __init__(self, state: State, asking: Asking, admission: Admission, commits: Commits) -> None:
         self._state = state
         self._asking = asking
         self._admission = admission
         self._commits = commits
-        self._ending = ending
 
     def settle(self) -> None:
         """Ask until nothing changes; every pass judges, commits or releases something, or is the last."""
