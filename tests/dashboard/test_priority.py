@@ -105,7 +105,9 @@ def test_no_child_is_made_where_it_would_change_nothing(start: Start, grouped: P
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_reach_the_child(start: Start, grouped: Path, number: signal.Signals) -> None:
-    then = f"signal.signal({int(number)}, lambda *_: sys.exit(9)); print(0, flush=True); time.sleep({_LIMIT_S})"
+    # Many short pauses: a signal that comes just before a pause is heeded after it.
+    wait = f"[time.sleep(0.01) for _ in range({int(_LIMIT_S / 0.01)})]"
+    then = f"signal.signal({int(number)}, lambda *_: sys.exit(9)); print(0, flush=True); {wait}"
     heeded = f"import signal; signal.signal({int(number)}, signal.SIG_DFL)\n"  # under nohup one of them is ignored
     program = start(heeded + _LEADING.format(then=then), str(grouped))
     _said(program), _said(program)
