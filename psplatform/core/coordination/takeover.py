@@ -34,6 +34,8 @@ class Takeover:
     ----------
     awaited_shards
         The shards whose server has not answered yet; as long as there are any, nothing may be decided.
+    adopted
+        The last version of each shard that the lost coordinator had decided, as far as anybody knows; empty before.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Takeover:
         self._ending = ending
         self._checkpoints = checkpoints
         self.awaited_shards: set[int] = set()
+        self.adopted: list[int] = []
         self._deferred: list[Any] = []
         self._known: list[dict[int, msg.Commit]] = []
         self._asked: set[str] = set()
@@ -142,6 +145,10 @@ class Takeover:
         known, self._known = self._known, []
         for commit_log in self._state.commit_logs:
             self._adopt(commit_log, known[commit_log.block])
+        self.adopted = [self._state.commit_log_of(one.shard).version for one in self._state.shards]
+        for one in self._state.shards:
+            if one.epoch > 1:
+                self._copies.promote(one)  # when it was, less may have been known to be decided
         for one in self._state.shards:
             if not one.promoting:
                 self._copies.repeat(one)

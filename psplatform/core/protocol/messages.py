@@ -222,11 +222,11 @@ class Pulled:
 class Promote:
     """Be the server of the shard from now on, under `epoch`; other copies of it are none any more.
 
-    Sent again where it has changed.  `position` is the last one that the coordinator knows to be decided.  Where
-    `missing` names a copy that is lost, its place must be taken: the new server goes no further than if that were its
-    replica, until it is told to exclude it.  `successors` are the other replicas that were in sync with the lost
-    server: the new one serves when all of them stand where it does, so that until then any of them may be promoted in
-    its place.
+    Sent again where it has changed.  `position` is the last one that the coordinator knows to be decided: the new
+    server answers no pull before it shows that.  Where `missing` names a copy that is lost, its place must be taken:
+    the new server goes no further than if that were its replica, until it is told to exclude it.  `successors` are the
+    other replicas that were in sync with the lost server: the new one serves when all of them stand where it does, so
+    that until then any of them may be promoted in its place.
     """
 
     term: int
@@ -236,10 +236,13 @@ class Promote:
     successors: tuple[str, ...] = ()
 
     def replaces(self, other: Promote | None) -> bool:
-        """Whether this order was given after `other`, and does not just come after it: successors become only fewer."""
+        """Whether this order was given after `other`, and does not just come after it.
+
+        In one term successors become only fewer, and positions only higher.
+        """
         if other is None or (self.term, self.epoch) != (other.term, other.epoch):
             return other is None or (self.term, self.epoch) > (other.term, other.epoch)
-        return len(self.successors) < len(other.successors)
+        return (len(self.successors), -self.position) < (len(other.successors), -other.position)
 
 
 @dataclass(frozen=True, slots=True)

@@ -442,6 +442,7 @@ class Server:
         commits = self._known_after(message.position)
         self._follow(message.term)
         if self._rising is None:
+            self._floor = max(self._floor, message.position)
             return [self._promoted(commits)]
         if message.replaces(self._rising):
             for lost in set(self._rising.successors) - set(message.successors):

@@ -128,10 +128,10 @@ class Execution:
         self._nannies = Nannies(self.run, self._machines) if self._machines is not None else None
         self._world.process_of = self.run.process_of
         self._world.server_of = lambda shard: self.run.coordinator.state.shards[shard].server
-        self.reference.takeovers = lambda: len(self.run.leads) - 1
         self.observation = Observation(self.run, self.reference, self._world.was_heard)
         self._distances = Distances(self.run, self.reference, trial.copying or Copying())
         self._shown: Any = None
+        self._adopted: list[int] = []
         self._shown_at = 0.0
         self._reinforced = False
         self._injection = Injection(self.run, self._world, self.storage, trial.faults, self._note, self._machines)
@@ -192,10 +192,17 @@ class Execution:
         return True
 
     def _check_now(self) -> None:
+        self._note_takeover()
         if self.reference.dirty:
             self._distances.check(self.reference.dirty)
             self.reference.dirty.clear()
         check_tally(self.run.coordinator.state)
+
+    def _note_takeover(self) -> None:
+        adopted = self.run.coordinator.takeover.adopted
+        if adopted and adopted is not self._adopted:
+            self._adopted = adopted
+            self.reference.settled.append(adopted)
 
     def _nobody_leads(self) -> bool:
         run = self.run

@@ -9,7 +9,7 @@ import pytest
 
 from psplatform.core.plan import Cuts, Protection, Stop
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import Discard, Evaluate, SaveModel, Seal
+from psplatform.core.protocol.effects import Discard, Evaluate, SaveModel, Seal, Send
 from psplatform.core.protocol.events import CheckpointSealed, CopyLost, RunBroken, StopRequested
 from psplatform.core.protocol.messages import BatchAssignment, Commit, Contribution, ServerState
 from psplatform.errors import ClusterError
@@ -119,6 +119,30 @@ def test_a_promotion_under_way_is_ordered_again(open_scene: Open) -> None:
     scene.take_over()
     assert [(one.term, one.epoch) for one in scene.sent(msg.Promote)] == [(2, 2)]
     assert scene.addressed(msg.Promote) == ["replica-0-0"]
+
+
+def test_a_promoted_server_is_told_what_was_decided_before_workers_are_told_of_it(open_scene: Open) -> None:
+    """It answers nobody less than the server before it may have shown."""
+    scene = open_scene(shards=2, protection=Protection(1)).join("a").take_over()
+    scene.handle(CopyLost("server-0", "there", "killed"))
+    assert [one.position for one in scene.sent(msg.Promote)] == [0]
+    scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, term=2))
+    assert scene.sent(msg.Promote) == scene.sent(msg.Moved) == []
+    scene.handle(standing(1, 1, commit(1, ("a", 0, 1))))
+    told = [one for one in scene.effects if isinstance(one, Send) and isinstance(one.message, msg.Promote | msg.Moved)]
+    assert [(type(one.message), one.to.name) for one in told[:2]] == [(msg.Promote, "replica-0-0"), (msg.Moved, "a")]
+    assert told[0].message == msg.Promote(2, 2, 1)
+
+
+def test_whether_a_promoted_server_was_told_is_not_known_after_the_next_takeover(open_scene: Open) -> None:
+    scene = open_scene(shards=2, protection=Protection(1)).join("a")
+    scene.handle(CopyLost("server-0", "there", "killed"))
+    scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, term=1))
+    scene.take_over()
+    assert scene.sent(msg.Promote) == []
+    scene.handle(standing(copy="replica-0-0", epoch=2))
+    scene.handle(standing(1, 1, commit(1, ("a", 0, 1))))
+    assert scene.sent(msg.Promote) == [msg.Promote(2, 2, 1)]
 
 
 # --- adopting ---

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -126,8 +126,8 @@ class ReferenceModel(TensorArithmetic):
         The shards of which a state has changed since they were last looked at.
     storage
         Where checkpoints go.
-    takeovers
-        Returns how often a standby has taken over.
+    settled
+        For each takeover, the version of each shard up to which its coordinator had learnt what was decided.
     exact
         Whether the policy wants gradients of the visible version only.
     assignments
@@ -149,8 +149,8 @@ class ReferenceModel(TensorArithmetic):
         self.cuts: dict[tuple[int, int], Lineage] = {}
         self._states: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
         self._pulled: dict[str, dict[int, Content]] = defaultdict(dict)
-        self.takeovers: Callable[[], int] = lambda: 0
-        self._versions: dict[tuple[str, int], tuple[int, int]] = {}
+        self.settled: list[Sequence[int]] = []
+        self._versions: dict[tuple[str, int], tuple[int, int, int]] = {}
         self._bases_of: dict[tuple[str, int], dict[int, Content]] = {}
         self.assignments: dict[Identity, BatchAssignment | None] = {}
         # By member: on a side that is cut off, a coordinator that was replaced may put another into the same slot.
@@ -342,12 +342,12 @@ class ReferenceModel(TensorArithmetic):
         """Load, and see that no version goes back."""
         super().load(member, shard, content)
         if isinstance(content, Content):
-            before, epoch = self._versions.get((member, shard), (0, 1))
+            before, epoch, takeovers = self._versions.get((member, shard), (0, 1, 0))
             # What a coordinator and a server showed that were lost together, nobody may know: its number comes again.
-            forgotten = content.epoch > epoch and self.takeovers()
+            forgotten = content.epoch > epoch and any(one[shard] < before for one in self.settled[takeovers:])
             if content.version < before and not forgotten:
                 raise violated("order", f"{member} pulled version {content.version} of shard {shard} after {before}")
-            self._versions[member, shard] = content.version, content.epoch
+            self._versions[member, shard] = content.version, content.epoch, len(self.settled)
             self._pulled[member][shard] = content
 
     def compute(self, member: str, effect: Compute, seconds: float) -> Computed | ComputeFailed:
