@@ -144,6 +144,11 @@ class Program:
         return self.plan.protection is not None and self.plan.protection.cold
 
     @property
+    def replication_target(self) -> str:
+        """Where replicas are, by the word that a job says so with."""
+        return "store" if self.cold else "replica"
+
+    @property
     def term(self) -> int:
         """The first coordinator's term."""
         return self.resume.term if self.resume is not None else 1

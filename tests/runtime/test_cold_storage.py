@@ -64,7 +64,7 @@ def test_a_store_that_does_not_take_a_state_is_told_once_until_it_takes_one_at_o
         told: list[str] = []
         fed: list[Replicated] = []
         background = Background()
-        carrier = StoreCarrier("server", shard, background, program, told.append)
+        carrier = StoreCarrier(program, "server", shard, background, told.append)
         for number in (1, 2, 3):
             transfer = Transfer("server", 0, 1, number, STATE, number, number, 1.0, ())
             effect = Transmit("replica", transfer)

@@ -7,6 +7,7 @@ from typing import Any
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.dataplane.content import Content
 from psplatform.runtime.dataplane.fetching import Fetcher
+from psplatform.runtime.dataplane.transports import SharedMemory
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import allocate
 
@@ -21,7 +22,7 @@ def test_the_memory_of_a_server_that_was_swept_is_given_up(
     async def attach_all() -> list[str]:
         connect = network(lambda *_arguments: (True, contents[next(asked)].name))
         peers = dict.fromkeys(contents, peer)
-        fetcher = Fetcher(connect, layout, "w", None, peers, allocate(layout), bool, bool)
+        fetcher = Fetcher(connect, layout, "w", None, peers, allocate(layout), bool, bool, SharedMemory())
         await fetcher.attach("lost", 0)
         await fetcher.attach("kept", 0)
         contents["lost"].remove()

@@ -19,6 +19,7 @@ from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.dataplane.gradient_buffers import Slab
 from psplatform.runtime.dataplane.pushing import Pushes
+from psplatform.runtime.dataplane.replica_feed import NoReplicaFeed
 from psplatform.tensors.layout import Layout, TensorSpec
 
 Jump = Callable[[Any], Any]
@@ -68,7 +69,7 @@ class Worker:
         self.background, self.peers, self._connect = Background(), peers, connect
         self.server, self.told, self._counter = Server(), list[Any](), counter
         self.pushes = Pushes(connect, layout, "w", slab.vectors, peers, self.server.server_of, self.background)
-        parts: Any = self.server, slab, Computing(), Places(peers, seeing, attach_s), self.pushes, None
+        parts: Any = self.server, slab, Computing(), Places(peers, seeing, attach_s), self.pushes, NoReplicaFeed()
         of_blocks = {"shards": 1, "per_block": counter >= 0}
         self.gradients = SlabGradients(*parts, self.background, self.told.append, **of_blocks)
 

@@ -19,7 +19,8 @@ from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.dataplane.feed_reader import FeedReader
 from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers
-from psplatform.runtime.dataplane.transfers import Carrier, Parcel, Receiver
+from psplatform.runtime.dataplane.transfers import Parcel, ProcessCarrier, Receiver
+from psplatform.runtime.dataplane.transports import TRANSPORTS
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, shard_vectors
@@ -47,12 +48,12 @@ def step(shard: Shard, gradient: float) -> None:
 
 
 @pytest.fixture
-def begin(run_id: str) -> Iterator[Callable[..., Carrier]]:
+def begin(run_id: str) -> Iterator[Callable[..., ProcessCarrier]]:
     """Make a server's side; what it shares is removed after the test."""
     made = []
 
-    def make(server: Shard, *, shared: bool) -> Carrier:
-        made.append(Carrier(run_id, "server", server, Background(), shared=shared))
+    def make(server: Shard, *, transport: str) -> ProcessCarrier:
+        made.append(ProcessCarrier(run_id, "server", server, Background(), TRANSPORTS[transport]))
         return made[-1]
 
     yield make
@@ -82,7 +83,7 @@ def test_a_replica_gets_what_its_server_had_when_it_was_captured(
     peer: Peer,
     network: Any,
     jump: Jump,
-    begin: Callable[..., Carrier],
+    begin: Callable[..., ProcessCarrier],
     memory: str,
     kind: str,
 ) -> None:
@@ -91,7 +92,7 @@ def test_a_replica_gets_what_its_server_had_when_it_was_captured(
     answers: list[Any] = []
 
     async def send() -> dict[str, Any]:
-        carrier = begin(server, shared=memory != "private")
+        carrier = begin(server, transport="comms" if memory == "private" else "auto")
         carrier.know("replica", peer)
         if kind == STATE:
             step(server, 3.0)
@@ -117,7 +118,7 @@ def test_a_replica_that_is_forgotten_is_sent_nothing_more(
     peer: Peer,
     network: Any,
     jump: Jump,
-    begin: Callable[..., Carrier],
+    begin: Callable[..., ProcessCarrier],
     run_id: str,
     files_of: Callable[[str], list[Path]],
 ) -> None:
@@ -128,7 +129,7 @@ def test_a_replica_that_is_forgotten_is_sent_nothing_more(
 
     async def send() -> tuple[int, int]:
         network_of = network(refuse)
-        carrier = begin(new_shard(layout), shared=True)
+        carrier = begin(new_shard(layout), transport="auto")
         carrier.know("replica", peer)
         effect = Transmit("replica", Transfer("server", 0, 1, 1, STATE, 1, 1, 0.5, ()))
         carrier.capture(effect)

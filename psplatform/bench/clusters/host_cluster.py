@@ -1,7 +1,7 @@
 """A Dask cluster on hosts made of namespaces: a scheduler on one, and some Dask workers with nannies on each other.
 
-The network between them can be cut, and a host killed; the program that makes them is on the same network.  Dask
-workers that are cut off from their scheduler for half a minute end, with their nannies: each host starts them again.
+The network between them can be cut, and a host killed; the program that makes them is on the same network.  A Dask
+worker that is cut off from its scheduler for half a minute ends, with its nanny: its host starts it again.
 """
 
 from __future__ import annotations
@@ -74,12 +74,15 @@ class HostCluster:
     def start(self, name: str) -> None:
         """Start the Dask workers of a host, on which nothing runs."""
         host = self.hosts[name]
-        many = ("--nworkers", str(self._processes), "--nthreads", "1", "--memory-limit", "0")
+        one = ("--nworkers", "1", "--nthreads", "1", "--memory-limit", "0")
         place = ("--host", host.address, "--local-directory", str(self._folder / name))
-        self._dask(host, "worker", self.address, *many, *place, "--preload", "psplatform.preload")
+        # Each with a command of its own, which ends with its worker: one for all would last until the last has ended.
+        command = ("worker", self.address, *one, *place, "--preload", "psplatform.preload")
+        self._dask(host, *command, processes=self._processes)
 
-    def _dask(self, host: Host, *command: str) -> None:
-        host.start([sys.executable, "-m", "dask", *command, *_QUIET], self._folder, self._environment)
+    def _dask(self, host: Host, *command: str, processes: int = 1) -> None:
+        program = [sys.executable, "-m", "dask", *command, *_QUIET]
+        host.start(program, self._folder, self._environment, processes=processes)
 
     def _connect(self) -> None:
         give_up_at = time.monotonic() + _START_S

@@ -35,12 +35,18 @@ _POLL_S: Final = 0.05
 
 _UNSHARE: Final = ("unshare", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 
-# The first process of a host: it gives the host its name and memory, starts the program, again when that has ended, as
-# a service manager does, and waits for the end of the pipe.  It takes every other process of the host with it.
+# The first process of a host: it gives the host its name and memory, starts the program as often as its first argument
+# says, each again when that has ended, as a service manager does, and waits for the end of the pipe.  It takes every
+# other process of the host with it.
 _FIRST: Final = """
 hostname "$0" && mount -t tmpfs -o size=4g tmpfs /dev/shm || exit 1
 exec 3<&0
-while :; do "$@" </dev/null 3<&-; sleep 1; done &
+left=$1
+shift
+while [ "$left" -gt 0 ]; do
+    left=$((left - 1))
+    while :; do "$@" </dev/null 3<&-; sleep 1; done &
+done
 cat <&3 >/dev/null
 """
 
@@ -63,7 +69,7 @@ def _refusal() -> str:
     try:
         _run("ip", "netns", "add", name)
         _run("ip", "link", "add", link, "type", "bridge")
-        _run("ip", "netns", "exec", name, *_UNSHARE, "sh", "-c", _FIRST, "try", "true")
+        _run("ip", "netns", "exec", name, *_UNSHARE, "sh", "-c", _FIRST, "try", "1", "true")
     except ClusterError as error:
         return f"namespaces cannot be made here: {error}"
     finally:
@@ -109,11 +115,16 @@ class Host:
             _run("tc", "qdisc", "add", "dev", self._cable, *limit)
             _run("tc", "-n", self._network, "qdisc", "add", "dev", "eth0", *limit)
 
-    def start(self, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
-        """Start a program on the host, and again whenever it ends; what it says goes to a file of the host's name."""
+    def start(
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], *, processes: int = 1
+    ) -> None:
+        """Start a program on the host in so many processes, each again whenever it ends.
+
+        What they say goes to a file of the host's name.
+        """
         own = folder / self.name
         own.mkdir(exist_ok=True)
-        first = ("ip", "netns", "exec", self._network, *_UNSHARE, "sh", "-c", _FIRST, self.name)
+        first = ("ip", "netns", "exec", self._network, *_UNSHARE, "sh", "-c", _FIRST, self.name, str(processes))
         with (folder / f"{self.name}.txt").open("ab") as said:
             self._process = subprocess.Popen(  # noqa: S603  a command of ours
                 [*first, *command],

@@ -31,6 +31,7 @@ from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost, call, connections_of
 from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.comms.processes import Locatable, process_at
+from psplatform.runtime.dataplane.carriers import TARGETS
 from psplatform.runtime.dataplane.content import Answer
 from psplatform.runtime.dataplane.feed_reader import MOST_KEPT
 from psplatform.runtime.dataplane.segments import SegmentName, sweep
@@ -82,10 +83,12 @@ class CopyHost(Locatable):
         self._connect = connections_of(self._worker)
         loop = asyncio.get_running_loop()
         make_account = account_factory(program.replication, program.plan.shards)
+        alone = not TARGETS[program.replication_target].replicas_archive
+        begin = program, self._index, self._name, make_account, loop.time()
         control = ShardCopy(
-            self._initial_role.part(program, self._index, self._name, make_account, loop.time()),
+            self._initial_role.part(*begin, archives_itself=alone),
             make_account,
-            archives_itself=program.cold,
+            archives_itself=alone,
             from_workers=program.plan.from_workers,
         )
         arguments = (

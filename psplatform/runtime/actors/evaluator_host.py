@@ -24,6 +24,7 @@ from psplatform.runtime.comms.calls import Peer, connections_of
 from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.comms.processes import Locatable
 from psplatform.runtime.dataplane.fetching import Fetcher
+from psplatform.runtime.dataplane.transports import TRANSPORTS
 from psplatform.runtime.program import Program
 
 
@@ -117,7 +118,7 @@ class EvaluatorHost(Locatable):
             evaluation.values,
             node.expects,
             deliver,
-            shared=program.transport != "comms",
+            TRANSPORTS[program.transport],
             slow_s=program.slow_s,
             on_failure=lambda text: self._stop(),
         )

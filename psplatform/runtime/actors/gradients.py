@@ -15,7 +15,7 @@ from psplatform.runtime.comms.calls import PeerLost
 from psplatform.runtime.dataplane.fetching import Fetcher
 from psplatform.runtime.dataplane.gradient_buffers import Slab
 from psplatform.runtime.dataplane.pushing import Exposed, Pushes
-from psplatform.runtime.dataplane.replica_feed import ReplicaFeed
+from psplatform.runtime.dataplane.replica_feed import NoReplicaFeed, ReplicaFeed
 
 
 class SlabGradients:
@@ -26,7 +26,7 @@ class SlabGradients:
     session
         Names the server of each shard.
     replica_feed
-        Sends them to replicas as well, where these take gradients from the workers.
+        Sends them to replicas as well, where these take them from the workers.
     feed
         Takes what becomes of a gradient once it is computed.
     per_block
@@ -40,7 +40,7 @@ class SlabGradients:
         computing: Computing,
         fetcher: Fetcher,
         pushes: Pushes,
-        replica_feed: ReplicaFeed | None,
+        replica_feed: ReplicaFeed | NoReplicaFeed,
         background: Background,
         feed: Callable[[Any], None],
         *,
@@ -71,8 +71,7 @@ class SlabGradients:
         self._slab.hold(effect.sequence)
         self._exposed = gradient = Exposed(effect.sequence, counter if self._per_block else None)
         servers = [self._session.server_of(shard) for shard in self._shards]
-        if self._replica_feed is not None:
-            self._replica_feed.offer(gradient, servers, lambda: self._exposed == gradient)
+        self._replica_feed.offer(gradient, servers, lambda: self._exposed == gradient)
         if all(self._fetcher.sees(copy) for copy in servers):
             self._feed(Reachable(effect.sequence))
         else:
@@ -84,8 +83,7 @@ class SlabGradients:
 
     async def redirect(self, shard: int, before: str) -> None:
         """Push what is exposed to the shard's new server, if it does not see it: what `before` was sent is gone."""
-        if self._replica_feed is not None:
-            self._replica_feed.forget(before)
+        self._replica_feed.forget(before)
         self._pushes.redirect(shard)
         if not await self._is_seen(self._session.server_of(shard), shard) and self._exposed is not None:
             self._pushes.start(shard, self._exposed)

@@ -35,8 +35,23 @@ class InitialRole:
     fresh: bool = True
     cold: bool = False
 
-    def part(self, program: Program, shard: int, name: str, make_account: MakeAccount, now: float) -> Server | Replica:
-        """Return the part that the copy `name` of a shard plays from the moment `now` on."""
+    def part(
+        self,
+        program: Program,
+        shard: int,
+        name: str,
+        make_account: MakeAccount,
+        now: float,
+        *,
+        archives_itself: bool,
+    ) -> Server | Replica:
+        """Return the part that the copy `name` of a shard plays from the moment `now` on.
+
+        Parameters
+        ----------
+        archives_itself
+            Whether a server writes its part of checkpoints although it has replicas.
+        """
         position, version = program.resume_at(shard) if self.fresh else (0, 0)
         if not self.serving:
             epoch = 1 if self.fresh else 0
@@ -48,7 +63,7 @@ class InitialRole:
             name=name,
             make_account=make_account,
             replicas=self.replicas,
-            archives_itself=program.cold,
+            archives_itself=archives_itself,
             from_workers=program.plan.from_workers,
         )
         if program.plan.protection is not None:

@@ -27,10 +27,10 @@ from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.comms.processes import Locatable, process_at
 from psplatform.runtime.comms.timers import LoopTimers
 from psplatform.runtime.dataplane.fetching import Fetcher
-from psplatform.runtime.dataplane.gradient_buffers import Slab
 from psplatform.runtime.dataplane.pushing import Pushes
-from psplatform.runtime.dataplane.replica_feed import ReplicaFeed
+from psplatform.runtime.dataplane.replica_feed import NoReplicaFeed, ReplicaFeed
 from psplatform.runtime.dataplane.segments import sweep
+from psplatform.runtime.dataplane.transports import COMMS, TRANSPORTS
 from psplatform.runtime.program import Program, choose_device
 from psplatform.runtime.store.recording import WorkerHistory
 from psplatform.tensors.vectors import allocate
@@ -109,11 +109,12 @@ class WorkerHost(Locatable):
         workspace, self._layout = program.open(device)
         sweep(self._run, "slab")
         self._per_block = program.policy.traits.scope is Scope.BLOCK
+        self._transport = TRANSPORTS[program.transport]
         # Block by block a worker goes on before every server has read the slab: each gets a copy of its own.
-        shared = program.transport != "comms" and not self._per_block
+        transport = COMMS if self._per_block else self._transport
         # Where nothing may be lacking, servers wait for their replicas, and the slab is not written over before.
         late = program.plan.protection is not None and program.plan.from_workers and program.plan.protection.bound > 0
-        self._slab = Slab.create(self._layout, self._run, shared=shared, with_copy=late)
+        self._slab = transport.slab(self._layout, self._run, with_copy=late)
         self._closing.callback(sweep, self._run)
         self._closing.callback(self._slab.remove)
         self._values = allocate(self._layout)
@@ -134,7 +135,7 @@ class WorkerHost(Locatable):
             self._values,
             session.expects,
             self._on_pulled,
-            shared=program.transport != "comms",
+            self._transport,
             slow_s=program.slow_s,
             on_failure=self._on_mishap,
         )
@@ -142,7 +143,9 @@ class WorkerHost(Locatable):
         places = self._connect, self._layout, self._member
         pushes = Pushes(*places, self._slab.vectors, fetcher.peers, session.server_of, self._background)
         self._replica_feed = (
-            ReplicaFeed(*places, self._slab, fetcher, self._background) if program.plan.from_workers else None
+            ReplicaFeed(*places, self._slab, fetcher, self._background)
+            if program.plan.from_workers
+            else NoReplicaFeed()
         )
         parts = session, self._slab, self._computing, fetcher, pushes, self._replica_feed, self._background
 
@@ -166,8 +169,7 @@ class WorkerHost(Locatable):
     async def _attach(self) -> None:
         for name, (shard, peer) in list(self._copies.items()):
             if name == first_server(shard):
-                if self._replica_feed is not None:
-                    self._replica_feed.know(name, shard)
+                self._replica_feed.know(name, shard)
                 await self._fetcher.attach(name, shard)
             else:  # it may not answer for long, and nobody needs it yet
                 self._meet(name, peer, shard)
@@ -201,8 +203,7 @@ class WorkerHost(Locatable):
             return
         self._fetcher.peers[copy] = peer
         if shard is not None:
-            if self._replica_feed is not None:
-                self._replica_feed.know(copy, shard)
+            self._replica_feed.know(copy, shard)
             self._background.do(self._gradients.prepare_for(copy, shard))
 
     async def _follow_server(self, moved: Moved) -> None:

@@ -21,15 +21,15 @@ from psplatform.replication.stores.guard import RENEWED, StoreGuard
 from psplatform.replication.stores.store import describe_run
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect, Peer
-from psplatform.runtime.dataplane.outbox import Outbox
 from psplatform.runtime.dataplane.segments import SegmentName
+from psplatform.runtime.dataplane.transports import COMMS
 from psplatform.runtime.program import Program
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.shard import Shard
 
 
 class StoreCarrier:
-    """A server's side of cold replicas, in place of `psplatform.runtime.dataplane.transfers.Carrier`.
+    """A server's side of cold replicas, a `psplatform.runtime.dataplane.carriers.Carrier`.
 
     Each transfer is a state.  It is acknowledged when it would outlast the loss of everything that is running.
 
@@ -41,10 +41,10 @@ class StoreCarrier:
 
     def __init__(
         self,
+        program: Program,
         name: str,
         shard: Shard,
         background: Background,
-        program: Program,
         on_trouble: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._shard = shard
@@ -53,7 +53,7 @@ class StoreCarrier:
         self._in_trouble = False
         self._store = ColdCopy(program.store, shard.index, program.term)
         self._guard = StoreGuard(program.store, program.run, program.term)
-        self._outbox = Outbox(program.run, name, shard.state_sizes(), shared=False)
+        self._outbox = COMMS.outbox(program.run, name, shard.state_sizes())
         self._commits = 0
         self._past: dict[int, Past] = {}
         self._pruned = False

@@ -13,6 +13,7 @@ from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
 from psplatform.runtime.dataplane.content import Answer, Content, Vectors
 from psplatform.runtime.dataplane.segments import SegmentName
+from psplatform.runtime.dataplane.transports import Transport
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
@@ -33,8 +34,8 @@ class Fetcher:
         Whether an answer is still wanted; what is not is not copied.
     deliver
         Takes the answer once its content is in place.
-    shared
-        Whether content is read where it lies, if this process can see it.
+    transport
+        Opens what servers show, where it can be read.
     slow_s
         How much longer an answer may take because servers are made slow.
     on_failure
@@ -51,8 +52,8 @@ class Fetcher:
         vectors: Vectors,
         expects: Callable[[Pulled], bool],
         deliver: Callable[[Pulled], None],
+        transport: Transport,
         *,
-        shared: bool = True,
         slow_s: float = 0.0,
         on_failure: Callable[[str], None] = lambda text: None,
     ) -> None:
@@ -67,7 +68,7 @@ class Fetcher:
         self._attaching: dict[str, asyncio.Lock] = {}
         self._expects = expects
         self._deliver = deliver
-        self._shared = shared
+        self._transport = transport
         self._background = Background(on_failure)
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -85,7 +86,7 @@ class Fetcher:
                     self._connect, self._peer(copy), "attach", self._member, self._slab, deadline_s=TIMEOUTS.attach_s
                 )
                 self._forget_swept()
-                self._contents[copy] = Content.open(self._layout, shard, segment) if self._shared else None
+                self._contents[copy] = self._transport.view(self._layout, shard, segment)
                 self._sees[copy] = sees
         return self._sees[copy]
 

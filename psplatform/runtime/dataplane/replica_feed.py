@@ -30,6 +30,19 @@ _MOST_FAILURES: Final = 3
 """Pushes in a row that fail before a replica counts as lost: nobody tells a worker."""
 
 
+class NoReplicaFeed:
+    """What a worker sends to replicas that get everything from their server: nothing."""
+
+    def know(self, copy: str, shard: int) -> None:
+        """Note nothing."""
+
+    def forget(self, copy: str) -> None:
+        """Forget nothing."""
+
+    def offer(self, gradient: Exposed, servers: Sequence[str], still_there: Callable[[], bool]) -> None:
+        """Send nothing."""
+
+
 class ReplicaFeed:
     """What one worker sends to replicas.
 

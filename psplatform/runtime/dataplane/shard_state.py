@@ -22,12 +22,14 @@ from psplatform.nodes.ports import Work
 from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect
-from psplatform.runtime.dataplane.cold_storage import StoreCarrier, awaken
-from psplatform.runtime.dataplane.content import Content, Copied
+from psplatform.runtime.dataplane.carriers import TARGETS
+from psplatform.runtime.dataplane.cold_storage import awaken
+from psplatform.runtime.dataplane.content import Copied
 from psplatform.runtime.dataplane.feed_reader import FeedReader
 from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers
 from psplatform.runtime.dataplane.segments import sweep
-from psplatform.runtime.dataplane.transfers import Carrier, Receiver
+from psplatform.runtime.dataplane.transfers import Receiver
+from psplatform.runtime.dataplane.transports import TRANSPORTS
 from psplatform.runtime.program import Program
 from psplatform.runtime.store.archiving import Archiver
 from psplatform.runtime.store.recording import CopyHistory
@@ -86,7 +88,7 @@ class SharedShardState:
         whole = allocate(layout)
         fill(layout, whole, workspace.initial())
         index, name = control.shard, control.name
-        self.content = Content.create(layout, index, program.run, control.part.epoch)
+        self.content = TRANSPORTS[program.transport].publisher(layout, index, program.run, control.part.epoch)
         made.callback(self.content.remove)
         first, second = (dict(vectors) for vectors in self.content.copies)
         self.shard = shard = Shard(
@@ -106,7 +108,8 @@ class SharedShardState:
         self.gradient_buffers = GradientBuffers(layout, index)
         self.feed_reader = FeedReader(self.gradient_buffers, shard)
         self.receiver = Receiver(shard, self.feed_reader)
-        self.carrier = self._make_carrier()
+        on_trouble = partial(report, "on_cold_trouble")
+        self.carrier = TARGETS[program.replication_target].make(program, name, shard, background, on_trouble)
         made.callback(self.carrier.close)
         self._archiver = Archiver(program, layout, shard, background)
         made.callback(self._archiver.close)
@@ -114,13 +117,6 @@ class SharedShardState:
             self._archiver.prepare()  # replicas write where there are any
         for replica in initial_role.replicas:
             self.carrier.prepare(replica)
-
-    def _make_carrier(self) -> Carrier | StoreCarrier:
-        program, name = self._program, self._control.name
-        if program.cold:
-            on_trouble = partial(self._report, "on_cold_trouble")
-            return StoreCarrier(name, self.shard, self._background, program, on_trouble)
-        return Carrier(program.run, name, self.shard, self._background, shared=program.transport != "comms")
 
     # --- in the node's thread ---
 

@@ -25,6 +25,7 @@ from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
 from psplatform.runtime.dataplane.feed_reader import FeedReader
 from psplatform.runtime.dataplane.outbox import Inbox, Outbox
 from psplatform.runtime.dataplane.segments import SegmentName
+from psplatform.runtime.dataplane.transports import Transport
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.shard import Shard
 
@@ -53,13 +54,13 @@ class Parcel:
     slabs: Mapping[str, SegmentName]
 
 
-class Carrier:
-    """A server's side: one outbox per replica, one transfer to each at a time."""
+class ProcessCarrier:
+    """A server's side of replicas in other processes, a `psplatform.runtime.dataplane.carriers.Carrier`."""
 
-    def __init__(self, run: str, name: str, shard: Shard, background: Background, *, shared: bool) -> None:
+    def __init__(self, run: str, name: str, shard: Shard, background: Background, transport: Transport) -> None:
         self._run, self._name = run, name
         self._shard = shard
-        self._shared = shared
+        self._transport = transport
         self._background = background
         self._peers: dict[str, Peer] = {}
         self._outboxes: dict[str, Outbox] = {}
@@ -74,7 +75,7 @@ class Carrier:
         """Make the replica's outbox beforehand."""
         if replica not in self._outboxes:
             role = f"{self._name}-{replica}"
-            self._outboxes[replica] = Outbox(self._run, role, self._shard.state_sizes(), shared=self._shared)
+            self._outboxes[replica] = self._transport.outbox(self._run, role, self._shard.state_sizes())
 
     def capture(self, effect: Transmit) -> int:
         """Capture what a transfer carries; return its size in bytes.  For the thread that computes."""

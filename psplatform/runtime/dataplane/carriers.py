@@ -1,0 +1,76 @@
+"""Carriers: how a server's transfers get to its replicas.  Each place where replicas can be has one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from psplatform.core.protocol.effects import Transmit
+from psplatform.runtime.comms.background import Background
+from psplatform.runtime.comms.calls import Connect, Peer
+from psplatform.runtime.dataplane.cold_storage import StoreCarrier
+from psplatform.runtime.dataplane.segments import SegmentName
+from psplatform.runtime.dataplane.transfers import ProcessCarrier
+from psplatform.runtime.dataplane.transports import TRANSPORTS
+from psplatform.runtime.program import Program
+from psplatform.tensors.shard import Shard
+
+
+class Carrier(Protocol):
+    """A server's side of replication: one transfer to each replica at a time."""
+
+    def know(self, replica: str, peer: Peer) -> None:
+        """Note where a replica is."""
+
+    def prepare(self, replica: str) -> None:
+        """Make beforehand what transfers to a replica take."""
+
+    def capture(self, effect: Transmit) -> int:
+        """Capture what a transfer carries; return its size in bytes.  For the thread that computes."""
+
+    def send(
+        self, connect: Connect, effect: Transmit, slabs: Mapping[str, SegmentName], feed: Callable[[Any], None]
+    ) -> None:
+        """Send what was captured until it is acknowledged, which `feed` is told, or another is sent to this replica.
+
+        Of gradients nothing was captured: they are named, and those that lie in `slabs`, by member, can be read there.
+        """
+
+    def forget(self, replica: str) -> None:
+        """Send a replica that was excluded nothing more, and give up what that took."""
+
+    def close(self) -> None:
+        """Send nothing more."""
+
+
+Make = Callable[[Program, str, Shard, Background, Callable[[str], None]], Carrier]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A place where replicas can be.
+
+    Attributes
+    ----------
+    make
+        Makes the carrier of a copy of that name; its last argument takes words about what keeps transfers back.
+    replicas_archive
+        Whether replicas write their shard's part of checkpoints, so that their server need not.
+    """
+
+    make: Make
+    replicas_archive: bool
+
+
+def _to_processes(
+    program: Program, name: str, shard: Shard, background: Background, _on_trouble: Callable[[str], None]
+) -> Carrier:
+    return ProcessCarrier(program.run, name, shard, background, TRANSPORTS[program.transport])
+
+
+TARGETS: Final[dict[str, Target]] = {
+    "replica": Target(_to_processes, replicas_archive=True),
+    "store": Target(StoreCarrier, replicas_archive=False),
+}
+"""By the word with which a job says where replicas are (`replication.target`)."""

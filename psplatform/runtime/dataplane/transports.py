@@ -1,0 +1,78 @@
+"""Transports: where parameters and gradients lie, and how other processes get at them.
+
+Four kinds of arrays move in a run.  A *publisher* is what a server shows, a *reader's view* of it is what a worker or
+an evaluator on the same host copies out of, a *slab* is where a worker's gradients lie, and an *outbox* what one
+replica is sent.  A transport makes each of them, and nothing else asks which transport a run has.  Whatever cannot be
+seen where it lies is sent through Dask's comms, so that a transport need not reach everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from psplatform.runtime.dataplane.content import Content
+from psplatform.runtime.dataplane.gradient_buffers import Slab
+from psplatform.runtime.dataplane.outbox import Outbox, Sizes
+from psplatform.runtime.dataplane.segments import SegmentName
+from psplatform.tensors.layout import Layout
+
+
+class Transport(Protocol):
+    """Makes the places where arrays lie, and opens those of other processes."""
+
+    def publisher(self, layout: Layout, shard: int, run: str, epoch: int) -> Content:
+        """Make the place where a server shows its shard under that epoch, showing nothing yet."""
+
+    def view(self, layout: Layout, shard: int, name: SegmentName) -> Content | None:
+        """Return a server's content for reading; ``None`` where it is to be sent."""
+
+    def slab(self, layout: Layout, run: str, *, with_copy: bool) -> Slab:
+        """Make the place of a worker's gradients, perhaps with room for a copy beside it."""
+
+    def outbox(self, run: str, role: str, sizes: Sizes) -> Outbox:
+        """Make the place from which one replica takes what it is sent: vectors of those dtypes and sizes."""
+
+
+class Comms:
+    """Sends everything.
+
+    What a server shows lies in shared memory all the same: what a lost server has left is looked for there.
+    """
+
+    def publisher(self, layout: Layout, shard: int, run: str, epoch: int) -> Content:
+        """Make a segment."""
+        return Content.create(layout, shard, run, epoch)
+
+    def view(self, layout: Layout, shard: int, name: SegmentName) -> Content | None:
+        """Return ``None``: it is sent."""
+        return None
+
+    def slab(self, layout: Layout, run: str, *, with_copy: bool) -> Slab:
+        """Make one in private memory, of which every server gets a copy, and nobody comes late."""
+        return Slab.create(layout, run, shared=False)
+
+    def outbox(self, run: str, role: str, sizes: Sizes) -> Outbox:
+        """Make one in private memory."""
+        return Outbox(run, role, sizes, shared=False)
+
+
+class SharedMemory(Comms):
+    """Lets processes of one host read where arrays lie, and sends to the others."""
+
+    def view(self, layout: Layout, shard: int, name: SegmentName) -> Content | None:
+        """Map the segment, if this process can see it."""
+        return Content.open(layout, shard, name)
+
+    def slab(self, layout: Layout, run: str, *, with_copy: bool) -> Slab:
+        """Make one in a segment."""
+        return Slab.create(layout, run, shared=True, with_copy=with_copy)
+
+    def outbox(self, run: str, role: str, sizes: Sizes) -> Outbox:
+        """Make one in a segment."""
+        return Outbox(run, role, sizes, shared=True)
+
+
+COMMS: Final = Comms()
+
+TRANSPORTS: Final[dict[str, Transport]] = {"auto": SharedMemory(), "comms": COMMS}
+"""By the word that a job names one with."""
