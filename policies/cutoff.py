@@ -212,7 +212,7 @@ class Cutoff(Policy):
     # --- learning ---
 
     def on_commit(self, commit: Committed, view: View) -> None:
-        """Note the run times of the round: seconds of computing of the accepted, and who was not done by then.
+        """Learn the run times of the round: seconds of computing of the accepted, and who was not done by then.
 
         A worker that was slow to pull is taken for one that was slow to compute; the others waited for it all the same.
         """

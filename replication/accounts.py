@@ -89,13 +89,13 @@ class Account:
         )
 
     def add(self, position: int, step: float) -> None:
-        """Note that `position` is staged, which moves the parameters by `step`, a Euclidean norm."""
+        """Add a step of the Euclidean norm `step`, which leads to `position`."""
         step *= 1.0 + _SLACK
         self._steps.append((position, step))
         self._total += step
 
     def settle(self, position: int) -> None:
-        """Note that the replica stands at `position`."""
+        """Drop the steps up to `position`, where the replica stands."""
         settled = False
         while self._steps and self._steps[0][0] <= position:
             self._steps.popleft()

@@ -61,7 +61,7 @@ class CountsOverTime:
         self._by_key: dict[str, NDArray[np.int64]] = {}
 
     def reach(self, at: float) -> None:
-        """Note that the run's time has come so far."""
+        """Move the run's time on."""
         self._until_s = max(self._until_s, at)
         while self._until_s >= self._limit * self._width_s:
             self._by_key = {key: _paired(counts) for key, counts in self._by_key.items()}

@@ -48,12 +48,12 @@ class Arrivals:
         self._late: list[tuple[int, float]] = []
 
     def note(self, version: int, started_at: float, workers: int) -> None:
-        """Note that a gradient came in time, in the round of `version`, while `workers` were alive."""
+        """Count a gradient that came in time, in the round of `version`, while `workers` were alive."""
         one = self._rounds.setdefault(version, _Round(started_at, workers))
         one.mixed |= one.workers != workers
 
     def note_late(self, label: int, now: float) -> None:
-        """Note that a gradient came after the round of its label."""
+        """Count a gradient that came after the round of its label."""
         if self._take_late and label in self._rounds:
             self._late.append((label, now))
 

@@ -61,7 +61,7 @@ class GradientStatistics:
         self.rounds_since_variance = 0
 
     def add(self, count: int, sum_of_squares: float, mean_squared: float) -> None:
-        """Note a round of `count` gradients, the sum of their squared norms, and the squared norm of their mean."""
+        """Add a round of `count` gradients, the sum of their squared norms, and the squared norm of their mean."""
         if count >= 2:
             variance = variance_of(count, sum_of_squares, mean_squared)
             self._variances.append(variance)

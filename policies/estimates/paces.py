@@ -43,11 +43,11 @@ class Paces:
         self._by_slot.pop(slot, None)
 
     def start(self, slot: int, now: float) -> None:
-        """Note that the worker in `slot` goes on."""
+        """Begin to measure the worker in `slot`, which goes on."""
         self._by_slot.setdefault(slot, Pace(now)).started_at = now
 
     def push(self, slot: int, now: float) -> None:
-        """Note a push of the worker in `slot`."""
+        """Count a push of the worker in `slot`."""
         pace = self._by_slot.get(slot)
         if pace is not None:
             pace.pushed_at, pace.interval_s, pace.pushes = now, now - pace.started_at, pace.pushes + 1

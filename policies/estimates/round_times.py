@@ -120,7 +120,7 @@ class RoundTimes:
         self._forces = np.zeros((workers, workers))
 
     def add(self, before: int, rank: int, seconds: float) -> None:
-        """Note that after a round of `before` gradients the `rank`-th one came `seconds` into the round.
+        """Add that after a round of `before` gradients the `rank`-th one came `seconds` into the round.
 
         The samples of one round are added in the order of their ranks, from the first.
         """

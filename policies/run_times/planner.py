@@ -103,13 +103,13 @@ class Planner:
         return Round(choice.cutoff, choice.reason)
 
     def observe(self, known: Mapping[int, float], busy: Iterable[int]) -> None:
-        """Note the round that is over; see `observation`."""
+        """Learn from the round that is over; see `observation`."""
         self._learn()
         self._unlearned = observation(known, busy)
         self._rounds += 1
 
     def welcome(self, slot: int) -> None:
-        """Note that another process has taken `slot`."""
+        """Forget the times of `slot`, which another process has taken."""
         self._learn()
         self._predictor.welcome(slot)
 

@@ -96,7 +96,7 @@ class Predictor(ABC):
         """Learn from the round that was chosen for last; called for every round, full ones included."""
 
     def welcome(self, slot: int) -> None:
-        """Note that another process has taken `slot`, of which earlier times say nothing."""
+        """Forget the times of `slot`, which another process has taken."""
 
     def state(self) -> dict[str, Any]:
         """Return what was learned as plain values."""

@@ -226,7 +226,7 @@ class Plan:
 
     @property
     def batches_per_epoch(self) -> int:
-        """Tickets per epoch; its batches have `batch_size` samples or fewer, all nearly alike."""
+        """Batches per epoch; its batches have `batch_size` samples or fewer, all nearly alike."""
         return math.ceil(self.samples / self.batch_size)
 
     @property

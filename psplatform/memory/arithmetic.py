@@ -65,7 +65,7 @@ class Arithmetic(Protocol):
         """Keep what the evaluator loaded last, which is `version`, as the best so far."""
 
     def forget(self, member: str) -> None:
-        """Note that the member is gone; its exposed gradients stay."""
+        """Let a member go; its exposed gradients stay."""
 
 
 class Metadata:

@@ -317,7 +317,7 @@ class MemoryRun:
             self.processes.do(lead.name, lead.feed, event)
 
     def end(self, finish: Finish) -> None:
-        """Note how the run has ended: no coordinator hears anything any more."""
+        """End the run with that outcome: no coordinator hears anything any more."""
         self.finish = finish
         for lead in self.leads:
             self.network.close(lead.name)
@@ -354,7 +354,7 @@ class MemoryRun:
     # --- what coordinators and standbys ask for ---
 
     def serve(self, shard: int, epoch: int, copy: str) -> bool:
-        """Note who serves a shard; return whether that was not known."""
+        """Learn who serves a shard; return whether that is news."""
         if epoch <= self._epochs[shard]:
             return False
         self._epochs[shard], self._serving[shard] = epoch, copy

@@ -292,7 +292,7 @@ class Network:
         self._newest_term = max(self._newest_term, term)
 
     def announce(self, term: int) -> None:
-        """Note that there is a coordinator of `term`, of which nobody has heard yet."""
+        """Expect a coordinator of `term`, of which nothing has been heard yet."""
         self._newest_term = max(self._newest_term, term)
 
     def deliver(self, sender: Role, to: Role, message: Any, content: Any = None) -> None:

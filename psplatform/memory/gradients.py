@@ -36,7 +36,7 @@ class Backpressure:
         self._waiting[shard].append(action)
 
     def on_published(self, shard: int) -> None:
-        """Note that the shard's server shows a new version."""
+        """Run what waits for the next version of the shard's server."""
         waiting, self._waiting[shard] = self._waiting[shard], []
         for action in waiting:
             self._agenda.enter(0.0, action)

@@ -74,13 +74,13 @@ class CoordinatedRun(Protocol):
         """Tell the coordinator in charge; where there is none, the next."""
 
     def end(self, finish: Finish) -> None:
-        """Note how the run has ended."""
+        """End the run with that outcome."""
 
     def make_replica(self, shard: int, term: int) -> str | None:
         """Make a replica that obeys the coordinator of `term`; return its name, or ``None`` if no process is left."""
 
     def serve(self, shard: int, epoch: int, copy: str) -> bool:
-        """Note who serves a shard; return whether that was not known."""
+        """Learn who serves a shard; return whether that is news."""
 
     def retire(self, lead: VirtualCoordinator, copy: str) -> None:
         """Let a server or replica know that nobody needs it any more."""

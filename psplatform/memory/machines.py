@@ -127,7 +127,7 @@ class Machines:
         self.there.append(Process(f"process-{self._made}", host, {}))
 
     def end(self, address: str) -> str:
-        """Note that a process has ended; return its host, or "" where it was none of these."""
+        """Remove a process that has ended; return its host, or "" where it was none of these."""
         host = self.host_of(address)
         self.there = [one for one in self.there if one.address != address]
         return host

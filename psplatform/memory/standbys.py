@@ -33,7 +33,7 @@ class Standbys:
         return next(iter([*alive, *self.all]), None)
 
     def want(self, number: int) -> None:
-        """Note that there is no process for the standby of that number."""
+        """Count the standby of that number as without a process: it is made when there is one."""
         self._unplaced.add(number)
 
     def on_processes_changed(self) -> None:

@@ -167,7 +167,7 @@ class StandbyPool(Protocol):
         """Make a standby of that number, away from the coordinator, which enlists it then."""
 
     def suspect(self, number: int) -> None:
-        """Note that the standby of that number is lost, as far as can be seen."""
+        """Count the standby of that number as lost, as far as can be seen."""
 
 
 class Arbiter(Protocol):

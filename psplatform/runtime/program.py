@@ -146,7 +146,7 @@ class Program:
     @property
     def replication_target(self) -> str:
         """Where replicas are, by the word that a job says so with."""
-        return "store" if self.cold else "replica"
+        return getattr(self.replication, "target", "replica")
 
     @property
     def term(self) -> int:

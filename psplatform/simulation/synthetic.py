@@ -54,11 +54,11 @@ class SyntheticGradients(Metadata):
         return (mean / self._shards,)
 
     def publish(self, copy: str, version: int) -> None:
-        """Note what is visible."""
+        """Count what is visible."""
         self._versions[copy] = version
 
     def skip(self, copy: str, version: int) -> None:
-        """Note what is visible."""
+        """Count what is visible."""
         self._versions[copy] = version
 
     def snapshot(self, copy: str) -> int:
@@ -66,7 +66,7 @@ class SyntheticGradients(Metadata):
         return self._versions.get(copy, 0)
 
     def load(self, member: str, shard: int, content: int) -> None:
-        """Note the version; that of the first shard stands for all."""
+        """Take the version; that of the first shard stands for all."""
         if shard == 0:
             self._loaded[member] = content
 

@@ -28,7 +28,7 @@ class Measure(Protocol):
     """One metric during one evaluation."""
 
     def take(self, found: Predictions) -> None:
-        """Note the next chunk."""
+        """Add the next chunk."""
 
     def value(self, loss: float) -> Any:
         """Return the metric of all that was noted; `loss` is the mean loss."""
@@ -116,7 +116,7 @@ class _Perplexity:
     """The exponential of the mean loss: of a language model's, where that is the mean over tokens in nats."""
 
     def take(self, found: Predictions) -> None:
-        """Note nothing: the loss says it all."""
+        """Do nothing: the loss says it all."""
 
     def value(self, loss: float) -> float:
         """Return it; infinite where it exceeds every float."""
@@ -153,7 +153,7 @@ class _Gathered:
         self._whole: Predictions | None = None
 
     def take(self, found: Predictions) -> None:
-        """Note the chunk, once."""
+        """Add the chunk, once."""
         if found is not self._last:
             self._last = found
             self._chunks.append(Predictions(*(mapped(part, _on_cpu) for part in found)))

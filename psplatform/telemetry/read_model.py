@@ -248,7 +248,7 @@ class RunView(Picture):
         self._compare(record)
 
     def _compare(self, record: Record) -> None:
-        """Note the version as the best so far if it is, by the same rule as the coordinator's."""
+        """Keep the version as the best so far if it is, by the same rule as the coordinator's."""
         watch = _watch(self.run)
         value = {**self.metrics, "loss": record["loss"], "accuracy": record["accuracy"]}.get(watch.metric)
         before = self.best.value if self.best is not None and self.best.metric == watch.metric else None
@@ -272,7 +272,7 @@ class RunView(Picture):
             self.best_accuracy = max(accuracy, self.best_accuracy or 0.0)
 
     def _of_all(self, versions: dict[int, int], records: Sequence[Record]) -> int:
-        """Note the blocks' versions; return the one that all blocks have."""
+        """Take the blocks' versions; return the one that all blocks have."""
         versions.update((record["block"], record["version"]) for record in records if "block" in record)
         newest = records[-1]
         if "block" not in newest:

@@ -24,7 +24,7 @@ class WorkerView:
     sequence, version, clock
         Of the iteration begun last: its number, the version it computes on, the worker's clock.
     gradients, applied, dropped, aborted
-        Gradients computed, their fates, and iterations interrupted; over all processes of the slot.
+        Gradients computed, what became of them, and iterations interrupted; over all processes of the slot.
     loss
         Loss of the last gradient.
     """

@@ -118,7 +118,7 @@ class StepNorm:
         self._measures: list[Measure] = []
 
     def forget(self, reach: float = math.nan) -> None:
-        """Note that the parameters have become others than by a step that was measured, of a norm up to `reach`."""
+        """Account for a change of the parameters that was no measured step, of a norm up to `reach`."""
         self._reach = self._reached = reach
         self._unknown = _UNKNOWN_STEPS
 

@@ -124,12 +124,12 @@ class Witness(Metadata):
         self.saved: list[int] = []
 
     def gather(self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...] | None:
-        """Note what a server averages."""
+        """Count what a server averages."""
         self.gathered.setdefault(int(copy.removeprefix("server-")), []).append(contributions)
         return super().gather(copy, contributions, norms=norms)
 
     def save(self, version: int) -> None:
-        """Note which version is saved."""
+        """Keep which version is saved."""
         self.saved.append(version)
 
 

@@ -6,11 +6,12 @@ The cluster is in this process, so that what a test adds is there in every role.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from distributed import Client, LocalCluster
@@ -20,10 +21,11 @@ from psplatform.core.protocol.effects import Effect, Transmit
 from psplatform.core.protocol.events import Computed
 from psplatform.core.protocol.messages import Replicated
 from psplatform.core.workers.session import WorkerSession
+from psplatform.jobs.replication import Target
 from psplatform.nodes.worker import WorkerNode
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect, Peer
-from psplatform.runtime.dataplane.carriers import TARGETS, Target
+from psplatform.runtime.dataplane.carriers import REPLICA_PLACES, ReplicaPlace
 from psplatform.runtime.dataplane.content import Content
 from psplatform.runtime.dataplane.gradient_buffers import Slab
 from psplatform.runtime.dataplane.outbox import Outbox, Sizes
@@ -36,9 +38,15 @@ from psplatform.tensors.shard import Shard
 UPDATES, WORKERS, LIMIT_S = 12, 2, 120.0
 
 
+def test_every_word_of_a_job_has_its_class() -> None:
+    assert set(REPLICA_PLACES) == set(get_args(Target))
+    assert set(TRANSPORTS) == set(get_args(ps.Job.model_fields["transport"].annotation))
+
+
 @pytest.fixture(scope="module")
 def here() -> Iterator[Client]:
-    """Start four Dask workers in this process."""
+    """Start four Dask workers in this process, which gets its own settings back afterwards."""
+    interval_s = sys.getswitchinterval()
     settings: dict[str, Any] = {
         "host": "127.0.0.1",
         "dashboard_address": "127.0.0.1:0",
@@ -49,6 +57,7 @@ def here() -> Iterator[Client]:
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
+    sys.setswitchinterval(interval_s)
 
 
 def job(**fields: Any) -> ps.Job:
@@ -67,7 +76,7 @@ def train(here: Client, tmp_path: Path) -> Callable[..., Mapping[str, Any]]:
     return train
 
 
-class SharesNothing(Comms):
+class CountingComms(Comms):
     """A transport that counts what it is asked for."""
 
     def __init__(self) -> None:
@@ -92,7 +101,12 @@ class SharesNothing(Comms):
 
 def test_a_transport_is_one_class(train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every place where arrays lie is made by it, and nothing else has to know it."""
-    transport = SharesNothing()
+
+    def open_content(*_arguments: Any) -> None:
+        raise AssertionError("a view was not asked of the transport")
+
+    monkeypatch.setattr(Content, "open", open_content)
+    transport = CountingComms()
     monkeypatch.setitem(TRANSPORTS, "comms", transport)
     summary = train(transport="comms", replication=ps.Chain())
     assert summary["updates"] == UPDATES
@@ -146,7 +160,7 @@ def test_a_way_of_replicating_is_one_class(train: Callable[..., Any], monkeypatc
         made.append(OnlyCounts(*arguments))
         return made[-1]
 
-    monkeypatch.setitem(TARGETS, "replica", Target(make, replicas_archive=False))
+    monkeypatch.setitem(REPLICA_PLACES, "replica", ReplicaPlace(make, replicas_archive=False))
     summary = train(replication=ps.Chain())
     assert summary["updates"] == UPDATES
     assert sorted(one.transfers for one in made) == [0, UPDATES], "the replica sends none"

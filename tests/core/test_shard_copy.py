@@ -133,23 +133,31 @@ def test_one_that_is_promoted_answers_nothing_before_it_stands_where_the_one_bef
     assert Send(Role.member("m"), msg.Pulled(0, 1, 5, 2)) in answers
 
 
-def test_told_that_more_was_decided_it_answers_nothing_before_it_shows_that() -> None:
-    """A coordinator that takes over learns of it only when every server has told what it knows."""
+def test_promoted_during_a_takeover_it_answers_nothing_before_it_is_known_what_was_decided() -> None:
     one = waiting(position=3, version=3)
-    assert promoted(one.handle(Promote(2, 5, 3), 0.0)) == [(0, "r", 5, 3, 3)]
-    one.handle(Promote(2, 5, 4), 0.0)
-    one.handle(Promote(2, 5, 3), 0.0)  # overtaken by the other
-    assert pulled(one.handle(msg.Pull("m", 0, 7, 0, 5), 0.0)) == []
+    assert promoted(one.handle(Promote(2, 5, 3, settled=False), 0.0)) == [(0, "r", 5, 3, 3)], "it waits for that"
+    assert one.handle(msg.Pull("m", 0, 7, 0, 5), 0.0) == []
+    assert pulled(one.handle(Promote(2, 5, 4), 0.0)) == [], "what was decided is not shown yet"
+    assert pulled(one.handle(Promote(2, 5, 3, settled=False), 0.0)) == [], "overtaken by the other"
     assert pulled(one.handle(msg.Commit(2, 5, 4, 4, (), 0.0), 0.0)) == [msg.Pulled(0, 7, 4, 5)]
+
+
+def test_what_waits_for_that_is_answered_as_soon_as_it_is_known() -> None:
+    one = waiting(position=3, version=3)
+    one.handle(Promote(2, 5, 1, settled=False), 0.0)
+    one.handle(msg.Pull("m", 0, 7, 0, 5), 0.0)
+    assert pulled(one.handle(Promote(2, 5, 3), 0.0)) == [msg.Pulled(0, 7, 3, 5)]
+    one.handle(Promote(3, 5, 9, settled=False), 0.0)  # of a coordinator that takes over: it serves already
+    assert pulled(one.handle(msg.Pull("m", 0, 8, 0, 5), 0.0)) == [msg.Pulled(0, 8, 3, 5)]
 
 
 def test_told_so_before_it_serves_it_keeps_to_it() -> None:
     one = waiting(position=3, version=3)
-    first = one.handle(Promote(2, 5, 3, successors=("a",)), 0.0)
-    one.handle(Promote(2, 5, 4, successors=("a",)), 0.0)
+    first = one.handle(Promote(2, 5, 3, successors=("a",), settled=False), 0.0)
+    one.handle(Promote(2, 5, 3, successors=("a",)), 0.0)
     one.handle(Captured("a", 1, 100), 0.0)
     assert promoted(one.handle(level(first, "a"), 0.0)) == [(0, "r", 5, 3, 3)]
-    assert pulled(one.handle(msg.Pull("m", 0, 7, 0, 5), 0.0)) == []
+    assert pulled(one.handle(msg.Pull("m", 0, 7, 0, 5), 0.0)) == [msg.Pulled(0, 7, 3, 5)]
 
 
 def pulled(effects: list[Effect]) -> list[msg.Pulled]:

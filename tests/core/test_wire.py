@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from psplatform.core.coordination import Coordinator
 from psplatform.core.plan import Plan, Stop
-from psplatform.core.protocol import effects, events, messages
+from psplatform.core.protocol import effects, events, messages, place_messages
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.errors import (
     ClusterError,
@@ -69,7 +69,7 @@ GOLDEN: list[tuple[Any, str]] = [
     (events.EvaluationFailed("k", "t", "b"), "c7071693a16ba174a162"),
     (events.ModelSaved(4), "d5179104"),
     (events.SaveFailed("t", "s"), "c7051892a174a173"),
-    (messages.Promote(2, 3, 7, "c", ("d",)), "c7091995020307a16391a164"),
+    (messages.Promote(2, 3, 7, "c", ("d",), settled=False), "c70a1996020307a16391a164c2"),
     (
         messages.Promoted(0, "c", 3, 7, 8, 2, (COMMIT,)),
         "c72d1a9700a1630307080291c7210c9a0102030491c70b0b94a16d0209c70301920107cb3fe0000000000000c3c2 \
@@ -147,6 +147,14 @@ GOLDEN: list[tuple[Any, str]] = [
         69627574657385a46b696e64a16bae757365725f74726163656261636ba0a470656572a170a370696405a4636f6465f7",
     ),
     (events.CopyMisplaced("c", "r"), "c7054292a163a172"),
+    (
+        place_messages.ActorAt("c", "tcp://10.0.0.1:1", "k", 0, "copy"),
+        "c71c4395a163b07463703a2f2f31302e302e302e313a31a16b00a4636f7079",
+    ),
+    (place_messages.CoordinatorAt(2, "tcp://10.0.0.1:1", "k"), "c715449302b07463703a2f2f31302e302e302e313a31a16b"),
+    (place_messages.ActorReleased("c"), "c7034591a163"),
+    (place_messages.Logged({"kind": "note", "at": 0.5}), "c718469182a46b696e64a46e6f7465a26174cb3fe0000000000000"),
+    (place_messages.LogWritten(1, 2, 3), "d64793010203"),
 ]
 
 
@@ -167,7 +175,8 @@ def test_every_message_survives_the_round_trip(message: Any) -> None:
 
 def test_every_message_that_travels_is_tested() -> None:
     described = {type(message) for message, _ in GOLDEN}
-    declared = {one for one in vars(messages).values() if dataclasses.is_dataclass(one)}
+    every = [*vars(messages).values(), *vars(place_messages).values()]
+    declared = {one for one in every if dataclasses.is_dataclass(one)}
     assert declared <= described
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,46 +21,13 @@ from psplatform.errors import ClusterError
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous
 from psplatform.runtime.actors.coordinator_host import CoordinatorHost
+from psplatform.runtime.actors.tenure import Phase, Tenure
+from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.store.run_log import RunLog
 
 Jump = Callable[[Any], Any]
-
-
-@pytest.mark.parametrize("phase", ["starting", "running", "ending", "over"])
-def test_a_run_is_over_for_others_when_everything_is_written(tmp_path: Path, jump: Jump, phase: str) -> None:
-    """Whoever has waited for it finds the whole log and the outcome in the store."""
-
-    async def ask() -> tuple[str, str]:
-        host = CoordinatorHost("run")
-        host.run_log = await RunLog.open(str(tmp_path), 1)
-        host.phase = phase
-        before = (await host.status(1.0))["phase"]
-        host.phase = "over"
-        host._over.set()
-        after = (await host.status(1.0))["phase"]
-        await host.run_log.close()
-        return before, after
-
-    assert jump(ask()) == ("ending" if phase == "over" else phase, "over")
-
-
-def test_asking_waits_for_the_end(tmp_path: Path, jump: Jump) -> None:
-    """A long poll: it is answered as soon as the run is over, and at the latest after the time asked for."""
-
-    async def ask() -> list[float]:
-        clock = asyncio.get_running_loop().time
-        host = CoordinatorHost("run")
-        host.run_log = await RunLog.open(str(tmp_path), 1)
-        asyncio.get_running_loop().call_later(5.0, host._over.set)
-        times = []
-        for wait_s in (2.0, 99.0, 99.0):
-            await host.status(wait_s)
-            times.append(clock())
-        await host.run_log.close()
-        return times
-
-    assert jump(ask()) == [2.0, 5.0, 5.0]
+PLAN = Plan("run", workers=1, shards=1, samples=8, batch_size=4, stop=Stop(updates=9), schedule=Constant())
 
 
 class Nobody:
@@ -72,23 +40,113 @@ class Nobody:
 
 
 @pytest.fixture
-def leading(tmp_path: Path) -> Callable[..., Any]:
-    """Make the host of a coordinator, with nobody around it but those that are given."""
+def begin(tmp_path: Path) -> Callable[..., Any]:
+    """Put a coordinator in charge, with nobody around it but those that are given; return its actor."""
 
     async def make(others: Any = None, standbys: Any = None) -> CoordinatorHost:
-        host: Any = CoordinatorHost("run")
-        host.run_log = await RunLog.open(str(tmp_path), 1)
-        host._loop = asyncio.get_running_loop()
-        host.peer = Peer("tcp://10.0.0.1:1234", "coordinator")
-        host.copies = host.worker_pool = others or Nobody()
-        host.standbys = standbys or Nobody()
-        host.election = host.sealer = Nobody()
-        plan = Plan("run", workers=1, shards=1, samples=8, batch_size=4, stop=Stop(updates=9), schedule=Constant())
-        host._lead_with(ReplicatedCoordinator(Coordinator(plan, Asynchronous())))
-        host.phase = "running"
-        return cast(CoordinatorHost, host)
+        host = CoordinatorHost("run")
+        place: Any = SimpleNamespace(
+            program=SimpleNamespace(
+                run="run",
+                term=1,
+                cold=False,
+                plan=PLAN,
+                worker_lease_s=10.0,
+                store=str(tmp_path),
+                description={"policy": "asp"},
+            ),
+            peer=Peer("tcp://10.0.0.1:1234", "coordinator"),
+            connect=None,
+            client=None,
+            process=("", 0),
+            fleet=Nobody(),
+            unavailable=Nobody(),
+            over=host._over,
+            background=Background(),
+            closing=ExitStack(),
+        )
+        host.tenure = tenure = Tenure(place, await RunLog.open(str(tmp_path), 1), 1)
+        around: Any = others or Nobody()
+        tenure.copies = tenure.worker_pool = around
+        tenure.standbys = standbys or cast(Any, Nobody())
+        tenure.election = tenure.sealer = cast(Any, Nobody())
+        return host
 
     return make
+
+
+@pytest.fixture
+def leading(begin: Callable[..., Any]) -> Callable[..., Any]:
+    """Put a coordinator in charge of a run that has begun."""
+
+    async def make(others: Any = None, standbys: Any = None) -> CoordinatorHost:
+        host: CoordinatorHost = await begin(others, standbys)
+        assert host.tenure is not None
+        host.tenure.lead_with(ReplicatedCoordinator(Coordinator(PLAN, Asynchronous())))
+        host.tenure.phase = Phase.RUNNING
+        return host
+
+    return make
+
+
+@pytest.mark.parametrize("phase", [one for one in Phase if one is not Phase.REPLACED])
+def test_a_run_is_over_for_others_when_everything_is_written(begin: Any, jump: Jump, phase: Phase) -> None:
+    """Whoever has waited for it finds the whole log and the outcome in the store."""
+
+    async def ask() -> tuple[str, str]:
+        host = await begin()
+        host.tenure.phase = phase
+        before = (await host.status(1.0))["phase"]
+        host.tenure.phase = Phase.OVER
+        host._over.set()
+        after = (await host.status(1.0))["phase"]
+        await host.tenure.run_log.close()
+        return before, after
+
+    assert jump(ask()) == ("ending" if phase is Phase.OVER else phase.value, "over")
+
+
+def test_asking_waits_for_the_end(begin: Any, jump: Jump) -> None:
+    """A long poll: it is answered as soon as the run is over, and at the latest after the time asked for."""
+
+    async def ask() -> list[float]:
+        clock = asyncio.get_running_loop().time
+        host = await begin()
+        asyncio.get_running_loop().call_later(5.0, host._over.set)
+        times = []
+        for wait_s in (2.0, 99.0, 99.0):
+            await host.status(wait_s)
+            times.append(clock())
+        await host.tenure.run_log.close()
+        return times
+
+    assert jump(ask()) == [2.0, 5.0, 5.0]
+
+
+def test_what_is_over_or_replaced_does_not_begin_again(begin: Any, jump: Jump) -> None:
+    async def enter() -> list[Phase]:
+        tenure = (await begin()).tenure
+        entered = []
+        for phase in (Phase.RUNNING, Phase.STARTING, Phase.OVER, Phase.ENDING, Phase.REPLACED, Phase.OVER):
+            tenure._enter(phase)
+            entered.append(tenure.phase)
+        await tenure.run_log.close()
+        return entered
+
+    assert jump(enter()) == [Phase.RUNNING, Phase.RUNNING, Phase.OVER, Phase.OVER, Phase.REPLACED, Phase.REPLACED]
+
+
+def test_who_does_not_lead_says_so(jump: Jump) -> None:
+    """It may be a standby, or an actor that is only being made."""
+
+    async def ask() -> dict[str, Any]:
+        host = CoordinatorHost("run")
+        for asked in (host.roles(), host.standing(), host.stop("told so"), host.deliver("server-0", b"")):
+            with pytest.raises(PeerLost, match="coordinator is not at"):
+                await asked
+        return await host.status(0.0)
+
+    assert jump(ask()) == {"phase": "standing by"}
 
 
 def test_a_coordinator_that_hands_over_has_decided_its_last(leading: Any, jump: Jump) -> None:
@@ -100,16 +158,16 @@ def test_a_coordinator_that_hands_over_has_decided_its_last(leading: Any, jump: 
         async def meanwhile() -> None:
             with pytest.raises(PeerLost, match="was replaced"):
                 await host.deliver("server-0", encode([msg.Retiring("server-0")]))
-            host.feed(StopRequested("late"))
+            host.tenure.feed(StopRequested("late"))
             came.append("handed over")
 
         standbys = SimpleNamespace(hand_over=meanwhile, close=lambda: came.append("said"), appoint=None, suspect=None)
         others = Nobody()
         others.close = lambda: came.append("silent")  # type: ignore[method-assign]
         host = await leading(others, standbys)
-        before = host.lead.handled
-        await host._retire()
-        return host.lead.handled - before, came
+        before = host.tenure.lead.handled
+        await host._before_it_ends()
+        return host.tenure.lead.handled - before, came
 
     assert jump(hand_over()) == (0, ["silent", "silent", "handed over", "said"])
 
@@ -124,12 +182,12 @@ def test_a_copy_that_cannot_keep_its_state_is_told_while_it_lasts(leading: Any, 
         host = await leading(standbys=standbys)
         await host.on_cold_trouble("server-0", "shard 0: the disk is full")
         incidents = (await host.status(0.0))["summary"]["incidents"]
-        await host.run_log.close()
+        await host.tenure.run_log.close()
         return incidents, heard
 
     incidents, heard = jump(tell())
     assert [(one["kind"], one["text"]) for one in incidents] == [("cold replica", "shard 0: the disk is full")]
-    assert [one["record"]["kind"] for one in heard] == ["cold replica"]
+    assert [one.record["kind"] for one in heard] == ["cold replica"]
 
 
 class Broken(Nobody):
@@ -160,13 +218,13 @@ def test_what_fails_while_decisions_are_acted_on_ends_the_run(
         async def end(failure: Any) -> None:
             ended.append(failure)
 
-        monkeypatch.setattr(host, "_end", end)
-        host.feed(Begin())
-        host.feed(msg.Join("worker-1", "tcp://10.0.0.1:2"))
-        host.feed(msg.Leave("worker-1", "told so"))
+        monkeypatch.setattr(host.tenure, "_end", end)
+        host.tenure.feed(Begin())
+        host.tenure.feed(msg.Join("worker-1", "tcp://10.0.0.1:2"))
+        host.tenure.feed(msg.Leave("worker-1", "told so"))
         await asyncio.sleep(0)
-        host.silence()
-        notes = [one["text"] for one in host.run_log.unwritten if one["kind"] == "note"]
+        host.tenure.silence()
+        notes = [one["text"] for one in host.tenure.run_log.unwritten if one["kind"] == "note"]
         assert notes[0] == "in the coordinator's process: RuntimeError: a fault of our own"
         return ended, broken.sent
 

@@ -12,6 +12,7 @@ import pytest
 from psplatform.core.protocol.effects import Compute, Expose
 from psplatform.core.protocol.events import Reachable
 from psplatform.core.protocol.messages import Moved
+from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import encode
 from psplatform.runtime.actors.gradients import SlabGradients
 from psplatform.runtime.actors.worker_host import WorkerHost
@@ -267,8 +268,8 @@ def test_a_copy_that_is_made_before_a_worker_is_open_is_attached_to_with_the_oth
 
     async def introduce() -> WorkerHost:
         one = WorkerHost("run", "w", peer, {})
-        place = {"address": peer.address, "key": "key"}
-        await one.deliver("coordinator", encode([{"peer": "replica-0-7", "shard": 0, **place}, {"lead": 2, **place}]))
+        told = [ActorAt("replica-0-7", peer.address, "key", 0), CoordinatorAt(2, peer.address, "key")]
+        await one.deliver("coordinator", encode(told))
         return one
 
     one = jump(introduce())

@@ -59,7 +59,7 @@ class Scene:
             program=program,
             peer=Peer(at(lead).address, "lead"),
             unavailable=UnavailableProcesses(),
-            phase="running",
+            runs=True,
             elapsed_s=1.0,
             lead=SimpleNamespace(coordinator=coordinator),
             worker_pool=SimpleNamespace(addresses=set()),

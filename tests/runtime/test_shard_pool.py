@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from psplatform.core.protocol.events import CopyLost
+from psplatform.core.protocol.place_messages import CoordinatorAt
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.pools.shard_pool import DaskShardPool
 from psplatform.runtime.pools.unavailable import UnavailableProcesses
@@ -37,8 +38,8 @@ class Host:
     def on_refused(self) -> None:
         """Nobody refuses anything."""
 
-    def whereabouts(self) -> dict[str, Any]:
-        return {"lead": 2, "address": self.peer.address, "key": self.peer.key}
+    def whereabouts(self) -> CoordinatorAt:
+        return CoordinatorAt(2, self.peer.address, self.peer.key)
 
 
 class Ground:
@@ -129,7 +130,7 @@ def test_two_replicas_that_are_missing_at_once_go_to_two_processes(network: Netw
             return next((place for place in places if place not in taken), None)
 
         cast(Any, worker_pool.seating).for_copy = first_free
-        cast(Any, worker_pool)._host.worker_pool = SimpleNamespace(introduce=lambda shard, place: None)
+        cast(Any, worker_pool)._host.worker_pool = SimpleNamespace(introduce=lambda place: None)
         cast(Any, worker_pool)._host.on_actor_made = lambda *anything: None
         for shard in (0, 0, 1):
             worker_pool.recruit(shard)

@@ -14,6 +14,7 @@ from psplatform.core.plan import Plan, Protection, Stop
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Send
 from psplatform.core.protocol.events import Begin
+from psplatform.core.protocol.place_messages import ActorAt, ActorReleased, Logged, LogWritten
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous
@@ -80,9 +81,9 @@ def test_records_are_kept_until_the_store_has_them(following: Any, jump: Jump) -
         _, one = following()
         kept = []
         for note in (
-            *({"record": {"kind": "note", "at": 1.0, "text": text}} for text in "abcd"),
-            {"mark": (1, 1), "records": 2},
-            {"mark": (1, 2), "records": 3},
+            *(Logged({"kind": "note", "at": 1.0, "text": text}) for text in "abcd"),
+            LogWritten(1, 1, 2),
+            LogWritten(1, 2, 3),
         ):
             one.take(note)
             kept.append([record["text"] for record in one.unwritten])
@@ -95,7 +96,7 @@ def test_records_are_kept_until_the_store_has_them(following: Any, jump: Jump) -
 def test_whoever_was_let_go_of_is_not_taken_over(following: Any, jump: Jump) -> None:
     async def hear() -> list[str]:
         _, one = following()
-        one.take({"released": "server-0"})
+        one.take(ActorReleased("server-0"))
         one.close()
         return list(one.actors)
 
@@ -110,9 +111,9 @@ def test_what_came_of_an_event_that_it_will_not_see_is_not_known_either(followin
         one.relieve()
         said = one.take(observed(lead, msg.Retiring("server-0")))
         for note in (
-            {"released": "server-0"},
-            {"record": {"kind": "note", "at": 1.0, "text": "late"}},
-            {"part": "worker", "shard": -1, "peer": "worker-9", "address": "tcp://10.0.0.1:1", "key": "late"},
+            ActorReleased("server-0"),
+            Logged({"kind": "note", "at": 1.0, "text": "late"}),
+            ActorAt("worker-9", "tcp://10.0.0.1:1", "late", part="worker"),
         ):
             said += one.take(note)
         one.close()

@@ -12,6 +12,7 @@ import pytest
 from psplatform.core.coordination.shards import ShardState
 from psplatform.core.protocol.effects import Redirect
 from psplatform.core.protocol.messages import Moved
+from psplatform.core.protocol.place_messages import ActorAt
 from psplatform.core.supervision.placement import Process
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.pools.worker_actor import WorkerActor
@@ -19,7 +20,7 @@ from psplatform.runtime.pools.worker_pool import DaskWorkerPool
 
 Jump = Callable[[Any], Any]
 COPY = "tcp://10.0.0.1:1"
-PLACE = {"peer": "replica-1-0", "address": "tcp://10.0.0.1:1", "key": "b"}
+PLACE = ActorAt("replica-1-0", "tcp://10.0.0.1:1", "b", 1)
 
 
 def test_a_shard_whose_server_is_no_process_yet_is_no_hindrance_to_others(jump: Jump) -> None:
@@ -91,7 +92,7 @@ def test_a_worker_is_made_beside_a_copy_when_there_would_be_none(
         copies = SimpleNamespace(addresses={COPY})
         unavailable = SimpleNamespace(addresses=set())
         host = SimpleNamespace(
-            program=program, on_mishap=started.append, copies=copies, unavailable=unavailable, phase="running"
+            program=program, on_mishap=started.append, copies=copies, unavailable=unavailable, runs=True
         )
         worker_pool = DaskWorkerPool(
             cast(Any, host), cast(Any, SimpleNamespace(cluster=cluster, fits=fits, left_out={}))

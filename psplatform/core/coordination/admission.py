@@ -94,7 +94,7 @@ class Admission:
         return gradient.label.version
 
     def take_as_decided(self, message: Announce, commit_log: CommitLog) -> Gradient | None:
-        """Note a gradient that a lost coordinator has committed there; the policy sees it, and is not obeyed."""
+        """Take a gradient that a lost coordinator has committed there; the policy sees it, and is not obeyed."""
         state = self._state
         member = state.roster.by_name.get(message.member)
         if member is None:
@@ -113,7 +113,7 @@ class Admission:
         return gradient
 
     def on_aborted(self, message: Aborted) -> None:
-        """Note that an interrupted computation really stopped, and how long that took."""
+        """Log that an interrupted computation really stopped, and how long that took."""
         member = self._state.roster.by_name.get(message.member)
         if member is not None and message.sequence in member.interrupted:
             member.interrupted.remove(message.sequence)

@@ -137,7 +137,7 @@ class Checkpoints:
         return self._due or (every is not None and self._state.version + 1 - self._last_version >= every)
 
     def decided(self, entry: Entry) -> None:
-        """Note that a commit is accounted for; with the last of a cut, what the coordinator knows belongs to it."""
+        """Count a commit as accounted for; with the last of a cut, what the coordinator knows belongs to it."""
         cut, cuts = self._cut, self._state.plan.cuts
         is_last_of_cut = cut is not None and entry.cut == cut.number and len(cut.positions) == self._state.plan.shards
         if cuts is None or not (cuts.ends or is_last_of_cut):
@@ -154,7 +154,7 @@ class Checkpoints:
             }
 
     def on_written(self, message: msg.Written) -> None:
-        """Note a shard's part; with the last one, the manifest is written."""
+        """Take a shard's part; with the last one, the manifest is written."""
         cut = self._cut
         if cut is None or message.number != cut.number:
             self._discard(message.number)
@@ -191,14 +191,14 @@ class Checkpoints:
             self._abandon(reason)
 
     def on_sealed(self, event: CheckpointSealed) -> None:
-        """Note that a checkpoint is complete."""
+        """Count a checkpoint as complete."""
         if self._cut is not None and event.number == self._cut.number:
             self._log("complete", "", event.size_bytes)
             self._complete = self._cut.version
             self._rest()
 
     def on_failed(self, event: CheckpointFailed) -> None:
-        """Note that a manifest could not be written."""
+        """Give up a checkpoint whose manifest could not be written."""
         self._fail(event.number, event.text)
 
     def _fail(self, number: int, reason: str) -> None:

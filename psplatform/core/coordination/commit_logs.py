@@ -38,7 +38,7 @@ class BlockOutcomes:
         return set(self._parts)
 
     def apply(self, slot: int, sequence: int) -> bool:
-        """Note that a block of the gradient was applied; return whether it was the first."""
+        """Count a block of the gradient as applied; return whether it was the first."""
         if self.blocks == 1:
             return True
         parts = self._settle(slot, sequence)
@@ -46,14 +46,14 @@ class BlockOutcomes:
         return first
 
     def drop(self, slot: int, sequence: int) -> bool:
-        """Note that a block of the gradient was dropped; return whether it was the last, and none was applied."""
+        """Count a block of the gradient as dropped; return whether it was the last, and none was applied."""
         if self.blocks == 1:
             return True
         parts = self._settle(slot, sequence)
         return not parts.open and not parts.applied
 
     def miss(self, slot: int, sequence: int, blocks: int) -> bool:
-        """Note that so many blocks of the gradient will never come; return whether all of it is lost."""
+        """Count so many blocks of the gradient as lost; return whether all of it is."""
         if blocks == self.blocks:
             return True
         parts = self._settle(slot, sequence, blocks)
@@ -123,7 +123,7 @@ class Ledger:
         return next(iter(self._open.values()), None)
 
     def gathered(self, message: Gathered) -> float | None:
-        """Note a shard's norms; return the squared norm of the whole mean gradient once all shards are in."""
+        """Add a shard's norms; return the squared norm of the whole mean gradient once all shards are in."""
         entry = self._open.get(message.position)
         if entry is None:
             return None
@@ -131,11 +131,11 @@ class Ledger:
         return _total(entry.gathered) if len(entry.gathered) == self.shards else None
 
     def give_up(self, shard: int, position: int) -> float | None:
-        """Note that a shard has no part of a commit; return the norm of the rest once all others are in."""
+        """Expect no norms of a shard, which has no part of a commit; return those of the rest once all are in."""
         return self.gathered(Gathered(shard, 0, position, ()))
 
     def applied(self, message: Applied) -> list[tuple[Entry, float]]:
-        """Note that a shard shows a commit; close and return, in their order, what all shards show, with its norm.
+        """Count a commit as shown by a shard; close and return, in their order, what all shards show, with its norm.
 
         A commit that all shards show stays open while one before it does not, because its report may have been
         overtaken: policies learn from commits in the order in which they were made.
@@ -264,7 +264,7 @@ class CommitLog:
         return f"pool:{self.block}"
 
     def move(self, commit: Committed, now: float) -> None:
-        """Note that `commit` is decided: a new round begins."""
+        """Move on to `commit`, which is decided: a new round begins."""
         self.position, self.version, self.round_started_at = commit.position, commit.version, now
         self.loss = commit.loss if commit.gradients else self.loss
         self.unfit.clear()

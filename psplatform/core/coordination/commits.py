@@ -94,7 +94,7 @@ class Commits:
             self._state.effects.append(Send(Role.copy(one.server), proceed))
 
     def on_applied(self, message: msg.Applied) -> None:
-        """Note that a shard shows a commit."""
+        """Count a commit as shown by a shard."""
         commit_log = self._state.commit_log_of(message.shard)
         if message.epoch != self._state.shards[message.shard].epoch:
             return

@@ -43,7 +43,7 @@ class Copies:
         self._moving: dict[int, CopyMisplaced] = {}
 
     def begin(self) -> None:
-        """Note which copies the run begins with."""
+        """Take the copies that the run begins with."""
         for one in self._state.shards:
             for copy in one.in_sync:
                 self._log(one, copy, "in sync", "was made at the start")
@@ -91,7 +91,7 @@ class Copies:
         state = self._state
         missing = one.replaced[0] if one.replaced else ""
         position = state.commit_log_of(one.shard).position
-        order = msg.Promote(state.term, one.epoch, position, missing, tuple(one.in_sync))
+        order = msg.Promote(state.term, one.epoch, position, missing, tuple(one.in_sync), state.settled)
         state.effects.append(Send(Role.copy(one.server), order))
 
     def _lose_replica(self, one: ShardState, event: CopyLost) -> None:
@@ -191,7 +191,7 @@ class Copies:
             self.promote(one)
 
     def on_none(self, event: NoCopy) -> None:
-        """Note that a shard stays with fewer replicas than asked for."""
+        """Let a shard stay with fewer replicas than asked for."""
         self._recruiting[event.shard] = 0
         self._moving.pop(event.shard, None)
         self._state.log("note", text=f"no new replica of shard {event.shard}: {event.reason}")
@@ -265,7 +265,7 @@ class Copies:
                 self._exclude(one, copy)
 
     def forget_orders(self) -> None:
-        """Note that the coordinator that was to make new replicas is gone."""
+        """Forget the replicas that a coordinator was to make which is gone."""
         self._recruiting.clear()
         self._moving.clear()
 
@@ -366,7 +366,7 @@ class Copies:
             self._commits.interrupt_busy(beyond=kept)  # what they compute there would be dropped
 
     def note_applied(self, message: msg.Applied) -> None:
-        """Note what a server says of a position that it shows."""
+        """Keep what a server says of a position that it shows."""
         state = self._state
         one = state.shards[message.shard]
         if message.epoch != one.epoch:

@@ -85,7 +85,7 @@ class Ending:
         self._state.effects.append(Evaluate(self._state.version, self._evaluates, best))
 
     def on_evaluated(self, event: Evaluated) -> None:
-        """Note an evaluation; end the run if it reached the target, or if patience is at its end."""
+        """Take an evaluation; end the run if it reached the target, or if patience is at its end."""
         self._in_flight = False
         self.evaluators_died = 0
         self._last = event

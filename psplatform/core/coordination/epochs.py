@@ -34,7 +34,7 @@ class BatchScheduler:
     Parameters
     ----------
     batches
-        Tickets per epoch, at least 1.
+        Batches per epoch, at least 1.
     """
 
     batches: int
@@ -92,7 +92,7 @@ class BatchScheduler:
         return self._out.get((slot, sequence))
 
     def claim(self, slot: int, sequence: int, assignment: BatchAssignment) -> None:
-        """Note on which batch assignment a gradient is computed, by this coordinator or one before.
+        """Learn on which batch assignment a gradient is computed, by this coordinator or one before.
 
         One that another gradient has, or was applied with, stays where it is: then this one is a duplicate.
         """
@@ -110,7 +110,7 @@ class BatchScheduler:
         return (slot, sequence) in self._duplicates
 
     def settle(self, slot: int, sequence: int, assignment: BatchAssignment | None) -> None:
-        """Note that the gradient is applied, and its batch assignment with it, this coordinator's or another's."""
+        """Count the gradient as applied, and its batch assignment with it, this coordinator's or another's."""
         key = slot, sequence
         if assignment is not None and self._out.get(key) != assignment:
             self.take_back(slot, sequence)
@@ -139,7 +139,7 @@ class BatchScheduler:
             self._duplicates.add(key)
 
     def refuse(self, slot: int, sequence: int, most: int) -> tuple[BatchAssignment, int] | None:
-        """Note that the gradient was not finite; return its batch assignment and how often that has happened to it.
+        """Count the gradient as not finite; return its batch assignment and how often that has happened to it.
 
         After `most` times the batch is given up, before it is set aside until `retry`.  A gradient without a batch
         assignment has ``None``.
@@ -161,7 +161,7 @@ class BatchScheduler:
             heapq.heappush(self._returned, place)
 
     def take_back(self, slot: int, sequence: int) -> None:
-        """Note that the gradient will not be applied; its batch assignment is dealt again."""
+        """Deal the batch assignment of a gradient again that will not be applied."""
         self._duplicates.discard((slot, sequence))
         assignment = self._out.pop((slot, sequence), None)
         if assignment is not None:

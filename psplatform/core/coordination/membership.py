@@ -52,12 +52,12 @@ class Deaths:
         self._unopened = 0
 
     def note_joined(self, member: Member) -> None:
-        """Note that a process has opened the task."""
+        """Count a process as having opened the task."""
         self._began[member.name] = member.sequence
         self._unopened = 0
 
     def note_lost(self, member: Member) -> None:
-        """Note what a member was doing, before the roster drops it.
+        """Keep what a member was doing, before the roster drops it.
 
         If its process died, `on_member_died` follows once that is known.
         """

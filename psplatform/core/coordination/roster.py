@@ -135,7 +135,7 @@ class Roster:
         self._raise_minimum()
 
     def release(self, member: Member, version: int) -> None:
-        """Note that `member` begins its next gradient on `version`."""
+        """Count `member` as busy with its next gradient, on `version`."""
         member.sequence += 1
         self.reserve(member.slot, member.sequence)
         member.version = member.counter = version
@@ -149,12 +149,12 @@ class Roster:
         self._sequences[slot] = max(self._sequences.get(slot, 0), sequence)
 
     def catch_up(self, member: Member, sequence: int, version: int) -> None:
-        """Note that `member` was released for gradient `sequence` by a coordinator that is gone."""
+        """Count `member` as released for gradient `sequence`, by a coordinator that is gone."""
         member.sequence = sequence - 1
         self.release(member, version)
 
     def rest(self, member: Member) -> None:
-        """Note that `member` no longer computes."""
+        """Count `member` as no longer computing."""
         self.busy -= member.busy
         member.busy = False
         self._waiting.add(member.slot)

@@ -87,7 +87,7 @@ class ShardState:
         return [self.server, *self.in_sync, *self.joining]
 
     def note(self, applied: Applied) -> None:
-        """Note what the server says of a position that it shows."""
+        """Keep what the server says of a position that it shows."""
         self.visible = max(self.visible, applied.position)
         self.divergence, self.lag = applied.divergence, applied.lag
         self.replicated_bytes = applied.replicated_bytes

@@ -46,6 +46,8 @@ class State:
         The answer to the event at hand, so far.
     stopping
         Whether no further commit will be decided.
+    settled
+        Whether every position that was decided is known: not while this coordinator takes over.
     stirred, moved
         Numbers of the commit logs whose pool has grown, and of those that have a new version, since then.
     """
@@ -68,7 +70,7 @@ class State:
         self.samples_given_up = 0
         self.progress = Progress()
         self.roster = Roster(plan.max_workers)
-        self.commit_logs = self._lanes()
+        self.commit_logs = self._make_commit_logs()
         self.block_outcomes = BlockOutcomes(len(self.commit_logs))
         self.batch_scheduler = BatchScheduler(plan.batches_per_epoch) if plan.deal_epochs else None
         self.changes: set[Change] = set()
@@ -77,8 +79,9 @@ class State:
         self.moved: set[int] = set()
         self.effects: list[Effect] = []
         self.stopping = False
+        self.settled = True
 
-    def _lanes(self) -> tuple[CommitLog, ...]:
+    def _make_commit_logs(self) -> tuple[CommitLog, ...]:
         shards = range(self.plan.shards)
         if self.traits.scope is Scope.MODEL:
             return (CommitLog(self, 0, tuple(shards)),)
@@ -201,7 +204,7 @@ class State:
     def log_drop(
         self, slot: int, sequence: int, label: int, reason: Reason, commit_log: CommitLog | None = None
     ) -> None:
-        """Note in the log that a gradient was not applied."""
+        """Log that a gradient was not applied."""
         self.log(
             "dropped",
             slot=slot,
@@ -241,7 +244,7 @@ class State:
             self.batch_scheduler.take_back(slot, sequence)
 
     def catch_up(self, member: Member, sequence: int, version: int) -> None:
-        """Note that a coordinator that is gone had released `member` for gradient `sequence`.
+        """Count `member` as released for gradient `sequence` by a coordinator that is gone.
 
         What the member was busy with before, and says nothing of, is over: its batch is dealt again.
         """

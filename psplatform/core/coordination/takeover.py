@@ -35,7 +35,8 @@ class Takeover:
     awaited_shards
         The shards whose server has not answered yet; as long as there are any, nothing may be decided.
     adopted
-        The last version of each shard that the lost coordinator had decided, as far as anybody knows; empty before.
+        The last version of each shard that the lost coordinator had decided, as far as the servers know; empty until
+        the takeover is complete.
     """
 
     def __init__(
@@ -69,7 +70,8 @@ class Takeover:
     def begin(self, term: int, reason: CoordinatorLost, process: str) -> None:
         """Ask everybody, from `process`."""
         state = self._state
-        state.term = term
+        state.term, state.settled = term, False
+        self.adopted = []
         self._begun_at, self._reason = state.now, reason
         self._lost_process = state.processes.get(COORDINATOR.kind, "")
         state.processes[COORDINATOR.kind] = process
@@ -97,7 +99,7 @@ class Takeover:
         return True
 
     def on_server_state(self, message: msg.ServerState) -> None:
-        """Note where a copy stands."""
+        """Learn where a copy stands, and which commits it knows."""
         one = self._state.shards[message.shard]
         if message.term != self._state.term or message.copy != one.server or message.epoch != one.epoch:
             return
@@ -116,7 +118,7 @@ class Takeover:
                 self._known[commit_log.block][commit.position] = commit
 
     def on_promoted(self, message: msg.Promoted) -> None:
-        """Note that a promoted copy has acknowledged this term.
+        """Learn that a promoted copy has acknowledged this term.
 
         Its shard goes on under it once everything is known: before, nobody can say what was lost with the server
         before it, which may have shown, and told of, what this coordinator has not adopted yet.
@@ -146,9 +148,10 @@ class Takeover:
         for commit_log in self._state.commit_logs:
             self._adopt(commit_log, known[commit_log.block])
         self.adopted = [self._state.commit_log_of(one.shard).version for one in self._state.shards]
+        self._state.settled = True
         for one in self._state.shards:
             if one.epoch > 1:
-                self._copies.promote(one)  # when it was, less may have been known to be decided
+                self._copies.promote(one)  # when it was ordered, here or by a lost successor, less was known
         for one in self._state.shards:
             if not one.promoting:
                 self._copies.repeat(one)
@@ -180,7 +183,7 @@ class Takeover:
         )
 
     def note_applied(self, message: msg.Applied) -> None:
-        """Note that a commit is visible somewhere: with the first one, the run goes on."""
+        """Log the first commit that is visible anywhere: with it, the run goes on."""
         one = self._state.shards[message.shard]
         if not self._unconfirmed or message.epoch != one.epoch or message.position <= one.passed:
             return
@@ -253,7 +256,7 @@ class Takeover:
         return batch_scheduler.deal(*key) if batch_scheduler.is_duplicate(*key) else batch_scheduler.assignment(*key)
 
     def on_announce(self, message: msg.Announce) -> None:
-        """Let a gradient be judged, but one that the lost coordinator had released only once its member is engaged.
+        """Let a gradient be judged; one that the lost coordinator had released, once its member has told its state.
 
         Block by block a member runs ahead.  Earlier gradients, of which it told the lost coordinator alone, must be
         heard of first, or they would be taken for over.
@@ -267,7 +270,7 @@ class Takeover:
             self._admission.on_announce(message)
 
     def on_worker_state(self, message: msg.WorkerState) -> None:
-        """Note what a member was released for, which the lost coordinator may have been the only one to know."""
+        """Learn what a member was released for, which the lost coordinator may have been the only one to know."""
         state = self._state
         member = state.roster.by_name.get(message.member)
         if message.term != state.term:
@@ -313,7 +316,7 @@ class Takeover:
         self._state.effects.append(Send(Role.member(member.name), msg.Abort(self._state.term, member.sequence)))
 
     def _free(self, member: Member) -> None:
-        """Note that a member has given up what it was released for, and may be released again."""
+        """Count a member as having given up what it was released for: it may be released again."""
         state = self._state
         state.give_back(member.slot, member.sequence)
         state.roster.rest(member)

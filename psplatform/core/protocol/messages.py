@@ -223,10 +223,11 @@ class Promote:
     """Be the server of the shard from now on, under `epoch`; other copies of it are none any more.
 
     Sent again where it has changed.  `position` is the last one that the coordinator knows to be decided: the new
-    server answers no pull before it shows that.  Where `missing` names a copy that is lost, its place must be taken:
-    the new server goes no further than if that were its replica, until it is told to exclude it.  `successors` are the
-    other replicas that were in sync with the lost server: the new one serves when all of them stand where it does, so
-    that until then any of them may be promoted in its place.
+    server answers no pull before it shows that.  While a coordinator takes over, it does not know all that was decided:
+    such an order is not `settled`, and the new server answers no pull before it gets one that is.  Where `missing`
+    names a copy that is lost, its place must be taken: the new server goes no further than if that were its replica,
+    until it is told to exclude it.  `successors` are the other replicas that were in sync with the lost server: the new
+    one serves when all of them stand where it does, so that until then any of them may be promoted in its place.
     """
 
     term: int
@@ -234,15 +235,16 @@ class Promote:
     position: int = 0
     missing: str = ""
     successors: tuple[str, ...] = ()
+    settled: bool = True
 
     def replaces(self, other: Promote | None) -> bool:
         """Whether this order was given after `other`, and does not just come after it.
 
-        In one term successors become only fewer, and positions only higher.
+        In one term successors become only fewer, and what is settled stays so.
         """
         if other is None or (self.term, self.epoch) != (other.term, other.epoch):
             return other is None or (self.term, self.epoch) > (other.term, other.epoch)
-        return (len(self.successors), -self.position) < (len(other.successors), -other.position)
+        return (len(self.successors), not self.settled) < (len(other.successors), not other.settled)
 
 
 @dataclass(frozen=True, slots=True)

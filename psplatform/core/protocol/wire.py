@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgpack
 
-from psplatform.core.protocol import effects, events, messages
+from psplatform.core.protocol import effects, events, messages, place_messages
 from psplatform.errors import ProtocolError, PsplatformError, from_plain, to_plain
 
 _TYPES: Final[tuple[type, ...]] = (
@@ -82,6 +82,11 @@ _TYPES: Final[tuple[type, ...]] = (
     events.MemberDied,
     events.EvaluatorDied,
     events.CopyMisplaced,
+    place_messages.ActorAt,
+    place_messages.CoordinatorAt,
+    place_messages.ActorReleased,
+    place_messages.Logged,
+    place_messages.LogWritten,
 )
 _CODES: Final = {kind: code for code, kind in enumerate(_TYPES)}
 _ERROR_FIELDS: Final = {"class", "message", "attributes"}

@@ -33,10 +33,10 @@ class Account(Protocol):
         """Whether a transfer should begin, so that the bound need not hold the next steps back."""
 
     def add(self, position: int, step: float) -> None:
-        """Note that `position` is staged, which moves the parameters by `step`, a Euclidean norm."""
+        """Add a step of the Euclidean norm `step`, which leads to `position`."""
 
     def settle(self, position: int) -> None:
-        """Note that the replica stands at `position`."""
+        """Drop the steps up to `position`, where the replica stands."""
 
 
 MakeAccount = Callable[[], Account]
@@ -130,7 +130,7 @@ class Links:
         self.by_replica.pop(replica, None)
 
     def add(self, position: int, step: float) -> None:
-        """Note a staged step in every account."""
+        """Add a staged step to every account."""
         for link in self.by_replica.values():
             link.account.add(position, step)
 
@@ -185,7 +185,7 @@ class Links:
         return next((link for link in self.by_replica.values() if link.in_sync and link.position == position), None)
 
     def arrived(self, replica: str, number: int, position: int) -> Link | None:
-        """Note that a replica has what a transfer carried; return its link if that has brought it in sync.
+        """Count a transfer as arrived; return the replica's link if that has brought it in sync.
 
         A negative position says that it could not be read.
         """

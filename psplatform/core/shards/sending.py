@@ -91,7 +91,7 @@ class Sending:
     _count: int = 0
 
     def note(self, step: Step) -> None:
-        """Note what was staged last."""
+        """Remember what was staged last."""
         if self.from_workers:
             newest = step.commit.position
             self._steps = {at: one for at, one in self._steps.items() if at > newest - _FOLLOWABLE} | {newest: step}
@@ -153,7 +153,7 @@ class Sending:
         link.flying, link.size_bytes = self._count, 0
 
     def captured(self, event: Captured) -> None:
-        """Note that what a transfer carries is captured; what workers send counts when it has arrived."""
+        """Count a transfer as captured; what workers send counts when it has arrived."""
         link = self.links.get(event.replica)
         if event.number == self.capturing:
             self.capturing = 0
@@ -162,7 +162,7 @@ class Sending:
             link.size_bytes = event.size_bytes
 
     def replicated(self, message: msg.Replicated) -> Link | None:
-        """Note where a replica stands; return its link if that has brought it in sync."""
+        """Learn where a replica stands; return its link if that has brought it in sync."""
         link = self.links.get(message.replica)
         if link is not None and link.flying == message.number and message.position >= 0:
             self.replicated_bytes += link.size_bytes

@@ -122,7 +122,7 @@ class Server:
     _yielding: bool = False
     _successor: str = ""
     _rising: msg.Promote | None = None
-    _floor: int = 0
+    _floor: float = 0
 
     def __post_init__(self) -> None:
         self.newest = self.position
@@ -418,7 +418,7 @@ class Server:
         if order is None or not set(order.successors) <= set(self.links.in_sync):
             return []
         # The server before it may have shown whatever was decided: who pulled that must not be answered less.
-        self._rising, self._floor = None, order.position
+        self._rising, self._floor = None, order.position if order.settled else math.inf
         return [Serve(self.epoch, self.version), self._promoted(self._known_after(order.position)), *self._answers()]
 
     def _promoted(self, known: tuple[Commit, ...]) -> Send:
@@ -442,8 +442,9 @@ class Server:
         commits = self._known_after(message.position)
         self._follow(message.term)
         if self._rising is None:
-            self._floor = max(self._floor, message.position)
-            return [self._promoted(commits)]
+            if message.settled:
+                self._floor = min(self._floor, message.position)
+            return [self._promoted(commits), *self._answers()]
         if message.replaces(self._rising):
             for lost in set(self._rising.successors) - set(message.successors):
                 self.links.exclude(lost)
@@ -490,7 +491,7 @@ class Server:
         return []
 
     def renew(self, until: float, now: float) -> list[Effect]:
-        """Note that the lease lasts until then; return the answers that were held back for it."""
+        """Extend the lease until then; return the answers that were held back for it."""
         self._now = now
         self.entitled_until = max(self.entitled_until, until)
         return [] if self.fenced else self._answers()

@@ -92,7 +92,7 @@ class Grants:
         self._beaten.discard(name)
 
     def renew(self, name: str, now: float) -> float | None:
-        """Note a beat of `name`; return the seconds it is given, or ``None`` if nothing is expected of it."""
+        """Renew the lease of `name`, which beats; return its seconds, or ``None`` if nothing is expected of it."""
         if name not in self._heard_at:
             return None
         self._note_pause(name, now)
@@ -152,13 +152,13 @@ class Leases:
     _heard_at: dict[str, float] = field(default_factory=dict)
 
     def renew(self, name: str, now: float) -> None:
-        """Note a sign of life of `name`, which gets a lease if it had none."""
+        """Renew the lease of `name`, which gives a sign of life, or begin one."""
         # Reinserting keeps the dictionary ordered by age, so that the next to expire is always the first.
         self._heard_at.pop(name, None)
         self._heard_at[name] = now
 
     def forget(self, name: str) -> None:
-        """Note that `name` is gone for another reason."""
+        """End the lease of `name`, which is gone for another reason."""
         self._heard_at.pop(name, None)
 
     def expire(self, now: float) -> list[str]:

@@ -227,7 +227,7 @@ class ReplicatedCoordinator:
         return deepcopy(self.coordinator), self.handled
 
     def without_standby(self, number: int) -> None:
-        """Note that this standby could not be made: another is appointed when something has changed."""
+        """Count a standby as not made: another is appointed when something has changed."""
         self._appointed.discard(number)
 
     def _on_standby_lost(self, event: StandbyLost, now: float) -> list[Effect]:

@@ -125,7 +125,7 @@ class Pulling:
         return self._open.get(answer.shard) == answer.request and answer.epoch >= self._epochs.get(answer.shard, 0)
 
     def moved(self, shard: int, epoch: int, *, pulling: bool) -> list[Pull]:
-        """Note that the shard has another server, under `epoch`; return what must be asked of it.
+        """Turn to the shard's new server, under `epoch`; return what must be asked of it.
 
         Parameters
         ----------

@@ -34,7 +34,7 @@ class CoordinatorOutbox:
         self._answers: list[Any] = []
 
     def look_at(self, effects: Iterable[Effect]) -> None:
-        """Note what is about to be executed together."""
+        """Take the effects that are about to be executed together."""
         self._decided = any(isinstance(one, Send) and isinstance(one.message, Commit) for one in effects)
 
     def send(self, effect: Send) -> None:

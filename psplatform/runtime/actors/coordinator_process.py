@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from psplatform.core.protocol.place_messages import CoordinatorAt
 from psplatform.runtime.comms.calls import Connect, Peer
 from psplatform.runtime.pools.unavailable import UnavailableProcesses
 from psplatform.runtime.program import Program
@@ -22,7 +23,7 @@ class CoordinatorProcess(Protocol):
         """Hand an event to the coordinator, and execute what it answers."""
 
     def on_mishap(self, text: str) -> None:
-        """Note what nobody has foreseen and nobody waits for."""
+        """Log a failure of a task that nothing waits for."""
 
 
 class Employer(CoordinatorProcess, Protocol):
@@ -52,12 +53,12 @@ class Employer(CoordinatorProcess, Protocol):
         """Add a record to the log that no event has led to."""
 
     def on_actor_made(self, part: str, name: str, peer: Peer, shard: int = -1) -> None:
-        """Note that an actor was made: a standby must know it, too."""
+        """Add an actor to those that a standby is told of."""
 
     def released(self, name: str) -> None:
-        """Note that an actor was let go of."""
+        """Remove an actor from those that a standby is told of."""
 
-    def whereabouts(self) -> dict[str, Any]:
+    def whereabouts(self) -> CoordinatorAt:
         """Return what tells an actor whose coordinator is lost where the new one is."""
 
     def on_processes_changed(self) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from psplatform.core.protocol.effects import Send
 from psplatform.core.protocol.events import Tick
 from psplatform.core.protocol.messages import GRADIENTS, Exclude, InSync, Pull, Pulled, Retiring
+from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.core.shards.replica import ShardCopy
 from psplatform.nodes.shard import ShardNode
@@ -31,7 +32,7 @@ from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost, call, connections_of
 from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.comms.processes import Locatable, process_at
-from psplatform.runtime.dataplane.carriers import TARGETS
+from psplatform.runtime.dataplane.carriers import REPLICA_PLACES
 from psplatform.runtime.dataplane.content import Answer
 from psplatform.runtime.dataplane.feed_reader import MOST_KEPT
 from psplatform.runtime.dataplane.segments import SegmentName, sweep
@@ -83,12 +84,12 @@ class CopyHost(Locatable):
         self._connect = connections_of(self._worker)
         loop = asyncio.get_running_loop()
         make_account = account_factory(program.replication, program.plan.shards)
-        alone = not TARGETS[program.replication_target].replicas_archive
-        begin = program, self._index, self._name, make_account, loop.time()
+        archives_itself = not REPLICA_PLACES[program.replication_target].replicas_archive
+        place = program, self._index, self._name, make_account, loop.time()
         control = ShardCopy(
-            self._initial_role.part(*begin, archives_itself=alone),
+            self._initial_role.part(*place, archives_itself=archives_itself),
             make_account,
-            archives_itself=alone,
+            archives_itself=archives_itself,
             from_workers=program.plan.from_workers,
         )
         arguments = (
@@ -132,8 +133,10 @@ class CopyHost(Locatable):
     async def deliver(self, sender: str, data: bytes) -> bool:
         """Take messages of the coordinator."""
         for message in decode(data):
-            if isinstance(message, dict):
-                self._take_note(message)
+            if isinstance(message, ActorAt):
+                self._node.state.carrier.know(message.name, Peer(message.address, message.key))
+            elif isinstance(message, CoordinatorAt):
+                self._turn_to(message)
             else:
                 self._node.feed(message)
                 if isinstance(message, Exclude):
@@ -145,13 +148,10 @@ class CopyHost(Locatable):
         if server is not None and replica not in server.links.replicas and not self._closed:
             self._background.do(self._node.state.forget(replica))
 
-    def _take_note(self, message: dict[str, Any]) -> None:
-        peer = Peer(message["address"], message["key"])
-        if "peer" in message:
-            self._node.state.carrier.know(message["peer"], peer)
-        elif message["lead"] > self._term:
-            self._term = message["lead"]
-            self._line.retarget(peer)
+    def _turn_to(self, coordinator: CoordinatorAt) -> None:
+        if coordinator.term > self._term:
+            self._term = coordinator.term
+            self._line.retarget(Peer(coordinator.address, coordinator.key))
             if self._retiring:
                 self._background.do(self._say_retiring())
 
@@ -227,7 +227,7 @@ class CopyHost(Locatable):
             self._node.state.feed_reader.note_arrival()  # nobody need wait for it
 
     async def retire(self) -> None:
-        """Note that nobody needs this copy any more."""
+        """Let the process of this copy end: it is not needed any more."""
         self._retired.set()
 
     async def close(self) -> None:

@@ -15,6 +15,7 @@ from distributed import get_worker
 from psplatform.core.policy import Scope
 from psplatform.core.protocol.effects import COORDINATOR, Send
 from psplatform.core.protocol.messages import Pulled
+from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import decode
 from psplatform.nodes.evaluator import EvaluatorNode
 from psplatform.runtime.actors.evaluation import ThreadedEvaluation
@@ -134,15 +135,13 @@ class EvaluatorHost(Locatable):
         return True
 
     def _take(self, message: Any) -> None:
-        if not isinstance(message, dict):
+        if isinstance(message, ActorAt):
+            self._fetcher.peers[message.name] = Peer(message.address, message.key)
+        elif not isinstance(message, CoordinatorAt):
             self._node.feed(message)
-            return
-        peer = Peer(message["address"], message["key"])
-        if "peer" in message:
-            self._fetcher.peers[message["peer"]] = peer
-        elif message["lead"] > self._term:
-            self._term = message["lead"]
-            self._line.retarget(peer)
+        elif message.term > self._term:
+            self._term = message.term
+            self._line.retarget(Peer(message.address, message.key))
 
     async def close(self) -> None:
         """Stop answering; one that is still being opened never begins."""

@@ -26,7 +26,7 @@ class SlabGradients:
     session
         Names the server of each shard.
     replica_feed
-        Sends them to replicas as well, where these take them from the workers.
+        Sends gradients to replicas as well, where these take them from the workers.
     feed
         Takes what becomes of a gradient once it is computed.
     per_block

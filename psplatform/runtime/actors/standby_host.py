@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import cloudpickle
 
@@ -16,6 +16,7 @@ from psplatform.core.coordination import Coordinator
 from psplatform.core.protocol.effects import Claim, Send
 from psplatform.core.protocol.events import Claimed, CoordinatorLost, Tick
 from psplatform.core.protocol.messages import Beat, LogEntry
+from psplatform.core.protocol.place_messages import ActorAt, ActorReleased, Logged, LogWritten
 from psplatform.core.protocol.wire import encode
 from psplatform.core.supervision.leases import Grants
 from psplatform.core.supervision.standby import Standby, standby_name
@@ -30,6 +31,8 @@ from psplatform.runtime.program import Program
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.telemetry.log.segments import Position
 from psplatform.telemetry.read_model import RunView
+
+_TOLD: Final = (ActorAt, ActorReleased, Logged, LogWritten)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,7 @@ class StandbyHost:
         self._heard_at = self._loop.time()
         if not self.standby.follows:
             return []  # what came of an event that it will not see must not be known either
-        if isinstance(message, dict):
+        if isinstance(message, _TOLD):
             self._note(message)
             return []
         if isinstance(message, LogEntry):
@@ -186,19 +189,18 @@ class StandbyHost:
         self.standby.forget_records(len(self.standby.records))
         return self._answers
 
-    def _note(self, message: dict[str, Any]) -> None:
-        if "record" in message:
-            self.view.apply(message["record"])
-            self.unwritten.append(message["record"])
-        elif "mark" in message:
-            position, records = Position(*message["mark"]), message["records"]
-            del self.unwritten[: max(0, records - self.place[1])]
-            self.place = position, records
-        elif "released" in message:
-            self.actors.pop(message["released"], None)
+    def _note(self, message: ActorAt | ActorReleased | Logged | LogWritten) -> None:
+        if isinstance(message, Logged):
+            self.view.apply(message.record)
+            self.unwritten.append(message.record)
+        elif isinstance(message, LogWritten):
+            del self.unwritten[: max(0, message.records - self.place[1])]
+            self.place = Position(message.term, message.number), message.records
+        elif isinstance(message, ActorReleased):
+            self.actors.pop(message.name, None)
         else:
-            peer = Peer(message["address"], message["key"])
-            self.actors[message["peer"]] = message["part"], message["shard"], peer
+            peer = Peer(message.address, message.key)
+            self.actors[message.name] = message.part, message.shard, peer
             self._get_ready([peer])
 
     def relieve(self) -> None:

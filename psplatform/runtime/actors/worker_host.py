@@ -15,6 +15,7 @@ from psplatform.core.policy import Scope
 from psplatform.core.protocol.effects import COORDINATOR, Send, first_server
 from psplatform.core.protocol.events import Begin
 from psplatform.core.protocol.messages import Leave, Moved, Pulled
+from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import decode
 from psplatform.core.workers.session import WorkerSession
 from psplatform.nodes.worker import WorkerNode
@@ -179,32 +180,29 @@ class WorkerHost(Locatable):
     async def deliver(self, sender: str, data: bytes) -> bool:
         """Take messages of the coordinator."""
         for message in decode(data) if not self._closed else ():
-            if isinstance(message, dict):
-                self._take_note(message)
+            if isinstance(message, ActorAt):
+                self._meet(message.name, Peer(message.address, message.key), message.shard)
+            elif isinstance(message, CoordinatorAt):
+                self._turn_to(message)
             elif isinstance(message, Moved):
                 self._background.do(self._follow_server(message))
             elif self._node is not None:
                 self._node.feed(message)
         return True
 
-    def _take_note(self, message: dict[str, Any]) -> None:
-        peer = Peer(message["address"], message["key"])
-        if "peer" in message:
-            self._meet(message["peer"], peer, message.get("shard"))
-        elif message["lead"] > self._term:
-            self._term, self._coordinator = message["lead"], peer
+    def _turn_to(self, coordinator: CoordinatorAt) -> None:
+        if coordinator.term > self._term:
+            self._term, self._coordinator = coordinator.term, Peer(coordinator.address, coordinator.key)
             if self._line is not None:
-                self._line.retarget(peer)
+                self._line.retarget(self._coordinator)
 
-    def _meet(self, copy: str, peer: Peer, shard: int | None) -> None:
+    def _meet(self, copy: str, peer: Peer, shard: int) -> None:
         if self._node is None:
-            if shard is not None:
-                self._copies[copy] = shard, peer  # and attach to it with the others
+            self._copies[copy] = shard, peer  # and attach to it with the others
             return
         self._fetcher.peers[copy] = peer
-        if shard is not None:
-            self._replica_feed.know(copy, shard)
-            self._background.do(self._gradients.prepare_for(copy, shard))
+        self._replica_feed.know(copy, shard)
+        self._background.do(self._gradients.prepare_for(copy, shard))
 
     async def _follow_server(self, moved: Moved) -> None:
         if self._node is None:

@@ -42,7 +42,7 @@ class Background:
         return kept
 
     def forget(self, kept: Kept) -> None:
-        """Note that there is nothing to keep any more."""
+        """Keep this no longer."""
         self._kept.discard(kept)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:

@@ -21,7 +21,7 @@ class Carrier(Protocol):
     """A server's side of replication: one transfer to each replica at a time."""
 
     def know(self, replica: str, peer: Peer) -> None:
-        """Note where a replica is."""
+        """Send transfers to a replica to that peer from now on."""
 
     def prepare(self, replica: str) -> None:
         """Make beforehand what transfers to a replica take."""
@@ -44,12 +44,12 @@ class Carrier(Protocol):
         """Send nothing more."""
 
 
-Make = Callable[[Program, str, Shard, Background, Callable[[str], None]], Carrier]
+MakeCarrier = Callable[[Program, str, Shard, Background, Callable[[str], None]], Carrier]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A place where replicas can be.
+class ReplicaPlace:
+    """A place where replicas can be, and the way to it.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Target:
         Whether replicas write their shard's part of checkpoints, so that their server need not.
     """
 
-    make: Make
+    make: MakeCarrier
     replicas_archive: bool
 
 
@@ -69,8 +69,8 @@ def _to_processes(
     return ProcessCarrier(program.run, name, shard, background, TRANSPORTS[program.transport])
 
 
-TARGETS: Final[dict[str, Target]] = {
-    "replica": Target(_to_processes, replicas_archive=True),
-    "store": Target(StoreCarrier, replicas_archive=False),
+REPLICA_PLACES: Final[dict[str, ReplicaPlace]] = {
+    "replica": ReplicaPlace(_to_processes, replicas_archive=True),
+    "store": ReplicaPlace(StoreCarrier, replicas_archive=False),
 }
 """By the word with which a job says where replicas are (`replication.target`)."""

@@ -92,7 +92,7 @@ class Content:
         return not self._segment.exists
 
     def belong_to(self, epoch: int) -> None:
-        """Note under which epoch it is shown from now on."""
+        """Show it under that epoch from now on."""
         self._segment.header[_EPOCH] = epoch
 
     @property
@@ -101,18 +101,18 @@ class Content:
         return float(self._divergence[0])
 
     def diverge(self, divergence: float) -> None:
-        """Note how far replicas in sync can be from the newest version."""
+        """Publish how far replicas in sync can be from the newest version."""
         self._divergence[0] = divergence
 
     def show(self, copy: int, version: int, divergence: float = math.inf) -> None:
-        """Note that `copy` holds `version`, and how far replicas in sync can be from it."""
+        """Tag `copy` with `version`, and publish how far replicas in sync can be from it."""
         # First, because it may be too much for the version before; too little it is for a replica that is ahead of
         # that one alone, which then is no loss.
         self.diverge(divergence)
         self._segment.header[_TAGS + copy] = version
 
     def begin_writing(self, copy: int) -> None:
-        """Note that `copy` holds no version for now."""
+        """Tag `copy` as holding no version."""
         self._segment.header[_TAGS + copy] = _WRITING
 
     def read(self, copy: int, version: int, epoch: int, into: Vectors) -> bool:

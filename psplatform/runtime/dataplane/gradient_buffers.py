@@ -49,12 +49,12 @@ class Slab:
         return cls(layout, Segment.create(run, "slab", (1 + with_copy) * size_bytes(layout)) if shared else None)
 
     def begin(self) -> None:
-        """Note that what lies here is being written over."""
+        """Tag what lies here as being written over."""
         if self.segment is not None:
             self.segment.header[_SEQUENCE] = _NONE
 
     def hold(self, sequence: int) -> None:
-        """Note that the gradient of that sequence lies here, whole."""
+        """Tag what lies here as the gradient of that sequence, whole."""
         if self.segment is not None:
             self.segment.header[_SEQUENCE] = sequence
 
@@ -194,7 +194,7 @@ class GradientBuffers:
         return all(one is before for one, before in zip(after, found, strict=True))
 
     def dismiss(self, member: str, position: int) -> None:
-        """Note that no commit after `position` refers to `member`."""
+        """Drop what `member` exposed once `position` is visible: no later commit refers to it."""
         self._dismissed[member] = position
 
     def release(self, position: int, version: int = 0) -> None:

@@ -83,7 +83,7 @@ class Pushes:
         return task
 
     def redirect(self, shard: int) -> None:
-        """Note that a shard has another server: a call to one that is gone may last until its deadline."""
+        """End the call to the server that a shard had: it may be gone, and the call would last to its deadline."""
         asking = self._asking.get(shard)
         if asking is not None and not asking.expired():
             asking.reschedule(0.0)

@@ -34,7 +34,7 @@ class NoReplicaFeed:
     """What a worker sends to replicas that get everything from their server: nothing."""
 
     def know(self, copy: str, shard: int) -> None:
-        """Note nothing."""
+        """Do nothing."""
 
     def forget(self, copy: str) -> None:
         """Forget nothing."""
@@ -77,7 +77,7 @@ class ReplicaFeed:
         self._failures: Counter[str] = Counter()
 
     def know(self, copy: str, shard: int) -> None:
-        """Note that there is a copy of a shard."""
+        """Send gradients to a copy of a shard from now on."""
         self._replicas[copy] = shard
 
     def forget(self, copy: str) -> None:

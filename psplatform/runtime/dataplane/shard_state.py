@@ -22,7 +22,7 @@ from psplatform.nodes.ports import Work
 from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect
-from psplatform.runtime.dataplane.carriers import TARGETS
+from psplatform.runtime.dataplane.carriers import REPLICA_PLACES
 from psplatform.runtime.dataplane.cold_storage import awaken
 from psplatform.runtime.dataplane.content import Copied
 from psplatform.runtime.dataplane.feed_reader import FeedReader
@@ -109,7 +109,7 @@ class SharedShardState:
         self.feed_reader = FeedReader(self.gradient_buffers, shard)
         self.receiver = Receiver(shard, self.feed_reader)
         on_trouble = partial(report, "on_cold_trouble")
-        self.carrier = TARGETS[program.replication_target].make(program, name, shard, background, on_trouble)
+        self.carrier = REPLICA_PLACES[program.replication_target].make(program, name, shard, background, on_trouble)
         made.callback(self.carrier.close)
         self._archiver = Archiver(program, layout, shard, background)
         made.callback(self._archiver.close)
@@ -172,11 +172,11 @@ class SharedShardState:
                 self.feed_reader.release(self._control.part)
 
     def diverge(self) -> None:
-        """Note how far replicas in sync can be from what is visible: from now on one of them may be promoted."""
+        """Publish how far replicas in sync can be from what is visible: from now on one of them may be promoted."""
         self.content.diverge(self._divergence)
 
     def answered(self, member: str, pulled: Pulled, at: float) -> None:
-        """Note that a pull was answered."""
+        """Record that a pull was answered."""
         self._history.answered(member, pulled, at)
 
     async def newest(self) -> tuple[int, tuple[NDArray[Any], ...]]:

@@ -68,7 +68,7 @@ class ProcessCarrier:
         self._tasks: dict[str, Kept] = {}
 
     def know(self, replica: str, peer: Peer) -> None:
-        """Note where a replica is."""
+        """Send transfers to a replica to that peer from now on."""
         self._peers[replica] = peer
 
     def prepare(self, replica: str) -> None:

@@ -1,9 +1,10 @@
 """Transports: where parameters and gradients lie, and how other processes get at them.
 
-Four kinds of arrays move in a run.  A *publisher* is what a server shows, a *reader's view* of it is what a worker or
-an evaluator on the same host copies out of, a *slab* is where a worker's gradients lie, and an *outbox* what one
-replica is sent.  A transport makes each of them, and nothing else asks which transport a run has.  Whatever cannot be
-seen where it lies is sent through Dask's comms, so that a transport need not reach everywhere.
+Four kinds of arrays move in a run.  A *publisher* is what a server shows, a *view* of it is what a worker or an
+evaluator on the same host copies out of, a *slab* is where a worker's gradients lie, and an *outbox* what one replica
+is sent.  A transport makes them, each in a segment or in private memory, and nothing else asks which transport a run
+has.  What cannot be seen where it lies is sent through Dask's comms, so that a transport need not reach everywhere.
+Gradients that are merged block by block, and states for a store, are always sent.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from psplatform.tensors.layout import Layout
 
 
 class Transport(Protocol):
-    """Makes the places where arrays lie, and opens those of other processes."""
+    """Makes the places where arrays lie."""
 
     def publisher(self, layout: Layout, shard: int, run: str, epoch: int) -> Content:
         """Make the place where a server shows its shard under that epoch, showing nothing yet."""
@@ -36,7 +37,7 @@ class Transport(Protocol):
 class Comms:
     """Sends everything.
 
-    What a server shows lies in shared memory all the same: what a lost server has left is looked for there.
+    What a server shows lies in a segment all the same: what a lost server has left is looked for there.
     """
 
     def publisher(self, layout: Layout, shard: int, run: str, epoch: int) -> Content:
@@ -48,7 +49,7 @@ class Comms:
         return None
 
     def slab(self, layout: Layout, run: str, *, with_copy: bool) -> Slab:
-        """Make one in private memory, of which every server gets a copy, and nobody comes late."""
+        """Make one in private memory: every server gets a copy, so none is kept for replicas that read later."""
         return Slab.create(layout, run, shared=False)
 
     def outbox(self, run: str, role: str, sizes: Sizes) -> Outbox:

@@ -277,7 +277,7 @@ class Fleet:
         return not foreign and not await self.lack(process.address)
 
     def trust(self, addresses: Iterable[str]) -> None:
-        """Note that these Dask workers have what the program refers to: another has asked them, or they run it."""
+        """Count these Dask workers as having what the program refers to: another has asked them, or they run it."""
         self._able.update(addresses)
 
     async def lack(self, address: str) -> str:

@@ -49,7 +49,10 @@ class SeatingHost(CoordinatorProcess, Protocol):
 
     peer: Peer
     unavailable: UnavailableProcesses
-    phase: str
+
+    @property
+    def runs(self) -> bool:
+        """Whether the run has begun and is not ending."""
 
     @property
     def lead(self) -> ReplicatedCoordinator:
@@ -57,7 +60,7 @@ class SeatingHost(CoordinatorProcess, Protocol):
 
     @property
     def worker_pool(self) -> WorkersBeside:
-        """The staff of the gradient workers."""
+        """The gradient workers."""
 
     @property
     def standbys(self) -> StandbysBeside:
@@ -189,7 +192,7 @@ class Seating:
 
     async def _look_for_ever(self) -> None:
         while True:
-            if self._host.phase == "running":
+            if self._host.runs:
                 await self._look()
             await asyncio.sleep(TIMEOUTS.seating_look_s)
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from psplatform.core.protocol.effects import COORDINATOR, first_replica, first_server
 from psplatform.core.protocol.events import CoordinatorLost, CopyAwake, CopyLost, CopyReady, NoCopy
 from psplatform.core.protocol.messages import Promote
+from psplatform.core.protocol.place_messages import ActorAt
 from psplatform.core.supervision.placement import Placement
 from psplatform.errors import PsplatformError
 from psplatform.runtime.actors.coordinator_process import Employer
@@ -41,22 +42,22 @@ class ShardActor:
 
 
 class WorkersBeside(Protocol):
-    """What the copies' staff asks of the gradient workers'."""
+    """What the shard pool asks of the worker pool."""
 
     @property
     def addresses(self) -> set[str]:
         """Processes with a gradient worker."""
 
-    def introduce(self, shard: int, place: dict[str, str]) -> None:
+    def introduce(self, place: ActorAt) -> None:
         """Let every gradient worker attach to a new copy of a shard."""
 
 
 class ShardPoolHost(Employer, SeatingHost, Protocol):
-    """What the copies' staff may ask of the coordinator's process, beside what every employer of actors may."""
+    """What the shard pool may ask of the coordinator's process, beside what every employer of actors may."""
 
     @property
     def worker_pool(self) -> WorkersBeside:
-        """The staff of the gradient workers."""
+        """The gradient workers."""
 
 
 class DaskShardPool:
@@ -165,13 +166,13 @@ class DaskShardPool:
             actor.name: (actor.shard, actor.peer) for actor in self.actors.values() if actor.name not in self._waking
         }
 
-    def place_of(self, name: str) -> dict[str, str] | None:
+    def place_of(self, name: str) -> ActorAt | None:
         """Return what tells an actor where a copy is; ``None`` if it is no process."""
         actor = self.actors.get(name)
         return _where(actor) if actor is not None else None
 
     def heard(self, name: str) -> bool:
-        """Note a sign of life of a copy; return whether it is one of the run's."""
+        """Take a sign of life of a copy; return whether it is one of the run's."""
         actor = self.actors.get(name)
         if actor is not None:
             actor.heard_at = asyncio.get_running_loop().time()
@@ -228,7 +229,7 @@ class DaskShardPool:
             self.lose(actor.name, reason)  # any other is watched
 
     def expect_the_end(self, name: str) -> None:
-        """Note that the process of a copy is about to end."""
+        """Give the process of a copy, which is about to end, no further role."""
         if name in self.actors:
             self._host.unavailable.leave(self.actors[name].peer.address)
 
@@ -319,7 +320,7 @@ class DaskShardPool:
             del self._planned[name]
             if actor is not None:
                 self._begin(actor)
-                self._host.worker_pool.introduce(shard, _where(actor))
+                self._host.worker_pool.introduce(_where(actor))
                 self._host.feed(CopyReady(shard, name, actor.process))
                 return
             reason = flaw
@@ -365,10 +366,5 @@ class DaskShardPool:
         self._background.do(work)
 
 
-def _where(actor: ShardActor) -> dict[str, str]:
-    return where(actor.name, actor.peer)
-
-
-def where(name: str, peer: Peer) -> dict[str, str]:
-    """Return what tells an actor where another is."""
-    return {"peer": name, "address": peer.address, "key": peer.key}
+def _where(actor: ShardActor) -> ActorAt:
+    return ActorAt(actor.name, actor.peer.address, actor.peer.key, actor.shard)

@@ -167,7 +167,7 @@ class StandbyClient:
         self._on_ended(self._number, reason)
 
     def suspect(self) -> None:
-        """Hire nobody in its process before it is heard again."""
+        """Make no actor in its process before it is heard again."""
         if self.peer is not None:
             self._host.unavailable.lose(self._name, self.peer.address)
 

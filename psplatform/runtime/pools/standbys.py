@@ -7,6 +7,7 @@ import contextlib
 from typing import Any
 
 from psplatform.core.protocol.events import StandbyLost
+from psplatform.core.protocol.place_messages import LogWritten
 from psplatform.runtime.comms.calls import Peer, PeerLost, call
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.pools.standby_client import StandbyClient, StandbyClientHost
@@ -83,10 +84,10 @@ class Standbys:
             one.tell(message, within_s)
 
     def _on_mark(self, position: Position, records: int) -> None:
-        self.tell({"mark": (position.term, position.number), "records": records}, TIMEOUTS.together_s)
+        self.tell(LogWritten(position.term, position.number, records), TIMEOUTS.together_s)
 
     def suspect(self, number: int) -> None:
-        """Hire nobody in the process of a standby whose number is claimed, before it is heard again."""
+        """Make no actor in the process of a standby whose number is claimed, before it is heard again."""
         if number in self._deputies:
             self._deputies[number].suspect()
 

@@ -20,15 +20,15 @@ class UnavailableProcesses:
         return self._leaving | set(self._lost.values())
 
     def lose(self, name: str, address: str) -> None:
-        """Note that an actor at that address does not answer."""
+        """Count the process at that address as silent: an actor there does not answer."""
         self._lost[name] = address
 
     def leave(self, address: str) -> None:
-        """Note that the process at that address ends: its actors may still be heard."""
+        """Count the process at that address as leaving: its actors may still be heard."""
         self._leaving.add(address)
 
     def heard(self, name: str) -> bool:
-        """Note that a lost actor is heard again; return whether its process can take a role from now on."""
+        """Count a lost actor as heard again; return whether its process can take a role from now on."""
         address = self._lost.get(name)
         if address is None or address in self._leaving:
             return False

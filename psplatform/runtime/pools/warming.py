@@ -66,11 +66,11 @@ class Warmth:
         return frozenset(self._warm)
 
     def note(self, addresses: Iterable[str]) -> None:
-        """Note that these processes are warm: a role was made there."""
+        """Count these processes as warm: a role was made there."""
         self._warm.update(addresses)
 
     def forget(self, address: str) -> None:
-        """Note that another process runs at that address now."""
+        """Count the process at that address as cold: it is another one now."""
         self._warm.discard(address)
 
     def cold(self, addresses: Iterable[str]) -> set[str]:

@@ -17,6 +17,7 @@ from psplatform.core.coordination.shards import ShardState
 from psplatform.core.protocol.effects import Evaluate, Redirect, SaveModel, first_server
 from psplatform.core.protocol.events import EvaluationLost, EvaluatorDied, MemberDied, MemberLost, RunFailed
 from psplatform.core.protocol.messages import Moved, StateRequest
+from psplatform.core.protocol.place_messages import ActorAt
 from psplatform.core.supervision.leases import Leases
 from psplatform.core.supervision.placement import Placement, Process
 from psplatform.errors import ProcessDied, PsplatformError
@@ -49,15 +50,16 @@ class WorkerPoolHost(Employer, Protocol):
 
     Attributes
     ----------
-    phase
-        ``running`` as long as workers are placed.
     servers_made
         Set when every server's actor was made.
     """
 
-    phase: str
     servers_made: asyncio.Event
     copies: DaskShardPool
+
+    @property
+    def runs(self) -> bool:
+        """Whether the run has begun and is not ending: as long as it is so, workers are placed."""
 
     @property
     def live(self) -> int:
@@ -172,7 +174,7 @@ class DaskWorkerPool:
             self._evaluator.line.send(Moved(0, shard, epoch, copy))
 
     def heard(self, sender: str) -> bool:
-        """Note a sign of life; return whether the sender belongs to the run."""
+        """Take a sign of life; return whether the sender belongs to the run."""
         if sender in self._workers or (self._evaluator is not None and sender == self._evaluator.name):
             self._leases.renew(sender, self._now())
             self._missing.discard(sender)
@@ -185,10 +187,10 @@ class DaskWorkerPool:
         if actor is not None and actor.line is not None:
             actor.line.send(message)
 
-    def introduce(self, shard: int, place: dict[str, str]) -> None:
+    def introduce(self, place: ActorAt) -> None:
         """Let every gradient worker attach to a new copy of a shard, which it then need not do when that takes over."""
         for name in self._workers:
-            self.send(name, {**place, "shard": shard})
+            self.send(name, place)
 
     def order(self, order: Evaluate | SaveModel) -> None:
         """Ask the evaluator, as soon as there is one."""
@@ -208,13 +210,13 @@ class DaskWorkerPool:
         self.fill()
 
     def expect_the_end(self, name: str) -> None:
-        """Note that the process of a gradient worker is about to end."""
+        """Give the process of a gradient worker, which is about to end, no further role."""
         if name in self._workers:
             self._host.unavailable.leave(self._workers[name].address)
 
     def fill(self) -> None:
         """Look for gradient workers in the place of those that are missing."""
-        if self._host.phase == "running":
+        if self._host.runs:
             self._do(self._fill())
 
     async def disband(self, limit_s: float, but: Collection[Peer] = ()) -> None:
@@ -477,7 +479,7 @@ class DaskWorkerPool:
         if not self._is_deserted:
             taken |= self._host.copies.addresses
         tried = self._failed_starts.get(process.address, 0)
-        if self._host.phase != "running" or process.address in taken or tried >= _TRIES_PER_PROCESS:
+        if not self._host.runs or process.address in taken or tried >= _TRIES_PER_PROCESS:
             return
         if await self._fleet.fits(process):
             self._start_worker(process.address)

@@ -29,7 +29,7 @@ _NEVER_BEGUN: Final = {
 
 
 class EndingHost(Protocol):
-    """What the end of a run concerns in the coordinator's process; the later parts are missing if it never began."""
+    """What the end of a run concerns in the coordinator's process."""
 
     program: Program
     run: str
@@ -53,13 +53,11 @@ async def conclude(host: EndingHost, failure: PsplatformError | None) -> Psplatf
     """Let everybody go who worked for the run, and write how it ended; return why it has failed, if it has."""
     host.silence()
     failure = await host.fleet.explain(failure, host.unavailable.addresses)
-    if hasattr(host, "worker_pool"):
-        await host.worker_pool.disband(TIMEOUTS.leaving_s, host.standbys.peers)
-        host.copies.close()
-        await host.sealer.close()
+    await host.worker_pool.disband(TIMEOUTS.leaving_s, host.standbys.peers)
+    host.copies.close()
+    await host.sealer.close()
     failure = await write_outcome(host.run_log, host.program.store, host.run, failure, host.elapsed_s)
-    if hasattr(host, "standbys"):
-        await host.standbys.dismiss()
+    await host.standbys.dismiss()
     return failure
 
 

@@ -108,15 +108,15 @@ class CopyHistory:
         self._note("stands", part.epoch, part.position, version=part.version)
 
     def gathered(self, contributions: tuple[Contribution, ...]) -> None:
-        """Note what the next step is made of."""
+        """Record what the next step is made of."""
         self._gathered = contributions
 
     def staged(self, epoch: int, position: int) -> None:
-        """Note a step whose state is ready and not yet shown."""
+        """Record a step whose state is ready and not yet shown."""
         self._note("staged", epoch, position, applied=[(one.slot, one.sequence, one.member) for one in self._gathered])
 
     def shown(self, effect: Effect, part: Server | Replica) -> None:
-        """Note what is about to be shown: a step, a position that is lost, or what a new server begins with."""
+        """Record what is about to be shown: a step, a position that is lost, or what a new server begins with."""
         if not self._recorder.records or not isinstance(part, Server):
             return
         if isinstance(effect, Serve):
@@ -129,16 +129,16 @@ class CopyHistory:
         self._note(kind, part.epoch, place.position, version=place.version, term=part.term, **account)
 
     def loaded(self, transfer: Transfer) -> None:
-        """Note the state that a transfer has brought a replica into, before the server hears of it."""
+        """Record the state that a transfer has brought a replica into, before the server hears of it."""
         place = {"server": transfer.server, "number": transfer.number, "by": transfer.kind}
         self._note("loaded", transfer.epoch, transfer.position, version=transfer.version, **place)
 
     def archived(self, effect: Archive, epoch: int) -> None:
-        """Note the state that was copied for a checkpoint."""
+        """Record the state that was copied for a checkpoint."""
         self._note("archived", epoch, effect.position, version=effect.version, number=effect.number)
 
     def answered(self, member: str, pulled: Pulled, decided_at: float) -> None:
-        """Note that a pull is answered, and when that was decided."""
+        """Record that a pull is answered, and when that was decided."""
         fields = {"epoch": pulled.epoch, "version": pulled.version, "request": pulled.request}
         self._recorder.note("answered", decided_at, member=member, **fields)
 
@@ -168,19 +168,19 @@ class WorkerHistory:
         self._pieces = [shard_vectors(layout, shard, values) for shard in range(layout.shards)]
 
     def pulled(self, answer: Pulled) -> None:
-        """Note an answer whose content is in place."""
+        """Record an answer whose content is in place."""
         if self._recorder.records:
             place = {"shard": answer.shard, "epoch": answer.epoch, "version": answer.version}
             self._recorder.note("pulled", **place, digest=digest(self._pieces[answer.shard]))
 
     def does(self, effect: Effect) -> None:
-        """Note what a gradient is computed on, with its batch's ticket, and what is said of it."""
+        """Record what a gradient is computed on, with its batch, and what is said of it."""
         if not self._recorder.records:
             return
         if isinstance(effect, Compute):
-            self._slot, ticket = effect.slot, effect.assignment
+            self._slot, assignment = effect.slot, effect.assignment
             place: dict[str, Any] = {"slot": effect.slot, "sequence": effect.sequence}
-            batch = None if ticket is None else (ticket.epoch, ticket.number)
+            batch = None if assignment is None else (assignment.epoch, assignment.number)
             self._recorder.note("computes", **place, ticket=batch, digests=[digest(one) for one in self._pieces])
         elif isinstance(effect, Send) and isinstance(effect.message, Announce):
             said, label = effect.message, effect.message.label
@@ -200,7 +200,7 @@ class LogHistory:
         self._term = term
 
     def note(self, run: str, record: Mapping[str, Any]) -> None:
-        """Note a record of the event log."""
+        """Copy a record of the event log."""
         if os.environ.get(HISTORY) and record["kind"] in _NOTED:
             if not self._recorder.records:
                 self._recorder.begin(run, "coordinator", f"coordinator-{self._term}", term=self._term)

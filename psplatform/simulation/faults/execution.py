@@ -226,7 +226,8 @@ class Execution:
         commit_logs = [(commit_log.position, len(commit_log.ledger)) for commit_log in state.commit_logs]
         servers = [(one.server, one.epoch, one.promoting, one.in_sync, one.joining) for one in state.shards]
         return (
-            f"these wait: {waits}; phase {run.coordinator.ending.phase.value}, lanes {commit_logs}, shards {servers}, "
+            f"these wait: {waits}; phase {run.coordinator.ending.phase.value}, commit logs {commit_logs}, "
+            f"shards {servers}, "
             f"takeover awaits {sorted(run.coordinator.takeover.awaited_shards)}"
         )
 

@@ -46,7 +46,7 @@ class VerifiedLog:
         return {"state": self.state, **{name: getattr(self, name) for name in self.__slots__}}
 
     def add(self, flaw: str) -> None:
-        """Note a flaw."""
+        """Add a flaw."""
         self.flawed += 1
         if len(self.flaws) < _MOST_FLAWS:
             self.flaws.append(flaw)

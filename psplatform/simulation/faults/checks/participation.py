@@ -32,7 +32,7 @@ class Case:
     records: Records
 
 
-class Crowd:
+class LiveWorkers:
     """Who lives, as far as a log has been read.
 
     Attributes
@@ -60,23 +60,23 @@ class Crowd:
             self.refused = False
 
 
-def _followed(records: Records) -> Iterator[tuple[Record, Crowd]]:
+def _followed(records: Records) -> Iterator[tuple[Record, LiveWorkers]]:
     """Yield each record with who lived when it was made."""
-    crowd = Crowd()
+    workers = LiveWorkers()
     for one in records:
         if one["kind"] != "commit":
-            crowd.note(one)
-        yield one, crowd
+            workers.note(one)
+        yield one, workers
         if one["kind"] == "commit":
-            crowd.note(one)
+            workers.note(one)
 
 
 def check_everybody(records: Records, *, enough: float = math.inf, where: str = "") -> None:
     """Raise unless each round, of whose reason `where` is a part, took `enough` gradients or one of everybody alive."""
-    for one, crowd in _followed(records):
-        if one["kind"] != "commit" or one["reason"] == ADOPTED or where not in one["reason"] or crowd.refused:
+    for one, workers in _followed(records):
+        if one["kind"] != "commit" or one["reason"] == ADOPTED or where not in one["reason"] or workers.refused:
             continue
-        missing = crowd.live - set(one["slots"])
+        missing = workers.live - set(one["slots"])
         if missing and len(one["slots"]) < enough:
             raise violated("S6", f"commit {one['position']} of {one['slots']} lacks a gradient of {sorted(missing)}")
 
@@ -111,16 +111,16 @@ def _check_merges(least: int, records: Records) -> None:
     """
     counts = {(one["slot"], one["sequence"]): one["version"] for one in records if one["kind"] == "start"}
     processes = _processes(records)
-    for one, crowd in _followed(records):
+    for one, workers in _followed(records):
         if one["kind"] != "commit":
             continue
         slots, gradients = one["slots"], list(zip(one["slots"], one["sequences"], strict=True))
         of = {counts.get(each, one["version"] - 1) for each in gradients}
-        workers = {(each[0], processes.get(each, 0)) for each in gradients}
-        if of != {one["version"] - 1} or len(workers) < len(slots):
+        distinct = {(each[0], processes.get(each, 0)) for each in gradients}
+        if of != {one["version"] - 1} or len(distinct) < len(slots):
             raise violated("S6", f"block {one['block']} merges {slots} of counts {of} into version {one['version']}")
-        if len(slots) < min(least, len(crowd.live)) and one["reason"] != ADOPTED and not crowd.refused:
-            found = f"{len(slots)} gradients, {least} are the least and {len(crowd.live)} workers live"
+        if len(slots) < min(least, len(workers.live)) and one["reason"] != ADOPTED and not workers.refused:
+            found = f"{len(slots)} gradients, {least} are the least and {len(workers.live)} workers live"
             raise violated("S6", f"block {one['block']} makes version {one['version']} of {found}")
 
 
@@ -147,7 +147,7 @@ def check_supersteps(case: Case) -> None:
         return
     pushes: Counter[int] = Counter()
     bound: set[int] | None = None
-    for one, crowd in _followed(case.records):
+    for one, workers in _followed(case.records):
         if one["kind"] in ("joined", "lost", "left"):
             pushes.pop(one["slot"], None)
             bound = bound and bound - {one["slot"]}
@@ -163,6 +163,6 @@ def check_supersteps(case: Case) -> None:
             if one["reason"] != "applied at once":
                 pushes.clear()
                 bound = None
-            elif bound is None and all(pushes[slot] >= _MONITORED for slot in crowd.live):
+            elif bound is None and all(pushes[slot] >= _MONITORED for slot in workers.live):
                 pushes.clear()
-                bound = set(crowd.live)
+                bound = set(workers.live)

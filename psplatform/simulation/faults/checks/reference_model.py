@@ -64,6 +64,7 @@ class Content(dict[str, torch.Tensor]):
     version: int
     epoch: int
     digest: int
+    takeovers: int
 
 
 @dataclass
@@ -127,7 +128,7 @@ class ReferenceModel(TensorArithmetic):
     storage
         Where checkpoints go.
     settled
-        For each takeover, the version of each shard up to which its coordinator had learnt what was decided.
+        For each takeover, the last version of each shard that its coordinator had learnt to be decided.
     exact
         Whether the policy wants gradients of the visible version only.
     assignments
@@ -161,7 +162,7 @@ class ReferenceModel(TensorArithmetic):
     # --- what roles ask for, told before it is done ---
 
     def told(self, copy: str, effects: Iterable[Effect]) -> None:
-        """Note the positions of what a copy is about to do."""
+        """Queue the positions of what a copy is about to do."""
         history = self.histories[copy]
         for effect in effects:
             if isinstance(effect, Gather):
@@ -335,7 +336,7 @@ class ReferenceModel(TensorArithmetic):
         """Return what is visible with where it comes from."""
         content, history = Content(super().snapshot(copy)), self.histories[copy]
         content.shard, content.version, content.epoch = history.shard, self.copies[copy].version, history.epoch
-        content.digest = hash(self._flat(content).tobytes())
+        content.digest, content.takeovers = hash(self._flat(content).tobytes()), len(self.settled)
         return content
 
     def load(self, member: str, shard: int, content: Vectors) -> None:
@@ -343,11 +344,14 @@ class ReferenceModel(TensorArithmetic):
         super().load(member, shard, content)
         if isinstance(content, Content):
             before, epoch, takeovers = self._versions.get((member, shard), (0, 1, 0))
-            # What a coordinator and a server showed that were lost together, nobody may know: its number comes again.
-            forgotten = content.epoch > epoch and any(one[shard] < before for one in self.settled[takeovers:])
-            if content.version < before and not forgotten:
+            # What a coordinator and a server showed that were lost together, nobody may know: its number comes again,
+            # after the last that is known.
+            least = before
+            if content.epoch > epoch:
+                least = min([before, *(one[shard] for one in self.settled[takeovers:])])
+            if content.version < least:
                 raise violated("order", f"{member} pulled version {content.version} of shard {shard} after {before}")
-            self._versions[member, shard] = content.version, content.epoch, len(self.settled)
+            self._versions[member, shard] = content.version, content.epoch, content.takeovers
             self._pulled[member][shard] = content
 
     def compute(self, member: str, effect: Compute, seconds: float) -> Computed | ComputeFailed:
