@@ -102,16 +102,16 @@ def test_a_coordinator_that_is_lost_while_it_ends_its_run_leaves_that_to_a_stand
     """The standbys have seen the end; the store, the workers and who waits have not."""
 
     def die_instead_of_ending() -> None:
-        from psplatform.runtime.actors import coordinator_host  # in a Dask worker's process
+        from psplatform.runtime.actors import tenure  # in a Dask worker's process
 
-        conclude = coordinator_host.conclude
+        conclude = tenure.conclude
 
         async def dying(host: Any, failure: Any) -> Any:
             if host.term == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             return await conclude(host, failure)
 
-        coordinator_host.conclude = dying
+        tenure.conclude = dying
 
     cluster, run, seen = begin(6)
     cluster.client.run(die_instead_of_ending)

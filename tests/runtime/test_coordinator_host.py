@@ -56,6 +56,7 @@ def begin(tmp_path: Path) -> Callable[..., Any]:
                 description={"policy": "asp"},
             ),
             peer=Peer("tcp://10.0.0.1:1234", "coordinator"),
+            actor=CoordinatorHost,
             connect=None,
             client=None,
             process=("", 0),

@@ -78,7 +78,9 @@ class CoordinatorHost(Locatable):
         self._standby_host.begin(snapshot, grants_of(program), arrived_at)
 
     async def _settle_in(self, program: Program, key: str) -> HostProcess:
-        self._place = await HostProcess.enter(program, key, self._over, self._background, self._before_it_ends)
+        self._place = await HostProcess.enter(
+            program, type(self), key, self._over, self._background, self._before_it_ends
+        )
         return self._place
 
     async def _take_over(self) -> None:

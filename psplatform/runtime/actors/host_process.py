@@ -28,8 +28,8 @@ class HostProcess:
         The Dask worker of this process.
     client
         A client of the actor's own.
-    key
-        The actor's.
+    actor, key
+        The actor's class, and Dask's key of it.
     over
         Set when the run is over, or this actor has left it.
     background
@@ -50,9 +50,16 @@ class HostProcess:
     """
 
     def __init__(
-        self, program: Program, worker: Any, client: Client, key: str, over: asyncio.Event, background: Background
+        self,
+        program: Program,
+        worker: Any,
+        client: Client,
+        actor: type,
+        key: str,
+        over: asyncio.Event,
+        background: Background,
     ) -> None:
-        self.program = program
+        self.program, self.actor = program, actor
         self.peer = Peer(worker.address, key)
         self.connect = connections_of(worker)
         self.process = str(worker.nanny or ""), os.getpid()
@@ -68,6 +75,7 @@ class HostProcess:
     async def enter(
         cls,
         program: Program,
+        actor: type,
         key: str,
         over: asyncio.Event,
         background: Background,
@@ -75,7 +83,7 @@ class HostProcess:
     ) -> Self:
         """Settle in; `before_it_ends` is awaited when the process is about to end in good order."""
         worker = get_worker()
-        made = cls(program, worker, await open_client(worker, program.run), key, over, background)
+        made = cls(program, worker, await open_client(worker, program.run), actor, key, over, background)
         await before_the_end(worker, made._plugin, before_it_ends)
         return made
 

@@ -96,7 +96,7 @@ class Tenure:
 
     def __init__(self, place: HostProcess, run_log: RunLog, term: int, began_at: float | None = None) -> None:
         self.place = place
-        self.program, self.run = place.program, place.program.run
+        self.program, self.run, self.actor = place.program, place.program.run, place.actor
         self.peer, self.connect = place.peer, place.connect
         self.fleet, self.unavailable = place.fleet, place.unavailable
         self.term, self.sender = term, f"coordinator-{term}"

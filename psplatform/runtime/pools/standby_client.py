@@ -26,9 +26,13 @@ from psplatform.runtime.timeouts import TIMEOUTS
 class StandbyClientHost(Employer, Protocol):
     """What the standby's side may ask of the coordinator's process, beside what every employer of actors may.
 
-    The standby is an actor of the same class as this process.
+    Attributes
+    ----------
+    actor
+        The class of this process's actor, which is the standby's as well.
     """
 
+    actor: type
     run_log: RunLog
     copies: DaskShardPool
     worker_pool: DaskWorkerPool
@@ -99,7 +103,7 @@ class StandbyClient:
             self._end("there is no process for it")
             return
         try:
-            peer = await self._fleet.create(type(host), self._name, self.address)
+            peer = await self._fleet.create(host.actor, self._name, self.address)
         except PeerLost as error:
             host.note({"kind": "note", "at": host.elapsed_s, "text": f"no standby could be made: {error}"})
             self._end(str(error))
