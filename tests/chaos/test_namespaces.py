@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +30,18 @@ with socket.create_server((sys.argv[1], 7000)) as server:
             asked.sendall(json.dumps(here).encode())
 """
 
+ONE_LASTS: Final = """
+import os, time
+with open("begun", "a") as begun:
+    begun.write("begun\\n")
+try:
+    os.mkdir("lasts")
+except FileExistsError:
+    pass  # another one does
+else:
+    time.sleep(600)
+"""
+
 
 @pytest.fixture(autouse=True)
 def able() -> None:
@@ -48,29 +59,13 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
         yield hosts
 
 
-LIMIT_S = 60.0
-
-ONE_LASTS = """
-import os, time
-with open("begun", "a") as begun:
-    begun.write("begun\\n")
-try:
-    os.mkdir("lasts")
-except FileExistsError:
-    pass  # another one does
-else:
-    time.sleep(600)
-"""
-
-
-def test_each_process_of_a_host_is_started_again_when_it_ends_whatever_the_others_do(tmp_path: Path) -> None:
+def test_each_process_of_a_host_is_started_again_when_it_ends_whatever_the_others_do(
+    tmp_path: Path, until: Callable[..., None]
+) -> None:
     begun = tmp_path / "one" / "begun"
     with Hosts(("one",)) as hosts:
         hosts["one"].start([sys.executable, "-c", ONE_LASTS], tmp_path, {}, processes=2)
-        give_up_at = time.monotonic() + LIMIT_S
-        while not begun.exists() or len(begun.read_text().split()) < 3:
-            assert time.monotonic() < give_up_at, "it is not started again"
-            time.sleep(0.05)
+        until(lambda: begun.exists() and len(begun.read_text().split()) >= 3, "one is started again")
 
 
 def ask(address: str, limit_s: float = 1.0) -> dict[str, Any] | None:

@@ -51,6 +51,29 @@ def client() -> Iterator[Client]:
         yield found
 
 
+@pytest.fixture(scope="session")
+def start_here() -> Callable[..., contextlib.AbstractContextManager[Client]]:
+    """Start Dask workers in this process: what a test does to a class is done to every actor."""
+
+    @contextlib.contextmanager
+    def start(workers: int = 1, threads: int = 1) -> Iterator[Client]:
+        with (
+            LocalCluster(
+                n_workers=workers,
+                threads_per_worker=threads,
+                processes=False,
+                protocol="tcp",
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
+            ) as cluster,
+            Client(cluster, set_as_default=False) as client,
+        ):
+            yield client
+
+    return start
+
+
 def spirals() -> tuple[Any, Any]:
     """Two classes that no line divides: ``float32[240, 2]`` and ``int64[240]``."""
     generator = torch.Generator().manual_seed(5)

@@ -9,12 +9,13 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 import psplatform as ps
 from psplatform.core.protocol.effects import Effect, Transmit
@@ -35,6 +36,7 @@ from psplatform.runtime.program import Program
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard
 
+StartHere = Callable[..., AbstractContextManager[Client]]
 UPDATES, WORKERS, LIMIT_S = 12, 2, 120.0
 
 
@@ -44,18 +46,10 @@ def test_every_word_of_a_job_has_its_class() -> None:
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[Client]:
+def here(start_here: StartHere) -> Iterator[Client]:
     """Start four Dask workers in this process, which gets its own settings back afterwards."""
     interval_s = sys.getswitchinterval()
-    settings: dict[str, Any] = {
-        "host": "127.0.0.1",
-        "dashboard_address": "127.0.0.1:0",
-        "scheduler_kwargs": {"dashboard": False},
-    }
-    with (
-        LocalCluster(n_workers=4, threads_per_worker=2, processes=False, protocol="tcp", **settings) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with start_here(workers=4, threads=2) as client:
         yield client
     sys.setswitchinterval(interval_s)
 

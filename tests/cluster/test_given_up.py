@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from torch import nn
 
 import psplatform as ps
@@ -34,17 +35,9 @@ NOWHERE = Peer("tcp://127.0.0.1:1", "psplatform-none")
 
 
 @pytest.fixture
-def here() -> Iterator[Client]:
+def here(start_here: Callable[..., AbstractContextManager[Client]]) -> Iterator[Client]:
     """Start a Dask worker in this process."""
-    settings: dict[str, Any] = {
-        "host": "127.0.0.1",
-        "dashboard_address": "127.0.0.1:0",
-        "scheduler_kwargs": {"dashboard": False},
-    }
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", **settings) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with start_here() as client:
         yield client
 
 

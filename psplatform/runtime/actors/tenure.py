@@ -376,11 +376,10 @@ class Tenure:
                 self.feed(Tick())
             await asyncio.sleep(TIMEOUTS.beat_s)
 
-    def _enter(self, phase: Phase) -> bool:
-        """Enter a phase, if it can follow; return whether it was."""
-        follows = phase in _NEXT[self.phase]
-        self.phase = phase if follows else self.phase
-        return follows
+    def _enter(self, phase: Phase) -> None:
+        """Enter a phase, if it can follow."""
+        if phase in _NEXT[self.phase]:
+            self.phase = phase
 
     # --- the end ---
 
@@ -402,7 +401,8 @@ class Tenure:
             return
         # First: the standby takes over from what it has heard, and what was decided after that it could not know.
         self._fall_silent()
-        if self.phase in {Phase.RUNNING, Phase.ENDING} and self._enter(Phase.REPLACED):
+        if self.phase in {Phase.RUNNING, Phase.ENDING}:
+            self._enter(Phase.REPLACED)
             await self.standbys.hand_over()
         self.standbys.close()
 
