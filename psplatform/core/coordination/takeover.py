@@ -105,7 +105,9 @@ class Takeover:
             return
         self._copies.disown(one, message.replicas)
         commit_log = self._state.commit_log_of(message.shard)
-        if message.serving and message.shard in self.awaited_shards:
+        # A server that is being promoted, as far as is known here, may have served for long: only its answer to the
+        # promotion says where it began.  What it shows beyond that is its own, not what was lost with the one before.
+        if message.serving and not one.promoting and message.shard in self.awaited_shards:
             one.visible = max(one.visible, message.position)
             self._shown[message.shard] = message.position
             self._learn(commit_log, message.commits)

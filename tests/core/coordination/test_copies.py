@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from psplatform.core.plan import Protection
+from psplatform.core.policy import POOL, Gradient, Traits, Verdict, View
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Finish, Recruit, Redirect, Retire
 from psplatform.core.protocol.events import CopyAwake, CopyLost, CopyReady, NoCopy, ProcessesChanged, StopRequested
@@ -292,6 +293,26 @@ def test_one_that_was_released_again_is_not_interrupted_by_what_is_given_up_late
     for member in "ab":
         scene.handle(msg.Announce(member, 4, msg.Label((2,), (2,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0))
     assert scene.logged("commit")[-1]["sequences"] == [4, 4]
+
+
+class Tolerant(BulkSynchronous):
+    """Waits for every live worker, and takes gradients of earlier versions as well."""
+
+    traits = Traits(exact=False)
+
+    def admit(self, gradient: Gradient, view: View) -> Verdict:
+        return POOL
+
+
+def test_a_worker_whose_gradient_waits_for_a_commit_is_not_released_over_a_loss(protected: Open) -> None:
+    """It would write over what is still needed."""
+    scene = protected(Tolerant(), workers=2).join("a", "b").announce("a").announce("b").show().announce("a")
+    scene.handle(gone("server-0"))
+    promote(scene, "replica-0-0", 0)
+    assert [one["first"] for one in scene.logged("lost positions")] == [1]
+    assert scene.sent(msg.Release) == []
+    scene.announce("b")
+    assert scene.addressed(msg.Release) == ["a", "b"]
 
 
 @pytest.mark.parametrize("shown", [False, True], ids=["given up", "shown"])

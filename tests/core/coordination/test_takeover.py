@@ -238,6 +238,17 @@ def test_what_a_lost_server_had_shown_is_lost_as_the_version_that_others_know(op
     assert [(one["shard"], one["first"], one["last"]) for one in scene.logged("lost positions")] == [(0, 1, 1)]
 
 
+def test_what_a_promoted_server_shows_by_now_is_not_lost(open_scene: Open) -> None:
+    """Its promotion was confirmed to the lost coordinator alone, which had sent it what was decided again."""
+    scene = open_scene(protection=Protection(2)).join("a").announce("a")
+    scene.handle(CopyLost("server-0", "there", "killed"))
+    scene.take_over().handle(standing(0, 1, copy="replica-0-0", epoch=2))
+    assert scene.coordinator.takeover.awaited_shards  # where it began, it has not said
+    scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, 2))
+    assert scene.logged("lost positions") == []
+    assert [(one.position, len(one.contributions)) for one in scene.sent(msg.Commit)] == [(1, 1)]
+
+
 def test_a_server_is_told_again_what_it_has_to_pass_over(open_scene: Open) -> None:
     """The lost coordinator had closed that position, and its word of it may never have left."""
     scene = open_scene(protection=Protection(2)).join("a").announce("a")
@@ -318,20 +329,6 @@ def test_what_a_member_said_before_it_was_released_counts(open_scene: Open) -> N
     assert [one["sequences"] for one in scene.logged("commit")] == [[1]]
     member = scene.coordinator.state.roster.by_name.get("a")
     assert (member.sequence, member.busy) == (2, True)
-
-
-def test_a_member_whose_gradient_waits_for_a_commit_is_not_released_over_a_loss(
-    open_scene: Open,
-) -> None:
-    """It was computed on what is left, and would be written over while it is needed."""
-    scene = open_scene(BulkSynchronous(), workers=2, protection=Protection(1)).join("a", "b")
-    scene.announce("a").announce("b").handle(CopyLost("server-0", "there", "killed"))
-    scene.take_over().handle(standing(0, 1, copy="replica-0-0", epoch=2))
-    said = msg.Announce("a", 2, msg.Label((1,), (2,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0)
-    scene.handle(msg.WorkerState(2, "a", 2, 1, None, (said,)))
-    scene.handle(msg.Promoted(0, "replica-0-0", 2, 0, 0, 2))
-    assert [one["first"] for one in scene.logged("lost positions")] == [1]
-    assert scene.addressed(msg.Release) == ["b"]
 
 
 def test_a_release_that_the_lost_coordinator_forestalled_is_said_anew(open_scene: Open) -> None:
