@@ -1,6 +1,7 @@
 """What every page looks like: pictures of all of them, and what can be checked of a picture by a program.
 
-``PSPLATFORM_SCREENSHOTS`` names the folder that the pictures are written to.
+``PSPLATFORM_SCREENSHOTS`` names the folder that the pictures are written to, in every size and scheme.  Where it names
+none, each size comes with one scheme: what a page lacks in width does not depend on its colours.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ PAGES = {
 }
 SIZES = ((1280, 800), (1920, 1080))
 SCHEMES = ("light", "dark")
+LOOKS = tuple(product(SIZES, SCHEMES) if os.environ.get("PSPLATFORM_SCREENSHOTS") else zip(SIZES, SCHEMES, strict=True))
 
 _PROBES = ("_stcore/health", "_stcore/host-config")
 """What Streamlit's own script asks for below the page's address first, and then above it."""
@@ -69,23 +72,22 @@ def complaints_of(page: Any) -> list[str]:
 
 
 def photograph(page: Any, album: Path, state: str, query: str = "") -> list[str]:
-    """Write pictures of every page in every size and scheme; return what is wrong with them."""
+    """Write pictures of every page; return what is wrong with them."""
     found: list[str] = []
     for path, title in PAGES.items():
         page.visit(f"{path}{query}", title)
         page.page.wait_for_load_state("networkidle")
         page.until(lambda: not page.page.get_by_test_id("stSkeleton").count(), f"everything on {title!r} has come")
         page.until(lambda: not page.page.locator(_UNDRAWN).count(), f"every figure on {title!r} is drawn")
-        for width, height in SIZES:
+        for (width, height), scheme in LOOKS:
             page.page.set_viewport_size({"width": width, "height": height})
-            for scheme in SCHEMES:
-                page.page.emulate_media(color_scheme=scheme)
-                page.page.wait_for_timeout(300)  # a figure follows its window and its colours after a while
-                name = f"{state}-{path or 'runs'}-{width}-{scheme}"
-                page.page.screenshot(path=album / f"{name}.png", animations="disabled")
-                found += [f"{name}: {one}" for one in faults_of(page, path, title)]
-                if (page.page.get_by_test_id("stApp").evaluate(_BRIGHTNESS) < 128) != (scheme == "dark"):
-                    found.append(f"{name}: it is not {scheme}")
+            page.page.emulate_media(color_scheme=scheme)
+            page.page.wait_for_timeout(300)  # a figure follows its window and its colours after a while
+            name = f"{state}-{path or 'runs'}-{width}-{scheme}"
+            page.page.screenshot(path=album / f"{name}.png", animations="disabled")
+            found += [f"{name}: {one}" for one in faults_of(page, path, title)]
+            if (page.page.get_by_test_id("stApp").evaluate(_BRIGHTNESS) < 128) != (scheme == "dark"):
+                found.append(f"{name}: it is not {scheme}")
     return [*found, *(f"{state}: {one}" for one in complaints_of(page))]
 
 

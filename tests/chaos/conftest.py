@@ -1,4 +1,4 @@
-"""A Dask cluster of real processes, started as users start it, that tests may hurt."""
+"""A Dask cluster of real processes, which run what users run, that tests may hurt."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 from distributed import Client
+from forked_dask import Program
 
 import psplatform as ps
 from psplatform.errors import PsplatformError
@@ -39,19 +40,17 @@ class Cluster:
     def __init__(self, folder: Path, until: Until) -> None:
         self._until = until
         self._folder = folder
-        self._output = (folder / "output.txt").open("w")
         self._file = folder / "scheduler.json"
-        self.workers: list[subprocess.Popen[bytes]] = []
+        self.workers: list[Program] = []
         self.clients: list[Client] = []
         self.scheduler = self._dask("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", self._file)
         until(self._file.exists, "the scheduler listens")
         self.client = self.connect()
         self.address: str = self.client.scheduler.address
 
-    def _dask(self, *arguments: object) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "dask", *(str(one) for one in arguments)]
+    def _dask(self, *arguments: object) -> Program:
         quiet = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
-        return subprocess.Popen([*command, *quiet], cwd=self._folder, stdout=self._output, stderr=self._output)
+        return Program(*arguments, *quiet, folder=self._folder, output=self._folder / "output.txt")
 
     def connect(self) -> Client:
         """Return another client, closed with the cluster."""
@@ -59,7 +58,7 @@ class Cluster:
         self.clients.append(client)
         return client
 
-    def start_worker(self, host: str = "127.0.0.1") -> subprocess.Popen[bytes]:
+    def start_worker(self, host: str = "127.0.0.1") -> Program:
         """Start another Dask worker, on an address of this machine that is a host of its own to Dask."""
         settings = ["--host", host, "--no-nanny", "--nthreads", "1", "--memory-limit", "0"]
         worker = self._dask("worker", self.address, *settings)
@@ -100,7 +99,6 @@ class Cluster:
             process.kill()  # takes a stopped process as well
         for process in processes:
             process.wait(LIMIT_S)
-        self._output.close()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import cloudpickle
 import pytest
 import torch
 from distributed import Client, LocalCluster
+from forked_dask import nannies_fork
 from torch import nn
 
 import psplatform as ps
@@ -38,6 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def client() -> Iterator[Client]:
     """Start a cluster of five processes with one thread each, and return a client of it."""
     with (
+        nannies_fork(),
         LocalCluster(
             n_workers=PROCESSES,
             threads_per_worker=1,

@@ -11,9 +11,9 @@ from psplatform.core.coordination.shards import ShardState
 from psplatform.core.plan import Protection
 from psplatform.core.protocol.events import CopyMisplaced
 from psplatform.core.supervision.placement import Process
+from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.pools.seating import Seating
-from psplatform.runtime.pools.unavailable import UnavailableProcesses
 from psplatform.runtime.pools.warming import Warmth
 
 Jump = Callable[[Any], Any]

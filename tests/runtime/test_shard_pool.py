@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from psplatform.core.protocol.events import CopyLost
 from psplatform.core.protocol.place_messages import CoordinatorAt
+from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.pools.shard_pool import DaskShardPool
-from psplatform.runtime.pools.unavailable import UnavailableProcesses
 
 Jump = Callable[[Any], Any]
 Network = Callable[..., Any]
@@ -76,23 +76,23 @@ def peer_of(name: str) -> Peer:
     return Peer(f"tcp://10.0.0.{len(name)}:{len(name)}", name)
 
 
-def staffed(network: Network, known: list[str], counted: set[str]) -> tuple[DaskShardPool, Host, Ground]:
+def opened(network: Network, known: list[str], counted: list[str]) -> tuple[DaskShardPool, Host, Ground]:
     host, ground = Host(network(lambda method, *_: asyncio.sleep(0 if method == "retire" else 99))), Ground()
-    worker_pool = DaskShardPool(cast(Any, host), cast(Any, ground))
-    worker_pool.adopt({name: (0, peer_of(name)) for name in known}, {}, counted)
-    return worker_pool, host, ground
+    shard_pool = DaskShardPool(cast(Any, host), cast(Any, ground))
+    shard_pool.adopt({name: (0, peer_of(name)) for name in known}, {}, dict.fromkeys(counted, 0))
+    return shard_pool, host, ground
 
 
 def test_a_copy_that_is_lost_leaves_at_once_whether_it_is_counted_or_not(network: Network, jump: Jump) -> None:
     """Whatever the coordinator makes of the loss, and however late: nobody is there any more."""
 
     async def lose() -> tuple[list[str], list[Any], list[str], list[Peer]]:
-        worker_pool, host, ground = staffed(network, ["server-0", "replica-0-0"], {"server-0", "replica-0-0"})
-        worker_pool.lose("replica-0-0", "process ended")
-        left = list(worker_pool.directory())
+        shard_pool, host, ground = opened(network, ["server-0", "replica-0-0"], ["server-0", "replica-0-0"])
+        shard_pool.lose("replica-0-0", "process ended")
+        left = list(shard_pool.directory())
         await asyncio.sleep(2)
-        worker_pool.lose("replica-0-0", "closed connection")
-        worker_pool.close()
+        shard_pool.lose("replica-0-0", "closed connection")
+        shard_pool.close()
         return left, host.fed, host.let_go, ground.released
 
     left, fed, let_go, released = jump(lose())
@@ -106,10 +106,10 @@ def test_a_copy_that_was_being_made_when_its_coordinator_was_lost_is_let_go_of(n
     """Nobody would open it: it would stay among the roles for ever, and in the way of another in its process."""
 
     async def adopt() -> tuple[list[str], list[Peer], set[str]]:
-        worker_pool, _, ground = staffed(network, ["server-0", "replica-0-2.1"], {"server-0"})
+        shard_pool, _, ground = opened(network, ["server-0", "replica-0-2.1"], ["server-0"])
         await asyncio.sleep(2)
-        worker_pool.close()
-        return list(worker_pool.directory()), ground.released, worker_pool.addresses
+        shard_pool.close()
+        return list(shard_pool.directory()), ground.released, shard_pool.addresses
 
     left, released, addresses = jump(adopt())
     assert left == ["server-0"]
@@ -122,20 +122,20 @@ def test_two_replicas_that_are_missing_at_once_go_to_two_processes(network: Netw
     places = ["tcp://10.0.0.1:1", "tcp://10.0.0.2:2", "tcp://10.0.0.3:3"]
 
     async def recruit() -> list[str]:
-        worker_pool, _, _ = staffed(network, [], set())
+        shard_pool, _, _ = opened(network, [], [])
 
         async def first_free(shard: int) -> str | None:
-            taken = {one.peer.address for one in worker_pool.posted if one.shard == shard}
+            taken = {one.peer.address for one in shard_pool.posted if one.shard == shard}
             await asyncio.sleep(0.1)
             return next((place for place in places if place not in taken), None)
 
-        cast(Any, worker_pool.seating).for_copy = first_free
-        cast(Any, worker_pool)._host.worker_pool = SimpleNamespace(introduce=lambda place: None)
-        cast(Any, worker_pool)._host.on_actor_made = lambda *anything: None
+        cast(Any, shard_pool.seating).for_copy = first_free
+        cast(Any, shard_pool)._host.worker_pool = SimpleNamespace(introduce=lambda place: None)
+        cast(Any, shard_pool)._host.on_actor_made = lambda *anything: None
         for shard in (0, 0, 1):
-            worker_pool.recruit(shard)
+            shard_pool.recruit(shard)
         await asyncio.sleep(20)
-        worker_pool.close()
-        return sorted(f"{one.shard} {one.peer.address}" for one in worker_pool.posted)
+        shard_pool.close()
+        return sorted(f"{one.shard} {one.peer.address}" for one in shard_pool.posted)
 
     assert jump(recruit()) == [f"0 {places[0]}", f"0 {places[1]}", f"1 {places[0]}"]

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from psplatform.core.protocol.events import StandbyLost
+from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.pools.standby_client import StandbyClient
 from psplatform.runtime.pools.standbys import Standbys
-from psplatform.runtime.pools.unavailable import UnavailableProcesses
 
 HERE, THERE = Peer("tcp://10.0.0.2:1", "standby-2"), Peer("tcp://10.0.0.3:1", "standby-1-3")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from psplatform.core.protocol.place_messages import CoordinatorAt
+from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.runtime.comms.calls import Connect, Peer
-from psplatform.runtime.pools.unavailable import UnavailableProcesses
 from psplatform.runtime.program import Program
 
 

@@ -10,12 +10,12 @@ from typing import Any, Self
 
 from distributed import Client, get_worker
 
+from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, connections_of
 from psplatform.runtime.comms.publication import Card, open_client
 from psplatform.runtime.pools.fleet import Fleet
-from psplatform.runtime.pools.unavailable import UnavailableProcesses
 from psplatform.runtime.program import Program
 
 

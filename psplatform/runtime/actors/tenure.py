@@ -176,7 +176,7 @@ class Tenure:
 
     def _take_over(self, standby_host: StandbyHost) -> None:
         standby, state = standby_host.standby, standby_host.standby.coordinator.state
-        counted = {name for one in state.shards for name in one.copies}
+        counted = {name: one.shard for one in state.shards for name in one.copies}
         self.copies.adopt(standby_host.copies, standby_host.processes, counted)
         self.worker_pool.adopt(standby_host.others, state.shards, {member.name for member in state.roster.members()})
         trains = standby.coordinator.ending.phase is EndingPhase.RUNNING

@@ -15,12 +15,12 @@ from psplatform.core.protocol.events import CopyMisplaced
 from psplatform.core.supervision.placement import Process, process_for_copy, process_for_standby, seats_of
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.core.supervision.survival import STORE, Place, Roles, ShardPlaces, survives
+from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.runtime.actors.coordinator_process import CoordinatorProcess
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.pools.moves import Move, Seats, moves
-from psplatform.runtime.pools.unavailable import UnavailableProcesses
 from psplatform.runtime.pools.warming import next_spare
 from psplatform.runtime.timeouts import TIMEOUTS
 

@@ -68,6 +68,7 @@ class DaskShardPool:
         self._fleet = fleet
         self.actors: dict[str, ShardActor] = {}
         self._cold = host.program.cold
+        self._stored: dict[str, int] = {}
         self._waking: set[str] = set()
         self._planned: dict[str, ShardActor] = {}
         self._placing = asyncio.Lock()
@@ -85,6 +86,7 @@ class DaskShardPool:
                 await self._create(name, name, shard, place, InitialRole(serving=False))
             if self._cold:
                 names = [first_replica(shard, 0)]
+                self._stored[names[0]] = shard
             initial_role = InitialRole(serving=True, replicas=tuple(names))
             await self._create(first_server(shard), first_server(shard), shard, address, initial_role)
 
@@ -107,17 +109,19 @@ class DaskShardPool:
         for actor in self.actors.values():
             self._begin(actor)
         for actor in self.actors.values():
-            if actor.name.startswith("replica-"):
+            if actor.name != first_server(actor.shard):
                 self.tell(first_server(actor.shard), _where(actor))
         self.seating.begin()
 
     def adopt(
-        self, known: Mapping[str, tuple[int, Peer]], processes: Mapping[str, ProcessId], counted: Collection[str]
+        self, known: Mapping[str, tuple[int, Peer]], processes: Mapping[str, ProcessId], counted: Mapping[str, int]
     ) -> None:
         """Watch and speak to the copies that a coordinator before has made, in `processes` by address.
 
-        One that is not `counted` among a shard's copies was being made: nobody goes on with that, so it is let go of.
+        One that is not `counted`, with its shard, among the copies was being made: nobody goes on with that, so it is
+        let go of.
         """
+        self._stored = {name: shard for name, shard in counted.items() if self._cold and name not in known}
         for name, (shard, peer) in known.items():
             if name not in counted:
                 self._do(self._let_go(ShardActor(name, shard, peer)))
@@ -180,8 +184,8 @@ class DaskShardPool:
 
     def send(self, name: str, message: Any) -> None:
         """Send to a copy; to one that is gone, nothing.  An order to serve makes a process of what is in the store."""
-        if self._cold and name not in self.actors and isinstance(message, Promote):
-            self._do(self._awaken(name))
+        if name in self._stored and isinstance(message, Promote):
+            self._do(self._awaken(name, self._stored[name]))
             return
         for replica in message.successors if isinstance(message, Promote) else (getattr(message, "replica", None),):
             if replica in self.actors:
@@ -282,18 +286,20 @@ class DaskShardPool:
             self._do(self._recruit(shard))
 
     async def _recruit_cold(self, shard: int) -> None:
-        self._host.feed(CopyReady(shard, self._fleet.next_name(f"replica-{shard}"), "the store"))
+        name = self._fleet.next_name(f"replica-{shard}")
+        self._stored[name] = shard
+        self._host.feed(CopyReady(shard, name, "the store"))
 
-    async def _awaken(self, name: str) -> None:
+    async def _awaken(self, name: str, shard: int) -> None:
         """Make a process of a replica that was in the store until now; it is promoted when the coordinator knows it.
 
         It is not announced before: a coordinator that takes over meanwhile begins anew, and does not wait for one half
         made.
         """
-        if name in self._waking:
+        if name in self._waking or name not in self._stored:
             return
         self._waking.add(name)
-        shard, tried = int(name.split("-")[1]), set[str]()
+        tried = set[str]()
         reason = "no process is left for it; start a Dask worker"
         while (address := await self.seating.for_copy(shard, tried)) is not None:
             # An actor of its own for each attempt: one of a coordinator before may still be there.
@@ -301,6 +307,7 @@ class DaskShardPool:
             actor, flaw = await self._make(name, key, shard, address, InitialRole(serving=False, cold=True))
             if actor is not None:
                 self._waking.discard(name)
+                del self._stored[name]
                 self._host.on_actor_made("copy", name, actor.peer, shard)
                 self._begin(actor)
                 self._host.feed(CopyAwake(shard, name, actor.process))

@@ -1,41 +1,48 @@
-"""The gradient workers and the evaluator of a run: who is asked where, who is silent, and who replaces whom.
+"""The gradient workers and the evaluator of a run as actors on a Dask cluster: made, addressed, watched and let go of.
 
-A gradient worker that is lost is replaced by a Dask worker that has neither a server nor a gradient worker of this run,
-if there is one; where no gradient worker is left at all, by one that has a copy of a shard, or the run would end.  A
-Dask worker that comes later takes part, up to the job's `max_workers`.  The evaluator is replaced wherever there is a
-process.
+Which process gets which of these roles, and what replaces one that is lost, `psplatform.core.supervision.workers`
+decides; here it is done.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from psplatform.core.coordination.shards import ShardState
 from psplatform.core.protocol.effects import Evaluate, Redirect, SaveModel, first_server
-from psplatform.core.protocol.events import EvaluationLost, EvaluatorDied, MemberDied, MemberLost, RunFailed
+from psplatform.core.protocol.events import RunFailed
 from psplatform.core.protocol.messages import Moved, StateRequest
 from psplatform.core.protocol.place_messages import ActorAt
-from psplatform.core.supervision.leases import Leases
 from psplatform.core.supervision.placement import Placement, Process
-from psplatform.errors import ProcessDied, PsplatformError
+from psplatform.core.supervision.workers import (
+    AskOfDeath,
+    AwaitWaking,
+    Decision,
+    Examine,
+    LetGo,
+    Note,
+    ProcessesCame,
+    ProcessLeft,
+    Report,
+    Rules,
+    StartEvaluator,
+    StartWorker,
+    WorkerSupervisor,
+)
+from psplatform.errors import PsplatformError
 from psplatform.runtime.actors.coordinator_process import Employer
-from psplatform.runtime.actors.copy_host import EVALUATOR
 from psplatform.runtime.actors.evaluator_host import EvaluatorHost
 from psplatform.runtime.actors.worker_host import WorkerHost
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Peer, PeerLost, wakes
-from psplatform.runtime.comms.lines import Line
+from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.pools.deaths import died
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.pools.shard_pool import DaskShardPool
-from psplatform.runtime.pools.worker_actor import WorkerActor, why_not_started
+from psplatform.runtime.pools.worker_actor import EVALUATOR, WORKER, Part, WorkerActor, why_not_started
 from psplatform.runtime.timeouts import TIMEOUTS
-
-_TRIES_PER_PROCESS: Final = 3
-"""A Dask worker on which starting failed so often is left alone."""
 
 
 class StandbysBeside(Protocol):
@@ -70,26 +77,64 @@ class WorkerPoolHost(Employer, Protocol):
         """The standbys' side."""
 
 
+class _Around:
+    """What a supervisor of gradient workers asks of the rest of the run."""
+
+    def __init__(self, host: WorkerPoolHost, fleet: Fleet) -> None:
+        self._host, self._fleet = host, fleet
+        self.next_name = fleet.next_name
+
+    @property
+    def runs(self) -> bool:
+        return self._host.runs
+
+    @property
+    def home(self) -> str:
+        return self._host.peer.address
+
+    @property
+    def copies(self) -> Collection[str]:
+        return self._host.copies.addresses
+
+    @property
+    def left_out(self) -> Collection[str]:
+        return self._fleet.left_out
+
+
 class DaskWorkerPool:
-    """Starts, watches and replaces gradient workers and the evaluator."""
+    """Does what the supervisor of gradient workers and evaluator decides, and tells it what comes of that."""
 
     def __init__(self, host: WorkerPoolHost, fleet: Fleet) -> None:
         self._host = host
         self._fleet = fleet
-        self._workers: dict[str, WorkerActor] = {}
-        self._evaluator: WorkerActor | None = None
+        program = host.program
+        rules = Rules(
+            workers=program.plan.workers,
+            most=program.plan.max_workers,
+            lease_s=program.worker_lease_s,
+            deserted_s=TIMEOUTS.deserted_s,
+            replace_after_s=TIMEOUTS.replace_after_s,
+        )
+        self._supervisor = WorkerSupervisor(rules, _Around(host, fleet), host.unavailable)
+        self._actors: dict[str, WorkerActor] = {}
         self._orders: list[Evaluate | SaveModel] = []
         self._serving: list[tuple[str, int]] = []
-        self._known: dict[str, Process] = {}
-        self._seen: set[str] = set()
-        self._missing: set[str] = set()
-        self._deserted_at = float("inf")
-        self._failed_starts: dict[str, int] = {}
-        self._leases = Leases(host.program.worker_lease_s)
         self._background = Background(host.on_mishap)
-        self._hiring = asyncio.Lock()
-        self._initial = host.program.plan.workers
-        fleet.on_left_out = lambda text: host.note(self._note(text))
+        self._now = asyncio.get_running_loop().time
+        fleet.on_left_out = self._note
+        do = self._background.do
+        self._execute_by_kind: dict[type[Decision], Callable[[Any], object]] = {
+            StartWorker: lambda one: self._start(WORKER, one.name, one.address),
+            StartEvaluator: lambda one: self._start(EVALUATOR, one.name, one.address),
+            Examine: lambda one: do(self._examine(one.process)),
+            LetGo: lambda one: self._let_go(self._actors.pop(one.name)),
+            AskOfDeath: lambda one: do(self._ask_of_death(one)),
+            AwaitWaking: lambda one: do(self._actors[one.name].await_waking(host)),
+            Report: lambda one: host.feed(one.event),
+            Note: lambda one: self._note(one.text),
+            ProcessLeft: self._lose_process,
+            ProcessesCame: lambda one: host.on_processes_changed(),
+        }
 
     # --- at the start ---
 
@@ -99,22 +144,19 @@ class DaskWorkerPool:
         They load what they need while the servers do; they join when the servers are ready.
         """
         self._serving = [(first_server(shard), 1) for shard in range(len(placement.servers))]
-        for address in placement.workers:
-            self._start_worker(address)
-        self._missing = set(self._workers)
-        self._start_evaluator(placement.evaluator)
+        self._execute(self._supervisor.begin(placement))
         self._background.keep(self._watch_cluster)
 
     @property
     def ready(self) -> tuple[int, int]:
         """How many of the gradient workers placed at the start are ready, and how many are there."""
-        there = set(self._workers)
-        return len(there - self._missing), len(there)
+        there = len(self._supervisor.workers)
+        return there - len(self._supervisor.missing), there
 
     async def assembled(self, limit_s: float) -> None:
         """Wait until every gradient worker placed at the start is ready or gone, for at most `limit_s`."""
         deadline = self._now() + limit_s
-        while self._missing & set(self._workers) and self._now() < deadline:  # noqa: ASYNC110  several can end the wait
+        while self._supervisor.missing and self._now() < deadline:  # noqa: ASYNC110  several can end the wait
             await asyncio.sleep(TIMEOUTS.leave_look_s)
 
     def adopt(self, known: Mapping[str, tuple[str, Peer]], shards: Sequence[ShardState], joined: set[str]) -> None:
@@ -126,40 +168,46 @@ class DaskWorkerPool:
             The workers that have joined; others may still be opening.
         """
         self._serving = [(one.server, one.epoch) for one in shards]
-        for name, (part, peer) in known.items():
-            actor = WorkerActor(name, peer.address, peer)
-            self._do(self._fleet.meet(peer))
-            if part == "worker":
-                self._workers[name] = actor
-                if name in joined:
-                    self._follow_up(actor)
-                else:
-                    self._do(self._reopen_worker(actor, peer))
-            elif part == "evaluator":
-                self._evaluator = actor
-                actor.line = self._line_to(actor, partial(self._replace_evaluator, actor))
-                actor.line.send(self._host.whereabouts())
-                self._leases.renew(name, self._now())
+        workers = {name: peer.address for name, (part, peer) in known.items() if part == WORKER}
+        evaluators = [(name, peer.address) for name, (part, peer) in known.items() if part == EVALUATOR]
+        self._supervisor.adopt(workers, evaluators[-1] if evaluators else None, self._now())
+        for name, (_, peer) in known.items():
+            actor = WorkerActor(WORKER if name in workers else EVALUATOR, name, peer.address, peer)
+            if actor.part == EVALUATOR and name != self._supervisor.evaluator:
+                self._background.do(actor.retire(self._fleet, self._host))  # it was being let go of
+                continue
+            self._actors[name] = actor
+            self._background.do(self._fleet.meet(peer))
+            if actor.part == WORKER and name not in joined:
+                self._background.do(self._open_again(actor, peer))
+            else:
+                self._follow_up(actor, peer)
         self._background.keep(self._watch_cluster)
+
+    def _follow_up(self, actor: WorkerActor, peer: Peer) -> None:
+        actor.connect(self._host, peer, partial(self._on_lost, actor)).send(self._host.whereabouts())
+        self._supervisor.hears(actor.name, self._now())
+
+    async def _open_again(self, actor: WorkerActor, peer: Peer) -> None:
+        try:
+            await self._fleet.open(peer)
+        except PsplatformError as error:
+            self._on_lost(actor, str(error))
+            return
+        if self._actors.get(actor.name) is actor:
+            self._follow_up(actor, peer)
+            self.send(actor.name, StateRequest(self._host.term))  # only the lost one may have welcomed it
 
     # --- what the coordinator's host asks ---
 
     @property
     def addresses(self) -> set[str]:
         """Processes with a gradient worker."""
-        return {actor.address for actor in self._workers.values()}
-
-    @property
-    def peers(self) -> list[Peer]:
-        """Where all of them are."""
-        return [peer for _, peer in self.directory().values()]
+        return self._supervisor.addresses
 
     def directory(self) -> dict[str, tuple[str, Peer]]:
         """Return what each of them is, and where, by name."""
-        found = {actor.name: ("worker", actor.peer) for actor in self._workers.values() if actor.peer is not None}
-        if self._evaluator is not None and self._evaluator.peer is not None:
-            found[self._evaluator.name] = "evaluator", self._evaluator.peer
-        return found
+        return {one.name: (one.part, one.peer) for one in self._actors.values() if one.peer is not None}
 
     def redirect(self, effect: Redirect) -> None:
         """Let the evaluator ask the shard's new server."""
@@ -169,55 +217,44 @@ class DaskWorkerPool:
     def _tell_evaluator(self, shard: int) -> None:
         copy, epoch = self._serving[shard]
         place = self._host.copies.place_of(copy)
-        if self._evaluator is not None and self._evaluator.line is not None and place is not None:
-            self._evaluator.line.send(place)
-            self._evaluator.line.send(Moved(0, shard, epoch, copy))
+        if place is not None:
+            self.send(self._supervisor.evaluator, place)
+            self.send(self._supervisor.evaluator, Moved(0, shard, epoch, copy))
 
     def heard(self, sender: str) -> bool:
         """Take a sign of life; return whether the sender belongs to the run."""
-        if sender in self._workers or (self._evaluator is not None and sender == self._evaluator.name):
-            self._leases.renew(sender, self._now())
-            self._missing.discard(sender)
-            return True
-        return False
+        return self._supervisor.hears(sender, self._now())
 
     def send(self, name: str, message: Any) -> None:
-        """Send to a gradient worker; to one that is gone, nothing."""
-        actor = self._workers.get(name)
+        """Send to a gradient worker or the evaluator; to one that is gone, nothing."""
+        actor = self._actors.get(name)
         if actor is not None and actor.line is not None:
             actor.line.send(message)
 
     def introduce(self, place: ActorAt) -> None:
         """Let every gradient worker attach to a new copy of a shard, which it then need not do when that takes over."""
-        for name in self._workers:
+        for name in self._supervisor.workers:
             self.send(name, place)
 
     def order(self, order: Evaluate | SaveModel) -> None:
         """Ask the evaluator, as soon as there is one."""
-        if self._evaluator is not None and self._evaluator.line is not None:
-            self._evaluator.line.send(order)
+        actor = self._actors.get(self._supervisor.evaluator)
+        if actor is not None and actor.line is not None:
+            actor.line.send(order)
         else:
             self._orders.append(order)
 
     def dismiss(self, name: str, reason: str) -> None:
         """Let go of a gradient worker, and look for another."""
-        actor = self._workers.pop(name, None)
-        if actor is None:
-            return
-        self._leases.forget(name)
-        self._host.unavailable.lose(name, actor.address)
-        self._do(self._retire(actor))
-        self.fill()
+        self._execute(self._supervisor.dismiss(name))
 
     def expect_the_end(self, name: str) -> None:
         """Give the process of a gradient worker, which is about to end, no further role."""
-        if name in self._workers:
-            self._host.unavailable.leave(self._workers[name].address)
+        self._supervisor.expect_the_end(name)
 
     def fill(self) -> None:
         """Look for gradient workers in the place of those that are missing."""
-        if self._host.runs:
-            self._do(self._fill())
+        self._execute(self._supervisor.fill())
 
     async def disband(self, limit_s: float, but: Collection[Peer] = ()) -> None:
         """Wait for the workers to leave, for at most `limit_s`, then close every actor that is left but those."""
@@ -230,267 +267,103 @@ class DaskWorkerPool:
     def close(self) -> None:
         """Say nothing more to anybody."""
         self._background.close()
-        for actor in [*self._workers.values(), *([self._evaluator] if self._evaluator else [])]:
+        for actor in self._actors.values():
             if actor.line is not None:
                 actor.line.close()
 
-    # --- hiring ---
+    # --- what is decided ---
 
-    def _start_worker(self, address: str) -> None:
-        actor = WorkerActor(self._fleet.next_name("worker"), address)
-        self._workers[actor.name] = actor
-        self._do(self._open_worker(actor))
+    def _execute(self, decisions: Iterable[Decision]) -> None:
+        for one in decisions:
+            self._execute_by_kind[type(one)](one)
+
+    def _start(self, part: Part, name: str, address: str) -> None:
+        actor = self._actors[name] = WorkerActor(part, name, address)
+        self._background.do(self._open_worker(actor) if part == WORKER else self._open_evaluator(actor))
 
     async def _open_worker(self, actor: WorkerActor) -> None:
         try:
-            arguments = actor.name, self._host.peer, self._host.copies.directory()
-            actor.peer = await self._fleet.create(WorkerHost, actor.name, actor.address, *arguments)
-            self._host.on_actor_made("worker", actor.name, actor.peer)
-            actor.line = self._line_to(actor, lambda reason: self._lose(actor.name, reason))
+            peer = await actor.make(self._fleet, self._host, WorkerHost, self._host.copies.directory())
+            actor.connect(self._host, peer, partial(self._on_lost, actor))
             await self._host.servers_made.wait()
-            await self._fleet.open(actor.peer)
+            await self._fleet.open(peer)
         except PeerLost as error:
-            self._failed_starts[actor.address] = self._failed_starts.get(actor.address, 0) + 1
-            self._workers.pop(actor.name, None)
-            self._host.note(self._note(f"no worker could be started at {actor.address}: {error}"))
-            self._host.feed(MemberLost(actor.name, str(error)))
-            self._do(self._inquire_about_worker(actor))
-            self._do(self._fill())
+            if self._actors.pop(actor.name, None) is not None:
+                self._background.do(actor.retire(self._fleet, self._host))
+            self._execute(self._supervisor.on_not_started(actor.name, error))
         except Exception as error:  # noqa: BLE001  the seam where what an actor raises ends the run
             self._host.feed(RunFailed(why_not_started(error, actor)))
-
-    async def _reopen_worker(self, actor: WorkerActor, peer: Peer) -> None:
-        try:
-            await self._fleet.open(peer)
-        except PsplatformError as error:
-            self._lose(actor.name, str(error))
-        else:
-            self._follow_up(actor)
-            self.send(actor.name, StateRequest(self._host.term))  # only the lost one may have welcomed it
-
-    def _follow_up(self, actor: WorkerActor) -> None:
-        actor.line = self._line_to(actor, partial(self._lose, actor.name))
-        actor.line.send(self._host.whereabouts())
-        self._leases.renew(actor.name, self._now())
-
-    def _start_evaluator(self, address: str) -> None:
-        self._evaluator = WorkerActor(self._fleet.next_name(EVALUATOR), address)
-        self._do(self._open_evaluator(self._evaluator))
 
     async def _open_evaluator(self, actor: WorkerActor) -> None:
-        while self._evaluator is actor and await self._fleet.lack(actor.address):
-            actor.address = self._place_for_evaluator()
+        if await self._fleet.lack(actor.address):
             await asyncio.sleep(TIMEOUTS.cluster_look_s)  # without a scheduler each question fails at once
-        if self._evaluator is not actor:  # its process has left meanwhile
+            self._execute(self._supervisor.on_evaluator_lacking(actor.name))
             return
         try:
-            arguments = actor.name, self._host.peer, self._serving, self._host.copies.directory()
-            actor.peer = await self._fleet.create(EvaluatorHost, actor.name, actor.address, *arguments)
-            self._host.on_actor_made("evaluator", actor.name, actor.peer)
+            arguments = self._serving, self._host.copies.directory()
+            peer = await actor.make(self._fleet, self._host, EvaluatorHost, *arguments)
             await self._host.servers_made.wait()
-            await self._fleet.open(actor.peer)
+            await self._fleet.open(peer)
         except PeerLost as error:
             await asyncio.sleep(TIMEOUTS.cluster_look_s)
-            self._replace_evaluator(actor, str(error))
+            self._on_lost(actor, str(error))
             return
         except Exception as error:  # noqa: BLE001  the seam where what an actor raises ends the run
             self._host.feed(RunFailed(why_not_started(error, actor)))
             return
-        actor.line = self._line_to(actor, lambda reason: self._replace_evaluator(actor, reason))
+        if self._actors.get(actor.name) is not actor:
+            return  # it was let go of while it opened, and what it was to do is for the next
+        line = actor.connect(self._host, peer, partial(self._on_lost, actor))
         for shard in range(len(self._serving)):
             self._tell_evaluator(shard)  # servers may have changed while it was made
         for order in self._orders:
-            actor.line.send(order)
+            line.send(order)
         self._orders = []
 
-    def _line_to(self, actor: WorkerActor, on_lost: Any) -> Line:
-        if actor.peer is None:
-            raise PeerLost(f"{actor.name} was not created", peer=actor.address)
-        return Line(
-            self._host.connect,
-            actor.peer,
-            self._host.sender,
-            patience_s=self._host.program.worker_lease_s,
-            on_lost=on_lost,
-            on_refused=self._host.on_refused,
-        )
+    def _on_lost(self, actor: WorkerActor, reason: str) -> None:
+        lose = self._supervisor.on_lost if actor.part == WORKER else self._supervisor.on_evaluator_lost
+        self._execute(lose(actor.name, reason))
 
-    # --- losing ---
+    def _let_go(self, actor: WorkerActor) -> None:
+        if actor.part == EVALUATOR:
+            self._orders = []  # the coordinator gives those again that it still wants carried out
+        self._background.do(actor.retire(self._fleet, self._host))
 
-    def _lose(self, name: str, reason: str) -> None:
-        actor = self._workers.get(name)
-        # Before it has joined, the coordinator does not know it and dismisses nobody.
-        self._host.feed(MemberLost(name, reason))
-        self.dismiss(name, reason)
-        if actor is not None:
-            self._do(self._inquire_about_worker(actor))
+    def _lose_process(self, left: ProcessLeft) -> None:
+        self._host.copies.lose_process(left.address, left.reason)
+        self._host.standbys.lose_process(left.address, left.reason)
 
-    def _replace_evaluator(self, actor: WorkerActor, reason: str) -> None:
-        if self._evaluator is not actor:
-            return
-        self._evaluator, self._orders = None, []
-        self._host.unavailable.lose(actor.name, actor.address)
-        self._do(self._retire(actor))
-        self._host.feed(EvaluationLost(reason))
-        self._do(self._follow_evaluator(actor))
+    async def _examine(self, process: Process) -> None:
+        fits = False
+        try:
+            # Beside the watching: a process that hangs while it is asked must not keep others from being noticed.
+            fits = await self._fleet.fits(process)
+        finally:
+            self._execute(self._supervisor.on_examined(process.address, fits=fits))
 
-    async def _follow_evaluator(self, actor: WorkerActor) -> None:
-        died_by_itself = await self._request_state(actor, "it evaluated the model", EvaluatorDied)
-        await asyncio.sleep(TIMEOUTS.replace_after_s)
-        waits_until = self._now() + TIMEOUTS.deserted_s
-        # A nanny may start a process that no server shares with it.
-        while died_by_itself and not self._apart_from_servers and self._now() < waits_until:  # noqa: ASYNC110
-            await asyncio.sleep(TIMEOUTS.cluster_look_s)
-        if self._evaluator is None:
-            self._start_evaluator(self._place_for_evaluator(apart=died_by_itself))
-
-    async def _inquire_about_worker(self, actor: WorkerActor) -> None:
-        await self._request_state(actor, "it computed gradients", partial(MemberDied, actor.name))
-
-    async def _request_state(self, actor: WorkerActor, doing: str, event: Callable[[ProcessDied], Any]) -> bool:
-        """Let the coordinator know of what a lost process has died; return whether it died by itself.
-
-        What follows from the loss does not wait for this.
-        """
-        if actor.inquired:
-            return False
-        actor.inquired = True
-        death = await self._fleet.death_of(actor.address)
-        if death is None:
-            return False
-        self._host.note(self._note(f"{death}; it was {actor.name}"))
-        error = died(death, f"{doing} as {actor.name}")
-        if not isinstance(error, ProcessDied):
-            return False
-        self._host.feed(event(error))
-        return True
-
-    @property
-    def _there(self) -> set[str]:
-        return set(self._known) - self._host.unavailable.addresses - set(self._fleet.left_out)
-
-    @property
-    def _apart_from_servers(self) -> set[str]:
-        return self._there - self._host.copies.addresses - {self._host.peer.address}
-
-    def _place_for_evaluator(self, *, apart: bool = False) -> str:
-        """Return where another evaluator goes: `apart` from servers, where one has died by itself."""
-        if apart and self._apart_from_servers:
-            return min(self._apart_from_servers, key=lambda one: (one in self.addresses, one))
-        serving = self._host.copies.addresses | {self._host.peer.address}
-        free = self._there - self.addresses
-        return min(free, key=lambda one: (one in serving, one), default=self._host.peer.address)
-
-    async def _retire(self, actor: WorkerActor) -> None:
-        if actor.line is not None:
-            await actor.line.flush(1.0)
-            actor.line.close()
-        if actor.peer is not None:
-            self._host.released(actor.name)
-            self._fleet.release(actor.peer)
+    async def _ask_of_death(self, asked: AskOfDeath) -> None:
+        error = None
+        try:
+            death = await self._fleet.death_of(asked.address)
+            if death is not None:
+                self._note(f"{death}; it was {asked.name}")
+                doing = "it evaluated the model" if asked.is_evaluator else "it computed gradients"
+                error = died(death, f"{doing} as {asked.name}")
+        finally:
+            self._execute(self._supervisor.on_death(asked, error, self._now()))
 
     # --- watching ---
 
     async def _watch_cluster(self) -> None:
-        present = self.addresses | self._host.copies.addresses
-        present |= {self._evaluator.address} if self._evaluator is not None else set()
         while True:
             try:
-                present = await self._look(present)
+                async with asyncio.timeout(TIMEOUTS.cluster_s):
+                    processes, present = await self._fleet.cluster()
+                self._execute(self._supervisor.on_sight(processes, present, self._now()))
             except (OSError, TimeoutError) as error:
-                self._host.note(self._note(f"the scheduler does not answer: {error}"))
-            for name in self._leases.expire(self._now()):
-                self._on_silence(name)
+                self._note(f"the scheduler does not answer: {error}")
+            self._execute(self._supervisor.on_silence(self._now()))
             await asyncio.sleep(TIMEOUTS.cluster_look_s)
 
-    async def _look(self, before: set[str]) -> set[str]:
-        async with asyncio.timeout(TIMEOUTS.cluster_s):
-            processes, present = await self._fleet.cluster()
-        first = not self._seen
-        came = {one.address for one in processes} - self._seen
-        self._known = {one.address: one for one in processes}
-        self._seen |= came
-        for address in sorted(before - present):
-            self._lose_process(address)
-        if first:
-            self.fill()  # a coordinator before this one may have been about to
-            if self._evaluator is None:
-                self._start_evaluator(self._place_for_evaluator())
-        if came and not first:
-            self._host.on_processes_changed()
-        self._deserted_at = float("inf") if self._workers else min(self._deserted_at, self._now())
-        if self._is_deserted:
-            self.fill()
-        for process in processes:
-            if process.address in came and not first:
-                # Beside this loop: a process that hangs while it is asked must not keep others from being noticed.
-                self._do(self._welcome(process))
-        return present
-
-    def _on_silence(self, name: str) -> None:
-        reason = f"silent for {self._host.program.worker_lease_s:g} s"
-        actor = self._workers.get(name)
-        if self._evaluator is not None and name == self._evaluator.name:
-            actor = self._evaluator
-            self._replace_evaluator(actor, reason)
-        else:
-            self._lose(name, reason)
-        if actor is not None:
-            self._do(self._await_waking(actor))
-
-    async def _await_waking(self, actor: WorkerActor) -> None:
-        """Let the process of a worker that fell silent be used again as soon as it answers anything.
-
-        A worker that has given up a coordinator that did not answer in time has ended, and says nothing any more.
-        """
-        woken = actor.peer is not None and await wakes(self._host.connect, actor.peer, "alive", 0.0)
-        if woken and self._host.unavailable.heard(actor.name):
-            self._host.on_processes_changed()
-
-    def _lose_process(self, address: str) -> None:
-        reason = "its Dask worker left the cluster"
-        for name in [name for name, actor in self._workers.items() if actor.address == address]:
-            self._lose(name, reason)
-        if self._evaluator is not None and self._evaluator.address == address:
-            self._replace_evaluator(self._evaluator, reason)
-        self._host.copies.lose_process(address, reason)
-        self._host.standbys.lose_process(address, reason)
-
-    async def _welcome(self, process: Process) -> None:
-        limit = self._host.program.plan.max_workers
-        if not await self._fleet.fits(process):  # asked first, because an import that takes long must hold nobody up
-            return
-        async with self._hiring:
-            if limit is None or len(self._workers) < limit:
-                await self._start_if_fit(process)
-
-    async def _fill(self) -> None:
-        async with self._hiring:
-            for process in list(self._known.values()):
-                if len(self._workers) < self._initial:
-                    await self._start_if_fit(process)
-
-    @property
-    def _is_deserted(self) -> bool:
-        return self._now() - self._deserted_at >= TIMEOUTS.deserted_s
-
-    async def _start_if_fit(self, process: Process) -> None:
-        taken = self.addresses | self._host.unavailable.addresses
-        if not self._is_deserted:
-            taken |= self._host.copies.addresses
-        tried = self._failed_starts.get(process.address, 0)
-        if not self._host.runs or process.address in taken or tried >= _TRIES_PER_PROCESS:
-            return
-        if await self._fleet.fits(process):
-            self._start_worker(process.address)
-
-    # --- small things ---
-
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        self._background.do(work)
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def _note(self, text: str) -> dict[str, Any]:
-        return {"kind": "note", "at": self._host.elapsed_s, "text": text}
+    def _note(self, text: str) -> None:
+        self._host.note({"kind": "note", "at": self._host.elapsed_s, "text": text})

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
+from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.errors import PsplatformError, StoreError, to_plain
 from psplatform.replication.stores.store import update_run
 from psplatform.runtime.dataplane.segments import sweep
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.pools.shard_pool import DaskShardPool
 from psplatform.runtime.pools.standbys import Standbys
-from psplatform.runtime.pools.unavailable import UnavailableProcesses
 from psplatform.runtime.pools.worker_pool import DaskWorkerPool
 from psplatform.runtime.program import Program
 from psplatform.runtime.store.run_log import RunLog

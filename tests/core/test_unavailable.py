@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from psplatform.runtime.pools.unavailable import UnavailableProcesses
+from psplatform.core.supervision.unavailable import UnavailableProcesses
 
 
 def test_the_process_of_a_lost_actor_is_avoided_until_it_is_heard() -> None:

@@ -1,0 +1,343 @@
+"""Which process is given a gradient worker or the evaluator, and what replaces one that is lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import pytest
+
+from psplatform.core.protocol.events import EvaluationLost, EvaluatorDied, MemberDied, MemberLost
+from psplatform.core.supervision.placement import Placement, Process
+from psplatform.core.supervision.unavailable import UnavailableProcesses
+from psplatform.core.supervision.workers import (
+    AskOfDeath,
+    AwaitWaking,
+    Examine,
+    LetGo,
+    Note,
+    ProcessesCame,
+    ProcessLeft,
+    Report,
+    Rules,
+    StartEvaluator,
+    StartWorker,
+    WorkerSupervisor,
+)
+from psplatform.errors import ClusterError, ProcessDied
+
+LEFT = "its Dask worker left the cluster"
+OUT = ProcessDied("out of memory", kind="SIGKILL", peer="b", pid=3, code=-9)
+ASKED = ClusterError("asked to end", peer="b")
+
+
+@dataclass
+class Run:
+    """What else there is of a run: its coordinator and the server of its shard live at `a`."""
+
+    runs: bool = True
+    home: str = "a"
+    copies: set[str] = field(default_factory=lambda: {"a"})
+    left_out: set[str] = field(default_factory=set)
+    numbers: Any = field(default_factory=lambda: count(1))
+
+    def next_name(self, role: str) -> str:
+        return f"{role}-{next(self.numbers)}"
+
+
+class Scene:
+    """A supervisor, and whoever does what it decides: processes are single letters."""
+
+    def __init__(self, workers: str = "bc", evaluator: str = "d", there: str = "abcd", **rules: Any) -> None:
+        self.run, self.unavailable = Run(), UnavailableProcesses()
+        fields = {"workers": len(workers), "most": None, "lease_s": 5.0, "deserted_s": 10.0, "replace_after_s": 1.0}
+        self.supervisor = WorkerSupervisor(Rules(**{**fields, **rules}), self.run, self.unavailable)
+        self.started = self.supervisor.begin(Placement("a", evaluator, ("a",), tuple(workers)))
+        self.now = 0.0
+        self.see(there)
+
+    def see(self, there: str, after_s: float = 0.5) -> list[Any]:
+        self.now += after_s
+        processes = [Process(one, "host", {}) for one in there]
+        return self.supervisor.on_sight(processes, set(there), self.now)
+
+    def examined(self, address: str, *, fits: bool = True) -> list[Any]:
+        return self.supervisor.on_examined(address, fits=fits)
+
+    def died(self, name: str, address: str, error: Any, *, is_evaluator: bool = False) -> list[Any]:
+        return self.supervisor.on_death(AskOfDeath(name, address, is_evaluator), error, self.now)
+
+
+def addresses(decided: list[Any]) -> list[str]:
+    return [one.process.address for one in decided if isinstance(one, Examine)]
+
+
+def evaluators(decided: list[Any]) -> list[StartEvaluator]:
+    return [one for one in decided if isinstance(one, StartEvaluator)]
+
+
+# --- beginning ---
+
+
+def test_a_run_begins_with_what_was_placed() -> None:
+    scene = Scene()
+    assert scene.started == [
+        StartWorker("worker-1", "b"),
+        StartWorker("worker-2", "c"),
+        StartEvaluator("evaluator-3", "d"),
+    ]
+    assert scene.supervisor.missing == {"worker-1", "worker-2"}
+    assert scene.supervisor.hears("worker-1", 1.0)
+    assert scene.supervisor.missing == {"worker-2"}
+    assert scene.see("abcd") == []
+
+
+def test_who_is_not_of_the_run_is_not_heard() -> None:
+    scene = Scene()
+    assert not scene.supervisor.hears("worker-9", 0.0)
+    assert not scene.supervisor.hears("", 0.0)
+    assert scene.supervisor.hears("evaluator-3", 0.0)
+
+
+def test_a_successor_goes_on_with_what_there_is_and_starts_what_is_missing() -> None:
+    scene = Scene()
+    other = WorkerSupervisor(Rules(2, None, 5.0, 10.0, 1.0), scene.run, UnavailableProcesses())
+    other.adopt({"worker-1": "b"}, None, 0.0)
+    decided = other.on_sight([Process(one, "host", {}) for one in "abcd"], set("abcd"), 0.5)
+    assert addresses(decided) == ["c"]
+    assert evaluators(decided) == [StartEvaluator("evaluator-4", "c")]
+
+
+def test_a_successor_misses_those_whose_process_is_gone_by_then() -> None:
+    scene = Scene()
+    other = WorkerSupervisor(Rules(1, None, 5.0, 10.0, 1.0), scene.run, UnavailableProcesses())
+    other.adopt({"worker-1": "b"}, ("evaluator-3", "d"), 0.0)
+    decided = other.on_sight([Process("a", "host", {})], {"a"}, 0.5)
+    assert Report(MemberLost("worker-1", LEFT)) in decided
+    assert Report(EvaluationLost(LEFT)) in decided
+
+
+# --- a gradient worker is lost ---
+
+
+def test_a_lost_worker_is_let_go_of_and_a_free_process_looked_for() -> None:
+    scene = Scene(there="abcdef")
+    assert scene.supervisor.on_lost("worker-1", "killed") == [
+        Report(MemberLost("worker-1", "killed")),
+        LetGo("worker-1"),
+        AskOfDeath("worker-1", "b"),
+        Examine(Process("d", "host", {})),
+    ]
+    assert scene.unavailable.addresses == {"b"}
+    assert scene.examined("d") == [StartWorker("worker-4", "d")]
+    assert scene.supervisor.fill() == [], "there are as many as there shall be"
+
+
+def test_as_many_processes_are_examined_as_workers_are_missing() -> None:
+    """Each may have to import what the job refers to, just while the run recovers."""
+    scene = Scene(there="abcdefgh")
+    assert addresses(scene.see("adefgh")) == ["d", "e"]
+    assert addresses(scene.examined("d", fits=False)) == ["f"]
+    assert scene.examined("e") == [StartWorker("worker-4", "e")]
+    assert scene.examined("f") == [StartWorker("worker-5", "f")]
+
+
+def test_a_process_that_does_not_fit_is_examined_again_when_one_is_needed() -> None:
+    scene = Scene(there="abcd", evaluator="a")
+    assert addresses(scene.supervisor.on_lost("worker-1", "killed")) == ["d"]
+    assert scene.examined("d", fits=False) == []
+    assert addresses(scene.supervisor.fill()) == ["d"]
+    scene.supervisor.on_lost("worker-2", "killed")
+    assert addresses(scene.examined("d", fits=False)) == ["d"], "it may have woken since it was asked"
+    assert scene.examined("d", fits=False) == []
+
+
+def test_a_process_that_is_taken_while_it_is_examined_gets_none() -> None:
+    scene = Scene(there="abcde")
+    scene.supervisor.on_lost("worker-1", "killed")
+    scene.run.copies.add("d")
+    assert addresses(scene.examined("d")) == ["e"]
+    scene.run.runs = False
+    assert scene.examined("e") == []
+
+
+def test_no_worker_is_started_in_a_run_that_ends() -> None:
+    scene = Scene(there="abcde")
+    scene.run.runs = False
+    assert addresses(scene.supervisor.on_lost("worker-1", "killed")) == []
+
+
+def test_one_that_the_coordinator_dismissed_is_lost_no_more() -> None:
+    scene = Scene()
+    assert LetGo("worker-1") in scene.supervisor.dismiss("worker-1")
+    assert scene.supervisor.dismiss("worker-1") == scene.supervisor.on_lost("worker-1", "silent") == []
+
+
+def test_the_process_of_one_that_is_about_to_end_is_given_no_role() -> None:
+    scene = Scene()
+    scene.supervisor.expect_the_end("worker-1")
+    scene.supervisor.expect_the_end("worker-9")
+    assert scene.unavailable.addresses == {"b"}
+    scene.supervisor.on_lost("worker-1", "killed")
+    assert scene.examined("d", fits=False) == []
+    assert not scene.unavailable.heard("worker-1"), "what is heard of it is its last"
+
+
+def test_a_process_in_which_none_could_be_started_three_times_is_left_alone() -> None:
+    scene = Scene(workers="b", evaluator="a", there="abd")
+    lost = ClusterError("gone", peer="b")
+    said = Note("no worker could be started at b: gone")
+    asked = AskOfDeath("worker-1", "b")
+    decided = scene.supervisor.on_not_started("worker-1", lost)
+    assert decided[:3] == [said, Report(MemberLost("worker-1", "gone")), asked]
+    for _ in range(2):
+        assert addresses(decided) == ["b"]
+        (started,) = scene.examined("b")
+        decided = scene.supervisor.on_not_started(started.name, lost)
+    assert addresses(decided) == ["d"]
+    assert scene.supervisor.on_not_started("worker-1", lost) == []
+
+
+def test_of_what_a_process_died_is_told_when_it_died_by_itself() -> None:
+    scene = Scene()
+    assert scene.died("worker-1", "b", None) == scene.died("worker-1", "b", ASKED) == []
+    assert scene.died("worker-1", "b", OUT) == [Report(MemberDied("worker-1", OUT))]
+
+
+@pytest.mark.parametrize(("left", "made"), [("b", []), ("", ["a"])], ids=["one is left", "none is left"])
+def test_where_none_has_been_left_for_a_while_one_is_started_beside_a_copy(left: str, made: list[str]) -> None:
+    """Nannies may start other processes first."""
+    scene = Scene(workers="bc", evaluator="a")
+    for name, address in (("worker-1", "b"), ("worker-2", "c")):
+        if address not in left:
+            scene.supervisor.on_lost(name, "killed")
+    there = f"a{left}"
+    assert addresses(scene.see(there)) == addresses(scene.see(there, 9.0)) == []
+    assert addresses(scene.see(there, 1.0)) == made
+    assert [scene.examined(one) for one in made] == [[StartWorker("worker-4", one)] for one in made]
+
+
+# --- processes come and go ---
+
+
+def test_a_process_that_comes_later_takes_part() -> None:
+    scene = Scene()
+    decided = scene.see("abcdef")
+    assert decided[0] == ProcessesCame()
+    assert addresses(decided) == ["e", "f"]
+    assert scene.examined("e") == [StartWorker("worker-4", "e")]
+    assert scene.examined("f") == [StartWorker("worker-5", "f")]
+    assert scene.see("abcdef") == []
+
+
+def test_processes_that_come_as_others_leave_take_part_as_well() -> None:
+    scene = Scene()
+    decided = scene.see("acdefg")
+    assert addresses(decided) == ["d", "e", "f", "g"]
+    started = [one for address in "defg" for one in scene.examined(address)]
+    assert [one.address for one in started] == ["d", "e", "f", "g"]
+
+
+def test_one_that_comes_and_is_away_when_it_was_examined_is_examined_again() -> None:
+    scene = Scene()
+    assert addresses(scene.see("abcde")) == ["e"]
+    scene.see("abcd")
+    assert scene.examined("e") == []
+    assert addresses(scene.see("abcde")) == ["e"]
+    assert scene.examined("e") == [StartWorker("worker-4", "e")]
+
+
+def test_there_are_no_more_than_the_job_allows() -> None:
+    scene = Scene(most=3)
+    scene.see("abcdef")
+    assert scene.examined("e") == [StartWorker("worker-4", "e")]
+    assert scene.examined("f") == []
+
+
+def test_all_roles_of_a_process_that_leaves_are_lost() -> None:
+    scene = Scene(workers="b", evaluator="b", there="abc")
+    decided = scene.see("ac")
+    assert Report(MemberLost("worker-1", LEFT)) in decided
+    assert Report(EvaluationLost(LEFT)) in decided
+    assert ProcessLeft("b", LEFT) in decided
+    assert scene.see("ac") == []
+
+
+# --- silence ---
+
+
+def test_who_is_silent_is_lost_and_its_process_used_again_when_it_wakes() -> None:
+    scene = Scene()
+    scene.supervisor.hears("worker-1", 1.0)
+    scene.supervisor.hears("evaluator-3", 2.0)
+    assert scene.supervisor.on_silence(5.9) == []
+    decided = scene.supervisor.on_silence(6.0)
+    assert decided[:3] == [
+        AwaitWaking("worker-1"),
+        Report(MemberLost("worker-1", "silent for 5 s")),
+        LetGo("worker-1"),
+    ]
+    assert scene.supervisor.on_silence(7.0)[0] == AwaitWaking("evaluator-3")
+    assert scene.supervisor.on_silence(99.0) == []
+    scene.examined("d", fits=False)
+    assert scene.unavailable.heard("worker-1")
+    assert addresses(scene.supervisor.fill()) == ["b"]
+
+
+# --- the evaluator ---
+
+
+def test_a_lost_evaluator_is_replaced_when_it_is_known_of_what_it_died() -> None:
+    scene = Scene()
+    assert scene.supervisor.on_evaluator_lost("evaluator-3", "killed") == [
+        LetGo("evaluator-3"),
+        Report(EvaluationLost("killed")),
+        AskOfDeath("evaluator-3", "d", is_evaluator=True),
+    ]
+    assert scene.supervisor.on_evaluator_lost("evaluator-3", "killed") == []
+    assert evaluators(scene.see("abc", 60.0)) == [], "it is not known yet"
+    assert scene.died("evaluator-3", "d", ASKED, is_evaluator=True) == []
+    assert scene.see("abc", 0.5) == [], "first, the run must go on"
+    assert scene.see("abc", 0.5) == [StartEvaluator("evaluator-4", "a")]
+    assert scene.supervisor.evaluator == "evaluator-4"
+
+
+def test_one_that_died_by_itself_is_replaced_apart_from_servers() -> None:
+    """What ended it would end them, too; a nanny may start a process that no server shares with it."""
+    scene = Scene(workers="b")
+    scene.supervisor.on_evaluator_lost("evaluator-2", "killed")
+    assert scene.died("evaluator-2", "d", OUT, is_evaluator=True) == [Report(EvaluatorDied(OUT))]
+    scene.run.copies |= {"b", "c"}
+    assert evaluators(scene.see("abc", 5.0)) == []
+    assert evaluators(scene.see("abce")) == [StartEvaluator("evaluator-3", "e")]
+
+
+def test_it_waits_for_such_a_process_for_a_while_only() -> None:
+    scene = Scene(workers="b")
+    scene.supervisor.on_evaluator_lost("evaluator-2", "killed")
+    scene.died("evaluator-2", "d", OUT, is_evaluator=True)
+    scene.run.copies |= {"b", "c"}
+    assert evaluators(scene.see("abc", 10.9)) == []
+    assert evaluators(scene.see("abc", 0.2)) == [StartEvaluator("evaluator-3", "a")]
+
+
+def test_an_evaluator_whose_process_lacks_what_it_needs_is_started_elsewhere() -> None:
+    scene = Scene(there="abcde")
+    scene.run.left_out.add("d")
+    assert scene.supervisor.on_evaluator_lacking("evaluator-3") == [StartEvaluator("evaluator-3", "e")]
+    assert scene.supervisor.on_evaluator_lacking("evaluator-9") == []
+    scene.run.left_out.add("e")
+    assert scene.supervisor.on_evaluator_lacking("evaluator-3") == [StartEvaluator("evaluator-3", "a")], (
+        "there is no other"
+    )
+
+
+def test_what_came_of_an_older_evaluator_changes_nothing() -> None:
+    scene = Scene()
+    scene.supervisor.on_evaluator_lost("evaluator-3", "killed")
+    scene.died("evaluator-3", "d", ASKED, is_evaluator=True)
+    scene.see("abcd", 1.0)
+    assert scene.supervisor.on_evaluator_lost("evaluator-3", "late") == []
+    assert scene.died("evaluator-3", "d", OUT, is_evaluator=True) == [Report(EvaluatorDied(OUT))]
+    assert scene.see("abcd", 60.0) == []
