@@ -46,7 +46,7 @@ class Program:
         """Return its exit code, negative for a signal; ``None`` while it goes on."""
         return self._process.exitcode
 
-    def wait(self, limit_s: float) -> int:
+    def wait(self, limit_s: float = 180.0) -> int:
         """Return its exit code once it has ended; raise `TimeoutError` if it goes on for so long."""
         self._process.join(limit_s)
         code = self.poll()
