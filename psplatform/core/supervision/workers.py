@@ -12,13 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from psplatform.core.protocol.events import EvaluationLost, EvaluatorDied, MemberDied, MemberLost
 from psplatform.core.supervision.leases import Leases
 from psplatform.core.supervision.placement import Placement, Process
 from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.errors import ProcessDied, PsplatformError
+
+Part = Literal["worker", "evaluator"]
+WORKER: Final = "worker"
+EVALUATOR: Final = "evaluator"
+"""The names of evaluators begin with it: a server answers them without holding anybody up."""
 
 _TRIES_PER_PROCESS: Final = 3
 """A process in which starting a worker failed so often is left alone."""
@@ -265,7 +270,7 @@ class WorkerSupervisor:
         return True
 
     def _start_worker(self, address: str) -> StartWorker:
-        name = self._around.next_name("worker")
+        name = self._around.next_name(WORKER)
         self.workers[name] = address
         return StartWorker(name, address)
 
@@ -319,7 +324,7 @@ class WorkerSupervisor:
     # --- the evaluator ---
 
     def _start_evaluator(self, address: str) -> StartEvaluator:
-        self._evaluator = _Evaluator(self._around.next_name("evaluator"), address)
+        self._evaluator = _Evaluator(self._around.next_name(EVALUATOR), address)
         return StartEvaluator(self.evaluator, address)
 
     def on_evaluator_lacking(self, name: str) -> list[Decision]:

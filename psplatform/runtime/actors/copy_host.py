@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any, Final
+from typing import Any
 
 from distributed import get_worker
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from psplatform.core.protocol.messages import GRADIENTS, Exclude, InSync, Pull, 
 from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.core.shards.replica import ShardCopy
+from psplatform.core.supervision.workers import EVALUATOR
 from psplatform.nodes.shard import ShardNode
 from psplatform.replication.accounts import account_factory
 from psplatform.runtime.actors.initial_role import InitialRole
@@ -40,9 +41,6 @@ from psplatform.runtime.dataplane.shard_state import SharedShardState
 from psplatform.runtime.dataplane.transfers import Parcel
 from psplatform.runtime.program import Program
 from psplatform.runtime.timeouts import TIMEOUTS
-
-EVALUATOR: Final = "evaluator"
-"""What the names of evaluators begin with."""
 
 
 class CopyHost(Locatable):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any
 
+from psplatform.core.supervision.workers import Part
 from psplatform.errors import PsplatformError
 from psplatform.runtime.actors.coordinator_process import Employer
 from psplatform.runtime.comms.calls import Peer, PeerLost, wakes
 from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.tasks.foreign import unforeseen
-
-Part = Literal["worker", "evaluator"]
-WORKER: Final = "worker"
-EVALUATOR: Final = "evaluator"
 
 
 class WorkerActor:

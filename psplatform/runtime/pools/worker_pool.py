@@ -18,12 +18,15 @@ from psplatform.core.protocol.messages import Moved, StateRequest
 from psplatform.core.protocol.place_messages import ActorAt
 from psplatform.core.supervision.placement import Placement, Process
 from psplatform.core.supervision.workers import (
+    EVALUATOR,
+    WORKER,
     AskOfDeath,
     AwaitWaking,
     Decision,
     Examine,
     LetGo,
     Note,
+    Part,
     ProcessesCame,
     ProcessLeft,
     Report,
@@ -41,7 +44,7 @@ from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.pools.deaths import died
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.pools.shard_pool import DaskShardPool
-from psplatform.runtime.pools.worker_actor import EVALUATOR, WORKER, Part, WorkerActor, why_not_started
+from psplatform.runtime.pools.worker_actor import WorkerActor, why_not_started
 from psplatform.runtime.timeouts import TIMEOUTS
 
 
