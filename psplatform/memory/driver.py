@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from psplatform.core.coordination import Coordinator
 from psplatform.core.plan import Plan
-from psplatform.core.policy import Policy, Scope
-from psplatform.core.protocol.effects import COORDINATOR, Finish, Role, Seal, Send, first_server
+from psplatform.core.policy import Policy
+from psplatform.core.protocol.effects import Finish, Role, Seal, first_server
 from psplatform.core.protocol.events import Begin, MemberLost, ProcessesChanged, StopRequested, Tick
-from psplatform.core.protocol.messages import Pulled, StateRequest
+from psplatform.core.protocol.messages import StateRequest
 from psplatform.core.shards.links import MakeAccount, no_account
 from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import Server
@@ -25,7 +25,7 @@ from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordin
 from psplatform.core.supervision.standby import Standby, standby_name
 from psplatform.memory.arithmetic import Arithmetic, Metadata
 from psplatform.memory.engine import make_engine, name_of
-from psplatform.memory.evaluation import EVALUATOR, VirtualEvaluation
+from psplatform.memory.evaluation import Evaluators
 from psplatform.memory.gradients import Backpressure
 from psplatform.memory.leading import Sink, VirtualCoordinator, VirtualElection, VirtualStandby
 from psplatform.memory.losses import Losses, Supervision
@@ -35,10 +35,7 @@ from psplatform.memory.shard_state import VirtualShardState
 from psplatform.memory.standbys import Standbys
 from psplatform.memory.workers import Workers
 from psplatform.memory.world import Deliver, Ideal, World
-from psplatform.nodes.evaluator import EvaluatorNode
 from psplatform.nodes.shard import ShardNode
-
-_EVALUATOR_ROLE: Final = Role.member(EVALUATOR)
 
 
 class MemoryRun:
@@ -119,16 +116,10 @@ class MemoryRun:
         self._of_servers: Any = {"make_account": make_account or no_account, "from_workers": plan.from_workers}
         self._epochs = [1] * plan.shards
         self._serving = [first_server(shard) for shard in range(plan.shards)]
-        self.evaluator = EvaluatorNode(
-            EVALUATOR,
-            list(zip(self._serving, self._epochs, strict=True)),
-            plan.watch,
-            self._send_from_evaluator,
-            partial(VirtualEvaluation, self.engine, self.arithmetic),
-            exact=policy.traits.scope is not Scope.BLOCK,
+        self.evaluators = Evaluators(
+            plan, policy.traits, engine, self.arithmetic, self._is_evaluator, self._on_evaluated
         )
         self._backpressure = Backpressure(self.agenda, self._server_of, plan.shards)
-        self.network.listen(EVALUATOR, self.evaluator.feed, self._load_evaluator)
         self.workers = Workers(
             plan,
             policy.traits,
@@ -136,7 +127,7 @@ class MemoryRun:
             self.arithmetic,
             self._backpressure,
             seed=seed,
-            join_again=self._begin_worker,
+            join_again=self._join_again,
             on_late=self._on_late_message,
         )
         self.election = VirtualElection(self.engine)
@@ -153,7 +144,7 @@ class MemoryRun:
         self.finish: Finish | None = None
         self.seals: dict[int, Seal] = {}
         self.on_event: Callable[[MemoryRun], None] | None = None
-        self._losses = Losses(self)
+        self.losses = Losses(self)
 
     def _begin(self, coordinator: Coordinator) -> None:
         self._seating.begin(self)
@@ -182,6 +173,16 @@ class MemoryRun:
     def servers(self) -> list[Server]:
         """The present server of each shard; of one that is being replaced, the last."""
         return [self._server_of(shard) for shard in range(self.plan.shards)]
+
+    @property
+    def addresses(self) -> list[str]:
+        """The processes in which roles are placed, where they are."""
+        return self._seating.addresses
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended."""
+        return self.finish is not None
 
     def process_of(self, role: Role) -> str:
         """Return the process in which a role lives, or has lived."""
@@ -255,9 +256,11 @@ class MemoryRun:
     # --- making roles ---
 
     def _begin_worker(self, name: str) -> None:
-        if not self._seating.seat_worker(self, name):
-            return
         self.workers.begin(name, self.leads[-1].lead.term)
+
+    def _join_again(self, name: str) -> None:
+        if not self._seating.addresses:  # else another is started in its place, there or elsewhere
+            self._begin_worker(name)
 
     def _make_first_copies(self, coordinator: Coordinator) -> None:
         for one in coordinator.state.shards:
@@ -284,7 +287,7 @@ class MemoryRun:
         self.beat(name, node.feed)
 
     def _lead_with(self, lead: ReplicatedCoordinator) -> VirtualCoordinator:
-        made = VirtualCoordinator(self, lead, self._sink)
+        made = VirtualCoordinator(self, lead, self._sink, partial(self._seating.make_workers, self))
         self.leads.append(made)
         self.network.listen(made.name, made.feed)
         self.beat(made.name, made.feed)
@@ -300,11 +303,11 @@ class MemoryRun:
 
     def kill_now(self, process: str) -> None:
         """Kill the process: every role in it is gone.  One that nobody lives in yet is none."""
-        self._losses.kill(process)
+        self.losses.kill(process)
 
     def pause_now(self, process: str, seconds: float) -> None:
         """Stop the process for so long."""
-        self._losses.pause(process, seconds)
+        self.losses.pause(process, seconds)
 
     def tell_lead(self, event: Any) -> None:
         """Tell the coordinator in charge; where there is none, the next."""
@@ -341,15 +344,15 @@ class MemoryRun:
             raise RuntimeError(f"the copy of shard {shard} that serves has not become a server")
         return server
 
-    def _load_evaluator(self, answer: Pulled, content: Any) -> None:
-        if self.evaluator.expects(answer):
-            self.arithmetic.load(EVALUATOR, answer.shard, content)
+    def _on_evaluated(self, name: str, answer: Any) -> None:
+        self.agenda.enter(0.0, self._take_evaluated, name, answer)
 
-    def _send_from_evaluator(self, effect: Send) -> None:
-        if effect.to == COORDINATOR:
-            self.agenda.enter(0.0, self.tell_lead, effect.message)
-        else:
-            self.network.send(_EVALUATOR_ROLE, effect)
+    def _take_evaluated(self, name: str, answer: Any) -> None:
+        if self._is_evaluator(name):
+            self.tell_lead(answer)
+
+    def _is_evaluator(self, name: str) -> bool:
+        return self.leads[-1].workers.evaluator == name
 
     # --- what coordinators and standbys ask for ---
 
@@ -358,6 +361,7 @@ class MemoryRun:
         if epoch <= self._epochs[shard]:
             return False
         self._epochs[shard], self._serving[shard] = epoch, copy
+        self.evaluators.note_server(shard, copy, epoch)
         return True
 
     def make_replica(self, shard: int, term: int) -> str | None:
@@ -412,11 +416,13 @@ class MemoryRun:
             # What the lost coordinator logged beyond what its standby has seen never happened for this one.
             self.records[standby.records_before :] = standby.standby.records
             self.leads[-1].sink = []
+        before = self.leads[-1].workers
         made = self._lead_with(lead)
         self.processes.share(made.name, standby.name)
         self.network.announce(lead.term)
+        made.workers.succeed(before)
         made.node.execute(effects)
-        self._losses.notice_again()
+        self.losses.notice_again()
         known = {member.name for member in lead.coordinator.state.roster.members()}
         for name in list(self.workers.nodes):
             if name not in known:

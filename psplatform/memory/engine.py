@@ -282,7 +282,7 @@ class Network:
         if type(message) is Pulled:
             content = self._snapshot(sender.name)
         if to.kind == "coordinator":
-            to = self._obeyed.get(sender.name, _FIRST)
+            to = self.obeyed(sender.name)
         for delay_s in self._world.deliver(sender, to, message, self._agenda.now):
             self._agenda.enter(delay_s, self.deliver, sender, to, message, content)
 
@@ -290,6 +290,10 @@ class Network:
         """Let what the role of that name says to the coordinator go to the one of `term`."""
         self._obeyed[name] = Role("coordinator", str(term))
         self._newest_term = max(self._newest_term, term)
+
+    def obeyed(self, name: str) -> Role:
+        """Return the coordinator that the role of that name has heard of last."""
+        return self._obeyed.get(name, _FIRST)
 
     def announce(self, term: int) -> None:
         """Expect a coordinator of `term`, of which nothing has been heard yet."""

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
+from psplatform.core.plan import Plan
+from psplatform.core.policy import Scope, Traits
+from psplatform.core.protocol.effects import COORDINATOR, Role, Send, first_server
 from psplatform.core.protocol.events import Evaluated, ModelSaved
+from psplatform.core.protocol.messages import Pulled
 from psplatform.memory.arithmetic import Arithmetic
 from psplatform.memory.engine import Engine
+from psplatform.nodes.evaluator import EvaluatorNode
 
 EVALUATOR: Final = "evaluator"
-"""The name that servers answer to; no gradient worker may join under it."""
+"""The name that servers answer to where there is one evaluator only; no gradient worker may join under it."""
 
 
 class VirtualEvaluation:
@@ -19,17 +25,20 @@ class VirtualEvaluation:
 
     Parameters
     ----------
+    name
+        Of the evaluator, in whose process it is done.
     feed
         Takes the answers.
     """
 
-    def __init__(self, engine: Engine, arithmetic: Arithmetic, feed: Callable[[Any], None]) -> None:
-        self._agenda, self._arithmetic, self._world = engine.agenda, arithmetic, engine.world
+    def __init__(self, name: str, engine: Engine, arithmetic: Arithmetic, feed: Callable[[Any], None]) -> None:
+        self._name, self._engine, self._arithmetic = name, engine, arithmetic
         self._feed = feed
 
     def measure(self, version: int) -> None:
         """Answer with what it was found to be, when the time of an evaluation is over."""
-        self._agenda.enter(self._world.evaluation_s(), self._feed, self._arithmetic.evaluate(version))
+        seconds = self._engine.world.evaluation_s()
+        self._engine.later(self._name, seconds, self._feed, self._arithmetic.evaluate(version))
 
     def keep(self, found: Evaluated) -> None:
         """Keep it as the best so far."""
@@ -40,3 +49,65 @@ class VirtualEvaluation:
         """Keep it as the result of the run."""
         self._arithmetic.save(version)
         self._feed(ModelSaved(version))
+
+
+class Evaluators:
+    """The evaluators that an in-memory run has had.
+
+    Parameters
+    ----------
+    is_present
+        Whether the evaluator of that name is the one by which the coordinator goes: the content that others fetch is
+        nobody's.
+    answer
+        Takes the name of an evaluator and what it has to say to the coordinator.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        traits: Traits,
+        engine: Engine,
+        arithmetic: Arithmetic,
+        is_present: Callable[[str], bool],
+        answer: Callable[[str, Any], None],
+    ) -> None:
+        self._nodes: dict[str, EvaluatorNode] = {}
+        self._plan, self._exact = plan, traits.scope is not Scope.BLOCK
+        self._engine, self._arithmetic = engine, arithmetic
+        self._is_present, self._answer = is_present, answer
+        self._serving = [(first_server(shard), 1) for shard in range(plan.shards)]
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there has been an evaluator of that name."""
+        return name in self._nodes
+
+    def make(self, name: str) -> None:
+        """Make an evaluator."""
+        self._nodes[name] = node = EvaluatorNode(
+            name,
+            self._serving,
+            self._plan.watch,
+            partial(self._send, name),
+            partial(VirtualEvaluation, name, self._engine, self._arithmetic),
+            exact=self._exact,
+        )
+        self._engine.network.listen(name, node.feed, partial(self._load, name))
+
+    def note_server(self, shard: int, copy: str, epoch: int) -> None:
+        """Let those that are made later know who serves a shard."""
+        self._serving[shard] = copy, epoch
+
+    def feed(self, name: str, message: Any) -> None:
+        """Tell the evaluator of that name."""
+        self._nodes[name].feed(message)
+
+    def _send(self, name: str, effect: Send) -> None:
+        if effect.to == COORDINATOR:
+            self._answer(name, effect.message)
+        else:
+            self._engine.network.send(Role.member(name), effect)
+
+    def _load(self, name: str, answer: Pulled, content: Any) -> None:
+        if self._is_present(name) and self._nodes[name].expects(answer):
+            self._arithmetic.load(EVALUATOR, answer.shard, content)

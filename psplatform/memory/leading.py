@@ -6,16 +6,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from psplatform.core.protocol.effects import Claim, Evaluate, Finish, Redirect, Role, SaveModel, Seal, Send
+from psplatform.core.protocol.effects import Claim, Finish, Role, Seal, Send
 from psplatform.core.protocol.events import CheckpointFailed, CheckpointSealed, Claimed, Consulted, CopyReady, NoCopy
-from psplatform.core.protocol.messages import Moved
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.core.supervision.standby import Standby, standby_name
 from psplatform.errors import PsplatformError, StoreError
 from psplatform.memory.arithmetic import Arithmetic
 from psplatform.memory.engine import Agenda, Engine, Network, Processes, VirtualTimers
 from psplatform.nodes.coordinator import CoordinatorNode
-from psplatform.nodes.evaluator import EvaluatorNode
+from psplatform.nodes.ports import WorkerPool
 from psplatform.nodes.standby import StandbyNode
 
 
@@ -58,6 +57,32 @@ class Sink(Protocol):
         """Take the next record."""
 
 
+class VirtualWorkers(WorkerPool, Protocol):
+    """One coordinator's gradient workers and evaluator, and what is noticed of them."""
+
+    @property
+    def evaluator(self) -> str:
+        """The evaluator's name, empty while there is none."""
+
+    def beside(self, feed: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return what takes all that `feed` is to be told, and learns from it."""
+
+    def hear(self, name: str) -> bool:
+        """Take a sign of life; return whether it comes from a worker or evaluator of this coordinator."""
+
+    def on_beat(self, name: str, delay_s: float) -> None:
+        """Take a sign of life that arrives later on."""
+
+    def on_lost(self, name: str, reason: str) -> None:
+        """Notice that the process of a gradient worker has ended."""
+
+    def succeed(self, before: Any) -> None:
+        """Go on with those of the coordinator before."""
+
+    def on_silent(self, name: str) -> None:
+        """Notice that a gradient worker has said nothing for as long as its lease lasts."""
+
+
 class CoordinatedRun(Protocol):
     """What coordinators and standbys ask of the run that they are in charge of, or would be."""
 
@@ -66,7 +91,6 @@ class CoordinatedRun(Protocol):
     arithmetic: Arithmetic
     network: Network
     election: VirtualElection
-    evaluator: EvaluatorNode
     finish: Finish | None
     seals: dict[int, Seal]
 
@@ -78,9 +102,6 @@ class CoordinatedRun(Protocol):
 
     def make_replica(self, shard: int, term: int) -> str | None:
         """Make a replica that obeys the coordinator of `term`; return its name, or ``None`` if no process is left."""
-
-    def serve(self, shard: int, epoch: int, copy: str) -> bool:
-        """Learn who serves a shard; return whether that is news."""
 
     def retire(self, lead: VirtualCoordinator, copy: str) -> None:
         """Let a server or replica know that nobody needs it any more."""
@@ -104,19 +125,30 @@ class VirtualCoordinator:
         The state machine.
     sink
         Takes the event log.
+    make_workers
+        Makes the pool of its gradient workers.
 
     Attributes
     ----------
     name, role
         Of the coordinator.
+    workers
+        Its gradient workers and the evaluator.
     node
         Executes what it asks for.
     """
 
-    def __init__(self, run: CoordinatedRun, lead: ReplicatedCoordinator, sink: Sink) -> None:
+    def __init__(
+        self,
+        run: CoordinatedRun,
+        lead: ReplicatedCoordinator,
+        sink: Sink,
+        make_workers: Callable[[VirtualCoordinator], VirtualWorkers],
+    ) -> None:
         self.name, self.role, self.lead = f"coordinator-{lead.term}", Role("coordinator", str(lead.term)), lead
         self.sink = sink
         self._run, self._term = run, lead.term
+        self.workers = make_workers(self)
         self.node = CoordinatorNode(
             lead,
             lambda: run.agenda.now,
@@ -124,7 +156,7 @@ class VirtualCoordinator:
             log=self._log,
             make_timers=partial(VirtualTimers, run.agenda, run.processes, self.name),
             shards=self,
-            workers=self,
+            workers=self.workers,
             standbys=self,
             arbiter=self,
             checkpoints=self,
@@ -133,7 +165,7 @@ class VirtualCoordinator:
             explain=_raise,
             note=partial(run.processes.note, self.name),
         )
-        self.feed = self.node.feed
+        self.feed = self.workers.beside(self.node.feed)
 
     def _send(self, effect: Send) -> None:
         if effect.to.kind != "standby":
@@ -160,18 +192,6 @@ class VirtualCoordinator:
 
     def forget(self, member: str, position_of: Callable[[int], int]) -> None:
         """Do nothing: what members exposed is dropped as newer things come."""
-
-    def dismiss(self, name: str, reason: str) -> None:
-        """Do nothing: a worker that lives ends by itself, when it hears of it."""
-
-    def order(self, order: Evaluate | SaveModel) -> None:
-        """Give the evaluator an order."""
-        self._run.evaluator.feed(order)
-
-    def redirect(self, effect: Redirect) -> None:
-        """Let the evaluator ask the shard's new server."""
-        if self._run.serve(effect.shard, effect.epoch, effect.copy):
-            self._run.evaluator.feed(Moved(self._term, effect.shard, effect.epoch, effect.copy))
 
     def appoint(self, number: int) -> None:
         """Make a standby, where there is a process for it."""

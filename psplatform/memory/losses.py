@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from psplatform.core.plan import Plan
-from psplatform.core.protocol.events import CoordinatorLost, CopyLost, MemberLost, StandbyLost
+from psplatform.core.protocol.events import CoordinatorLost, CopyLost, StandbyLost
 from psplatform.core.supervision.leases import Grants
 from psplatform.memory.inhabitants import Inhabitants
 
@@ -29,6 +29,9 @@ class Supervision:
         Limits of a lease.
     worker_lease_s
         Silence after which a stopped gradient worker counts as lost.
+    look_s, answer_s, deserted_s
+        Where roles are placed: seconds between looks at the cluster, after which a process that does not answer counts
+        as failing, and without any gradient worker until one is placed beside a copy of a shard.
     """
 
     standby: bool = False
@@ -38,6 +41,9 @@ class Supervision:
     shortest_lease_s: float = 1.0
     longest_lease_s: float = 5.0
     worker_lease_s: float = 10.0
+    look_s: float = 0.5
+    answer_s: float = 5.0
+    deserted_s: float = 5.0
 
     def standbys_of(self, plan: Plan) -> int:
         """Return how many standbys a run of that plan has."""
@@ -54,6 +60,10 @@ class LosingRun(Inhabitants, Protocol):
 
     supervision: Supervision
 
+    @property
+    def addresses(self) -> list[str]:
+        """The processes in which roles are placed, where they are."""
+
     def tell_lead(self, event: Any) -> None:
         """Tell the coordinator in charge; where there is none, the next."""
 
@@ -65,23 +75,23 @@ class Losses:
         self._run = run
 
     def kill(self, process: str) -> None:
-        """Kill the process: every role in it is gone.  One that nobody lives in yet is none."""
+        """Kill the process: every role in it is gone.  Where none is placed, one without any role is no process."""
         run = self._run
         process = run.processes.of(process)
-        if process in run.processes.dead or process not in map(run.processes.of, self._roles()):
+        if process in run.processes.dead or process not in (*map(run.processes.of, self._roles()), *run.addresses):
             return
         run.processes.kill(process)
         for name, worker in run.workers.nodes.items():
             if run.processes.of(name) == process:
                 worker.close()
-        run.agenda.enter(run.supervision.notice_s, self._notice, process)
+        run.agenda.enter(run.supervision.notice_s, self.notice, process)
 
     def _roles(self) -> list[str]:
         run = self._run
         leading = [*(one.name for one in run.leads), *(one.name for one in run.standbys.all)]
         return [*run.workers.nodes, *run.copies, *leading]
 
-    def _notice(self, process: str) -> None:
+    def notice(self, process: str) -> None:
         """Let those who watch hear that a process has ended."""
         run = self._run
         silence_s, reason = run.supervision.notice_s, "closed connection"
@@ -95,12 +105,12 @@ class Losses:
                 run.tell_lead(CopyLost(name, f"memory://{name}", reason, silence_s))
         for name in run.workers.nodes:
             if run.processes.of(name) == process:
-                run.tell_lead(MemberLost(name, "killed"))
+                lead.workers.on_lost(name, "killed")
 
     def notice_again(self) -> None:
         """Let a coordinator that has taken over hear of every process that has ended: it reaches none of them."""
         for process in sorted(self._run.processes.dead):
-            self._notice(process)
+            self.notice(process)
 
     def pause(self, process: str, seconds: float) -> None:
         """Stop the process for so long; a worker that is silent for too long counts as lost."""
@@ -113,4 +123,4 @@ class Losses:
 
     def _miss_worker(self, name: str) -> None:
         if self._run.processes.is_stopped(name):
-            self._run.tell_lead(MemberLost(name, "silent"))
+            self._run.leads[-1].workers.on_silent(name)

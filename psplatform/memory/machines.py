@@ -13,10 +13,12 @@ from typing import Protocol
 from psplatform.core.coordination import Coordinator
 from psplatform.core.plan import Plan
 from psplatform.core.protocol.effects import first_replica, first_server
-from psplatform.core.supervision.placement import Process, place, process_for_copy, process_for_standby
+from psplatform.core.supervision.placement import Placement, Process, place, process_for_copy, process_for_standby
+from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.memory.engine import Processes
-from psplatform.memory.leading import VirtualCoordinator
+from psplatform.memory.leading import VirtualCoordinator, VirtualWorkers
 from psplatform.memory.standbys import Standbys
+from psplatform.memory.worker_pool import JoinedWorkers, SupervisedRun, VirtualWorkerPool
 
 OnPlaced = Callable[[str, Process, list[Process], list[Process]], None]
 """Takes a role that was given a process after the start, that process, those from which it is to be apart, and all that
@@ -51,8 +53,12 @@ class Seating(Protocol):
     def seat_standby(self, run: PlacedRun, lead: VirtualCoordinator, name: str) -> bool:
         """Give a standby a process, if there is one for it."""
 
-    def seat_worker(self, run: PlacedRun, name: str) -> bool:
-        """Give a gradient worker a process, if there is one for it."""
+    def make_workers(self, run: SupervisedRun, lead: VirtualCoordinator) -> VirtualWorkers:
+        """Make the pool of a coordinator's gradient workers."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """The processes in which roles are placed, where they are."""
 
     def reinforce(self, count: int) -> None:
         """Let there be so many further processes."""
@@ -82,9 +88,14 @@ class Unplaced:
             run.processes.share(name, beside)
         return True
 
-    def seat_worker(self, run: PlacedRun, name: str) -> bool:
-        """Leave it as it is."""
-        return True
+    def make_workers(self, run: SupervisedRun, lead: VirtualCoordinator) -> VirtualWorkers:
+        """Let workers join by themselves."""
+        return JoinedWorkers(run)
+
+    @property
+    def addresses(self) -> list[str]:
+        """There are none: each role has its own."""
+        return []
 
     def reinforce(self, count: int) -> None:
         """Add spares."""
@@ -108,7 +119,9 @@ class Machines:
     on_placed: OnPlaced | None = None
     there: list[Process] = field(default_factory=list)
     _made: int = 0
-    _seats: list[str] = field(default_factory=list)
+    _hosts: dict[str, str] = field(default_factory=dict)
+    _placement: Placement | None = None
+    _unavailable: UnavailableProcesses = field(default_factory=UnavailableProcesses)
 
     def __post_init__(self) -> None:
         """Start the processes."""
@@ -124,7 +137,9 @@ class Machines:
     def start(self, host: str) -> None:
         """Start another process on a host."""
         self._made += 1
-        self.there.append(Process(f"process-{self._made}", host, {}))
+        address = f"process-{self._made}"
+        self._hosts[address] = host
+        self.there.append(Process(address, host, {}))
 
     def end(self, address: str) -> str:
         """Remove a process that has ended; return its host, or "" where it was none of these."""
@@ -140,6 +155,10 @@ class Machines:
         """Return the processes that are there on a host."""
         return [one.address for one in self.there if one.host == host]
 
+    def can_tell_of(self, address: str) -> bool:
+        """Whether the host of a process that has ended is still there, where its nanny is."""
+        return bool(self.on_host(self._hosts.get(address, "")))
+
     # --- the roles ---
 
     def begin(self, run: PlacedRun) -> None:
@@ -153,12 +172,12 @@ class Machines:
         for shard, group in enumerate(placed.replicas):
             for number, address in enumerate(group):
                 share(first_replica(shard, number), address)
-        self._seats = list(placed.workers)
+        self._placement = placed
 
     def seat_copy(self, run: PlacedRun, shard: int, name: str) -> bool:
         """Place another copy of a shard."""
         copies = [(one.shard, run.processes.of(copy)) for one in run.coordinator.state.shards for copy in one.copies]
-        address = process_for_copy(self.there, shard, copies, self._busy(run))
+        address = process_for_copy(self.there, shard, copies, self._busy(run), but=self._unavailable.addresses)
         return self._seat(run, name, address, [place for held, place in copies if held == shard])
 
     def seat_standby(self, run: PlacedRun, lead: VirtualCoordinator, name: str) -> bool:
@@ -171,20 +190,23 @@ class Machines:
             servers={of(one.server) for one in shards},
             replicas={of(copy) for one in shards for copy in one.in_sync},
             busy=self._busy(run),
+            but=self._unavailable.addresses,
         )
         others = [of(one.name) for one in run.standbys.successors]
         return self._seat(run, name, address, [of(lead.name), *others])
 
-    def seat_worker(self, run: PlacedRun, name: str) -> bool:
-        """Let a worker have the process that was chosen at the start, or one without a worker."""
-        busy = self._busy(run)
-        free = [one.address for one in self.there if one.address not in busy]
-        chosen = [one for one in self._seats if one in free] or free
-        if not chosen:
-            return False
-        self._seats = [one for one in self._seats if one != chosen[0]]
-        run.processes.share(name, chosen[0])
-        return True
+    def make_workers(self, run: SupervisedRun, lead: VirtualCoordinator) -> VirtualWorkers:
+        """Have gradient workers started, and replaced, where there are processes for them."""
+        pool = VirtualWorkerPool(run, lead, self)
+        self._unavailable = pool.unavailable
+        if self._placement is not None and not run.leads:
+            run.engine.agenda.enter(0.0, pool.begin, self._placement)
+        return pool
+
+    @property
+    def addresses(self) -> list[str]:
+        """The processes that have not ended."""
+        return [one.address for one in self.there]
 
     def _busy(self, run: PlacedRun) -> set[str]:
         return {run.processes.of(one) for one in run.worker_names}
@@ -195,5 +217,6 @@ class Machines:
             return False
         run.processes.share(name, address)
         if self.on_placed is not None:
-            self.on_placed(name, known[address], [known[one] for one in apart if one in known], list(self.there))
+            usable = [one for one in self.there if one.address not in self._unavailable.addresses]
+            self.on_placed(name, known[address], [known[one] for one in apart if one in known], usable)
         return True

@@ -6,14 +6,13 @@ from typing import Final, Protocol
 
 from psplatform.core.protocol.effects import COORDINATOR, Finish, Retire, Role, Send
 from psplatform.core.protocol.events import CoordinatorLost
-from psplatform.core.protocol.messages import Retiring
+from psplatform.core.protocol.messages import PROCESS_ENDS, Retiring
 from psplatform.memory.engine import Network
 from psplatform.memory.inhabitants import Inhabitants
 from psplatform.memory.leading import VirtualStandby
 from psplatform.memory.world import World
 
 _LEAD: Final = "coordinator"
-_ENDS: Final = "its process ends"
 
 
 class RetiringRun(Inhabitants, Protocol):
@@ -41,6 +40,10 @@ class Retirements:
         self._needed: dict[str, set[str]] = {}
         self._let_go: set[str] = set()
 
+    def began(self, process: str) -> bool:
+        """Whether that process ends, or has ended, in good order."""
+        return process in self._needed
+
     def begin(self, process: str, seconds: float) -> None:
         """Let the process end within so many seconds; one that is stopped begins when it goes on."""
         process = self._run.processes.of(process)
@@ -56,7 +59,7 @@ class Retirements:
             self._say(name)
         for name in list(run.workers.nodes):
             if run.processes.of(name) == process:
-                run.workers.leave(name, _ENDS)
+                run.workers.leave(name, PROCESS_ENDS)
         self._relieve(process)
         run.agenda.enter(seconds, run.processes.do, process, run.kill_now, process)
         self._end_if_unneeded(process)

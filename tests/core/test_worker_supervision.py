@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from psplatform.core.protocol.events import EvaluationLost, EvaluatorDied, MemberDied, MemberLost
+from psplatform.core.protocol.messages import JOIN_AGAIN, PROCESS_ENDS
 from psplatform.core.supervision.placement import Placement, Process
 from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.core.supervision.workers import (
@@ -176,8 +177,7 @@ def test_one_that_the_coordinator_dismissed_is_lost_no_more() -> None:
 
 def test_the_process_of_one_that_is_about_to_end_is_given_no_role() -> None:
     scene = Scene()
-    scene.supervisor.expect_the_end("worker-1")
-    scene.supervisor.expect_the_end("worker-9")
+    assert scene.supervisor.on_leave("worker-1", PROCESS_ENDS) == scene.supervisor.on_leave("worker-9", "late") == []
     assert scene.unavailable.addresses == {"b"}
     scene.supervisor.on_lost("worker-1", "killed")
     assert scene.examined("d", fits=False) == []
@@ -192,11 +192,31 @@ def test_a_process_in_which_none_could_be_started_three_times_is_left_alone() ->
     decided = scene.supervisor.on_not_started("worker-1", lost)
     assert decided[:3] == [said, Report(MemberLost("worker-1", "gone")), asked]
     for _ in range(2):
-        assert addresses(decided) == ["b"]
+        assert addresses(decided) == ["d"], "where fewest have failed"
+        assert addresses(scene.examined("d", fits=False)) == ["b"]
         (started,) = scene.examined("b")
         decided = scene.supervisor.on_not_started(started.name, lost)
     assert addresses(decided) == ["d"]
+    assert scene.examined("d", fits=False) == []
     assert scene.supervisor.on_not_started("worker-1", lost) == []
+
+
+@pytest.mark.parametrize("reason", [JOIN_AGAIN, "could not attach to a server"])
+def test_the_process_of_one_that_leaves_by_itself_can_take_another(reason: str) -> None:
+    scene = Scene(there="abc", evaluator="a")
+    assert scene.supervisor.on_leave("worker-1", reason) == [LetGo("worker-1"), Examine(Process("b", "host", {}))]
+    assert scene.examined("b") == [StartWorker("worker-4", "b")]
+    assert scene.unavailable.addresses == set()
+    assert scene.supervisor.dismiss("worker-1") == [], "the coordinator hears of it too"
+
+
+def test_a_process_in_which_workers_give_up_is_tried_three_times_and_after_others() -> None:
+    scene = Scene(workers="b", evaluator="a", there="abd")
+    for name in ("worker-1", "worker-3", "worker-4"):
+        assert addresses(scene.supervisor.on_leave(name, "could not attach to a server")) == ["d"]
+        again = scene.examined("d", fits=False)
+        assert addresses(again) == ([] if name == "worker-4" else ["b"])
+        scene.examined("b", fits=name != "worker-4")
 
 
 def test_of_what_a_process_died_is_told_when_it_died_by_itself() -> None:

@@ -32,6 +32,9 @@ class Host:
     def note(self, record: dict[str, Any]) -> None:
         """Write it down."""
 
+    def on_processes_changed(self) -> None:
+        self.fed.append("processes changed")
+
     def on_mishap(self, text: str) -> None:
         raise AssertionError(text)
 
@@ -100,6 +103,23 @@ def test_a_copy_that_is_lost_leaves_at_once_whether_it_is_counted_or_not(network
     assert [(one.copy, one.reason) for one in fed if isinstance(one, CopyLost)] == [("replica-0-0", "process ended")]
     assert let_go == ["replica-0-0"]
     assert released == [peer_of("replica-0-0")]
+
+
+def test_the_process_of_a_copy_that_was_let_go_of_can_take_another_once_it_answers(
+    network: Network, jump: Jump
+) -> None:
+    async def retire() -> tuple[set[str], list[Any], set[str]]:
+        shard_pool, host, _ = opened(network, ["server-0", "replica-0-0"], ["server-0", "replica-0-0"])
+        shard_pool.retire("replica-0-0")
+        before = host.unavailable.addresses
+        await asyncio.sleep(2)
+        shard_pool.close()
+        return before, host.fed, host.unavailable.addresses
+
+    before, fed, after = jump(retire())
+    assert before == {peer_of("replica-0-0").address}
+    assert fed == ["processes changed"]
+    assert after == set()
 
 
 def test_a_copy_that_was_being_made_when_its_coordinator_was_lost_is_let_go_of(network: Network, jump: Jump) -> None:

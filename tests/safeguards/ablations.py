@@ -28,6 +28,8 @@ from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import Server
 from psplatform.core.supervision import placement, standby
 from psplatform.core.supervision import replicated_coordinator as lead
+from psplatform.core.supervision.unavailable import UnavailableProcesses
+from psplatform.core.supervision.workers import WorkerSupervisor
 from psplatform.memory.leading import VirtualElection
 from psplatform.memory.training import TensorArithmetic
 from psplatform.replication import accounts
@@ -292,6 +294,24 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         "a server computes on while a checkpoint waits for its state, and the coordinator takes any part",
         ((Server, "_take_next", instead.ignoring_cuts), (Checkpoints, "on_written", instead.of_any_position)),
         "a lagging replica is promoted",
+    ),
+    Ablation(
+        "workers not replaced",
+        "nothing is started in the place of gradient workers that are lost",
+        ((WorkerSupervisor, "fill", instead.always(lambda supervisor: [])),),
+        "a host is lost",
+    ),
+    Ablation(
+        "evaluator not replaced",
+        "nothing is started in the place of an evaluator that is lost",
+        ((WorkerSupervisor, "_replace_evaluator", instead.always(lambda supervisor, now: [])),),
+        "an evaluator is lost",
+    ),
+    Ablation(
+        "silent once, unused for ever",
+        "a process whose gradient worker was silent for a while is given no role any more",
+        ((UnavailableProcesses, "heard", instead.always(lambda processes, name: False)),),
+        "a host is cut off",
     ),
     Ablation(
         "manifest not atomic",

@@ -201,7 +201,7 @@ class Takeover:
             commit = commit or msg.Commit(self._state.term, 0, commit_log.position + 1, commit_log.version + 1, (), 0.0)
             gradients = tuple(self._gradient(commit_log, one) for one in commit.contributions)
             for one in commit.contributions:  # its worker may be lost before it says that it had been released for it
-                self._state.roster.reserve(one.slot, one.sequence)
+                self._state.roster.reserve(one.slot, one.sequence, one.member)
             self._commits.adopt(commit_log, commit, gradients)
 
     def _gradient(self, commit_log: CommitLog, one: msg.Contribution) -> Gradient:

@@ -118,6 +118,9 @@ class Abort:
 JOIN_AGAIN: Final = "declared lost; join again"
 """Why a worker is told to stop whose process may offer itself anew, under another name."""
 
+PROCESS_ENDS: Final = "its process ends"
+"""Why a worker leaves whose process is about to end: nothing is placed there any more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stop:

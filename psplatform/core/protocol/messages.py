@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from psplatform.core.protocol.member_messages import (
     JOIN_AGAIN,
+    PROCESS_ENDS,
     Abort,
     Aborted,
     Announce,
@@ -34,6 +35,7 @@ from psplatform.core.protocol.member_messages import (
 __all__ = [
     "GRADIENTS",
     "JOIN_AGAIN",
+    "PROCESS_ENDS",
     "STATE",
     "UPDATE",
     "Abort",

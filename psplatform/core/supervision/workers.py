@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
 from psplatform.core.protocol.events import EvaluationLost, EvaluatorDied, MemberDied, MemberLost
+from psplatform.core.protocol.messages import JOIN_AGAIN, PROCESS_ENDS
 from psplatform.core.supervision.leases import Leases
 from psplatform.core.supervision.placement import Placement, Process
 from psplatform.core.supervision.unavailable import UnavailableProcesses
@@ -26,7 +27,7 @@ EVALUATOR: Final = "evaluator"
 """The names of evaluators begin with it: a server answers them without holding anybody up."""
 
 _TRIES_PER_PROCESS: Final = 3
-"""A process in which starting a worker failed so often is left alone."""
+"""A process in which so many workers could not start, or gave up, is left alone."""
 
 _LEFT: Final = "its Dask worker left the cluster"
 
@@ -287,10 +288,22 @@ class WorkerSupervisor:
         self._unavailable.lose(name, self.workers.pop(name))
         return LetGo(name)
 
-    def expect_the_end(self, name: str) -> None:
-        """Give the process of a gradient worker, which is about to end, no further role."""
-        if name in self.workers:
-            self._unavailable.leave(self.workers[name])
+    def on_leave(self, name: str, reason: str) -> list[Decision]:
+        """Look for another in the place of a gradient worker that leaves by itself.
+
+        Its process can take another role, unless it is about to end.
+        """
+        if name not in self.workers:
+            return []
+        address = self.workers[name]
+        if reason == PROCESS_ENDS:
+            self._unavailable.leave(address)
+            return []  # until the coordinator dismisses it, there is a gradient to be expected of it
+        if reason != JOIN_AGAIN:
+            self._failed[address] = self._failed.get(address, 0) + 1
+        del self.workers[name]
+        self._leases.forget(name)
+        return [LetGo(name), *self.fill()]
 
     def on_lost(self, name: str, reason: str) -> list[Decision]:
         """Replace a gradient worker that is lost."""
@@ -411,7 +424,8 @@ class WorkerSupervisor:
         if missing <= 0 or not self._around.runs:
             return []
         taken = self._taken() | self._unfit | self._examined
-        return self._examine([one for one in self._known if one not in taken and self._is_worth_trying(one)][:missing])
+        free = [one for one in self._known if one not in taken and self._is_worth_trying(one)]
+        return self._examine(sorted(free, key=lambda one: self._failed.get(one, 0))[:missing])
 
     def _examine(self, addresses: Sequence[str]) -> list[Decision]:
         self._examined.update(addresses)

@@ -7,13 +7,10 @@ signals).  What it does before is to wait a few seconds for the worker's plugins
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any
 
 from distributed import Worker, WorkerPlugin
 from distributed.worker import WORKER_ANY_RUNNING
-
-PROCESS_ENDS: Final = "its process ends"
-"""The reason that a gradient worker gives."""
 
 
 class BeforeTheEnd(WorkerPlugin):

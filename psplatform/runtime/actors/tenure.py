@@ -22,7 +22,6 @@ from psplatform.errors import ClusterError, PsplatformError
 from psplatform.nodes.coordinator import CoordinatorNode
 from psplatform.runtime.actors.coordinator_outbox import CoordinatorOutbox
 from psplatform.runtime.actors.host_process import HostProcess
-from psplatform.runtime.actors.retirement import PROCESS_ENDS
 from psplatform.runtime.actors.standby_host import StandbyHost
 from psplatform.runtime.actors.steps import LOADING, PLACING, assembling, in_words, serving
 from psplatform.runtime.comms.calls import Peer, PeerLost
@@ -283,8 +282,8 @@ class Tenure:
             for message in decode(data):
                 if isinstance(message, Retiring):
                     self.copies.expect_the_end(message.copy)
-                elif isinstance(message, Leave) and message.reason == PROCESS_ENDS:
-                    self.worker_pool.expect_the_end(message.member)
+                elif isinstance(message, Leave):
+                    self.worker_pool.on_leave(message.member, message.reason)
                 self.feed(message)
         return encode(answers) if answers else True
 

@@ -14,14 +14,14 @@ from distributed import get_worker
 from psplatform.core.policy import Scope
 from psplatform.core.protocol.effects import COORDINATOR, Send, first_server
 from psplatform.core.protocol.events import Begin
-from psplatform.core.protocol.messages import Leave, Moved, Pulled
+from psplatform.core.protocol.messages import PROCESS_ENDS, Leave, Moved, Pulled
 from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import decode
 from psplatform.core.workers.session import WorkerSession
 from psplatform.nodes.worker import WorkerNode
 from psplatform.runtime.actors.computing import Computing
 from psplatform.runtime.actors.gradients import SlabGradients
-from psplatform.runtime.actors.retirement import PROCESS_ENDS, before_the_end, not_before_the_end
+from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, connections_of
 from psplatform.runtime.comms.lines import Line

@@ -256,11 +256,17 @@ class DaskShardPool:
             self._do(self._await_waking(actor))
         except PeerLost:
             pass
+        else:
+            self._on_heard(actor)
         self._fleet.release(actor.peer)
 
     async def _await_waking(self, actor: ShardActor) -> None:
         """Let the process of a copy that is out take a role again as soon as it answers anything."""
-        if await wakes(self._host.connect, actor.peer, "retire") and self._host.unavailable.heard(actor.name):
+        if await wakes(self._host.connect, actor.peer, "retire"):
+            self._on_heard(actor)
+
+    def _on_heard(self, actor: ShardActor) -> None:
+        if self._host.unavailable.heard(actor.name):
             self._host.on_processes_changed()
 
     def forget(self, member: str, position_of: Any) -> None:

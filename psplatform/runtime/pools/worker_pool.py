@@ -251,9 +251,9 @@ class DaskWorkerPool:
         """Let go of a gradient worker, and look for another."""
         self._execute(self._supervisor.dismiss(name))
 
-    def expect_the_end(self, name: str) -> None:
-        """Give the process of a gradient worker, which is about to end, no further role."""
-        self._supervisor.expect_the_end(name)
+    def on_leave(self, name: str, reason: str) -> None:
+        """Look for another in the place of a gradient worker that leaves by itself."""
+        self._execute(self._supervisor.on_leave(name, reason))
 
     def fill(self) -> None:
         """Look for gradient workers in the place of those that are missing."""

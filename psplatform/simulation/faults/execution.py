@@ -12,7 +12,7 @@ from psplatform.core.coordination.invariants import check_tally
 from psplatform.core.plan import Cuts, Plan, Protection, Stop
 from psplatform.core.policy import Policy, Scope
 from psplatform.core.protocol.effects import Finish
-from psplatform.errors import ClusterError, InvariantViolation, PsplatformError
+from psplatform.errors import ClusterError, InvariantViolation, ProcessDied, PsplatformError
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import Optimizer
 from psplatform.jobs.schedules import Constant
@@ -34,6 +34,7 @@ from psplatform.simulation.faults.checks.promises import (
     check_same_on_all_shards,
 )
 from psplatform.simulation.faults.checks.reference_model import ReferenceModel, violated
+from psplatform.simulation.faults.checks.replacement import Replacement
 from psplatform.simulation.faults.checks.serial import SerialLoop, check_serial
 from psplatform.simulation.faults.injection import Injection
 from psplatform.simulation.faults.schedules.hosts import Nannies, machines_of
@@ -126,6 +127,7 @@ class Execution:
         self._machines = machines_of(trial)
         self.run = _run(trial, self.policy, self.reference, self._world, self._machines)
         self._nannies = Nannies(self.run, self._machines) if self._machines is not None else None
+        self._replacement = Replacement(self.run, self._machines) if self._machines is not None else None
         self._world.process_of = self.run.process_of
         self._world.server_of = lambda shard: self.run.coordinator.state.shards[shard].server
         self.observation = Observation(self.run, self.reference, self._world.was_heard)
@@ -197,6 +199,8 @@ class Execution:
             self._distances.check(self.reference.dirty)
             self.reference.dirty.clear()
         check_tally(self.run.coordinator.state)
+        if self._replacement is not None:
+            self._replacement.check(self._injection.quiet_at)
 
     def _note_takeover(self) -> None:
         adopted = self.run.coordinator.takeover.adopted
@@ -212,7 +216,7 @@ class Execution:
 
     def _finished(self, finish: Finish) -> tuple[str, str]:
         if finish.outcome == "failed":
-            named = isinstance(finish.failure, ClusterError)
+            named = isinstance(finish.failure, ClusterError | ProcessDied)
             if not named or self.trial.mode == LIVENESS:
                 raise violated("liveness", f"the run failed although enough was alive: {finish.detail}")
         elif finish.outcome != "updates":
@@ -298,6 +302,10 @@ def _run(
     run.processes.rates.update(trial.rates)
     if trial.shared and machines is None:
         run.processes.share(run.leads[0].name, "server-0")
+    if machines is not None:
+        for number, at in enumerate(trial.late):
+            run.agenda.enter_at(at, machines.start, f"host-{number % trial.hosts}")
+        return run
     for number in range(trial.workers):
         run.join(f"w{number}")
     for number, at in enumerate(trial.late):
@@ -320,6 +328,7 @@ def _plan(trial: Trial, reference: ReferenceModel) -> Plan:
     return Plan(
         run="trial",
         workers=trial.workers,
+        max_workers=trial.most_workers,
         shards=trial.shards,
         samples=reference.samples,
         batch_size=trial.batch_size,

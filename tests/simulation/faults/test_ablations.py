@@ -29,6 +29,9 @@ KNOWN = {
     "names are given again": 34,
     "passing over before it is witnessed": 9,
     "labels not rebased": 71,
+    "workers not replaced": 10,
+    "evaluator not replaced": 1,
+    "silent once, unused for ever": 3,
 }
 
 

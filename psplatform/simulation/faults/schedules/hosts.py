@@ -22,6 +22,9 @@ from psplatform.simulation.faults.schedules.trial import LIVENESS, Copying, Nois
 _SHARE: Final = 0.35
 """Share of the trials with copies and a standby that have hosts."""
 
+_EVALUATOR: Final = 0.25
+"""Share of those, but for the trials of the mode ``liveness``, in which something happens to the evaluator."""
+
 _RESTART_S: Final = 3.0
 """Seconds after which a process that has ended is started again."""
 
@@ -36,14 +39,24 @@ def with_hosts(trial: Trial) -> Trial:
         return replace(trial, faults=tuple(_as_of_host(rng, one) for one in trial.faults))
     if rng.random() < 0.6:
         trial = replace(trial, faults=(*trial.faults, _of_host(rng, trial, rng.uniform(0, UNTIL_S))))
+    rng = random.Random(f"evaluator {trial.seed}")
+    if rng.random() < _EVALUATOR:
+        trial = replace(trial, faults=(*trial.faults, _of_evaluator(rng, rng.uniform(0, 3 * UNTIL_S))))
     return trial
+
+
+def _of_evaluator(rng: random.Random, at: float) -> Fault:
+    return Fault(rng.choice(["kill", "pause", "cut", "retire"]), "evaluator", at=at, seconds=rng.uniform(0.5, 9))
 
 
 def _on_hosts(rng: random.Random, trial: Trial, hosts: int = 0) -> Trial:
     copies = 1 + (trial.copying.replicas if trial.copying is not None else 0)
     spare = 3 if trial.mode == LIVENESS else rng.randint(0, 3)
     processes = trial.workers + max(copies, trial.shards) + spare
-    return replace(trial, hosts=hosts or (3 if trial.mode == LIVENESS else rng.choice([2, 3, 3])), processes=processes)
+    # From a stream of its own: every seed keeps its other choices.
+    most = random.Random(f"most workers {trial.seed}").choice([None, trial.workers, trial.workers + 1])
+    trial = replace(trial, processes=processes, most_workers=most)
+    return replace(trial, hosts=hosts or (3 if trial.mode == LIVENESS else rng.choice([2, 3, 3])))
 
 
 def _of_host(rng: random.Random, trial: Trial, at: float) -> Fault:
@@ -142,11 +155,24 @@ def _gradients_are_lost_unseen(rng: random.Random, trial: Trial) -> Scene:
     return Scene(trial, (unheard, alone, *kills))
 
 
+def _evaluator_is_lost(rng: random.Random, trial: Trial) -> Scene:
+    # Nothing is evaluated before the end, which comes soon: then it is stopped, cut off or lost, and so is the next.
+    trial = _on_hosts(rng, replace(loosely(rng, trial, rng.choice([1, 1, 2])), updates=rng.randint(2, 5)))
+    start, faults = rng.uniform(0, UNTIL_S), []
+    for _ in range(rng.randint(1, 3)):
+        faults.append(_of_evaluator(rng, start))
+        start += rng.choice([rng.uniform(0, 1), rng.uniform(1, 4)])
+    if rng.random() < 0.4:
+        faults.append(Fault("kill", "coordinator", at=start + rng.uniform(-2, 2)))
+    return Scene(trial, tuple(faults))
+
+
 HOSTED: Final[dict[str, Scenario]] = {
     "a host is lost": _host_is_lost,
     "batches are out as coordinators are lost": _batches_are_out,
     "a host is cut off": _host_is_cut_off,
     "gradients are lost unseen": _gradients_are_lost_unseen,
+    "an evaluator is lost": _evaluator_is_lost,
     "a coordinator is cut off alone": _coordinator_is_cut_off_alone,
     "coordinators are lost together": _coordinators_are_lost_together,
     "servers are lost in a row": _servers_are_lost_in_a_row,
@@ -172,13 +198,12 @@ def _require_apart(name: str, process: Process, others: list[Process], there: li
 
 
 class Nannies:
-    """Starts processes again that have ended in `run`, and lets workers join where some are missing."""
+    """Starts processes again that have ended in `run`."""
 
     def __init__(self, run: MemoryRun, machines: Machines) -> None:
         self._run = run
         self._machines = machines
         self._buried: set[str] = set()
-        self._came = 0
 
     def look(self) -> None:
         """See which processes have ended."""
@@ -186,12 +211,4 @@ class Nannies:
             self._buried.add(address)
             host = self._machines.end(address)
             if host:
-                self._run.agenda.enter(_RESTART_S, self._start, host)
-
-    def _start(self, host: str) -> None:
-        run = self._run
-        self._machines.start(host)
-        run.on_processes_changed()
-        if len(run.worker_names) < run.plan.workers:
-            self._came += 1
-            run.join(f"again{self._came}", run.agenda.now)
+                self._run.agenda.enter(_RESTART_S, self._machines.start, host)

@@ -66,6 +66,8 @@ class Trial:
         how many copies can be made anew.
     hosts, processes
         How many hosts there are, with how many Dask workers on all of them; 0 where each role has a process of its own.
+    most_workers
+        Gradient workers at most, with those that start in Dask workers which come later; ``None`` for any number.
     leases
         Whether silence is noticed; else only the end of a process is.
     rates
@@ -95,6 +97,7 @@ class Trial:
     spares: int = 0
     hosts: int = 0
     processes: int = 0
+    most_workers: int | None = None
     leases: bool = False
     cut_every: int = 0
     rates: Mapping[str, float] = field(default_factory=dict)
@@ -184,6 +187,7 @@ _TRIAL: Final[Checks] = {
     **dict.fromkeys(("updates", "batch_size"), _upto(100_000, least=1)),
     "seed": _upto(MOST**2),
     "spares": _upto(1000),
+    "most_workers": lambda value: value is None or _upto(1000, least=1)(value),
     "cut_every": _upto(100_000),
     "clip": lambda value: value is None or (_is_amount(value) and value > 0),
     "rates": lambda value: _is_table(value) and _are_amounts(list(value.values())),

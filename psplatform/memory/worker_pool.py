@@ -1,0 +1,404 @@
+"""The gradient workers and the evaluator of an in-memory run whose roles are placed: started, watched and replaced.
+
+Which process gets which of these roles, and what replaces one that is lost, is decided by the supervisor that decides
+it on a cluster.  What that asks for takes the time of messages here, and may meet processes that are dead, stopped or
+cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Any, Protocol
+
+from psplatform.core.coordination.ending import Phase
+from psplatform.core.plan import Plan
+from psplatform.core.protocol.effects import Evaluate, Redirect, Role, SaveModel
+from psplatform.core.protocol.events import MemberLost
+from psplatform.core.protocol.messages import Leave, Moved
+from psplatform.core.supervision.placement import Placement, Process
+from psplatform.core.supervision.unavailable import UnavailableProcesses
+from psplatform.core.supervision.workers import (
+    AskOfDeath,
+    AwaitWaking,
+    Decision,
+    Examine,
+    LetGo,
+    Note,
+    ProcessesCame,
+    ProcessLeft,
+    Report,
+    Rules,
+    StartEvaluator,
+    StartWorker,
+    WorkerSupervisor,
+)
+from psplatform.errors import ClusterError, ProcessDied
+from psplatform.memory.engine import Engine
+from psplatform.memory.evaluation import EVALUATOR, Evaluators
+from psplatform.memory.leading import VirtualCoordinator
+from psplatform.memory.losses import Losses, Supervision
+from psplatform.memory.retirement import Retirements
+from psplatform.memory.workers import Workers
+
+
+class SupervisedRun(Protocol):
+    """What the pool asks of the run whose gradient workers it has."""
+
+    plan: Plan
+    engine: Engine
+    workers: Workers
+    evaluators: Evaluators
+    supervision: Supervision
+    losses: Losses
+    retirements: Retirements
+    leads: list[VirtualCoordinator]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended."""
+
+    def tell_lead(self, event: Any) -> None:
+        """Tell the coordinator in charge; where there is none, the next."""
+
+    def serve(self, shard: int, epoch: int, copy: str) -> bool:
+        """Learn who serves a shard; return whether that is news."""
+
+    def on_processes_changed(self) -> None:
+        """Let the coordinator make what it could not make before."""
+
+
+class Cluster(Protocol):
+    """The Dask workers that there are."""
+
+    there: list[Process]
+
+    def can_tell_of(self, address: str) -> bool:
+        """Whether the host of a process that has ended is still there, where its nanny is."""
+
+
+class JoinedWorkers:
+    """Gradient workers that join by themselves, and one evaluator that nothing happens to: none is replaced."""
+
+    def __init__(self, run: SupervisedRun) -> None:
+        self._run, self.evaluator = run, EVALUATOR
+        if EVALUATOR not in run.evaluators:
+            run.evaluators.make(EVALUATOR)
+
+    def dismiss(self, name: str, reason: str) -> None:
+        """Do nothing: a worker that lives ends by itself, when it hears of it."""
+
+    def order(self, order: Evaluate | SaveModel) -> None:
+        """Give the evaluator an order."""
+        self._run.evaluators.feed(EVALUATOR, order)
+
+    def redirect(self, effect: Redirect) -> None:
+        """Let the evaluator ask the shard's new server."""
+        if self._run.serve(effect.shard, effect.epoch, effect.copy):
+            self._run.evaluators.feed(EVALUATOR, Moved(0, effect.shard, effect.epoch, effect.copy))
+
+    def beside(self, feed: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Learn nothing from it."""
+        return feed
+
+    def hear(self, name: str) -> bool:
+        """Everybody is known."""
+        return True
+
+    def on_beat(self, name: str, delay_s: float) -> None:
+        """Do nothing: they have no leases."""
+
+    def on_lost(self, name: str, reason: str) -> None:
+        """Report it to the coordinator in charge."""
+        self._run.tell_lead(MemberLost(name, reason))
+
+    def on_silent(self, name: str) -> None:
+        """Report it to the coordinator in charge."""
+        self._run.tell_lead(MemberLost(name, "silent"))
+
+    def succeed(self, before: Any) -> None:
+        """Go on with those there are."""
+
+
+class _Around:
+    """What the supervisor asks of the rest of the run."""
+
+    left_out: Collection[str] = ()
+
+    def __init__(self, run: SupervisedRun, lead: VirtualCoordinator) -> None:
+        self._run, self._lead = run, lead
+        self._numbers = 0
+
+    @property
+    def runs(self) -> bool:
+        return self._lead.lead.coordinator.ending.phase is Phase.RUNNING
+
+    @property
+    def home(self) -> str:
+        return self._run.engine.processes.of(self._lead.name)
+
+    @property
+    def copies(self) -> Collection[str]:
+        of, shards = self._run.engine.processes.of, self._lead.lead.coordinator.state.shards
+        return {of(copy) for one in shards for copy in one.copies}
+
+    def next_name(self, role: str) -> str:
+        self._numbers += 1
+        term = self._lead.lead.term
+        return f"{role}-{self._numbers}" if term == 1 else f"{role}-{term}.{self._numbers}"
+
+
+class VirtualWorkerPool:
+    """Does what one coordinator's supervisor of gradient workers and evaluator decides.
+
+    Attributes
+    ----------
+    unavailable
+        The processes in which no role is placed.
+    """
+
+    def __init__(self, run: SupervisedRun, lead: VirtualCoordinator, cluster: Cluster) -> None:
+        self._run, self._lead, self._cluster = run, lead, cluster
+        self._engine = run.engine
+        self.unavailable = UnavailableProcesses()
+        rules = Rules(
+            workers=run.plan.workers,
+            most=run.plan.max_workers,
+            lease_s=run.supervision.worker_lease_s,
+            deserted_s=run.supervision.deserted_s,
+            replace_after_s=run.supervision.look_s,
+        )
+        self._supervisor = WorkerSupervisor(rules, _Around(run, lead), self.unavailable)
+        self._let_go: set[str] = set()
+        self._orders: list[Evaluate | SaveModel] = []
+        self._execute_by_kind: dict[type[Decision], Callable[[Any], object]] = {
+            StartWorker: self._start_worker,
+            StartEvaluator: self._start_evaluator,
+            Examine: self._examine,
+            LetGo: lambda one: self._let_go.add(one.name),
+            AskOfDeath: self._ask_of_death,
+            AwaitWaking: self._await_waking,
+            Report: lambda one: lead.feed(one.event),
+            Note: lambda one: None,
+            ProcessLeft: lambda one: run.losses.notice(one.address),
+            ProcessesCame: lambda one: self._on_processes_changed(),
+        }
+
+    def begin(self, placement: Placement) -> None:
+        """Start what a run begins with, and watch the cluster from now on."""
+        self._execute(self._supervisor.begin(placement))
+        self._look()
+
+    def succeed(self, before: VirtualWorkerPool) -> None:
+        """Go on with what the coordinator before has started, and watch the cluster from now on."""
+        of, known = self._engine.processes.of, before._supervisor
+        # What the coordinator before has heard last, this one may not have: members are known to it until it does.
+        members = {one.name for one in self._lead.lead.coordinator.state.roster.members()}
+        made = members | (known.workers.keys() & self._run.workers.nodes.keys())
+        workers = {name: of(name) for name in sorted(made)}
+        name = known.evaluator
+        evaluator = (name, of(name)) if name in self._run.evaluators else None
+        self._supervisor.adopt(workers, evaluator, self._now)
+        self._look()
+
+    # --- what the coordinator's node asks ---
+
+    def dismiss(self, name: str, reason: str) -> None:
+        """Let go of a gradient worker, and look for another in its place."""
+        self._execute(self._supervisor.dismiss(name))
+
+    def order(self, order: Evaluate | SaveModel) -> None:
+        """Give the evaluator an order, as soon as there is one."""
+        if self._has_evaluator:
+            self._tell_evaluator(order)
+        else:
+            self._orders.append(order)
+
+    def redirect(self, effect: Redirect) -> None:
+        """Let the evaluator ask the shard's new server."""
+        if self._run.serve(effect.shard, effect.epoch, effect.copy) and self._has_evaluator:
+            self._tell_evaluator(Moved(self._lead.lead.term, effect.shard, effect.epoch, effect.copy))
+
+    @property
+    def _has_evaluator(self) -> bool:
+        return self.evaluator in self._run.evaluators
+
+    def _tell_evaluator(self, message: Any) -> None:
+        name = self.evaluator
+        self._later_in(name, self._trip(self._lead.role, Role.member(name)), self._run.evaluators.feed, name, message)
+
+    @property
+    def evaluator(self) -> str:
+        """The evaluator's name, empty while there is none."""
+        return self._supervisor.evaluator
+
+    # --- what it hears ---
+
+    def hear(self, name: str) -> bool:
+        """Take a sign of life; return whether it comes from a worker or evaluator of this coordinator."""
+        if self._supervisor.hears(name, self._now):
+            return True
+        if self.unavailable.heard(name):
+            self._on_processes_changed()
+        return False
+
+    def beside(self, feed: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return what takes all that `feed` is to be told, and learns from it which workers leave by themselves."""
+
+        def take(event: Any) -> None:
+            if isinstance(event, Leave):
+                self._execute(self._supervisor.on_leave(event.member, event.reason))
+            feed(event)
+
+        return take
+
+    def on_lost(self, name: str, reason: str) -> None:
+        """Replace a gradient worker that is lost."""
+        if self._is_in_charge:
+            self._in_charge(lambda: self._execute(self._supervisor.on_lost(name, reason)))
+
+    def on_silent(self, name: str) -> None:
+        """Do nothing: leases are looked at here."""
+
+    # --- what is decided ---
+
+    def _execute(self, decisions: Iterable[Decision]) -> None:
+        for one in decisions:
+            self._execute_by_kind[type(one)](one)
+
+    def _start_worker(self, one: StartWorker) -> None:
+        def start() -> None:
+            if one.name not in self._let_go:
+                self._engine.processes.share(one.name, one.address)
+                self._run.workers.begin(one.name, self._lead.lead.term)
+                self._beat(one.name, lambda: self._run.workers.nodes[one.name].closed)
+
+        def on_answer(*, done: bool) -> None:
+            if not done:
+                self._let_go.add(one.name)
+                self._execute(self._supervisor.on_not_started(one.name, ClusterError(f"{one.address} made no worker")))
+
+        self._ask(one.address, start, on_answer)
+
+    def _start_evaluator(self, one: StartEvaluator) -> None:
+        def start() -> None:
+            if one.name not in self._let_go:
+                self._engine.processes.share(one.name, one.address)
+                self._run.evaluators.make(one.name)
+                self._beat(one.name, lambda: self._run.leads[-1].workers.evaluator != one.name)
+
+        def on_answer(*, done: bool) -> None:
+            if not done:
+                self._execute(self._supervisor.on_evaluator_lost(one.name, f"{one.address} made no evaluator"))
+            elif self.evaluator == one.name:
+                orders, self._orders = self._orders, []
+                for order in orders:
+                    self.order(order)
+
+        self._ask(one.address, start, on_answer)
+
+    def _examine(self, one: Examine) -> None:
+        address = one.process.address
+        self._ask(
+            address,
+            lambda: None,
+            lambda *, done: self._execute(self._supervisor.on_examined(address, fits=done)),
+        )
+
+    def _ask_of_death(self, one: AskOfDeath) -> None:
+        answer = partial(self._on_death, one)
+        self._engine.agenda.enter(self._run.supervision.look_s, self._in_charge, answer)
+
+    def _on_death(self, one: AskOfDeath) -> None:
+        by_itself = one.address in self._engine.processes.dead and not self._run.retirements.began(one.address)
+        error = None
+        if by_itself and self._cluster.can_tell_of(one.address):
+            error = ProcessDied(f"{one.address} was killed", kind="SIGKILL", peer=one.address, pid=None, code=-9)
+        self._execute(self._supervisor.on_death(one, error, self._now))
+
+    def _await_waking(self, one: AwaitWaking) -> None:
+        def answer() -> None:
+            self.on_beat(one.name, self._trip(Role.member(one.name), self._lead.role))
+
+        self._engine.processes.do(one.name, answer)
+
+    def _on_processes_changed(self) -> None:
+        if self._run.leads[-1] is self._lead:
+            self._run.on_processes_changed()
+        self._execute(self._supervisor.fill())
+
+    # --- watching ---
+
+    def _look(self) -> None:
+        if not self._is_in_charge:
+            return
+        there = [one for one in self._cluster.there if one.address not in self._engine.processes.dead]
+        unheard_s, _ = self._engine.world.claim_s(self._engine.processes.of(self._lead.name), self._now)
+        if unheard_s <= 0.0:  # else the scheduler cannot be asked who is there
+            self._execute(self._supervisor.on_sight(there, {one.address for one in there}, self._now))
+        self._execute(self._supervisor.on_silence(self._now))
+        self._engine.later(self._lead.name, self._run.supervision.look_s, self._look)
+
+    def _beat(self, name: str, has_ended: Callable[[], bool]) -> None:
+        """Let a worker or the evaluator give signs of life, the last one when it has ended."""
+        ended = has_ended()
+        for lead in self._run.leads:
+            if lead.role == self._engine.network.obeyed(name):
+                lead.workers.on_beat(name, self._trip(Role.member(name), lead.role))
+        if not ended and not self._run.is_over:
+            self._later_in(name, self._run.supervision.worker_lease_s / 8, self._beat, name, has_ended)
+
+    def on_beat(self, name: str, delay_s: float) -> None:
+        """Take a sign of life that arrives later on."""
+        self._engine.agenda.enter(delay_s, self._in_charge, lambda: self.hear(name))
+
+    # --- time and place ---
+
+    @property
+    def _now(self) -> float:
+        return self._engine.agenda.now
+
+    @property
+    def _is_in_charge(self) -> bool:
+        lead = self._lead
+        return not (self._run.is_over or lead.lead.replaced or self._engine.processes.is_dead(lead.name))
+
+    def _in_charge(self, action: Callable[[], object]) -> None:
+        """Do `action` in the coordinator's process, as long as it is the coordinator."""
+        self._engine.processes.do(self._lead.name, self._do_in_charge, action)
+
+    def _do_in_charge(self, action: Callable[[], object]) -> None:
+        if self._is_in_charge:
+            action()
+
+    def _later_in(self, name: str, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
+        self._engine.later(name, delay_s, action, *arguments)
+
+    def _trip(self, sender: Role, to: Role) -> float:
+        return min(self._engine.world.deliver(sender, to, None, self._now))
+
+    def _ask(self, address: str, act: Callable[[], None], on_answer: Callable[..., None]) -> None:
+        """Let the process at `address` do something; `on_answer` hears whether it was done, or not in time."""
+        waiting = [on_answer]
+        there = Role.member(address)
+
+        def answer(*, done: bool) -> None:
+            if waiting:
+                waiting.pop()(done=done)
+
+        def do() -> None:
+            act()
+            back(done=True)
+
+        def back(*, done: bool) -> None:
+            delay_s = self._trip(there, self._lead.role)
+            self._engine.agenda.enter(delay_s, self._in_charge, partial(answer, done=done))
+
+        def arrive() -> None:
+            if address in self._engine.processes.dead:
+                back(done=False)
+            else:
+                self._engine.processes.do(address, do)
+
+        self._engine.agenda.enter(self._trip(self._lead.role, there), arrive)
+        self._engine.agenda.enter(self._run.supervision.answer_s, self._in_charge, partial(answer, done=False))
