@@ -345,7 +345,10 @@ class MemoryRun:
         return server
 
     def _on_evaluated(self, name: str, answer: Any) -> None:
-        self.agenda.enter(0.0, self._take_evaluated, name, answer)
+        # Without places there is no way between them either.
+        to = self.leads[-1].role
+        ways = self.engine.world.deliver(Role.member(name), to, answer, self.agenda.now) if self.addresses else [0.0]
+        self.agenda.enter(min(ways), self._take_evaluated, name, answer)
 
     def _take_evaluated(self, name: str, answer: Any) -> None:
         if self._is_evaluator(name):
@@ -422,6 +425,7 @@ class MemoryRun:
         self.network.announce(lead.term)
         made.workers.succeed(before)
         made.node.execute(effects)
+        made.workers.watch()
         self.losses.notice_again()
         known = {member.name for member in lead.coordinator.state.roster.members()}
         for name in list(self.workers.nodes):

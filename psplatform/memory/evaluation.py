@@ -57,8 +57,7 @@ class Evaluators:
     Parameters
     ----------
     is_present
-        Whether the evaluator of that name is the one by which the coordinator goes: the content that others fetch is
-        nobody's.
+        Whether the evaluator of that name is the coordinator's: what others fetch is dropped.
     answer
         Takes the name of an evaluator and what it has to say to the coordinator.
     """

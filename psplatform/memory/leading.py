@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Protocol
 
@@ -61,14 +61,15 @@ class VirtualWorkers(WorkerPool, Protocol):
     """One coordinator's gradient workers and evaluator, and what is noticed of them."""
 
     @property
+    def names(self) -> Collection[str]:
+        """The gradient workers that are watched over."""
+
+    @property
     def evaluator(self) -> str:
         """The evaluator's name, empty while there is none."""
 
     def beside(self, feed: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Return what takes all that `feed` is to be told, and learns from it."""
-
-    def hear(self, name: str) -> bool:
-        """Take a sign of life; return whether it comes from a worker or evaluator of this coordinator."""
+        """Return what hands everything to `feed`, and acts on it first where a worker leaves."""
 
     def on_beat(self, name: str, delay_s: float) -> None:
         """Take a sign of life that arrives later on."""
@@ -78,6 +79,9 @@ class VirtualWorkers(WorkerPool, Protocol):
 
     def succeed(self, before: Any) -> None:
         """Go on with those of the coordinator before."""
+
+    def watch(self) -> None:
+        """Look for those that are lost, and for processes, from now on."""
 
     def on_silent(self, name: str) -> None:
         """Notice that a gradient worker has said nothing for as long as its lease lasts."""

@@ -75,7 +75,7 @@ class Losses:
         self._run = run
 
     def kill(self, process: str) -> None:
-        """Kill the process: every role in it is gone.  Where none is placed, one without any role is no process."""
+        """Kill the process: every role in it is gone.  One without any role exists only where roles are placed."""
         run = self._run
         process = run.processes.of(process)
         if process in run.processes.dead or process not in (*map(run.processes.of, self._roles()), *run.addresses):

@@ -16,9 +16,10 @@ from psplatform.core.protocol.effects import first_replica, first_server
 from psplatform.core.supervision.placement import Placement, Process, place, process_for_copy, process_for_standby
 from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.memory.engine import Processes
+from psplatform.memory.joined_workers import JoinedWorkers
 from psplatform.memory.leading import VirtualCoordinator, VirtualWorkers
 from psplatform.memory.standbys import Standbys
-from psplatform.memory.worker_pool import JoinedWorkers, SupervisedRun, VirtualWorkerPool
+from psplatform.memory.worker_pool import SupervisedRun, VirtualWorkerPool
 
 OnPlaced = Callable[[str, Process, list[Process], list[Process]], None]
 """Takes a role that was given a process after the start, that process, those from which it is to be apart, and all that
@@ -155,8 +156,8 @@ class Machines:
         """Return the processes that are there on a host."""
         return [one.address for one in self.there if one.host == host]
 
-    def can_tell_of(self, address: str) -> bool:
-        """Whether the host of a process that has ended is still there, where its nanny is."""
+    def has_nanny(self, address: str) -> bool:
+        """Whether the nanny of a process that has ended lives: it does as long as other processes of its host do."""
         return bool(self.on_host(self._hosts.get(address, "")))
 
     # --- the roles ---

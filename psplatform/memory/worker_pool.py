@@ -14,11 +14,11 @@ from typing import Any, Protocol
 from psplatform.core.coordination.ending import Phase
 from psplatform.core.plan import Plan
 from psplatform.core.protocol.effects import Evaluate, Redirect, Role, SaveModel
-from psplatform.core.protocol.events import MemberLost
 from psplatform.core.protocol.messages import Leave, Moved
 from psplatform.core.supervision.placement import Placement, Process
 from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.core.supervision.workers import (
+    EVALUATOR,
     AskOfDeath,
     AwaitWaking,
     Decision,
@@ -35,20 +35,19 @@ from psplatform.core.supervision.workers import (
 )
 from psplatform.errors import ClusterError, ProcessDied
 from psplatform.memory.engine import Engine
-from psplatform.memory.evaluation import EVALUATOR, Evaluators
+from psplatform.memory.joined_workers import JoinedRun
 from psplatform.memory.leading import VirtualCoordinator
 from psplatform.memory.losses import Losses, Supervision
 from psplatform.memory.retirement import Retirements
 from psplatform.memory.workers import Workers
 
 
-class SupervisedRun(Protocol):
+class SupervisedRun(JoinedRun, Protocol):
     """What the pool asks of the run whose gradient workers it has."""
 
     plan: Plan
     engine: Engine
     workers: Workers
-    evaluators: Evaluators
     supervision: Supervision
     losses: Losses
     retirements: Retirements
@@ -57,12 +56,6 @@ class SupervisedRun(Protocol):
     @property
     def is_over(self) -> bool:
         """Whether the run has ended."""
-
-    def tell_lead(self, event: Any) -> None:
-        """Tell the coordinator in charge; where there is none, the next."""
-
-    def serve(self, shard: int, epoch: int, copy: str) -> bool:
-        """Learn who serves a shard; return whether that is news."""
 
     def on_processes_changed(self) -> None:
         """Let the coordinator make what it could not make before."""
@@ -73,51 +66,8 @@ class Cluster(Protocol):
 
     there: list[Process]
 
-    def can_tell_of(self, address: str) -> bool:
-        """Whether the host of a process that has ended is still there, where its nanny is."""
-
-
-class JoinedWorkers:
-    """Gradient workers that join by themselves, and one evaluator that nothing happens to: none is replaced."""
-
-    def __init__(self, run: SupervisedRun) -> None:
-        self._run, self.evaluator = run, EVALUATOR
-        if EVALUATOR not in run.evaluators:
-            run.evaluators.make(EVALUATOR)
-
-    def dismiss(self, name: str, reason: str) -> None:
-        """Do nothing: a worker that lives ends by itself, when it hears of it."""
-
-    def order(self, order: Evaluate | SaveModel) -> None:
-        """Give the evaluator an order."""
-        self._run.evaluators.feed(EVALUATOR, order)
-
-    def redirect(self, effect: Redirect) -> None:
-        """Let the evaluator ask the shard's new server."""
-        if self._run.serve(effect.shard, effect.epoch, effect.copy):
-            self._run.evaluators.feed(EVALUATOR, Moved(0, effect.shard, effect.epoch, effect.copy))
-
-    def beside(self, feed: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Learn nothing from it."""
-        return feed
-
-    def hear(self, name: str) -> bool:
-        """Everybody is known."""
-        return True
-
-    def on_beat(self, name: str, delay_s: float) -> None:
-        """Do nothing: they have no leases."""
-
-    def on_lost(self, name: str, reason: str) -> None:
-        """Report it to the coordinator in charge."""
-        self._run.tell_lead(MemberLost(name, reason))
-
-    def on_silent(self, name: str) -> None:
-        """Report it to the coordinator in charge."""
-        self._run.tell_lead(MemberLost(name, "silent"))
-
-    def succeed(self, before: Any) -> None:
-        """Go on with those there are."""
+    def has_nanny(self, address: str) -> bool:
+        """Whether the nanny of a process that has ended lives, and can tell of what that died."""
 
 
 class _Around:
@@ -175,7 +125,7 @@ class VirtualWorkerPool:
             StartWorker: self._start_worker,
             StartEvaluator: self._start_evaluator,
             Examine: self._examine,
-            LetGo: lambda one: self._let_go.add(one.name),
+            LetGo: self._release,
             AskOfDeath: self._ask_of_death,
             AwaitWaking: self._await_waking,
             Report: lambda one: lead.feed(one.event),
@@ -187,19 +137,25 @@ class VirtualWorkerPool:
     def begin(self, placement: Placement) -> None:
         """Start what a run begins with, and watch the cluster from now on."""
         self._execute(self._supervisor.begin(placement))
-        self._look()
+        self.watch()
 
     def succeed(self, before: VirtualWorkerPool) -> None:
-        """Go on with what the coordinator before has started, and watch the cluster from now on."""
+        """Go on with what the coordinator before has started."""
         of, known = self._engine.processes.of, before._supervisor
-        # What the coordinator before has heard last, this one may not have: members are known to it until it does.
+        # The coordinator before may have let go of one that is a member here: of that, this one has not heard.
         members = {one.name for one in self._lead.lead.coordinator.state.roster.members()}
         made = members | (known.workers.keys() & self._run.workers.nodes.keys())
         workers = {name: of(name) for name in sorted(made)}
         name = known.evaluator
         evaluator = (name, of(name)) if name in self._run.evaluators else None
         self._supervisor.adopt(workers, evaluator, self._now)
-        self._look()
+        for name in workers:
+            self._supervisor.hears(name, self._now)
+        if evaluator is not None:
+            lead = self._lead
+            self._engine.later(
+                name, self._trip(lead.role, Role.member(name)), self._engine.network.introduce, name, lead.lead.term
+            )
 
     # --- what the coordinator's node asks ---
 
@@ -225,7 +181,13 @@ class VirtualWorkerPool:
 
     def _tell_evaluator(self, message: Any) -> None:
         name = self.evaluator
-        self._later_in(name, self._trip(self._lead.role, Role.member(name)), self._run.evaluators.feed, name, message)
+        delay_s = self._trip(self._lead.role, Role.member(name))
+        self._engine.later(name, delay_s, self._run.evaluators.feed, name, message)
+
+    @property
+    def names(self) -> Collection[str]:
+        """The gradient workers that are watched over."""
+        return self._supervisor.workers.keys()
 
     @property
     def evaluator(self) -> str:
@@ -254,8 +216,7 @@ class VirtualWorkerPool:
 
     def on_lost(self, name: str, reason: str) -> None:
         """Replace a gradient worker that is lost."""
-        if self._is_in_charge:
-            self._in_charge(lambda: self._execute(self._supervisor.on_lost(name, reason)))
+        self._in_charge(lambda: self._execute(self._supervisor.on_lost(name, reason)))
 
     def on_silent(self, name: str) -> None:
         """Do nothing: leases are looked at here."""
@@ -266,9 +227,18 @@ class VirtualWorkerPool:
         for one in decisions:
             self._execute_by_kind[type(one)](one)
 
+    def _wants(self, name: str) -> bool:
+        """Whether an actor of that name is still to be made: without its coordinator, nobody holds it."""
+        return name not in self._let_go and self._is_in_charge
+
+    def _release(self, one: LetGo) -> None:
+        self._let_go.add(one.name)
+        if one.name.startswith(EVALUATOR):
+            self._orders = []  # the coordinator gives those again that it still wants carried out
+
     def _start_worker(self, one: StartWorker) -> None:
         def start() -> None:
-            if one.name not in self._let_go:
+            if self._wants(one.name):
                 self._engine.processes.share(one.name, one.address)
                 self._run.workers.begin(one.name, self._lead.lead.term)
                 self._beat(one.name, lambda: self._run.workers.nodes[one.name].closed)
@@ -282,8 +252,9 @@ class VirtualWorkerPool:
 
     def _start_evaluator(self, one: StartEvaluator) -> None:
         def start() -> None:
-            if one.name not in self._let_go:
+            if self._wants(one.name):
                 self._engine.processes.share(one.name, one.address)
+                self._engine.network.introduce(one.name, self._lead.lead.term)
                 self._run.evaluators.make(one.name)
                 self._beat(one.name, lambda: self._run.leads[-1].workers.evaluator != one.name)
 
@@ -312,7 +283,7 @@ class VirtualWorkerPool:
     def _on_death(self, one: AskOfDeath) -> None:
         by_itself = one.address in self._engine.processes.dead and not self._run.retirements.began(one.address)
         error = None
-        if by_itself and self._cluster.can_tell_of(one.address):
+        if by_itself and self._cluster.has_nanny(one.address):
             error = ProcessDied(f"{one.address} was killed", kind="SIGKILL", peer=one.address, pid=None, code=-9)
         self._execute(self._supervisor.on_death(one, error, self._now))
 
@@ -329,7 +300,8 @@ class VirtualWorkerPool:
 
     # --- watching ---
 
-    def _look(self) -> None:
+    def watch(self) -> None:
+        """Look at the cluster and at leases, now and every `Supervision.look_s`."""
         if not self._is_in_charge:
             return
         there = [one for one in self._cluster.there if one.address not in self._engine.processes.dead]
@@ -337,7 +309,7 @@ class VirtualWorkerPool:
         if unheard_s <= 0.0:  # else the scheduler cannot be asked who is there
             self._execute(self._supervisor.on_sight(there, {one.address for one in there}, self._now))
         self._execute(self._supervisor.on_silence(self._now))
-        self._engine.later(self._lead.name, self._run.supervision.look_s, self._look)
+        self._engine.later(self._lead.name, self._run.supervision.look_s, self.watch)
 
     def _beat(self, name: str, has_ended: Callable[[], bool]) -> None:
         """Let a worker or the evaluator give signs of life, the last one when it has ended."""
@@ -346,7 +318,7 @@ class VirtualWorkerPool:
             if lead.role == self._engine.network.obeyed(name):
                 lead.workers.on_beat(name, self._trip(Role.member(name), lead.role))
         if not ended and not self._run.is_over:
-            self._later_in(name, self._run.supervision.worker_lease_s / 8, self._beat, name, has_ended)
+            self._engine.later(name, self._run.supervision.worker_lease_s / 8, self._beat, name, has_ended)
 
     def on_beat(self, name: str, delay_s: float) -> None:
         """Take a sign of life that arrives later on."""
@@ -370,9 +342,6 @@ class VirtualWorkerPool:
     def _do_in_charge(self, action: Callable[[], object]) -> None:
         if self._is_in_charge:
             action()
-
-    def _later_in(self, name: str, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
-        self._engine.later(name, delay_s, action, *arguments)
 
     def _trip(self, sender: Role, to: Role) -> float:
         return min(self._engine.world.deliver(sender, to, None, self._now))

@@ -41,24 +41,13 @@ def test_the_next_process_in_a_slot_begins_beyond_what_is_reserved() -> None:
     roster = Roster(None)
     (first,) = joined(roster, "first")
     roster.release(first, 0)
-    roster.reserve(0, 3, "first")
+    roster.reserve(0, 3)
     roster.rest(first)
     roster.release(first, 1)
     assert first.sequence == 2
     roster.leave(first)
     (second,) = joined(roster, "second")
     assert second.sequence == 3
-
-
-def test_one_goes_on_beyond_what_another_had_in_its_slot() -> None:
-    """A coordinator that is gone had put another there; a gradient has a name of its own all the same."""
-    roster = Roster(None)
-    (first,) = joined(roster, "first")
-    roster.release(first, 0)
-    roster.reserve(0, 3, "second")
-    roster.rest(first)
-    roster.release(first, 1)
-    assert first.sequence == 4
 
 
 def test_a_joiner_s_clock_starts_at_the_minimum_of_the_live() -> None:

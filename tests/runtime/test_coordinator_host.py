@@ -205,6 +205,30 @@ class Broken(Nobody):
         self.sent.append(message)
 
 
+class Leaving(Nobody):
+    """Knows everybody, and notes who leaves by itself."""
+
+    def __init__(self) -> None:
+        self.left: list[tuple[str, str]] = []
+
+    def heard(self, name: str) -> bool:
+        return True
+
+    def on_leave(self, name: str, reason: str) -> None:
+        self.left.append((name, reason))
+
+
+@pytest.mark.parametrize("reason", ["its process ends", "could not attach to a server"])
+def test_the_worker_pool_learns_of_a_worker_that_leaves_by_itself(leading: Any, jump: Jump, reason: str) -> None:
+    async def leave() -> list[tuple[str, str]]:
+        around = Leaving()
+        host = await leading(around)
+        host.tenure.take("worker-1", encode([msg.Leave("worker-1", reason)]))
+        return around.left
+
+    assert jump(leave()) == [("worker-1", reason)]
+
+
 @pytest.mark.parametrize("times", [1, 9])
 def test_what_fails_while_decisions_are_acted_on_ends_the_run(
     leading: Any, jump: Jump, monkeypatch: pytest.MonkeyPatch, times: int

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from psplatform.core.protocol.events import CopyLost
+from psplatform.core.protocol.events import CopyLost, NoCopy
 from psplatform.core.protocol.place_messages import CoordinatorAt
 from psplatform.core.supervision.unavailable import UnavailableProcesses
-from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.pools.shard_pool import DaskShardPool
 
 Jump = Callable[[Any], Any]
@@ -135,6 +135,35 @@ def test_a_copy_that_was_being_made_when_its_coordinator_was_lost_is_let_go_of(n
     assert left == ["server-0"]
     assert released == [peer_of("replica-0-2.1")]
     assert addresses == {peer_of("server-0").address}
+
+
+def test_a_process_in_which_a_copy_cannot_open_is_not_tried_again(network: Network, jump: Jump) -> None:
+    """It answers all the same when the copy is let go of, and its memory is as full as before."""
+    places = ["tcp://10.0.0.1:1", "tcp://10.0.0.2:2"]
+
+    async def recruit() -> tuple[list[str], set[str], list[Any]]:
+        shard_pool, host, ground = opened(network, [], [])
+        tried: list[str] = []
+
+        async def first_free(shard: int) -> str | None:
+            return next((place for place in places if place not in host.unavailable.addresses), None)
+
+        async def fail(peer: Peer) -> str:
+            tried.append(peer.address)
+            raise PeerLost("no space left", peer=peer.address)
+
+        ground.open = fail  # type: ignore[method-assign]
+        cast(Any, host).on_actor_made = lambda *anything: None
+        cast(Any, shard_pool.seating).for_copy = first_free
+        shard_pool.recruit(0)
+        await asyncio.sleep(60)
+        shard_pool.close()
+        return tried, host.unavailable.addresses, host.fed
+
+    tried, unavailable, fed = jump(recruit())
+    assert tried == places
+    assert unavailable == set(places)
+    assert [type(one) for one in fed] == [NoCopy]
 
 
 def test_two_replicas_that_are_missing_at_once_go_to_two_processes(network: Network, jump: Jump) -> None:

@@ -312,8 +312,8 @@ def without_tickets(make_contribution: Any) -> Any:
 def only_what_is_released(reserve: Any) -> Any:
     """Let a slot count on from what this coordinator has released, whatever another one has."""
 
-    def wrapped(roster: Roster, slot: int, sequence: int, name: str) -> None:
+    def wrapped(roster: Roster, slot: int, sequence: int) -> None:
         if any(one.slot == slot and one.sequence == sequence for one in roster.members()):
-            reserve(roster, slot, sequence, name)
+            reserve(roster, slot, sequence)
 
     return wrapped

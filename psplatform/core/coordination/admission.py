@@ -81,8 +81,8 @@ class Admission:
         state = self._state
         state.roster.rest(member)
         member.version = self._worked_on(member, gradient)
-        if self._is_duplicate(gradient) or (not state.per_block and self._is_overtaken(gradient, state.commit_logs[0])):
-            # Its round waits for a gradient of it: it may compute another one on the same version.
+        if self._is_duplicate(gradient):
+            # Its round waits for a gradient of it: it may compute one on another batch of the same version.
             member.version = min(member.version, state.version - 1)
         state.to_examine.append(member)
 
@@ -191,14 +191,11 @@ class Admission:
             return reasons.stale(gradient.counter, commit_log.version)
         if self._state.traits.exact and self._on_lost_version(gradient, commit_log):
             return Reason(reasons.LOST_VERSION, "computed on a version that was lost with its server")
-        if self._is_overtaken(gradient, commit_log):
+        if gradient.sequence <= commit_log.newest.get(gradient.slot, 0):
             return Reason(reasons.OVERTAKEN, "a later gradient of its slot was applied before it")
         if self._is_duplicate(gradient):
             return Reason(reasons.DUPLICATE, "another worker has computed a gradient on the same batch")
         return None
-
-    def _is_overtaken(self, gradient: Gradient, commit_log: CommitLog) -> bool:
-        return gradient.sequence <= commit_log.newest.get(gradient.slot, 0)
 
     def _on_lost_version(self, gradient: Gradient, commit_log: CommitLog) -> bool:
         shards, label = self._state.shards, gradient.label

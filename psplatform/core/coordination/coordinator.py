@@ -86,7 +86,9 @@ class Coordinator:
         self.membership = Membership(self.state, self.admission, self.deaths)
         self.copies = Copies(self.state, self.admission, self.commits, self.ending, self.checkpoints)
         self.releases = Releases(self.state, self._asking, self.admission, self.commits)
-        self.takeover = Takeover(self.state, self.admission, self.commits, self.copies, self.ending, self.checkpoints)
+        self.takeover = Takeover(
+            self.state, self.admission, self.membership, self.commits, self.copies, self.ending, self.checkpoints
+        )
         self._handlers = {**self._of_drivers(), **self._of_roles()}
 
     def _of_drivers(self) -> dict[type, Callable[[Any], None]]:

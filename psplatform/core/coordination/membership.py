@@ -14,7 +14,7 @@ from psplatform.core.coordination.state import State
 from psplatform.core.policy import Change
 from psplatform.core.protocol.effects import CancelTimer, Dismiss, Role, Send, SetTimer
 from psplatform.core.protocol.events import EvaluatorDied, MemberDied
-from psplatform.core.protocol.messages import JOIN_AGAIN, Join, Moved, Stop, Welcome
+from psplatform.core.protocol.messages import ENDING, JOIN_AGAIN, SLOTS_TAKEN, Join, Moved, Stop, Welcome
 from psplatform.core.reasons import Reason
 from psplatform.errors import ProcessDied
 
@@ -132,10 +132,10 @@ class Membership:
 
     def _refusal(self, join: Join) -> str | None:
         if self._state.stopping:
-            return "the run is ending"
+            return ENDING
         if join.member in self._gone:
             return JOIN_AGAIN
-        return "every slot is taken" if self._state.roster.full else None
+        return SLOTS_TAKEN if self._state.roster.full else None
 
     def _enter(self, join: Join) -> Member:
         state = self._state

@@ -77,7 +77,6 @@ class Roster:
     _waiting: set[int] = field(default_factory=set)
     _free: list[int] = field(default_factory=list)
     _sequences: dict[int, int] = field(default_factory=dict)
-    _named: dict[int, str] = field(default_factory=dict)
     _incarnations: Counter[int] = field(default_factory=Counter)
     _clocks: Counter[int] = field(default_factory=Counter)
     minimum_clock: int = 0
@@ -137,27 +136,22 @@ class Roster:
 
     def release(self, member: Member, version: int) -> None:
         """Count `member` as busy with its next gradient, on `version`."""
-        if self._named.get(member.slot) != member.name:
-            member.sequence = max(member.sequence, self._sequences.get(member.slot, 0))
-        self._begin(member, member.sequence + 1, version)
-
-    def _begin(self, member: Member, sequence: int, version: int) -> None:
-        member.sequence = sequence
-        self.reserve(member.slot, sequence, member.name)
+        member.sequence += 1
+        self.reserve(member.slot, member.sequence)
         member.version = member.counter = version
         member.announced.clear()
         self.busy += not member.busy
         member.busy = True
         self._waiting.discard(member.slot)
 
-    def reserve(self, slot: int, sequence: int, name: str) -> None:
-        """Let every other process in `slot` go on beyond gradient `sequence`, which the member of that name had."""
-        if sequence > self._sequences.get(slot, 0):
-            self._sequences[slot], self._named[slot] = sequence, name
+    def reserve(self, slot: int, sequence: int) -> None:
+        """Let the next process in `slot` begin beyond gradient `sequence`, which is a name that has been given."""
+        self._sequences[slot] = max(self._sequences.get(slot, 0), sequence)
 
     def catch_up(self, member: Member, sequence: int, version: int) -> None:
         """Count `member` as released for gradient `sequence`, by a coordinator that is gone."""
-        self._begin(member, sequence, version)
+        member.sequence = sequence - 1
+        self.release(member, version)
 
     def rest(self, member: Member) -> None:
         """Count `member` as no longer computing."""

@@ -17,6 +17,7 @@ from psplatform.core.coordination.commit_logs import CommitLog
 from psplatform.core.coordination.commits import Commits
 from psplatform.core.coordination.copies import Copies
 from psplatform.core.coordination.ending import Ending
+from psplatform.core.coordination.membership import Membership
 from psplatform.core.coordination.roster import Member
 from psplatform.core.coordination.state import State
 from psplatform.core.policy import Gradient
@@ -43,6 +44,7 @@ class Takeover:
         self,
         state: State,
         admission: Admission,
+        membership: Membership,
         commits: Commits,
         copies: Copies,
         ending: Ending,
@@ -50,6 +52,7 @@ class Takeover:
     ) -> None:
         self._state = state
         self._admission = admission
+        self._membership = membership
         self._commits = commits
         self._copies = copies
         self._ending = ending
@@ -60,6 +63,7 @@ class Takeover:
         self._known: list[dict[int, msg.Commit]] = []
         self._asked: set[str] = set()
         self._early: dict[str, list[msg.Announce]] = {}
+        self._gave: dict[int, str] = {}
         self._promoted: dict[int, msg.Promoted] = {}
         self._shown: dict[int, int] = {}
         self._begun_at = 0.0
@@ -80,6 +84,7 @@ class Takeover:
         self._known = [{} for _ in state.commit_logs]
         self._asked = {member.name for member in state.roster.members()}
         self._early.clear()
+        self._gave.clear()
         self._promoted.clear()
         self._shown.clear()
         for one in state.shards:
@@ -151,6 +156,7 @@ class Takeover:
             self._adopt(commit_log, known[commit_log.block])
         self.adopted = [self._state.commit_log_of(one.shard).version for one in self._state.shards]
         self._state.settled = True
+        self._part_with_the_replaced()
         for one in self._state.shards:
             if one.epoch > 1:
                 self._copies.promote(one)  # when it was ordered, here or by a lost successor, less was known
@@ -165,6 +171,17 @@ class Takeover:
         self._ending.repeat()
         self._log()
         self._unconfirmed = True
+
+    def _part_with_the_replaced(self) -> None:
+        """Let members join again whose slot the lost coordinator had given to another: to it, they were lost.
+
+        What they compute would have the names of what the other gave, and count for nothing.
+        """
+        state = self._state
+        for member in state.roster.members():
+            if self._gave.get(member.slot, member.name) != member.name:
+                self._membership.remove(member.name, "the coordinator before had taken it for lost")
+                state.effects.append(Send(Role.member(member.name), msg.Stop(state.term, msg.JOIN_AGAIN)))
 
     def _log(self) -> None:
         state = self._state
@@ -201,7 +218,8 @@ class Takeover:
             commit = commit or msg.Commit(self._state.term, 0, commit_log.position + 1, commit_log.version + 1, (), 0.0)
             gradients = tuple(self._gradient(commit_log, one) for one in commit.contributions)
             for one in commit.contributions:  # its worker may be lost before it says that it had been released for it
-                self._state.roster.reserve(one.slot, one.sequence, one.member)
+                self._state.roster.reserve(one.slot, one.sequence)
+                self._gave[one.slot] = one.member
             self._commits.adopt(commit_log, commit, gradients)
 
     def _gradient(self, commit_log: CommitLog, one: msg.Contribution) -> Gradient:

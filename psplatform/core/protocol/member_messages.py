@@ -118,6 +118,10 @@ class Abort:
 JOIN_AGAIN: Final = "declared lost; join again"
 """Why a worker is told to stop whose process may offer itself anew, under another name."""
 
+SLOTS_TAKEN: Final = "every slot is taken"
+ENDING: Final = "the run is ending"
+"""Why a worker is told to stop that the run does not need."""
+
 PROCESS_ENDS: Final = "its process ends"
 """Why a worker leaves whose process is about to end: nothing is placed there any more."""
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from psplatform.core.protocol.member_messages import (
+    ENDING,
     JOIN_AGAIN,
     PROCESS_ENDS,
+    SLOTS_TAKEN,
     Abort,
     Aborted,
     Announce,
@@ -33,9 +35,11 @@ from psplatform.core.protocol.member_messages import (
 
 # Every message can be had from here.
 __all__ = [
+    "ENDING",
     "GRADIENTS",
     "JOIN_AGAIN",
     "PROCESS_ENDS",
+    "SLOTS_TAKEN",
     "STATE",
     "UPDATE",
     "Abort",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
 from psplatform.core.protocol.events import EvaluationLost, EvaluatorDied, MemberDied, MemberLost
-from psplatform.core.protocol.messages import JOIN_AGAIN, PROCESS_ENDS
+from psplatform.core.protocol.messages import ENDING, JOIN_AGAIN, PROCESS_ENDS, SLOTS_TAKEN
 from psplatform.core.supervision.leases import Leases
 from psplatform.core.supervision.placement import Placement, Process
 from psplatform.core.supervision.unavailable import UnavailableProcesses
@@ -28,6 +28,9 @@ EVALUATOR: Final = "evaluator"
 
 _TRIES_PER_PROCESS: Final = 3
 """A process in which so many workers could not start, or gave up, is left alone."""
+
+_NO_FAILURES: Final = (JOIN_AGAIN, SLOTS_TAKEN, ENDING)
+"""Why workers leave that could go on in the same process."""
 
 _LEFT: Final = "its Dask worker left the cluster"
 
@@ -298,8 +301,8 @@ class WorkerSupervisor:
         address = self.workers[name]
         if reason == PROCESS_ENDS:
             self._unavailable.leave(address)
-            return []  # until the coordinator dismisses it, there is a gradient to be expected of it
-        if reason != JOIN_AGAIN:
+            return []  # it goes when the coordinator dismisses it
+        if reason not in _NO_FAILURES:
             self._failed[address] = self._failed.get(address, 0) + 1
         del self.workers[name]
         self._leases.forget(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +71,13 @@ class Computing:
         """Interrupt gradient `sequence` if it is the one at hand."""
         if sequence == self._sequence:
             self._cancellation.cancel()
+
+    async def come_to_rest(self, limit_s: float) -> None:
+        """Interrupt what is at hand, and wait until that is over, for at most `limit_s`."""
+        self._cancellation.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await asyncio.wrap_future(self._thread.submit(lambda: None))
 
     def close(self) -> None:
         """Interrupt what is at hand and compute nothing more."""

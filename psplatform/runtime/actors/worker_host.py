@@ -14,7 +14,7 @@ from distributed import get_worker
 from psplatform.core.policy import Scope
 from psplatform.core.protocol.effects import COORDINATOR, Send, first_server
 from psplatform.core.protocol.events import Begin
-from psplatform.core.protocol.messages import PROCESS_ENDS, Leave, Moved, Pulled
+from psplatform.core.protocol.messages import JOIN_AGAIN, PROCESS_ENDS, Leave, Moved, Pulled
 from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import decode
 from psplatform.core.workers.session import WorkerSession
@@ -247,10 +247,20 @@ class WorkerHost(Locatable):
     def _on_mishap(self, text: str) -> None:
         # It would wait for ever for what failed; another takes its place.
         if self._line is not None and not self._closed:
-            self._begin_to_leave(text)
+            self._leaving = self._loop.create_task(self._make_room(text))
 
     def _begin_to_leave(self, reason: str) -> None:
-        self._leaving = self._loop.create_task(self._leave(reason, self._program.worker_lease_s))
+        leaving = self._make_room(reason) if reason == JOIN_AGAIN else self._leave(reason, self._limit_s)
+        self._leaving = self._loop.create_task(leaving)
+
+    async def _make_room(self, reason: str) -> None:
+        """Leave once nothing is computed here any more: another may begin in this process then."""
+        await self._computing.come_to_rest(self._limit_s)
+        await self._leave(reason, self._limit_s)
+
+    @property
+    def _limit_s(self) -> float:
+        return self._program.worker_lease_s
 
     async def _leave(self, reason: str, limit_s: float) -> None:
         self._say(Leave(self._member, reason))

@@ -246,6 +246,7 @@ class DaskShardPool:
             self._do(self._let_go(actor))
 
     async def _let_go(self, actor: ShardActor) -> None:
+        has_opened = actor.line is not None
         if actor.watching is not None:
             actor.watching.end()
         if actor.line is not None:
@@ -257,7 +258,8 @@ class DaskShardPool:
         except PeerLost:
             pass
         else:
-            self._on_heard(actor)
+            if has_opened:  # where it could not, another could not either
+                self._on_heard(actor)
         self._fleet.release(actor.peer)
 
     async def _await_waking(self, actor: ShardActor) -> None:

@@ -86,7 +86,8 @@ class Injection:
         if role.role == "standby":
             return run.standby.name if run.standby is not None else None
         if role.role == "evaluator":
-            return run.leads[-1].workers.evaluator or None if run.addresses else None
+            name = run.leads[-1].workers.evaluator
+            return name if run.addresses and name in run.evaluators else None
         if role.role == "worker":
             names = list(run.workers.nodes)
             return names[role.number % len(names)] if names else None

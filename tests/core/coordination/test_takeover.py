@@ -177,16 +177,16 @@ def test_a_gradient_that_comes_again_after_its_commit_was_adopted_counts_once(op
     assert len(scene.logged("commit")) == 1
 
 
-@pytest.mark.parametrize("label", [0, 1])
-def test_a_member_goes_on_whose_slot_the_lost_coordinator_had_given_to_another(open_scene: Open, label: int) -> None:
+def test_a_member_joins_again_whose_slot_the_lost_coordinator_had_given_to_another(open_scene: Open) -> None:
     """It had taken the member for lost; only a server knows what the other has given since."""
-    scene = open_scene(BulkSynchronous(), workers=1).join("a").take_over()
-    scene.handle(standing(0, 1, commit(1, ("b", 0, 2))))
-    scene.announce("a", sequence=1, label=label)
-    assert [one["reason"] for one in scene.logged("dropped")] == ["overtaken"]
-    assert [(one.sequence, one.version) for one in scene.sent(msg.Release)] == [(3, 1)]
-    scene.announce("a", sequence=3, label=1)
-    assert scene.logged("commit")[-1]["sequences"] == [3]
+    scene = open_scene(BulkSynchronous(), workers=2).join("a", "c").take_over()
+    scene.handle(standing(0, 1, commit(1, ("b", 0, 2), ("c", 1, 1))))
+    assert [one["slot"] for one in scene.logged("lost")] == [0]
+    assert scene.sent(msg.Stop) == [msg.Stop(2, msg.JOIN_AGAIN)]
+    assert scene.addressed(msg.Stop) == ["a"]
+    assert scene.addressed(msg.Release) == ["c"]
+    scene.join("a+")
+    assert [(one.sequence, one.version) for one in scene.sent(msg.Release)] == [(3, 1)], "no name is given twice"
 
 
 def test_commits_are_adopted_in_their_order_from_whoever_knows_them(open_scene: Open) -> None:

@@ -30,7 +30,7 @@ class Replacement:
         self._since = {address: self._since.get(address, now) for address in free}
         for address, since in self._since.items():
             if now - since > _LIMIT_S:
-                there, wanted = len(self._run.worker_names), self._run.plan.workers
+                there, wanted = len(self._present), self._run.plan.workers
                 raise violated("S13", f"{there} of {wanted} workers are there, and {address} is free since {since:.2f}")
 
     @property
@@ -39,12 +39,19 @@ class Replacement:
         if run.processes.is_dead(lead.name) or lead.lead.replaced:
             return False
         runs = lead.lead.coordinator.ending.phase is Phase.RUNNING
-        return runs and len(run.worker_names) < run.plan.workers
+        return runs and len(self._present) < run.plan.workers
+
+    @property
+    def _present(self) -> set[str]:
+        """The workers that live and are the coordinator's."""
+        lead = self._run.leads[-1]
+        members = {one.name for one in lead.lead.coordinator.state.roster.members()}
+        return set(self._run.worker_names) & (members | set(lead.workers.names))
 
     def _free(self) -> list[str]:
         run, of = self._run, self._run.processes.of
         taken = {of(copy) for one in run.coordinator.state.shards for copy in one.copies}
-        taken |= {of(name) for name in run.worker_names}
+        taken |= {of(name) for name in self._present}
         return [
             address
             for address in self._machines.addresses

@@ -39,9 +39,9 @@ def with_hosts(trial: Trial) -> Trial:
         return replace(trial, faults=tuple(_as_of_host(rng, one) for one in trial.faults))
     if rng.random() < 0.6:
         trial = replace(trial, faults=(*trial.faults, _of_host(rng, trial, rng.uniform(0, UNTIL_S))))
-    rng = random.Random(f"evaluator {trial.seed}")
-    if rng.random() < _EVALUATOR:
-        trial = replace(trial, faults=(*trial.faults, _of_evaluator(rng, rng.uniform(0, 3 * UNTIL_S))))
+    again = random.Random(f"evaluator {trial.seed}")
+    if again.random() < _EVALUATOR:
+        trial = replace(trial, faults=(*trial.faults, _of_evaluator(again, again.uniform(0, 3 * UNTIL_S))))
     return trial
 
 
