@@ -77,12 +77,17 @@ def test_every_window_keeps_its_run_and_its_axis_over_pages_reloads_and_restarts
 
 
 def test_stored_data_is_shown_when_the_scheduler_is_gone(page: Any, processes: Any) -> None:
-    page.until(lambda: page.metrics().get("Checkpoint", "none") != "none", "a checkpoint is written")
-    version = page.metric("Version")
+    shown: dict[str, str] = {}
+
+    def is_stored() -> bool:
+        shown.update(page.metrics())  # all of one moment: while the page is drawn anew, some are not there
+        return shown.get("Checkpoint", "none") != "none" and shown.get("Version", "").isdecimal()
+
+    page.until(is_stored, "a checkpoint is written")
 
     processes.kill("cluster-scheduler")
 
     page.until(lambda: "What is stored is shown" in page.texts, "the page says that the scheduler is gone")
     page.until(lambda: page.metrics().get("State") == "recoverable", "the page says what the run is now")
-    assert page.metric("Version") >= version
+    page.until(lambda: page.metric("Version") >= int(shown["Version"]), "the version is still shown")
     assert not page.page.get_by_test_id("stException").count()
