@@ -179,11 +179,6 @@ class MemoryRun:
         """The processes in which roles are placed, where they are."""
         return self._seating.addresses
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the run has ended."""
-        return self.finish is not None
-
     def process_of(self, role: Role) -> str:
         """Return the process in which a role lives, or has lived."""
         return self.processes.of(name_of(role))

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from psplatform.core.coordination.ending import Phase
 from psplatform.core.plan import Plan
-from psplatform.core.protocol.effects import Evaluate, Redirect, Role, SaveModel
+from psplatform.core.protocol.effects import Evaluate, Finish, Redirect, Role, SaveModel, actor_name
 from psplatform.core.protocol.messages import Leave, Moved
 from psplatform.core.supervision.placement import Placement, Process
 from psplatform.core.supervision.unavailable import UnavailableProcesses
@@ -52,10 +52,7 @@ class SupervisedRun(JoinedRun, Protocol):
     losses: Losses
     retirements: Retirements
     leads: list[VirtualCoordinator]
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the run has ended."""
+    finish: Finish | None
 
     def on_processes_changed(self) -> None:
         """Let the coordinator make what it could not make before."""
@@ -94,8 +91,7 @@ class _Around:
 
     def next_name(self, role: str) -> str:
         self._numbers += 1
-        term = self._lead.lead.term
-        return f"{role}-{self._numbers}" if term == 1 else f"{role}-{term}.{self._numbers}"
+        return actor_name(role, self._lead.lead.term, self._numbers)
 
 
 class VirtualWorkerPool:
@@ -196,13 +192,10 @@ class VirtualWorkerPool:
 
     # --- what it hears ---
 
-    def hear(self, name: str) -> bool:
-        """Take a sign of life; return whether it comes from a worker or evaluator of this coordinator."""
-        if self._supervisor.hears(name, self._now):
-            return True
-        if self.unavailable.heard(name):
+    def _hear(self, name: str) -> None:
+        """Take a sign of life: of a worker or the evaluator, or of a process in which one was lost."""
+        if not self._supervisor.hears(name, self._now) and self.unavailable.heard(name):
             self._on_processes_changed()
-        return False
 
     def beside(self, feed: Callable[[Any], None]) -> Callable[[Any], None]:
         """Return what takes all that `feed` is to be told, and learns from it which workers leave by themselves."""
@@ -317,12 +310,12 @@ class VirtualWorkerPool:
         for lead in self._run.leads:
             if lead.role == self._engine.network.obeyed(name):
                 lead.workers.on_beat(name, self._trip(Role.member(name), lead.role))
-        if not ended and not self._run.is_over:
+        if not ended and self._run.finish is None:
             self._engine.later(name, self._run.supervision.worker_lease_s / 8, self._beat, name, has_ended)
 
     def on_beat(self, name: str, delay_s: float) -> None:
         """Take a sign of life that arrives later on."""
-        self._engine.agenda.enter(delay_s, self._in_charge, lambda: self.hear(name))
+        self._engine.agenda.enter(delay_s, self._in_charge, lambda: self._hear(name))
 
     # --- time and place ---
 
@@ -333,7 +326,7 @@ class VirtualWorkerPool:
     @property
     def _is_in_charge(self) -> bool:
         lead = self._lead
-        return not (self._run.is_over or lead.lead.replaced or self._engine.processes.is_dead(lead.name))
+        return not (self._run.finish is not None or lead.lead.replaced or self._engine.processes.is_dead(lead.name))
 
     def _in_charge(self, action: Callable[[], object]) -> None:
         """Do `action` in the coordinator's process, as long as it is the coordinator."""

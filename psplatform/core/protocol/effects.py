@@ -41,6 +41,14 @@ def first_replica(shard: int, number: int) -> str:
     return f"replica-{shard}-{number}"
 
 
+def actor_name(role: str, term: int, number: int) -> str:
+    """Return the name of an actor that the coordinator of `term` has made, which counts them by `number` from 1.
+
+    What coordinators before it have used is not all known to it: from the second on, names tell their terms.
+    """
+    return f"{role}-{number}" if term == 1 else f"{role}-{term}.{number}"
+
+
 @dataclass(frozen=True, slots=True)
 class Send:
     """Deliver `message`; the driver retries until it is answered or the addressee is declared lost."""

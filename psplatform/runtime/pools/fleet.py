@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from distributed import CancelledError, Client, Future
 
+from psplatform.core.protocol.effects import actor_name
 from psplatform.core.supervision.placement import Process
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 from psplatform.runtime.cluster import cluster_of, foreign_workers
@@ -88,7 +89,7 @@ class Fleet:
     def next_name(self, role: str) -> str:
         """Return a name that no actor of this run has had."""
         self._numbers += 1
-        return f"{role}-{self._numbers}" if self._term == 1 else f"{role}-{self._term}.{self._numbers}"
+        return actor_name(role, self._term, self._numbers)
 
     def peer(self, name: str, address: str) -> Peer:
         """Return how the actor `name` on the Dask worker at `address` is reached, once it is there."""
