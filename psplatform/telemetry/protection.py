@@ -91,7 +91,8 @@ class Failover:
     detected_seconds, promoted_seconds, first_commit_seconds
         Seconds until it was noticed, until the other had taken over, and until its first commit, ``None`` before.
     distance_lost, updates_lost
-        Bound of the distance that the parameters went back by, if it is known, and the updates that are gone.
+        Bound of the distance that the parameters went back by, if it is known, and the updates that are gone.  What was
+        gone before, with an earlier server, is told of that one alone.
     bound, unit
         What replication allowed, and in which unit; ``None`` where nothing was promised.
     """

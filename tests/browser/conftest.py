@@ -199,16 +199,8 @@ class Visitor:
     def see(self, title: str) -> None:
         """Wait until a page of that title is shown and its script has ended."""
         heading = self.page.get_by_role("heading", name=title, exact=True)
-        self.until(lambda: heading.is_visible() or self._load_again(), f"the page {title!r} is shown")
+        self.until(heading.is_visible, f"the page {title!r} is shown")
         self.settle()
-
-    def _load_again(self) -> bool:
-        """Load again what the browser gave up because network interfaces came or went, as hosts of other tests do."""
-        others = [one for one in self.complaints if "ERR_NETWORK_CHANGED" not in one]
-        if len(others) < len(self.complaints):
-            self.complaints[:] = others
-            self.page.reload(timeout=LIMIT_S * 1000)
-        return False
 
     def settle(self) -> None:
         """Wait until the page's script does not run; one that refreshes itself stands still in between."""

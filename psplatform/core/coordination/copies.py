@@ -312,9 +312,8 @@ class Copies:
 
     def _log_promotion(self, one: ShardState, message: msg.Promoted, last: int) -> None:
         state, protection = self._state, self._state.plan.protection
-        lost = max(0, last - message.position)
+        lost = one.lost_with(range(message.position + 1, last + 1))
         bound = protection.shard_bound if protection is not None else None
-        distance = one.way(message.position + 1, last) if lost else 0.0
         state.log(
             "promoted",
             role="server",
@@ -325,8 +324,8 @@ class Copies:
             signal=one.reason,
             detected_seconds=one.silence_s,
             promoted_seconds=state.now - one.lost_at,
-            distance_lost=distance,
-            updates_lost=lost,
+            distance_lost=one.way(lost),
+            updates_lost=len(lost),
             bound=bound,
             unit=protection.unit if protection is not None else None,
         )
@@ -347,6 +346,7 @@ class Copies:
     def _lose_positions(self, one: ShardState, first: int, last: int, kept: int) -> None:
         state = self._state
         state.log("lost positions", shard=one.shard, epoch=one.epoch, first=first, last=last)
+        one.lost.append(range(first, last + 1))
         # A member released since the first loss of this epoch gets what its server shows: nothing that is lost.
         recalled = any(since == one.epoch for since, _ in one.losses)
         one.losses.append((one.epoch, kept))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -45,6 +46,8 @@ class ShardState:
         Highest position confirmed to be visible.
     steps
         By position, the norm of the step, as far back as it may matter.
+    lost
+        Positions that were lost, as often as that happened: with a later server, they are not lost once more.
     losses
         Epoch and last version kept, for each time that positions were lost.
     known
@@ -70,6 +73,7 @@ class ShardState:
     lost_process: str = ""
     visible: int = 0
     steps: dict[int, float] = field(default_factory=dict)
+    lost: list[range] = field(default_factory=list)
     losses: list[tuple[int, int]] = field(default_factory=list)
     known: list[tuple[int, int]] = field(default_factory=list)
     divergence: float = 0.0
@@ -95,9 +99,13 @@ class ShardState:
         while len(self.steps) > _STEPS_KEPT:
             del self.steps[next(iter(self.steps))]
 
-    def way(self, first: int, last: int) -> float | None:
-        """Return how far the steps from `first` to `last` led at most, or ``None`` if one of them is not known."""
-        steps = [self.steps.get(position) for position in range(first, last + 1)]
+    def lost_with(self, positions: range) -> list[int]:
+        """Return those of `positions`, which its server had shown and its successor has not, that it really held."""
+        return [position for position in positions if not any(position in earlier for earlier in self.lost)]
+
+    def way(self, positions: Sequence[int]) -> float | None:
+        """Return how far the steps to `positions` led at most, or ``None`` if one of them is not known."""
+        steps = [self.steps.get(position) for position in positions]
         known = [step for step in steps if step is not None]
         return sum(known) if len(known) == len(steps) else None
 

@@ -32,6 +32,7 @@ from psplatform.simulation.faults.checks.promises import (
     check_order,
     check_promises,
     check_same_on_all_shards,
+    check_told_losses,
 )
 from psplatform.simulation.faults.checks.reference_model import ReferenceModel, violated
 from psplatform.simulation.faults.checks.replacement import Replacement
@@ -242,6 +243,7 @@ class Execution:
             raise violated("liveness", "nobody is left to lead the run although enough was alive")
         check_order(self.run.records)
         check_names(self.run.records)
+        check_told_losses(self.run.records)
         check_same_on_all_shards(self.run, self.reference)
         self.observation.counts["serial loops"] += self._equals_serial_loop()
         check_handed_over(self.run.records, self.observation.handed_over, self.reference.histories.values())

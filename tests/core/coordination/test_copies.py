@@ -165,6 +165,23 @@ def test_what_was_shown_and_is_not_on_the_replica_is_lost(protected: Open) -> No
     assert (promoted["bound"], promoted["unit"]) == (8.0, "updates")
 
 
+def test_what_was_lost_with_an_earlier_server_is_not_lost_once_more(protected: Open) -> None:
+    """The server that passed over it dies before its replica has heard of that."""
+    scene = protected(replicas=2).join("a", "b").announce("a").announce("b").announce("a").announce("b")
+    for position in (1, 2, 3):
+        scene.handle(msg.Applied(0, 1, position, position, (), step=0.5))
+    scene.handle(gone("server-0"))
+    promote(scene, "replica-0-0", 1)
+    scene.handle(msg.Applied(0, 2, 3, 3, ()))
+    scene.handle(msg.Applied(0, 2, 4, 4, (), step=0.25))
+    scene.handle(gone("replica-0-0"))
+    promote(scene, "replica-0-1", 1, epoch=3)
+    first, second = scene.logged("promoted")
+    assert (first["updates_lost"], first["distance_lost"]) == (2, 1.0)
+    assert (second["updates_lost"], second["distance_lost"]) == (1, 0.25)
+    assert [(one["first"], one["last"]) for one in scene.logged("lost positions")] == [(2, 3), (2, 4)]
+
+
 def test_the_first_commit_after_a_promotion_ends_its_time(protected: Open) -> None:
     scene = protected().join("a").announce("a")
     scene.handle(gone("server-0"), at=1.0)

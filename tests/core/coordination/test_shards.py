@@ -40,8 +40,9 @@ def test_the_way_of_lost_steps_is_known_only_where_all_of_them_are() -> None:
     one = shard()
     for position, step in ((2, 0.5), (3, 0.25)):
         one.note(Applied(0, 1, position, position, (), step=step, divergence=1.5, lag=2, replicated_bytes=80))
-    assert one.way(2, 3) == 0.75
-    assert one.way(1, 3) is None
+    assert one.way((2, 3)) == 0.75
+    assert one.way((1, 2, 3)) is None
+    assert one.way(()) == 0.0
     assert (one.visible, one.divergence, one.lag, one.replicated_bytes) == (3, 1.5, 2, 80)
 
 
@@ -57,4 +58,4 @@ def test_only_so_many_steps_are_kept() -> None:
     for position in range(1, 2000):
         one.note(Applied(0, 1, position, position, (), step=1.0))
     assert len(one.steps) == 1024
-    assert one.way(1999 - 1023, 1999) == 1024.0
+    assert one.way(range(1999 - 1023, 2000)) == 1024.0

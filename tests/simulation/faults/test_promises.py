@@ -12,7 +12,12 @@ from psplatform.errors import InvariantViolation
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.registry import make_policy
 from psplatform.simulation.faults.checks.participation import ADOPTED, Case
-from psplatform.simulation.faults.checks.promises import check_handed_over, check_names, check_promises
+from psplatform.simulation.faults.checks.promises import (
+    check_handed_over,
+    check_names,
+    check_promises,
+    check_told_losses,
+)
 from psplatform.simulation.faults.checks.reference_model import History
 
 Log = list[dict[str, Any]]
@@ -151,3 +156,16 @@ def test_no_process_is_released_for_a_gradient_of_the_one_before_it_that_was_com
     check_names(commit(1, (1, 1)))  # of a process that only a lost coordinator had welcomed
     with pytest.raises(InvariantViolation, match=r"S1 is violated: gradient \(1, 1\) was committed, and another"):
         check_names([*first, again, *start(1, 1, 1)])
+
+
+def test_no_more_is_told_to_be_lost_than_the_bound_allows() -> None:
+    def promoted(**found: Any) -> Log:
+        one = {"kind": "promoted", "shard": 0, "epoch": 2, "updates_lost": 3, "distance_lost": 0.5, "bound": 4.0}
+        return [one | {"unit": "updates"} | found]
+
+    check_told_losses([*promoted(), *promoted(bound=None, unit=None), *promoted(unit="norm", bound=0.5)])
+    check_told_losses(promoted(unit="norm", bound=0.5, distance_lost=None))
+    with pytest.raises(InvariantViolation, match=r"S5 is violated: epoch 2 tells that 5 updates were lost"):
+        check_told_losses(promoted(updates_lost=5))
+    with pytest.raises(InvariantViolation, match=r"0\.6 norm were lost with the server of shard 0; the bound is 0\.5"):
+        check_told_losses(promoted(unit="norm", bound=0.5, distance_lost=0.6))

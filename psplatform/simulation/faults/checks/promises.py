@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, Final
 
 from psplatform.memory import MemoryRun
 from psplatform.simulation.faults.checks.participation import (
@@ -23,6 +23,9 @@ from psplatform.simulation.faults.checks.reference_model import (
     by_position,
     violated,
 )
+
+_ROUNDING: Final = 1e-9
+"""Norms are added up here in another order than where the bound is kept."""
 
 
 def check_order(records: Records) -> None:
@@ -117,6 +120,17 @@ def check_handed_over(
             if positions:
                 raise violated("S5", f"positions {positions} of shard {shard} are lost, its server handed over")
         lost |= now
+
+
+def check_told_losses(records: Records) -> None:
+    """Raise if the run tells its user that more was lost with a server than the bound allows (S5)."""
+    for one in records:
+        if one["kind"] != "promoted" or one["bound"] is None:
+            continue
+        told = one["updates_lost"] if one["unit"] == "updates" else one["distance_lost"] or 0.0
+        if told > one["bound"] * (1 + _ROUNDING):
+            found = f"{told:g} {one['unit']} were lost with the server of shard {one['shard']}"
+            raise violated("S5", f"epoch {one['epoch']} tells that {found}; the bound is {one['bound']:g}")
 
 
 def _applied_by(histories: Iterable[History], shard: int, epochs: range) -> set[tuple[int, int]]:
