@@ -55,10 +55,11 @@ def client() -> Iterator[Client]:
 
 @pytest.fixture(scope="session")
 def start_here() -> Callable[..., contextlib.AbstractContextManager[Client]]:
-    """Start Dask workers in this process: what a test does to a class is done to every actor."""
+    """Start Dask workers in this process, which gets its settings back; what a test does to a class is done to all."""
 
     @contextlib.contextmanager
     def start(workers: int = 1, threads: int = 1) -> Iterator[Client]:
+        interval_s = sys.getswitchinterval()
         with (
             LocalCluster(
                 n_workers=workers,
@@ -72,6 +73,7 @@ def start_here() -> Callable[..., contextlib.AbstractContextManager[Client]]:
             Client(cluster, set_as_default=False) as client,
         ):
             yield client
+        sys.setswitchinterval(interval_s)
 
     return start
 

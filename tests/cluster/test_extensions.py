@@ -6,7 +6,6 @@ The cluster is in this process, so that what a test adds is there in every role.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -47,11 +46,9 @@ def test_every_word_of_a_job_has_its_class() -> None:
 
 @pytest.fixture(scope="module")
 def here(start_here: StartHere) -> Iterator[Client]:
-    """Start four Dask workers in this process, which gets its own settings back afterwards."""
-    interval_s = sys.getswitchinterval()
+    """Start four Dask workers in this process."""
     with start_here(workers=4, threads=2) as client:
         yield client
-    sys.setswitchinterval(interval_s)
 
 
 def job(**fields: Any) -> ps.Job:

@@ -17,6 +17,7 @@ from psplatform.core.protocol.events import CheckpointFailed
 from psplatform.errors import StoreError
 from psplatform.replication.checkpoints.retention import discard
 from psplatform.replication.stores.store import create_run
+from psplatform.runtime.comms.background import Background
 from psplatform.runtime.store import sealing
 from psplatform.runtime.store.sealing import Sealer
 
@@ -35,8 +36,8 @@ class FakeHost:
     def feed(self, event: Any) -> None:
         self.told.append(event)
 
-    def on_mishap(self, text: str) -> None:
-        self.told.append((MISHAP, text))
+    def new_background(self) -> Background:
+        return Background(lambda text: self.told.append((MISHAP, text)))
 
 
 @pytest.fixture

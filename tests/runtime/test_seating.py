@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from psplatform.core.plan import Protection
 from psplatform.core.protocol.events import CopyMisplaced
 from psplatform.core.supervision.placement import Process
 from psplatform.core.supervision.unavailable import UnavailableProcesses
+from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.pools.seating import Seating
 from psplatform.runtime.pools.warming import Warmth
@@ -66,7 +68,7 @@ class Scene:
             standbys=self.standbys,
             note=self.noted.append,
             feed=self.fed.append,
-            on_mishap=self.fed.append,
+            new_background=partial(Background, self.fed.append),
         )
         self.seating = Seating(cast(Any, self.host), cast(Any, self.fleet), cast(Any, self))
 

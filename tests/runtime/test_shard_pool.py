@@ -10,6 +10,7 @@ from typing import Any, cast
 from psplatform.core.protocol.events import CopyLost, NoCopy
 from psplatform.core.protocol.place_messages import CoordinatorAt
 from psplatform.core.supervision.unavailable import UnavailableProcesses
+from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.pools.shard_pool import DaskShardPool
 
@@ -35,7 +36,10 @@ class Host:
     def on_processes_changed(self) -> None:
         self.fed.append("processes changed")
 
-    def on_mishap(self, text: str) -> None:
+    def new_background(self) -> Background:
+        return Background(self._fail)
+
+    def _fail(self, text: str) -> None:
         raise AssertionError(text)
 
     def on_refused(self) -> None:

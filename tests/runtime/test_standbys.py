@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +10,7 @@ import pytest
 
 from psplatform.core.protocol.events import StandbyLost
 from psplatform.core.supervision.unavailable import UnavailableProcesses
+from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.pools.standby_client import StandbyClient
 from psplatform.runtime.pools.standbys import Standbys
@@ -30,7 +30,7 @@ class Host:
         self.leading = SimpleNamespace(lead=SimpleNamespace(without_standby=self.without.append))
         self.placed: list[tuple[set[str], set[str]]] = []
         self.copies = SimpleNamespace(seating=SimpleNamespace(for_standby=self._for_standby))
-        self.on_mishap: Callable[[str], None] = lambda text: None
+        self.new_background = Background
 
     def feed(self, event: Any) -> None:
         self.events.append(event)

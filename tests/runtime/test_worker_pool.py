@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from psplatform.core.protocol.messages import Moved
 from psplatform.core.protocol.place_messages import ActorAt
 from psplatform.core.supervision.placement import Placement, Process
 from psplatform.core.supervision.unavailable import UnavailableProcesses
+from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.pools.worker_pool import DaskWorkerPool
 
@@ -67,8 +69,9 @@ def _nothing_goes_wrong() -> Iterator[None]:
 def host(**fields: Any) -> Any:
     program = SimpleNamespace(worker_lease_s=99.0, plan=SimpleNamespace(workers=1, max_workers=None))
     copies = SimpleNamespace(addresses={COPY}, place_of={"replica-1-0": PLACE}.get, directory=dict)
-    known = {"program": program, "copies": copies, "unavailable": UnavailableProcesses(), "on_mishap": MISHAPS.append}
-    return SimpleNamespace(**{**known, "runs": True, "peer": Peer(COPY, "a"), **fields})
+    known = {"program": program, "copies": copies, "unavailable": UnavailableProcesses()}
+    told = partial(Background, MISHAPS.append)
+    return SimpleNamespace(**{**known, "runs": True, "peer": Peer(COPY, "a"), "new_background": told, **fields})
 
 
 def test_a_shard_whose_server_is_no_process_yet_is_no_hindrance_to_others(

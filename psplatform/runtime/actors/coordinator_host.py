@@ -13,6 +13,7 @@ from typing import Any
 
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.core.supervision.placement import Placement
+from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.host_process import HostProcess
 from psplatform.runtime.actors.standby_host import StandbyHost, StandbySnapshot
 from psplatform.runtime.actors.tenure import Tenure, grants_of
@@ -45,7 +46,7 @@ class CoordinatorHost(Locatable):
         self._standby_host: StandbyHost | None = None
         self._over = asyncio.Event()
         self._dismissed = False
-        self._background = Background(self._on_mishap)
+        self._background = Background(self._on_mishap, ActorLog(run, "coordinator"))
 
     # --- what programs call ---
 

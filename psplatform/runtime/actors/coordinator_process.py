@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from psplatform.core.protocol.place_messages import CoordinatorAt
 from psplatform.core.supervision.unavailable import UnavailableProcesses
+from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect, Peer
 from psplatform.runtime.program import Program
 
@@ -22,8 +23,8 @@ class CoordinatorProcess(Protocol):
     def feed(self, event: Any) -> None:
         """Hand an event to the coordinator, and execute what it answers."""
 
-    def on_mishap(self, text: str) -> None:
-        """Log a failure of a task that nothing waits for."""
+    def new_background(self) -> Background:
+        """Return what does work that nothing waits for, and tells of it if it fails."""
 
 
 class Employer(CoordinatorProcess, Protocol):

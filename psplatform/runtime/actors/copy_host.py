@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 
 from psplatform.core.protocol.effects import Send
 from psplatform.core.protocol.events import Tick
-from psplatform.core.protocol.messages import GRADIENTS, Exclude, InSync, Pull, Pulled, Retiring
+from psplatform.core.protocol.messages import GRADIENTS, Exclude, InSync, Promoted, Pull, Pulled, Retiring
 from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.core.shards.replica import ShardCopy
 from psplatform.core.supervision.workers import EVALUATOR
 from psplatform.nodes.shard import ShardNode
 from psplatform.replication.accounts import account_factory
+from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
 from psplatform.runtime.comms.answering import Answering
@@ -58,7 +59,8 @@ class CopyHost(Locatable):
         self._built = asyncio.Event()
         self._retired = asyncio.Event()
         self._closed = self._retiring = False
-        self._background = Background(partial(self._report, "on_copy_failed"))
+        self._log = ActorLog(run, name)
+        self._background = Background(partial(self._report, "on_copy_failed"), self._log)
         self._begun = contextlib.ExitStack()  # what is to be ended on the event loop
         self._made = contextlib.ExitStack()  # what is to be given back in the thread that computes, which made it
         self._made.callback(sweep, run)
@@ -120,6 +122,8 @@ class CopyHost(Locatable):
         self._begun.callback(lambda: loop.create_task(not_before_the_end(self._worker, plugin)))
         await before_the_end(self._worker, plugin, self._retire)
         self._built.set()
+        part = "the server" if self._node.server is not None else "a replica"
+        self._log.info("%s of shard %d is ready at %s", part, self._index, self._worker.address)
         return process_at(self._worker.address)
 
     def _require_wanted(self) -> None:
@@ -243,6 +247,9 @@ class CopyHost(Locatable):
         else:
             if isinstance(effect.message, InSync):
                 self._node.state.diverge()
+            elif isinstance(effect.message, Promoted):
+                said = effect.message
+                self._log.info("serves shard %d under epoch %d from version %d", said.shard, said.epoch, said.version)
             self._line.send(effect.message)
 
     def _report(self, method: str, text: str) -> None:
@@ -282,6 +289,7 @@ class CopyHost(Locatable):
         if self._closed:
             return
         self._closed = True
+        self._log.info("ends")
         self._retired.set()
         self._begun.close()
         self._background.close()

@@ -18,6 +18,7 @@ from psplatform.core.protocol.messages import Pulled
 from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import decode
 from psplatform.nodes.evaluator import EvaluatorNode
+from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.evaluation import ThreadedEvaluation
 from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
 from psplatform.runtime.comms.background import Background
@@ -56,7 +57,8 @@ class EvaluatorHost(Locatable):
         self._servers = servers
         self._early: list[Any] | None = []
         # An evaluator that fails falls silent, and another takes its place.
-        self._background = Background(lambda text: self._stop())
+        self._log = ActorLog(run, name)
+        self._background = Background(lambda text: self._stop(), self._log)
         self._closing = ExitStack()
         self._closing.callback(self._background.close)
         self._closed = False
@@ -81,6 +83,7 @@ class EvaluatorHost(Locatable):
         for message in early:
             self._take(message)
         await before_the_end(worker, f"{self._run}-{self._name}", self.close)
+        self._log.info("an evaluator is ready at %s", worker.address)
 
     def _make_line(self, program: Program) -> None:
         self._line = Line(
@@ -154,6 +157,8 @@ class EvaluatorHost(Locatable):
             self._fetcher.pull(effect.message, effect.to.name)
 
     def _stop(self) -> None:
+        if not self._closed:
+            self._log.info("ends")
         self._closed = True
         self._closing.close()
 

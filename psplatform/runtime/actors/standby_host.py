@@ -21,6 +21,7 @@ from psplatform.core.protocol.wire import encode
 from psplatform.core.supervision.leases import Grants
 from psplatform.core.supervision.standby import Standby, standby_name
 from psplatform.nodes.standby import StandbyNode
+from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost, approach, call
 from psplatform.runtime.comms.processes import ProcessId
@@ -138,7 +139,9 @@ class StandbyHost:
         self.unwritten += snapshot.unwritten
         self.place = snapshot.place
         self._heard_at = self._loop.time()
-        self._background = Background()
+        log = ActorLog(self.run, standby_name(self.standby.term, self.standby.number))
+        self._background = Background(log=log)
+        log.info("stands by for the coordinator at %s", self.lead.address)
         self._background.keep(partial(watch, self.connect, self.lead, self._on_lead_lost))
         self._background.keep(self._tick)
         self._get_ready([peer for _, _, peer in self.actors.values()])

@@ -20,10 +20,12 @@ from psplatform.core.supervision.placement import Placement
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.errors import ClusterError, PsplatformError
 from psplatform.nodes.coordinator import CoordinatorNode
+from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.coordinator_outbox import CoordinatorOutbox
 from psplatform.runtime.actors.host_process import HostProcess
 from psplatform.runtime.actors.standby_host import StandbyHost
 from psplatform.runtime.actors.steps import LOADING, PLACING, assembling, in_words, serving
+from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.comms.processes import process_at
 from psplatform.runtime.comms.timers import LoopTimers
@@ -99,6 +101,7 @@ class Tenure:
         self.peer, self.connect = place.peer, place.connect
         self.fleet, self.unavailable = place.fleet, place.unavailable
         self.term, self.sender = term, f"coordinator-{term}"
+        self._log = ActorLog(self.run, self.sender)
         self.phase = Phase.STARTING
         self.failure: PsplatformError | None = None
         self.servers_made = asyncio.Event()
@@ -122,6 +125,7 @@ class Tenure:
 
     def start(self, placement: Placement) -> None:
         """Make the run's actors in the background, and begin the run when they are ready."""
+        self._log.info("leads the run from %s", self.peer.address)
         self._starting = self._loop.create_task(self._start(placement))
 
     async def _start(self, placement: Placement) -> None:
@@ -174,6 +178,7 @@ class Tenure:
         return made
 
     def _take_over(self, standby_host: StandbyHost) -> None:
+        self._log.info("takes over at %s from the coordinator at %s", self.peer.address, standby_host.lead.address)
         standby, state = standby_host.standby, standby_host.standby.coordinator.state
         counted = {name: one.shard for one in state.shards for name in one.copies}
         self.copies.adopt(standby_host.copies, standby_host.processes, counted)
@@ -351,6 +356,10 @@ class Tenure:
         following = self.node is not None and bool(self.node.lead.standbys) and bool(self.standbys.following)
         self.place.background.do(self.place.card.show(self.term, standby=following))
 
+    def new_background(self) -> Background:
+        """Return what does work that nothing waits for, and tells of it if it fails."""
+        return Background(self.on_mishap, self._log)
+
     def on_mishap(self, text: str) -> None:
         """Log a failure of a task that nothing waits for."""
         self.note({"kind": "note", "at": self.elapsed_s, "text": f"in the coordinator's process: {text}"})
@@ -390,6 +399,7 @@ class Tenure:
     def step_down(self) -> None:
         """Decide and say nothing more: another has taken over."""
         self._enter(Phase.REPLACED)
+        self._log.info("steps down: another coordinator has taken over")
         self._fall_silent()
         self.standbys.close()
         self.place.background.do(self.place.leave())
@@ -433,4 +443,5 @@ class Tenure:
     async def _end(self, failure: PsplatformError | None) -> None:
         self.failure = await conclude(self, failure)
         self._enter(Phase.OVER)
+        self._log.info("the run is over%s", f": {self.failure}" if self.failure is not None else "")
         await self.place.finish()

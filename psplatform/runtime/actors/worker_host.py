@@ -19,6 +19,7 @@ from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import decode
 from psplatform.core.workers.session import WorkerSession
 from psplatform.nodes.worker import WorkerNode
+from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.computing import Computing
 from psplatform.runtime.actors.gradients import SlabGradients
 from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
@@ -56,7 +57,8 @@ class WorkerHost(Locatable):
         self._node: WorkerNode | None = None
         self._line: Line | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._background = Background(self._on_mishap)
+        self._log = ActorLog(run, member)
+        self._background = Background(self._on_mishap, self._log)
         self._history = WorkerHistory()
         self._closing = ExitStack()
         self._closing.callback(self._background.close)
@@ -100,6 +102,7 @@ class WorkerHost(Locatable):
             beat_s=program.worker_lease_s / 8,
         )
         await before_the_end(worker, f"{self._run}-{self._member}", self._retire)
+        self._log.info("a gradient worker is ready at %s", worker.address)
         node.feed(Begin())
 
     def _build(self) -> None:
@@ -269,6 +272,8 @@ class WorkerHost(Locatable):
         self._depart(reason)
 
     def _depart(self, reason: str) -> None:
+        if not self._closed:
+            self._log.info("ends: %s", reason)
         self._closed = True
         if self._line is not None:
             self._line.close()

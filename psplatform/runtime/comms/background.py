@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from psplatform.tasks.foreign import describe
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 
+Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -21,10 +22,12 @@ class Background:
     ----------
     on_failure
         Called with words for what a task raised; whatever it is, it was not foreseen.
+    log
+        Where that is written with its traceback.
     """
 
-    def __init__(self, on_failure: Callable[[str], None] = lambda text: None) -> None:
-        self._on_failure = on_failure
+    def __init__(self, on_failure: Callable[[str], None] = lambda text: None, log: Log = _LOGGER) -> None:
+        self._on_failure, self._log = on_failure, log
         self._tasks: set[asyncio.Task[None]] = set()
         self._kept: set[Kept] = set()
 
@@ -50,7 +53,7 @@ class Background:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             kind, text, trace = describe(error)
-            _LOGGER.error("%s: %s\n%s", kind, text, trace)
+            self._log.error("%s: %s\n%s", kind, text, trace)
             self._on_failure(f"{kind}: {text}")
 
     def close(self) -> None:

@@ -18,7 +18,6 @@ from distributed import Client
 
 from psplatform.core.protocol.events import Claimed, Consulted
 from psplatform.runtime.actors.coordinator_process import Employer
-from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.hosting import key_of
 from psplatform.runtime.program import Program
 from psplatform.runtime.timeouts import TIMEOUTS
@@ -44,7 +43,7 @@ class Election:
     def __init__(self, host: Candidate, client: Client) -> None:
         self._host = host
         self._client = client
-        self._background = Background(host.on_mishap)
+        self._background = host.new_background()
 
     def claim(self, number: int) -> None:
         """Claim the number of a standby of this coordinator in the background."""

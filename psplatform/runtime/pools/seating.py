@@ -17,7 +17,6 @@ from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordin
 from psplatform.core.supervision.survival import STORE, Place, Roles, ShardPlaces, survives
 from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.runtime.actors.coordinator_process import CoordinatorProcess
-from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.pools.moves import Move, Seats, moves
@@ -93,7 +92,7 @@ class Seating:
         self._host = host
         self._fleet = fleet
         self._copies = copies
-        self._background = Background(host.on_mishap)
+        self._background = host.new_background()
         self._said: tuple[str, str] | None = None
         self._seen: object = None
         self._seen_at = 0.0

@@ -17,7 +17,7 @@ from psplatform.errors import PsplatformError
 from psplatform.runtime.actors.coordinator_process import Employer
 from psplatform.runtime.actors.copy_host import CopyHost
 from psplatform.runtime.actors.initial_role import InitialRole
-from psplatform.runtime.comms.background import Background, Kept
+from psplatform.runtime.comms.background import Kept
 from psplatform.runtime.comms.calls import Peer, PeerLost, PeerSilent, call, is_dead, wakes
 from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.comms.processes import ProcessId, process_at
@@ -72,7 +72,7 @@ class DaskShardPool:
         self._waking: set[str] = set()
         self._planned: dict[str, ShardActor] = {}
         self._placing = asyncio.Lock()
-        self._background = Background(host.on_mishap)
+        self._background = host.new_background()
         self.seating = Seating(host, fleet, self)
 
     # --- at the start ---

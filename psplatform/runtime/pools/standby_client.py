@@ -12,7 +12,7 @@ from psplatform.errors import PsplatformError
 from psplatform.nodes.coordinator import CoordinatorNode
 from psplatform.runtime.actors.coordinator_process import Employer
 from psplatform.runtime.actors.standby_host import StandbySnapshot, snapshot_of
-from psplatform.runtime.comms.background import Background, Kept
+from psplatform.runtime.comms.background import Kept
 from psplatform.runtime.comms.calls import Peer, PeerLost, call
 from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.pools.fleet import Fleet
@@ -82,7 +82,7 @@ class StandbyClient:
         self._line: Line | None = None
         self._early: list[Any] | None = None
         self._watching: Kept | None = None
-        self._background = Background(host.on_mishap)
+        self._background = host.new_background()
         self.peer: Peer | None = None
         self.address = ""
         self.was_told = False

@@ -39,7 +39,6 @@ from psplatform.errors import PsplatformError
 from psplatform.runtime.actors.coordinator_process import Employer
 from psplatform.runtime.actors.evaluator_host import EvaluatorHost
 from psplatform.runtime.actors.worker_host import WorkerHost
-from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.pools.deaths import died
 from psplatform.runtime.pools.fleet import Fleet
@@ -122,7 +121,7 @@ class DaskWorkerPool:
         self._actors: dict[str, WorkerActor] = {}
         self._orders: list[Evaluate | SaveModel] = []
         self._serving: list[tuple[str, int]] = []
-        self._background = Background(host.on_mishap)
+        self._background = host.new_background()
         self._now = asyncio.get_running_loop().time
         fleet.on_left_out = self._note
         do = self._background.do

@@ -15,7 +15,6 @@ from psplatform.replication.checkpoints.retention import discard, discard_unseal
 from psplatform.replication.checkpoints.sealing import seal
 from psplatform.replication.stores.guard import StoreGuard
 from psplatform.runtime.actors.coordinator_process import CoordinatorProcess
-from psplatform.runtime.comms.background import Background
 
 
 class Sealer:
@@ -25,7 +24,7 @@ class Sealer:
         self._host = host
         self._turn = asyncio.Lock()
         self._guard = StoreGuard(host.program.store, host.program.run, host.program.term)
-        self._background = Background(host.on_mishap)
+        self._background = host.new_background()
 
     def seal(self, effect: Seal) -> None:
         """Seal a checkpoint in the background."""
