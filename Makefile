@@ -52,8 +52,8 @@ test-browser: install
 	$(PYTEST) $(BROWSER) $(ARGS)
 
 test-all: install
-	$(BY_TWO) --ignore=$(BROWSER) $(ARGS)
-	$(PYTEST) $(BROWSER) $(ARGS) || [ $$? -eq 5 ]  # 5: ARGS leave none of them
+	$(BY_TWO) --ignore=$(BROWSER) $(ARGS) || [ $$? -eq 5 ]  # 5: ARGS, which are options, leave none of these
+	$(PYTEST) $(BROWSER) $(ARGS) || [ $$? -eq 5 ]
 
 lint: install
 	$(BIN)/ruff check .

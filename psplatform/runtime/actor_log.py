@@ -20,7 +20,7 @@ class ActorLog(logging.LoggerAdapter[logging.Logger]):
 
     def __init__(self, run: str, actor: str) -> None:
         super().__init__(logging.getLogger("psplatform.runtime"), {"run": run, "actor": actor})
-        self._prefix = f"{run}, {actor}: ".replace("%", "%%")
+        self._prefix = f"{run}, {actor}: "  # neither has a %, of which `logging` would make something
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         """Return the message with the names in front, and the names as attributes of the record."""

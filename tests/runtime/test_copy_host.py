@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from threading import Event
 from types import SimpleNamespace
@@ -11,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from psplatform.core.protocol.effects import Gather, Skip
-from psplatform.core.protocol.messages import Contribution, Exclude, Include
+from psplatform.core.protocol.effects import COORDINATOR, Gather, Send, Skip
+from psplatform.core.protocol.messages import Contribution, Exclude, Include, Promoted
 from psplatform.core.protocol.wire import encode
 from psplatform.core.shards.server import MOST_AHEAD, Server
 from psplatform.jobs.replication import Chain
@@ -122,11 +123,25 @@ def test_who_is_closed_takes_orders_and_does_nothing(make: Make, jump: Jump) -> 
 
     async def exclude() -> None:
         server = make()
-        server._close()
+        server._close("closed")
         assert await server.deliver("coordinator", encode([Include(1, 1, "replica-0-0"), Exclude(1, 1, "replica-0-0")]))
         assert server._node.control.part.term == 0, "it has heard nothing"
 
     jump(exclude())
+
+
+def test_that_it_serves_is_said_once_under_each_epoch(make: Make, jump: Jump, caplog: pytest.LogCaptureFixture) -> None:
+    """To the coordinator it is said again whenever one takes over."""
+    caplog.set_level(logging.INFO, "psplatform")
+
+    async def serve() -> None:
+        server = make()
+        for term, epoch in ((1, 2), (2, 2), (3, 3)):
+            server._send(Send(COORDINATOR, Promoted(0, "server-0", epoch, 4, 4, term)))
+
+    jump(serve())
+    said = [one.getMessage().partition(": ")[2] for one in caplog.records]
+    assert said == ["serves shard 0 under epoch 2 from version 4", "serves shard 0 under epoch 3 from version 4"]
 
 
 def test_what_is_sent_to_many_is_copied_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

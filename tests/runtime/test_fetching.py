@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.dataplane.content import Content
 from psplatform.runtime.dataplane.fetching import Fetcher
@@ -22,7 +23,8 @@ def test_the_memory_of_a_server_that_was_swept_is_given_up(
     async def attach_all() -> list[str]:
         connect = network(lambda *_arguments: (True, contents[next(asked)].name))
         peers = dict.fromkeys(contents, peer)
-        fetcher = Fetcher(connect, layout, "w", None, peers, allocate(layout), bool, bool, SharedMemory())
+        places = connect, layout, "w", None, peers, allocate(layout)
+        fetcher = Fetcher(*places, bool, bool, SharedMemory(), Background())
         await fetcher.attach("lost", 0)
         await fetcher.attach("kept", 0)
         contents["lost"].remove()

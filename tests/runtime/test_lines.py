@@ -12,6 +12,7 @@ import pytest
 from psplatform.core.protocol.messages import Stop
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.errors import ProtocolError
+from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.comms.lines import _MOST_WAITING, Line
 
@@ -45,6 +46,7 @@ class ShardActor:
             self._network,
             self._peer,
             "worker-1",
+            Background(),
             patience_s=PATIENCE_S,
             on_lost=self.lost.append,
             on_refused=self._count_refusal,
@@ -245,7 +247,7 @@ def test_a_peer_is_tried_again_however_long_the_first_try_took(
             calls += 1
             return Silent() if calls == 1 else living(address)
 
-        line = Line(connect, peer, "worker-1", patience_s=5.0, on_lost=pytest.fail)
+        line = Line(connect, peer, "worker-1", Background(), patience_s=5.0, on_lost=pytest.fail)
         line.send(message(1))
         await line.flush(20)
         line.close()
@@ -375,6 +377,7 @@ def test_what_one_that_is_gone_has_not_acknowledged_goes_to_the_next(
             lambda address: living(address) if address == "tcp://next" else Stopped(),
             peer,
             "worker-1",
+            Background(),
             patience_s=PATIENCE_S,
             on_lost=pytest.fail,
         )

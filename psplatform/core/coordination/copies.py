@@ -292,6 +292,7 @@ class Copies:
         last = self._commits.send_again(one, message.position)
         one.resuming, one.passed = True, max(last, message.position)
         self._log_promotion(one, message, last)
+        one.lost = [earlier for earlier in one.lost if earlier[-1] > message.position]  # it stands beyond the others
         if last > message.position:
             self._lose_positions(one, message.position + 1, last, message.version)
         else:
@@ -312,7 +313,7 @@ class Copies:
 
     def _log_promotion(self, one: ShardState, message: msg.Promoted, last: int) -> None:
         state, protection = self._state, self._state.plan.protection
-        lost = one.lost_with(range(message.position + 1, last + 1))
+        lost = one.newly_lost(range(message.position + 1, last + 1))
         bound = protection.shard_bound if protection is not None else None
         state.log(
             "promoted",

@@ -47,7 +47,7 @@ class ShardState:
     steps
         By position, the norm of the step, as far back as it may matter.
     lost
-        Positions that were lost, as often as that happened: with a later server, they are not lost once more.
+        Positions that were lost with a server before this one, and that it passes over.
     losses
         Epoch and last version kept, for each time that positions were lost.
     known
@@ -99,15 +99,15 @@ class ShardState:
         while len(self.steps) > _STEPS_KEPT:
             del self.steps[next(iter(self.steps))]
 
-    def lost_with(self, positions: range) -> list[int]:
-        """Return those of `positions`, which its server had shown and its successor has not, that it really held."""
+    def newly_lost(self, positions: range) -> list[int]:
+        """Return those of `positions` that were not lost with an earlier server."""
         return [position for position in positions if not any(position in earlier for earlier in self.lost)]
 
     def way(self, positions: Sequence[int]) -> float | None:
         """Return how far the steps to `positions` led at most, or ``None`` if one of them is not known."""
         steps = [self.steps.get(position) for position in positions]
         known = [step for step in steps if step is not None]
-        return sum(known) if len(known) == len(steps) else None
+        return sum(known, 0.0) if len(known) == len(steps) else None
 
     def rebased(self, version: int, epoch: int) -> int:
         """Return which version of what is left `version`, pulled under `epoch`, was computed on."""

@@ -53,7 +53,9 @@ class CoordinatorHost(Locatable):
     async def open(self, program: Program, placement: Placement, key: str) -> None:
         """Start the run in the background."""
         place = await self._settle_in(program, key)
-        run_log = await RunLog.open(program.store, program.term, keeper=await keeper_of(program))
+        background = Background(self._on_mishap, ActorLog(self.run, "coordinator"))
+        keeper = await keeper_of(program)
+        run_log = await RunLog.open(program.store, program.term, keeper=keeper, background=background)
         self.tenure = Tenure(place, run_log, program.term)
         self.tenure.start(placement)
 
@@ -61,7 +63,7 @@ class CoordinatorHost(Locatable):
         """Follow the coordinator at `lead`, and take over when it is lost."""
         arrived_at = asyncio.get_running_loop().time()
         place = await self._settle_in(program, key)
-        self._standby_host = StandbyHost(
+        standby_host = StandbyHost(
             self.run,
             program,
             place.connect,
@@ -73,10 +75,10 @@ class CoordinatorHost(Locatable):
         )
         await place.fleet.hold([place.peer])
         if self._dismissed:
-            self._standby_host = None
             await place.close()
             return
-        self._standby_host.begin(snapshot, grants_of(program), arrived_at)
+        self._standby_host = standby_host
+        standby_host.begin(snapshot, grants_of(program), arrived_at)
 
     async def _settle_in(self, program: Program, key: str) -> HostProcess:
         self._place = await HostProcess.enter(
@@ -137,7 +139,7 @@ class CoordinatorHost(Locatable):
         """End a standby whose run is over."""
         self._dismissed = True
         if self._standby_host is not None and self._place is not None:
-            self._standby_host.close()
+            self._standby_host.dismiss()
             await self._place.leave()
 
     # --- what the run's actors call ---

@@ -54,6 +54,7 @@ class CopyHost(Locatable):
         self._run, self._name, self._index = run, name, shard
         self._coordinator, self._term = coordinator, 0
         self._initial_role = initial_role
+        self._told_epoch = 0
         self._arithmetic = ThreadPoolExecutor(1, thread_name_prefix=f"psplatform-{name}")
         self._requests = count()
         self._built = asyncio.Event()
@@ -74,7 +75,7 @@ class CopyHost(Locatable):
         try:
             return await self._open(program)
         except BaseException:
-            self._close()
+            self._close("could not be opened")
             raise
 
     async def _open(self, program: Program) -> str:
@@ -110,9 +111,10 @@ class CopyHost(Locatable):
             self._connect,
             self._coordinator,
             self._name,
+            Background(partial(self._report, "on_copy_failed"), self._log),
             patience_s=max(program.patience_s, program.server_lease_s),
-            on_lost=lambda reason: self._close(),
-            on_refused=self._close,
+            on_lost=self._close,
+            on_refused=lambda: self._close("the coordinator no longer knows this copy"),
             on_answer=self._node.feed,
             beat_s=program.server_lease_s / 4,
         )
@@ -234,7 +236,7 @@ class CopyHost(Locatable):
 
     async def close(self) -> None:
         """Give up the shard, and the memory that it lies in; of one that is still being opened, when it is."""
-        self._close()
+        self._close("closed")
         if self._given_back is not None and self._built.is_set():
             await asyncio.wrap_future(self._given_back)  # the caller has a deadline
 
@@ -247,9 +249,10 @@ class CopyHost(Locatable):
         else:
             if isinstance(effect.message, InSync):
                 self._node.state.diverge()
-            elif isinstance(effect.message, Promoted):
-                said = effect.message
-                self._log.info("serves shard %d under epoch %d from version %d", said.shard, said.epoch, said.version)
+            elif isinstance(effect.message, Promoted) and effect.message.epoch > self._told_epoch:
+                self._told_epoch = effect.message.epoch  # it is said again to each coordinator that takes over
+                served = self._index, self._told_epoch, effect.message.version
+                self._log.info("serves shard %d under epoch %d from version %d", *served)
             self._line.send(effect.message)
 
     def _report(self, method: str, text: str) -> None:
@@ -277,7 +280,7 @@ class CopyHost(Locatable):
             async with asyncio.timeout(TIMEOUTS.retirement_s):
                 await self._say_retiring()
                 await self._retired.wait()
-        self._close()
+        self._close("its process ends")
 
     async def _say_retiring(self) -> None:
         # Not by the line: where a signal ends the process, Dask has cancelled it.
@@ -285,11 +288,11 @@ class CopyHost(Locatable):
         with contextlib.suppress(PeerLost):  # then its successor is told
             await call(self._connect, self._line.peer, "deliver", self._name, message, deadline_s=TIMEOUTS.retirement_s)
 
-    def _close(self) -> None:
+    def _close(self, reason: str) -> None:
         if self._closed:
             return
         self._closed = True
-        self._log.info("ends")
+        self._log.info("ends: %s", reason)
         self._retired.set()
         self._begun.close()
         self._background.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from distributed import get_worker
@@ -56,9 +57,10 @@ class EvaluatorHost(Locatable):
         self._copies = {copy: peer for copy, (_, peer) in copies.items()}
         self._servers = servers
         self._early: list[Any] | None = []
-        # An evaluator that fails falls silent, and another takes its place.
         self._log = ActorLog(run, name)
-        self._background = Background(lambda text: self._stop(), self._log)
+        # An evaluator that fails falls silent, and another takes its place.
+        self._new_background = partial(Background, self._stop, self._log)
+        self._background = self._new_background()
         self._closing = ExitStack()
         self._closing.callback(self._background.close)
         self._closed = False
@@ -90,9 +92,10 @@ class EvaluatorHost(Locatable):
             self._connect,
             self._coordinator,
             self._name,
+            self._new_background(),
             patience_s=program.patience_s,
-            on_lost=lambda reason: self._stop(),
-            on_refused=self._stop,
+            on_lost=self._stop,
+            on_refused=lambda: self._stop("the coordinator no longer knows this evaluator"),
             beat_s=program.worker_lease_s / 8,
         )
         self._closing.callback(self._forget_the_end)
@@ -123,8 +126,8 @@ class EvaluatorHost(Locatable):
             node.expects,
             deliver,
             TRANSPORTS[program.transport],
+            self._new_background(),
             slow_s=program.slow_s,
-            on_failure=lambda text: self._stop(),
         )
         self._closing.callback(self._fetcher.close)
 
@@ -148,7 +151,7 @@ class EvaluatorHost(Locatable):
 
     async def close(self) -> None:
         """Stop answering; one that is still being opened never begins."""
-        self._stop()
+        self._stop("closed")
 
     def _send(self, effect: Send) -> None:
         if effect.to == COORDINATOR:
@@ -156,9 +159,9 @@ class EvaluatorHost(Locatable):
         else:
             self._fetcher.pull(effect.message, effect.to.name)
 
-    def _stop(self) -> None:
+    def _stop(self, reason: str) -> None:
         if not self._closed:
-            self._log.info("ends")
+            self._log.info("ends: %s", reason)
         self._closed = True
         self._closing.close()
 

@@ -139,9 +139,9 @@ class StandbyHost:
         self.unwritten += snapshot.unwritten
         self.place = snapshot.place
         self._heard_at = self._loop.time()
-        log = ActorLog(self.run, standby_name(self.standby.term, self.standby.number))
-        self._background = Background(log=log)
-        log.info("stands by for the coordinator at %s", self.lead.address)
+        self._log = ActorLog(self.run, standby_name(self.standby.term, self.standby.number))
+        self._background = Background(log=self._log)
+        self._log.info("stands by for the coordinator at %s", self.lead.address)
         self._background.keep(partial(watch, self.connect, self.lead, self._on_lead_lost))
         self._background.keep(self._tick)
         self._get_ready([peer for _, _, peer in self.actors.values()])
@@ -218,6 +218,7 @@ class StandbyHost:
         self.on_take_over()
 
     def _depart(self, reason: str) -> None:
+        self._log.info("ends: %s", reason)
         self.close()
         self.on_depart(reason)
 
@@ -249,6 +250,11 @@ class StandbyHost:
         while True:
             self._node.feed(Tick())
             await asyncio.sleep(TIMEOUTS.beat_s)
+
+    def dismiss(self) -> None:
+        """Follow nobody any more: there is nothing to take over."""
+        self._log.info("ends: the run is over, or another stands by")
+        self.close()
 
     def close(self) -> None:
         """Follow nobody any more."""

@@ -172,7 +172,8 @@ class Tenure:
         began_at = asyncio.get_running_loop().time() - standby_host.now
         (after, _), view, again = standby_host.place, standby_host.view, standby_host.unwritten
         keeper = StoreKeeper.of(program, standby_host.description)
-        run_log = await RunLog.succeed(program.store, standby.number, after, view, again, keeper)
+        background = Background(log=ActorLog(program.run, f"coordinator-{standby.number}"))
+        run_log = await RunLog.succeed(program.store, standby.number, after, view, again, keeper, background)
         made = cls(place, run_log, standby.number, began_at)
         made._take_over(standby_host)
         return made
@@ -408,6 +409,7 @@ class Tenure:
         """Let a standby take over: this process is about to end in good order."""
         if self.node is None:
             return
+        self._log.info("hands over: its process is about to end")
         # First: the standby takes over from what it has heard, and what was decided after that it could not know.
         self._fall_silent()
         if self.phase in {Phase.RUNNING, Phase.ENDING}:
@@ -443,5 +445,6 @@ class Tenure:
     async def _end(self, failure: PsplatformError | None) -> None:
         self.failure = await conclude(self, failure)
         self._enter(Phase.OVER)
-        self._log.info("the run is over%s", f": {self.failure}" if self.failure is not None else "")
+        if self.phase is Phase.OVER:
+            self._log.info("the run is over: %s", self.failure or "it ended as asked")
         await self.place.finish()

@@ -96,6 +96,7 @@ class WorkerHost(Locatable):
             self._connect,
             self._coordinator,
             self._member,
+            Background(self._on_mishap, self._log),
             patience_s=program.patience_s,
             on_lost=self._depart,
             on_refused=lambda: self._depart("the coordinator no longer knows this worker"),
@@ -140,8 +141,8 @@ class WorkerHost(Locatable):
             session.expects,
             self._on_pulled,
             self._transport,
+            Background(self._on_mishap, self._log),
             slow_s=program.slow_s,
-            on_failure=self._on_mishap,
         )
         self._closing.callback(fetcher.close)
         places = self._connect, self._layout, self._member

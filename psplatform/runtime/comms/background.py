@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from psplatform.tasks.foreign import describe
 
-_LOGGER: Final = logging.getLogger(__name__)
+LOGGER: Final = logging.getLogger(__name__)
 
 Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -26,7 +26,7 @@ class Background:
         Where that is written with its traceback.
     """
 
-    def __init__(self, on_failure: Callable[[str], None] = lambda text: None, log: Log = _LOGGER) -> None:
+    def __init__(self, on_failure: Callable[[str], None] = lambda text: None, log: Log = LOGGER) -> None:
         self._on_failure, self._log = on_failure, log
         self._tasks: set[asyncio.Task[None]] = set()
         self._kept: set[Kept] = set()

@@ -30,6 +30,8 @@ class Line:
     ----------
     sender
         Name the peer knows this side by.
+    background
+        Does the sending; closed with this.
     patience_s
         Failing for so long gives the peer up.
     on_lost
@@ -47,6 +49,7 @@ class Line:
         connect: Connect,
         peer: Peer,
         sender: str,
+        background: Background,
         *,
         patience_s: float,
         on_lost: Callable[[str], None],
@@ -70,7 +73,7 @@ class Line:
         self._again = asyncio.Event()
         self._calling: asyncio.Timeout | None = None
         self._batch = b""
-        self._background = Background()
+        self._background = background
         self._background.keep(self._deliver_for_ever)
 
     def send(self, message: Any, within_s: float = 0.0) -> None:

@@ -38,8 +38,8 @@ class Fetcher:
         Opens what servers show, where it can be read.
     slow_s
         How much longer an answer may take because servers are made slow.
-    on_failure
-        Called with words for what nobody has foreseen.
+    background
+        Does the waiting for answers; closed with this.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  all of them are different things that every caller has
@@ -53,9 +53,9 @@ class Fetcher:
         expects: Callable[[Pulled], bool],
         deliver: Callable[[Pulled], None],
         transport: Transport,
+        background: Background,
         *,
         slow_s: float = 0.0,
-        on_failure: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._deadline_s = TIMEOUTS.pull_s + slow_s
         self._connect = connect
@@ -69,7 +69,7 @@ class Fetcher:
         self._expects = expects
         self._deliver = deliver
         self._transport = transport
-        self._background = Background(on_failure)
+        self._background = background
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     async def attach(self, copy: str, shard: int) -> bool:

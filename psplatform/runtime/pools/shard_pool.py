@@ -139,6 +139,7 @@ class DaskShardPool:
             host.connect,
             actor.peer,
             host.sender,
+            host.new_background(),
             patience_s=host.program.server_lease_s,
             on_lost=lambda reason: self.lose(actor.name, reason),
             on_refused=host.on_refused,

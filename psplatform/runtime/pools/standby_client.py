@@ -144,6 +144,7 @@ class StandbyClient:
             host.connect,
             peer,
             host.sender,
+            host.new_background(),
             patience_s=host.program.server_lease_s,
             on_lost=self._lose,
             on_refused=host.on_refused,

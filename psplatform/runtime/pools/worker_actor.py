@@ -52,9 +52,8 @@ class WorkerActor:
     def connect(self, host: Employer, peer: Peer, on_lost: Callable[[str], None]) -> Line:
         """Speak to it from now on; `on_lost` hears of it when it does not listen any more."""
         patience_s = host.program.worker_lease_s
-        self.line = Line(
-            host.connect, peer, host.sender, patience_s=patience_s, on_lost=on_lost, on_refused=host.on_refused
-        )
+        way = host.connect, peer, host.sender, host.new_background()
+        self.line = Line(*way, patience_s=patience_s, on_lost=on_lost, on_refused=host.on_refused)
         return self.line
 
     async def retire(self, fleet: Fleet, host: Employer) -> None:

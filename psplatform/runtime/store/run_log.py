@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from threading import Lock
 from typing import Any, Final
 
@@ -61,7 +62,12 @@ class RunLog:
     """
 
     def __init__(
-        self, log: EventLog | None, view: RunView | None = None, keeper: StoreKeeper | None = None, term: int = 1
+        self,
+        log: EventLog | None,
+        view: RunView | None = None,
+        keeper: StoreKeeper | None = None,
+        term: int = 1,
+        background: Background | None = None,
     ) -> None:
         self.view = view or RunView()
         self._history = LogHistory(term)
@@ -78,7 +84,7 @@ class RunLog:
         self._uncounted = log.mark.records if log is not None else 0
         self._news: str = _RENEWED.format(version=self.view.updates) if self._uncounted else ""
         self._turn = Lock()
-        self._background = Background()
+        self._background = background or Background()
         self._background.keep(self._flush_now_and_then)
 
     @classmethod
@@ -91,6 +97,7 @@ class RunLog:
         view: RunView | None = None,
         again: list[dict[str, Any]] | None = None,
         keeper: StoreKeeper | None = None,
+        background: Background | None = None,
     ) -> RunLog:
         """Return a run log of `term` that continues the log of a store.
 
@@ -102,8 +109,11 @@ class RunLog:
             Records beyond that place which `view` knows, and which are written again under this term.
         keeper
             With one, a store that was removed is made anew.
+        background
+            Does the writing now and then.
         """
-        run_log = cls(await asyncio.to_thread(_opened, store, term, after, view, keeper), view, keeper, term)
+        log = await asyncio.to_thread(_opened, store, term, after, view, keeper)
+        run_log = cls(log, view, keeper, term, background)
         for record in again or ():
             run_log._buffer(record)
         return run_log
@@ -117,6 +127,7 @@ class RunLog:
         view: RunView,
         again: list[dict[str, Any]],
         keeper: StoreKeeper | None = None,
+        background: Background | None = None,
     ) -> RunLog:
         """Return a run log that continues a coordinator's that is lost, as `open` does, however long the store fails.
 
@@ -125,11 +136,14 @@ class RunLog:
         StoreError
             If it fails for a minute.
         """
+        open_log = partial(
+            cls.open, store, term, after=after, view=view, again=again, keeper=keeper, background=background
+        )
         for _ in range(_OPENING_TRIES):
             with contextlib.suppress(StoreError):
-                return await cls.open(store, term, after=after, view=view, again=again, keeper=keeper)
+                return await open_log()
             await asyncio.sleep(TIMEOUTS.open_log_retry_s)
-        return await cls.open(store, term, after=after, view=view, again=again, keeper=keeper)
+        return await open_log()
 
     @property
     def place(self) -> tuple[Position, int]:

@@ -1,0 +1,51 @@
+"""The search for faults alone beside a planted bug: whether a trial notices it, and which.
+
+A program of its own, so that it imports the copy in which the bug is planted: ``python searching.py TRIALS [SCENARIO
+SEED]`` prints one JSON object, with the scenario and the seed of the first trial that noticed and what it found, or an
+empty one.  It tries the trial that is given first, then so many of every scenario and of none.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from psplatform.simulation.faults.execution import run_trial
+from psplatform.simulation.faults.schedules.amending import LATER
+from psplatform.simulation.faults.schedules.drawing import draw
+from psplatform.simulation.faults.schedules.hosts import HOSTED
+from psplatform.simulation.faults.schedules.scenarios import SCENARIOS
+from psplatform.simulation.threads import one_thread
+
+
+def trials(count: int, first: list[str]) -> Iterator[tuple[str, int]]:
+    """Yield scenario and seed of one trial after the other."""
+    if first:
+        yield first[0], int(first[1])
+    for seed in range(count):
+        for scenario in ("", *sorted({**SCENARIOS, **LATER, **HOSTED})):
+            yield scenario, seed
+
+
+def noticed(scenario: str, seed: int) -> str:
+    """Return what a trial finds violated, or what the protocol raises in it; "" for neither."""
+    try:
+        verdict = run_trial(draw(seed, scenario=scenario))
+    except Exception as error:  # noqa: BLE001  a bug may well raise: the search ends with it as a run would
+        return f"{type(error).__name__}: {error}"
+    return f"{verdict.invariant}: {verdict.found}" if verdict.invariant else ""
+
+
+def first_noticed(count: int, first: list[str]) -> dict[str, Any]:
+    """Return which trial is the first to notice, and what."""
+    with one_thread():
+        for scenario, seed in trials(count, first):
+            if found := noticed(scenario, seed):
+                return {"scenario": scenario, "seed": seed, "found": found}
+    return {}
+
+
+if __name__ == "__main__":
+    print(json.dumps(first_noticed(int(sys.argv[1]), sys.argv[2:])))
