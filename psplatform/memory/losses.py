@@ -29,9 +29,9 @@ class Supervision:
         Limits of a lease.
     worker_lease_s
         Silence after which a stopped gradient worker counts as lost.
-    look_s, answer_s, deserted_s
+    look_s, answer_s, deserted_s, share_after_s
         Where roles are placed: seconds between looks at the cluster, after which a process that does not answer counts
-        as failing, and without any gradient worker until one is placed beside a copy of a shard.
+        as failing, and until one is placed beside a copy of a shard where no gradient worker is left, or too few are.
     """
 
     standby: bool = False
@@ -44,6 +44,7 @@ class Supervision:
     look_s: float = 0.5
     answer_s: float = 5.0
     deserted_s: float = 5.0
+    share_after_s: float = 10.0
 
     def standbys_of(self, plan: Plan) -> int:
         """Return how many standbys a run of that plan has."""

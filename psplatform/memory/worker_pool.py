@@ -112,6 +112,7 @@ class VirtualWorkerPool:
             most=run.plan.max_workers,
             lease_s=run.supervision.worker_lease_s,
             deserted_s=run.supervision.deserted_s,
+            share_after_s=run.supervision.share_after_s,
             replace_after_s=run.supervision.look_s,
         )
         self._supervisor = WorkerSupervisor(rules, _Around(run, lead), self.unavailable)

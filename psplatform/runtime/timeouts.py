@@ -132,9 +132,9 @@ class Timeouts:
         Between two looks at the processes of the cluster.
     cluster_s
         For a scheduler to say which processes there are.
-    deserted_s
-        After so long without a gradient worker one may share a process with a copy: nannies had time to start
-        others.
+    deserted_s, share_after_s
+        After so long without any gradient worker, and with fewer than there shall be, one may share a process with a
+        copy: nannies had time to start others.
     retirement_s
         How long a process that ends in good order waits until its copies are not needed any more; Dask allows
         four.
@@ -224,6 +224,7 @@ class Timeouts:
     cluster_look_s: float = 0.5
     cluster_s: float = 10.0
     deserted_s: float = 10.0
+    share_after_s: float = 60.0
 
     # ending
     retirement_s: float = 3.0

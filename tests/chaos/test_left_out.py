@@ -85,9 +85,11 @@ def test_a_dask_worker_without_the_module_is_left_out_until_it_has_it(
     assert sum("evaluation lost" in one["text"] for one in seen.log("note")) <= 1
 
     able.client.upload_file(str(folder / "left_out_here.py"))
+    able_ones = {one["process"] for one in seen.log("joined")}
     victim = next(one["process"] for one in seen.log("joined") if seen.card()["address"] not in one["process"])
     os.kill(int(victim.split(" pid ")[1]), signal.SIGKILL)
-    until(lambda: address in seen.actors().values(), "what was lost there is replaced in the idle one")
+    until(lambda: {one["process"] for one in seen.log("joined")} > able_ones, "a gradient worker is replaced")
+    assert address in seen.log("joined")[-1]["process"]
     run.stop("seen enough")
     assert run.wait(LIMIT_S)["outcome"] == "stopped"
 

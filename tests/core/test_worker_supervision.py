@@ -52,7 +52,8 @@ class Scene:
 
     def __init__(self, workers: str = "bc", evaluator: str = "d", there: str = "abcd", **rules: Any) -> None:
         self.run, self.unavailable = Run(), UnavailableProcesses()
-        fields = {"workers": len(workers), "most": None, "lease_s": 5.0, "deserted_s": 10.0, "replace_after_s": 1.0}
+        fields = {"workers": len(workers), "most": None, "lease_s": 5.0, "deserted_s": 10.0}
+        fields |= {"share_after_s": 60.0, "replace_after_s": 1.0}
         self.supervisor = WorkerSupervisor(Rules(**{**fields, **rules}), self.run, self.unavailable)
         self.started = self.supervisor.begin(Placement("a", evaluator, ("a",), tuple(workers)))
         self.now = 0.0
@@ -103,7 +104,7 @@ def test_who_is_not_of_the_run_is_not_heard() -> None:
 
 def test_a_successor_goes_on_with_what_there_is_and_starts_what_is_missing() -> None:
     scene = Scene()
-    other = WorkerSupervisor(Rules(2, None, 5.0, 10.0, 1.0), scene.run, UnavailableProcesses())
+    other = WorkerSupervisor(Rules(2, None, 5.0, 10.0, 60.0, 1.0), scene.run, UnavailableProcesses())
     other.adopt({"worker-1": "b"}, None, 0.0)
     decided = other.on_sight([Process(one, "host", {}) for one in "abcd"], set("abcd"), 0.5)
     assert addresses(decided) == ["c"]
@@ -112,7 +113,7 @@ def test_a_successor_goes_on_with_what_there_is_and_starts_what_is_missing() -> 
 
 def test_a_successor_misses_those_whose_process_is_gone_by_then() -> None:
     scene = Scene()
-    other = WorkerSupervisor(Rules(1, None, 5.0, 10.0, 1.0), scene.run, UnavailableProcesses())
+    other = WorkerSupervisor(Rules(1, None, 5.0, 10.0, 60.0, 1.0), scene.run, UnavailableProcesses())
     other.adopt({"worker-1": "b"}, ("evaluator-3", "d"), 0.0)
     decided = other.on_sight([Process("a", "host", {})], {"a"}, 0.5)
     assert Report(MemberLost("worker-1", LEFT)) in decided
@@ -225,17 +226,61 @@ def test_of_what_a_process_died_is_told_when_it_died_by_itself() -> None:
     assert scene.died("worker-1", "b", OUT) == [Report(MemberDied("worker-1", OUT))]
 
 
-@pytest.mark.parametrize(("left", "made"), [("b", []), ("", ["a"])], ids=["one is left", "none is left"])
-def test_where_none_has_been_left_for_a_while_one_is_started_beside_a_copy(left: str, made: list[str]) -> None:
-    """Nannies may start other processes first."""
-    scene = Scene(workers="bc", evaluator="a")
+@pytest.mark.parametrize(("left", "after_s"), [("b", 60.0), ("", 10.0)], ids=["one is left", "none is left"])
+def test_where_there_is_no_process_for_it_alone_for_a_while_one_is_started_beside_a_copy(
+    left: str, after_s: float
+) -> None:
+    """As at the start where there are few; nannies may start other processes first."""
+    scene = Scene(workers="bc", evaluator="a", there="abc")
     for name, address in (("worker-1", "b"), ("worker-2", "c")):
         if address not in left:
             scene.supervisor.on_lost(name, "killed")
     there = f"a{left}"
-    assert addresses(scene.see(there)) == addresses(scene.see(there, 9.0)) == []
-    assert addresses(scene.see(there, 1.0)) == made
-    assert [scene.examined(one) for one in made] == [[StartWorker("worker-4", one)] for one in made]
+    assert addresses(scene.see(there)) == addresses(scene.see(there, after_s - 0.1)) == []
+    assert addresses(scene.see(there, 0.1)) == ["a"]
+    assert scene.see(there) == [], "it is being asked"
+    assert scene.examined("a") == [StartWorker("worker-4", "a")]
+    assert scene.see(there, 99.0) == []
+
+
+def short() -> Scene:
+    """Return a run that has lacked one of two gradient workers for so long that any process will do."""
+    scene = Scene(workers="bc", evaluator="a", there="abc")
+    scene.supervisor.on_lost("worker-1", "killed")
+    scene.see("ac")
+    assert addresses(scene.see("acd", 59.0)) == ["d"]
+    assert scene.examined("d", fits=False) == []
+    return scene
+
+
+def test_a_process_for_it_alone_comes_before_one_with_a_copy() -> None:
+    scene = short()
+    assert addresses(scene.see("acd", 1.0)) == ["d"], "it is asked once more"
+    assert addresses(scene.examined("d", fits=False)) == ["a"]
+
+
+def test_one_that_does_not_answer_for_long_keeps_no_other_from_being_asked() -> None:
+    scene = short()
+    assert addresses(scene.see("acd", 1.0)) == ["d"]
+    assert scene.see("acd") == scene.see("acd") == []
+    assert addresses(scene.examined("d", fits=False)) == ["a"]
+
+
+def test_what_does_not_fit_is_asked_again_once_a_minute_only() -> None:
+    scene = short()
+    assert addresses(scene.see("acd", 1.0)) == ["d"]
+    assert addresses(scene.examined("d", fits=False)) == ["a"]
+    assert scene.examined("a", fits=False) == []
+    assert scene.see("acd", 30.0) == scene.see("acd", 29.5) == []
+    assert addresses(scene.see("acd", 0.5)) == ["d"]
+
+
+def test_the_wait_begins_anew_with_the_next_loss() -> None:
+    scene = short()
+    scene.see("acd", 1.0)
+    assert scene.examined("d") == [StartWorker("worker-4", "d")]
+    scene.supervisor.on_lost("worker-4", "killed")
+    assert addresses(scene.see("ac", 1.0)) == addresses(scene.see("ac", 58.0)) == []
 
 
 # --- processes come and go ---

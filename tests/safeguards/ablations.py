@@ -302,6 +302,12 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         "a host is lost",
     ),
     Ablation(
+        "gradient workers never share",
+        "none is started beside a copy of a shard as long as one is left",
+        ((WorkerSupervisor, "_note_shortage", instead.noting_desertion_only),),
+        "processes stay away",
+    ),
+    Ablation(
         "evaluator not replaced",
         "nothing is started in the place of an evaluator that is lost",
         ((WorkerSupervisor, "_replace_evaluator", instead.always(lambda supervisor, now: [])),),

@@ -1,9 +1,10 @@
 """The gradient workers and the evaluator of a run: which process is given which of these roles, and who is lost: pure.
 
 A gradient worker that is lost is replaced by a Dask worker that has neither a copy of a shard nor a gradient worker of
-this run, if there is one; where no gradient worker has been left for a while, by one that has a copy, or the run would
-end.  A Dask worker that comes later takes part, up to the job's `max_workers`.  The evaluator is replaced wherever
-there is a process, but apart from servers where one has died by itself: what killed it would kill them next.
+this run.  Where there is none, by one that has a copy: soon, if no gradient worker is left and the run would end;
+later, if the run goes on with fewer, for roles share processes where there are not enough, as at the start.  A Dask
+worker that comes later takes part, up to the job's `max_workers`.  The evaluator is replaced wherever there is a
+process, but for a while apart from servers where one has died by itself: what killed it would kill them next.
 
 What is decided here is executed by the driver; what comes of it is said here by name or by address.
 """
@@ -143,6 +144,8 @@ class Rules:
     deserted_s
         After so long without any gradient worker, one is started beside a copy of a shard; an evaluator that died by
         itself waits as long for a process apart from servers.
+    share_after_s
+        After so long with fewer than `workers`, one is; processes that did not fit are asked again as often.
     replace_after_s
         Another evaluator is made so long after the end of the last: first the run must go on.
     """
@@ -151,6 +154,7 @@ class Rules:
     most: int | None
     lease_s: float
     deserted_s: float
+    share_after_s: float
     replace_after_s: float
 
 
@@ -232,7 +236,8 @@ class WorkerSupervisor:
         self._newcomers: set[str] = set()
         self._failed: dict[str, int] = {}
         self._leases = Leases(rules.lease_s)
-        self._deserted_at = float("inf")
+        self._deserted_at = self._short_since = float("inf")
+        self._ask_again_at = 0.0
         self._now = 0.0
 
     # --- who is there ---
@@ -276,6 +281,7 @@ class WorkerSupervisor:
     def _start_worker(self, address: str) -> StartWorker:
         name = self._around.next_name(WORKER)
         self.workers[name] = address
+        self._note_shortage()
         return StartWorker(name, address)
 
     # --- losing gradient workers ---
@@ -402,11 +408,18 @@ class WorkerSupervisor:
         elif came:
             self._newcomers |= came
             decided.append(ProcessesCame())
-        self._deserted_at = float("inf") if self.workers else min(self._deserted_at, now)
-        if first or decided or self._is_deserted:
+        self._note_shortage()
+        if first or decided:
             decided += self.fill()  # at first: a coordinator before this one may have been about to
+        elif self._shares and not self._examined:
+            decided += self._ask_on()
         newcomers = [one for one in self._known if one in self._newcomers and one not in self._examined]
         return [*decided, *self._examine(newcomers), *self._replace_evaluator(now)]
+
+    def _note_shortage(self) -> None:
+        there, now = len(self.workers), self._now
+        self._deserted_at = float("inf") if there else min(self._deserted_at, now)
+        self._short_since = float("inf") if there >= self._rules.workers else min(self._short_since, now)
 
     def _lose_process(self, address: str) -> Iterator[Decision]:
         for name in [name for name, place in self.workers.items() if place == address]:
@@ -426,9 +439,17 @@ class WorkerSupervisor:
         missing = self._rules.workers - len(self.workers) - len(self._examined)
         if missing <= 0 or not self._around.runs:
             return []
-        taken = self._taken() | self._unfit | self._examined
+        taken, copies = self._taken() | self._unfit | self._examined, self._around.copies
         free = [one for one in self._known if one not in taken and self._is_worth_trying(one)]
-        return self._examine(sorted(free, key=lambda one: self._failed.get(one, 0))[:missing])
+        best = sorted(free, key=lambda one: (one in copies, self._failed.get(one, 0)))
+        return self._examine(best[:missing])
+
+    def _ask_on(self) -> list[Decision]:
+        """Look for gradient workers that are missing for long, now and then where nothing fitted before."""
+        if self._now >= self._ask_again_at:
+            self._ask_again_at = self._now + self._rules.share_after_s
+            self._unfit.clear()
+        return self._look_on()
 
     def _examine(self, addresses: Sequence[str]) -> list[Decision]:
         self._examined.update(addresses)
@@ -448,17 +469,19 @@ class WorkerSupervisor:
         free = self._around.runs and address not in self._taken() and self._is_worth_trying(address)
         if fits and free and len(self.workers) < limit:
             return [self._start_worker(address), *self._look_on()]
-        if not asked_again:
+        if not fits and not asked_again:
             self._unfit.add(address)
         return self._look_on()
 
     @property
-    def _is_deserted(self) -> bool:
-        return self._now - self._deserted_at >= self._rules.deserted_s
+    def _shares(self) -> bool:
+        """Whether gradient workers have been missing for so long that they share processes with copies."""
+        deserted = self._now - self._deserted_at >= self._rules.deserted_s
+        return deserted or self._now - self._short_since >= self._rules.share_after_s
 
     def _taken(self) -> set[str]:
         taken = self.addresses | self._unavailable.addresses
-        return taken if self._is_deserted else taken | set(self._around.copies)
+        return taken if self._shares else taken | set(self._around.copies)
 
     def _is_worth_trying(self, address: str) -> bool:
         return self._failed.get(address, 0) < _TRIES_PER_PROCESS

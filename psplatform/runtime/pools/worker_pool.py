@@ -115,6 +115,7 @@ class DaskWorkerPool:
             most=program.plan.max_workers,
             lease_s=program.worker_lease_s,
             deserted_s=TIMEOUTS.deserted_s,
+            share_after_s=TIMEOUTS.share_after_s,
             replace_after_s=TIMEOUTS.replace_after_s,
         )
         self._supervisor = WorkerSupervisor(rules, _Around(host, fleet), host.unavailable)

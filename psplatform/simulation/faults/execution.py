@@ -127,7 +127,7 @@ class Execution:
         self.reference = _reference(trial, self.policy, self.storage)
         self._machines = machines_of(trial)
         self.run = _run(trial, self.policy, self.reference, self._world, self._machines)
-        self._nannies = Nannies(self.run, self._machines) if self._machines is not None else None
+        self._nannies = Nannies(self.run, self._machines, trial.nannies) if self._machines is not None else None
         self._replacement = Replacement(self.run, self._machines) if self._machines is not None else None
         self._world.process_of = self.run.process_of
         self._world.server_of = lambda shard: self.run.coordinator.state.shards[shard].server

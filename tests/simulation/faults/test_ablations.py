@@ -30,6 +30,7 @@ KNOWN = {
     "passing over before it is witnessed": 9,
     "labels not rebased": 71,
     "workers not replaced": 10,
+    "gradient workers never share": 4,
     "evaluator not replaced": 1,
     "silent once, unused for ever": 2,
 }

@@ -167,6 +167,18 @@ def _evaluator_is_lost(rng: random.Random, trial: Trial) -> Scene:
     return Scene(trial, tuple(faults))
 
 
+def _processes_stay_away(rng: random.Random, trial: Trial) -> Scene:
+    # There are just as many processes as roles need, and those that are lost do not come back: roles must share.
+    trial = replace(loosely(rng, trial), leases=True, workers=rng.choice([2, 3]), shards=1, updates=rng.randint(50, 70))
+    trial = replace(trial, hosts=3, processes=trial.workers + rng.randint(0, 2), nannies=False)
+    start = rng.uniform(0, UNTIL_S)
+    kinds = rng.choice(["kill", "kill", "retire"]), rng.choice(["kill", "retire"])
+    roles = rng.choice(["server 0", "replica 0", "worker 0"]), rng.choice(["worker 1", "coordinator", "evaluator"])
+    ats = start, start + rng.choice([0.0, rng.uniform(0, 1), rng.uniform(3, 6)])
+    faults = [Fault(kind, who, at=at, seconds=1.0) for kind, who, at in zip(kinds, roles, ats, strict=True)]
+    return Scene(trial, tuple(faults[: rng.choice([1, 2])]))
+
+
 HOSTED: Final[dict[str, Scenario]] = {
     "a host is lost": _host_is_lost,
     "batches are out as coordinators are lost": _batches_are_out,
@@ -175,6 +187,7 @@ HOSTED: Final[dict[str, Scenario]] = {
     "an evaluator is lost": _evaluator_is_lost,
     "a coordinator is cut off alone": _coordinator_is_cut_off_alone,
     "coordinators are lost together": _coordinators_are_lost_together,
+    "processes stay away": _processes_stay_away,
     "servers are lost in a row": _servers_are_lost_in_a_row,
 }
 
@@ -198,11 +211,12 @@ def _require_apart(name: str, process: Process, others: list[Process], there: li
 
 
 class Nannies:
-    """Starts processes again that have ended in `run`."""
+    """Starts processes again that have ended in `run`, if `restart` says so."""
 
-    def __init__(self, run: MemoryRun, machines: Machines) -> None:
+    def __init__(self, run: MemoryRun, machines: Machines, restart: bool) -> None:
         self._run = run
         self._machines = machines
+        self._restart = restart
         self._buried: set[str] = set()
 
     def look(self) -> None:
@@ -210,5 +224,5 @@ class Nannies:
         for address in sorted(self._run.processes.dead - self._buried):
             self._buried.add(address)
             host = self._machines.end(address)
-            if host:
+            if host and self._restart:
                 self._run.agenda.enter(_RESTART_S, self._machines.start, host)

@@ -68,6 +68,8 @@ class Trial:
         How many hosts there are, with how many Dask workers on all of them; 0 where each role has a process of its own.
     most_workers
         Gradient workers at most, with those that start in Dask workers which come later; ``None`` for any number.
+    nannies
+        Whether Dask workers that have ended are started again.
     leases
         Whether silence is noticed; else only the end of a process is.
     rates
@@ -98,6 +100,7 @@ class Trial:
     hosts: int = 0
     processes: int = 0
     most_workers: int | None = None
+    nannies: bool = True
     leases: bool = False
     cut_every: int = 0
     rates: Mapping[str, float] = field(default_factory=dict)
@@ -182,7 +185,7 @@ _MOST_AMOUNT: Final = 1e9
 _TRIAL: Final[Checks] = {
     **dict.fromkeys(("mode", "workload", "policy"), _is_text),
     **dict.fromkeys(("options", "parameters", "optimizer", "noise"), _is_table),
-    **dict.fromkeys(("epochs", "standby", "shared", "leases"), _is_flag),
+    **dict.fromkeys(("epochs", "standby", "shared", "nannies", "leases"), _is_flag),
     **dict.fromkeys(("workers", "shards"), _upto(1000, least=1)),
     **dict.fromkeys(("updates", "batch_size"), _upto(100_000, least=1)),
     "seed": _upto(MOST**2),
