@@ -114,6 +114,7 @@ def _take_turns(server: Served, session: Session, pairs: int, seconds: float) ->
                 session.refresh(on=watched)
                 if watched:
                     server.go_on()
+                    session.wait_refreshes(session.look().refreshes + 1, _LIMIT_S)
                 else:
                     server.pause()
                 time.sleep(SETTLE_S)
