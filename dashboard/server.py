@@ -58,7 +58,6 @@ def serve(settings: Settings) -> None:
     lead_session()  # before there are threads
     install(settings)
     launcher.begin()  # before this thread gives way to others: what it starts shall not
-    give_way(_NICENESS)
     # A scheduler that is away is told on the page; Dask's client would tell it in the terminal at every try.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     gc.set_threshold(_YOUNG_OBJECTS)
@@ -70,6 +69,7 @@ def serve(settings: Settings) -> None:
     options = _options(settings)
     bootstrap.load_config_options(flag_options=options)
     _ask_no_other_site()
+    give_way(_NICENESS)  # only now: a visitor waits for all that, and beside training it would take a minute
     bootstrap.run(str(_SCRIPT), False, [], options)
 
 

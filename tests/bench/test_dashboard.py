@@ -22,7 +22,7 @@ from psplatform.telemetry.read_model import RunView
 
 COMMITS = 300
 WORKERS = 8
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 def _programs() -> set[int]:

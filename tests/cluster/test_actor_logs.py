@@ -12,7 +12,7 @@ from distributed import Client
 
 import psplatform as ps
 
-LIMIT_S = 120.0
+LIMIT_S = 180.0
 
 
 class Kept(logging.Handler):

@@ -18,7 +18,7 @@ from distributed import Client
 from psplatform.client.clusters.embedded import end_cluster, start_cluster
 from psplatform.client.clusters.forking import BEFORE_START
 
-LIMIT_S = 120.0
+LIMIT_S = 180.0
 
 PROGRAM = """
 import os, pathlib, sys

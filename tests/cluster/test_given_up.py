@@ -29,7 +29,7 @@ from psplatform.runtime.trial import Trial
 Until = Callable[..., None]
 Segments = Callable[[str], list[Path]]
 Make = Callable[[str, InitialRole], "Copy"]
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 SERVING = InitialRole(serving=True, replicas=("replica-0-0",))
 NOWHERE = Peer("tcp://127.0.0.1:1", "psplatform-none")
 

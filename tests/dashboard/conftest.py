@@ -163,7 +163,7 @@ class Bench:
     def show(self, page: str, run: str | None = None, address: str | None = None, **session: Any) -> AppTest:
         """Return a page, with a run chosen if one is named, in the session or in the address."""
         install(self.settings)
-        app = AppTest.from_function(_script, args=(page,), default_timeout=60)
+        app = AppTest.from_function(_script, args=(page,), default_timeout=180)
         for name, value in session.items():
             app.session_state[name] = value
         if run is not None:

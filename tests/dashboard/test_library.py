@@ -124,13 +124,13 @@ def test_one_session_lists_while_others_take_the_last_list(
     def slow(folder: str, live: frozenset[str]) -> list[Listed]:
         listings.append(folder)
         begun.set()
-        assert done.wait(30)
+        assert done.wait(180)
         return []
 
     monkeypatch.setattr(module, "list_runs", slow)
     lister = Thread(target=library.runs)
     lister.start()
-    assert begun.wait(30)
+    assert begun.wait(180)
     assert [library.runs() for _ in range(3)] == [first] * 3
     done.set()
     lister.join()

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from psplatform.dashboard import priority
+from psplatform.dashboard import launcher, priority, server
 from psplatform.dashboard.priority import lower_session, lower_session_soon
+from psplatform.dashboard.settings import Settings
 
 _LIMIT_S = 60.0
 
@@ -196,3 +197,28 @@ def test_the_program_and_its_child_are_paused_and_go_on_together(start: Start, g
 
 def _is_paused(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def test_pages_are_loaded_before_the_process_gives_way_and_served_after(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Loaded at a low priority they would take a minute beside training on a busy machine."""
+    bootstrap = pytest.importorskip("streamlit.web.bootstrap")
+    order: list[str] = []
+    for place, name in (
+        (server, "_load_pages"),
+        (server, "give_way"),
+        (bootstrap, "run"),
+        (server, "lead_session"),
+        (server, "install"),
+        (launcher, "begin"),
+        (server, "require_port"),
+        (bootstrap, "load_config_options"),
+        (server.gc, "freeze"),
+        (server.gc, "set_threshold"),
+        (server.logging.getLogger("distributed"), "setLevel"),
+    ):
+        monkeypatch.setattr(place, name, lambda *_, name=name, **__: order.append(name))
+    server.serve(Settings(folder=str(tmp_path)))
+    told = [one for one in order if one in ("begin", "_load_pages", "give_way", "run")]
+    assert told == ["begin", "_load_pages", "give_way", "run"]

@@ -19,8 +19,8 @@ import pytest
 from distributed import Client
 
 ROOT = Path(__file__).resolve().parents[2]
-START_LIMIT_S = 60.0
-RUN_LIMIT_S = 120.0
+START_LIMIT_S = 180.0
+RUN_LIMIT_S = 300.0
 LOOK_S = 0.1
 
 

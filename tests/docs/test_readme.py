@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 PLACE = "tcp://scheduler-host:8786"
 EXAMPLE_RUN = "digits-ssp-8959f2"
+ENDS_S = 180.0
 
 NOT_RUN_HERE = {
     "pip install .": "needs the network; the tests run in an environment where that was done",
@@ -247,7 +248,7 @@ def test_a_run_on_a_cluster_is_found_watched_and_stopped_by_others(cluster: Any)
             shell.wait_for(lambda: under_way.search(seen.read_text()), "the watcher to see updates", first, second)
             stopped = last_json(shell.run(*watching.split(), "--stop", "--json"))
             assert (stopped["outcome"], stopped["run"]) == ("stopped", run)
-            assert (first.wait(60), second.wait(60)) == (0, 0)
+            assert (first.wait(ENDS_S), second.wait(ENDS_S)) == (0, 0)
         finally:
             shell.end(second)
     finally:

@@ -27,7 +27,7 @@ from psplatform.tensors.vectors import shard_vectors
 Jump = Callable[[Any], Any]
 Make = Callable[[], CopyHost]
 AHEAD = MOST_AHEAD + 1
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from psplatform.telemetry.log.segments import START
 from psplatform.telemetry.read_model import RunView
 
 Jump = Callable[[Any], Any]
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 MINE, OTHERS = "digits-bsp-1a2b3c", "mlp-asp-4d5e6f"
 DESCRIPTION = {"run": MINE, "policy": "bsp", "workers": 2, "shards": 1, "replication": {"mode": "bounded"}}
 BEGUN = [

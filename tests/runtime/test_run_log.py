@@ -14,7 +14,7 @@ from psplatform.runtime.store.run_log import RunLog
 from psplatform.telemetry.log.reader import LogReader
 
 Jump = Callable[[Any], Any]
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 def note(number: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from psplatform.errors import ClusterError
 from psplatform.runtime.dataplane import segments
 from psplatform.runtime.dataplane.segments import Segment, sweep
 
-ANSWER_LIMIT_S = 60.0
+ANSWER_LIMIT_S = 180.0
 
 OWNER = """
 import sys

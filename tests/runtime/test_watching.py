@@ -17,7 +17,7 @@ from psplatform.runtime.pools.watching import ENDED, watch
 Network = Callable[..., Any]
 Child = tuple["subprocess.Popen[str]", ProcessId]
 
-LIMIT_S = 30.0
+LIMIT_S = 180.0
 NEVER = 1e9
 
 

@@ -42,7 +42,7 @@ class CraftedScheduler:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
-        assert self._ready.wait(30.0)
+        assert self._ready.wait(180.0)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)

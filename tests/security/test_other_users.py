@@ -42,7 +42,7 @@ def read(path):
         return 0
 
 def answer(port, said, context=None):
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=180) as connection:
         try:
             if context is not None:
                 connection = context.wrap_socket(connection)
