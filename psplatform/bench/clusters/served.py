@@ -13,12 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from psplatform.bench.computed import cpu_seconds
 from psplatform.errors import ClusterError
 
 _START_S: Final = 120.0
 _END_S: Final = 10.0
 _POLL_S: Final = 0.1
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _MIB: Final = 1 << 20
 
 
@@ -68,8 +68,7 @@ class Served:
 
     def cpu_seconds(self) -> float:
         """Return what its threads have computed so far, in user and system mode."""
-        user, system = self._read("stat").rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / _TICKS
+        return cpu_seconds(self.pid)
 
     def resident_mib(self) -> float:
         """Return its memory that is in use now."""

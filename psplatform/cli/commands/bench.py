@@ -105,6 +105,43 @@ def failover(*, parameters: int, kills: int, stops: int, seed: int, as_json: boo
 
 
 @bench.command()
+@click.option(
+    "--parameters", type=click.IntRange(min=1), multiple=True, help="float32 parameters. [25 million, and 1000]"
+)
+@click.option("--workers", type=click.IntRange(min=1), multiple=True, help="How many exchange gradients. [1, 2 and 4]")
+@click.option("--shards", type=click.IntRange(min=1), default=1, help="Of our servers. [1]")
+@click.option("--policy", default="bsp", help="Of ours. [bsp]")
+@click.option("--transport", type=click.Choice(["auto", "comms"]), default="auto", help="Of ours. [auto]")
+@click.option("--device", default="auto", help="Of ours. [auto]")
+@click.option("--baselines", default="gloo,rpc", help="Of gloo, rpc, actor and ray; or none. [gloo,rpc]")
+@click.option("--rounds", type=click.IntRange(min=1), default=3, help="In which each is measured once. [3]")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, help="Of each measurement. [5]")
+@click.option("--profile", is_flag=True, help="Tell which processes compute, by role.")
+@_json_option
+def exchange(
+    *, parameters: tuple[int, ...], workers: tuple[int, ...], baselines: str, as_json: bool, **given: Any
+) -> None:
+    """Time the exchange of gradients for parameters, alternating with what others take for it."""
+    from psplatform.bench import exchange as bench_exchange  # noqa: PLC0415  brings Dask and torch
+
+    rounds, seconds, profile = (given.pop(name) for name in ("rounds", "seconds", "profile"))
+    rivals = () if baselines == "none" else tuple(filter(None, baselines.split(",")))
+    _measured(
+        lambda report: bench_exchange.measure(
+            report,
+            parameters=parameters or bench_exchange.PARAMETERS,
+            workers=workers or bench_exchange.WORKERS,
+            setting=bench_exchange.Setting(**given),
+            baselines=rivals,
+            rounds=rounds,
+            seconds=seconds,
+            profile=profile,
+        ),
+        as_json=as_json,
+    )
+
+
+@bench.command()
 @click.option("--parameters", type=click.IntRange(min=1), default=10_000_000, help="float32 parameters. [10 million]")
 @click.option(
     "--pairs", type=click.IntRange(min=1), default=20, help="Pairs of runs, for checkpoints half of that. [20]"

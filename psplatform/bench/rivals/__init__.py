@@ -1,0 +1,18 @@
+"""What else exchanges gradients on one machine, each in processes of its own and timed as `bench.exchange` times ours.
+
+`RIVALS` names them.  ``python -m psplatform.bench.rivals NAME WORKERS PARAMETERS SECONDS`` prints one JSON object:
+``ms`` of one iteration and ``cpu_ms``, the time of all cores that it takes.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Final
+
+RIVALS: Final[dict[str, str]] = {"gloo": "torch", "rpc": "torch", "actor": "distributed", "ray": "ray"}
+"""By name, with the package that each needs."""
+
+
+def is_installed(name: str) -> bool:
+    """Whether a rival can be measured here."""
+    return find_spec(RIVALS[name]) is not None
