@@ -188,7 +188,7 @@ class Job(BaseModel):
     )
     device: str = Field("auto", description="where gradients are computed: auto, cpu, cuda, cuda:1 and so on")
     transport: Literal["auto", "comms"] = Field(
-        "auto", description="shared memory where a host is shared, or always Dask's comms"
+        "auto", description="shared memory and Unix sockets where a host is shared, or always Dask's comms"
     )
     torch_threads: int | None = Field(
         None, ge=1, le=LARGEST, description="torch threads of a worker; none: as it was started"

@@ -31,7 +31,7 @@ from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
 from psplatform.runtime.comms.answering import Answering
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Peer, PeerLost, call, connections_of
+from psplatform.runtime.comms.calls import Peer, PeerLost, call
 from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.comms.processes import Locatable, process_at
 from psplatform.runtime.dataplane.carriers import REPLICA_PLACES
@@ -40,6 +40,7 @@ from psplatform.runtime.dataplane.feed_reader import MOST_KEPT
 from psplatform.runtime.dataplane.segments import SegmentName, sweep
 from psplatform.runtime.dataplane.shard_state import SharedShardState
 from psplatform.runtime.dataplane.transfers import Parcel
+from psplatform.runtime.dataplane.transports import TRANSPORTS
 from psplatform.runtime.program import Program
 from psplatform.runtime.timeouts import TIMEOUTS
 
@@ -76,13 +77,14 @@ class CopyHost(Locatable):
             return await self._open(program)
         except BaseException:
             self._close("could not be opened")
+            self._begun.close()  # it may have been closed before
             raise
 
     async def _open(self, program: Program) -> str:
         self._worker = get_worker()
         self._require_wanted()
         self._program = program
-        self._connect = connections_of(self._worker)
+        self._connect = await TRANSPORTS[program.transport].connections(self._worker, self._begun)
         loop = asyncio.get_running_loop()
         make_account = account_factory(program.replication, program.plan.shards)
         archives_itself = not REPLICA_PLACES[program.replication_target].replicas_archive

@@ -23,7 +23,7 @@ from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.evaluation import ThreadedEvaluation
 from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Peer, connections_of
+from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.comms.processes import Locatable
 from psplatform.runtime.dataplane.fetching import Fetcher
@@ -74,10 +74,15 @@ class EvaluatorHost(Locatable):
             If the user's code raises while the task is opened.
         """
         worker = self._worker = get_worker()
-        self._connect = connections_of(worker)
+        self._connect = await TRANSPORTS[program.transport].connections(worker, self._closing)
         self._loop = asyncio.get_running_loop()
-        evaluation = await self._loop.run_in_executor(None, ThreadedEvaluation, program, self._background)
+        try:
+            evaluation = await self._loop.run_in_executor(None, ThreadedEvaluation, program, self._background)
+        except BaseException:
+            self._closing.close()
+            raise
         if self._closed:
+            self._closing.close()
             return
         self._make_line(program)
         self._make_node(program, evaluation)

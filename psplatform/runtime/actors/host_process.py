@@ -13,8 +13,9 @@ from distributed import Client, get_worker
 from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Peer, connections_of
+from psplatform.runtime.comms.calls import Connect, Peer
 from psplatform.runtime.comms.publication import Card, open_client
+from psplatform.runtime.dataplane.transports import TRANSPORTS
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.program import Program
 
@@ -26,6 +27,8 @@ class HostProcess:
     ----------
     worker
         The Dask worker of this process.
+    connect
+        The way to the actors of other processes.
     client
         A client of the actor's own.
     actor, key
@@ -46,29 +49,32 @@ class HostProcess:
     fleet, unavailable
         The cluster's processes, and those in which no role is placed for now.
     closing
-        Closes what else uses the client.
+        Closes the connections to other processes, and what else uses the client.
     """
 
     def __init__(
         self,
         program: Program,
         worker: Any,
+        connect: Connect,
         client: Client,
         actor: type,
         key: str,
+        *,
         over: asyncio.Event,
         background: Background,
+        closing: ExitStack,
     ) -> None:
         self.program, self.actor = program, actor
         self.peer = Peer(worker.address, key)
-        self.connect = connections_of(worker)
+        self.connect = connect
         self.process = str(worker.nanny or ""), os.getpid()
         self.client = client
         self.card = Card(client, program.run, program.store, self.peer)
         self.fleet = Fleet(client, self.connect, program)
         self.unavailable = UnavailableProcesses()
         self.over, self.background = over, background
-        self.closing = ExitStack()
+        self.closing = closing
         self._worker = worker
 
     @classmethod
@@ -83,7 +89,11 @@ class HostProcess:
     ) -> Self:
         """Settle in; `before_it_ends` is awaited when the process is about to end in good order."""
         worker = get_worker()
-        made = cls(program, worker, await open_client(worker, program.run), actor, key, over, background)
+        with ExitStack() as closing:
+            connect = await TRANSPORTS[program.transport].connections(worker, closing)
+            client = await open_client(worker, program.run)
+            kept = closing.pop_all()
+        made = cls(program, worker, connect, client, actor, key, over=over, background=background, closing=kept)
         await before_the_end(worker, made._plugin, before_it_ends)
         return made
 

@@ -24,7 +24,7 @@ from psplatform.runtime.actors.computing import Computing
 from psplatform.runtime.actors.gradients import SlabGradients
 from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Peer, connections_of
+from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.comms.processes import Locatable, process_at
 from psplatform.runtime.comms.timers import LoopTimers
@@ -80,7 +80,7 @@ class WorkerHost(Locatable):
     async def _open(self, program: Program) -> None:
         self._program = program
         worker = self._worker = get_worker()
-        self._connect = connections_of(worker)
+        self._connect = await TRANSPORTS[program.transport].connections(worker, self._closing)
         self._loop = asyncio.get_running_loop()
         try:
             await self._loop.run_in_executor(None, self._build)

@@ -2,15 +2,20 @@
 
 Four kinds of arrays move in a run.  A *publisher* is what a server shows, a *view* of it is what a worker or an
 evaluator on the same host copies out of, a *slab* is where a worker's gradients lie, and an *outbox* what one replica
-is sent.  A transport makes them, each in a segment or in private memory, and nothing else asks which transport a run
-has.  What cannot be seen where it lies is sent through Dask's comms, so that a transport need not reach everywhere.
-Gradients that are merged block by block, and states for a store, are always sent.
+is sent.  A transport makes them, each in a segment or in private memory, and says which way calls take; nothing else
+asks which transport a run has.  What cannot be seen where it lies is sent, so that a transport need not reach
+everywhere.  Gradients that are merged block by block, and states for a store, are always sent.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Final, Protocol
 
+from distributed import Worker
+
+from psplatform.runtime.comms.calls import Connect, connections_of
+from psplatform.runtime.comms.local_calls import local_connections_of
 from psplatform.runtime.dataplane.content import Content
 from psplatform.runtime.dataplane.gradient_buffers import Slab
 from psplatform.runtime.dataplane.outbox import Outbox, Sizes
@@ -19,7 +24,10 @@ from psplatform.tensors.layout import Layout
 
 
 class Transport(Protocol):
-    """Makes the places where arrays lie."""
+    """Makes the places where arrays lie, and the way that calls take."""
+
+    async def connections(self, worker: Worker, until: ExitStack) -> Connect:
+        """Return the way from a Dask worker's process to every other, to be used until `until` is closed."""
 
     def publisher(self, layout: Layout, shard: int, run: str, epoch: int) -> Content:
         """Make the place where a server shows its shard under that epoch, showing nothing yet."""
@@ -40,6 +48,10 @@ class Comms:
     What a server shows lies in a segment all the same: what a lost server has left is looked for there.
     """
 
+    async def connections(self, worker: Worker, until: ExitStack) -> Connect:
+        """Return Dask's."""
+        return connections_of(worker)
+
     def publisher(self, layout: Layout, shard: int, run: str, epoch: int) -> Content:
         """Make a segment."""
         return Content.create(layout, shard, run, epoch)
@@ -59,6 +71,10 @@ class Comms:
 
 class SharedMemory(Comms):
     """Lets processes of one host read where arrays lie, and sends to the others."""
+
+    async def connections(self, worker: Worker, until: ExitStack) -> Connect:
+        """Return Dask's, and sockets for small calls to processes of this host."""
+        return await local_connections_of(worker, until)
 
     def view(self, layout: Layout, shard: int, name: SegmentName) -> Content | None:
         """Map the segment, if this process can see it."""

@@ -1,0 +1,103 @@
+"""Connections over Unix sockets between processes of one user: pickles, each after its length."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import socket
+import struct
+from typing import Any, Final, cast
+
+import cloudpickle
+
+from psplatform.errors import ClusterError
+
+LARGEST: Final = 1 << 20
+"""Bytes of the largest message: what is larger would keep the event loop from everything else."""
+
+_LENGTH: Final = struct.Struct("<Q")
+_CREDENTIALS: Final = struct.Struct("iII")
+
+
+def pickled(message: Any) -> bytes | None:
+    """Return a message as a pickle, or ``None`` if it is too large; arrays are not copied to find that out.
+
+    Raises
+    ------
+    Exception
+        If it cannot be pickled.
+    """
+    arrays: list[pickle.PickleBuffer] = []
+    try:
+        frame = pickle.dumps(message, protocol=5, buffer_callback=arrays.append)
+        if sum(one.raw().nbytes for one in arrays) + len(frame) > LARGEST:
+            return None
+        return pickle.dumps(message, protocol=5) if arrays else frame
+    except Exception:  # noqa: BLE001  functions and classes of the user's main program
+        frame = cloudpickle.dumps(message)
+        return frame if len(frame) <= LARGEST else None
+
+
+class Connection(asyncio.Protocol):
+    """One end of a connection."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the other end is there, as far as is known."""
+        return not self._transport.is_closing()
+
+    @property
+    def is_to_this_user(self) -> bool:
+        """Whether the kernel says that the process at the other end is of the same user."""
+        there = self._transport.get_extra_info("socket")
+        credentials = there.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        _, user, _ = _CREDENTIALS.unpack(credentials)  # of one that is not connected after all, it is nobody's
+        return bool(user == os.geteuid())
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep what the connection is made of."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what is whole."""
+        self._received += data
+        while len(self._received) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._received)
+            end = _LENGTH.size + length
+            if len(self._received) < end:
+                return
+            frame = bytes(self._received[_LENGTH.size : end])
+            del self._received[:end]
+            self.take(frame)
+
+    def take(self, frame: bytes) -> None:
+        """Take what the other end has sent."""
+        raise NotImplementedError
+
+    def send(self, frame: bytes) -> None:
+        """Send a pickle to the other end."""
+        self._transport.write(_LENGTH.pack(len(frame)) + frame)
+
+    def close(self) -> None:
+        """Close it at once."""
+        self._transport.abort()
+
+
+def unpickled(frame: bytes) -> Any:
+    """Return what a process of this user has sent.
+
+    Raises
+    ------
+    ClusterError
+        If it cannot be read here, and why.
+    """
+    try:
+        return pickle.loads(frame)  # noqa: S301  the same user's
+    except Exception as error:
+        raise ClusterError(f"what was sent cannot be read here ({type(error).__name__}: {error})") from error

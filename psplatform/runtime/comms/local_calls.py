@@ -1,0 +1,289 @@
+"""Calls between processes of one host over Unix sockets.
+
+Dask starts processes, finds them and notices their ends.  It also carries what is called seldom, what is large and
+what leaves the host.  The calls of every gradient (`LOCAL`) go over a socket where the peer has one.  Peers are named
+by Dask's address, from which the socket's name follows; a peer without a socket is called through Dask.
+
+As in Dask, a connection serves one call at a time, and a call that is given up closes its connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from distributed import Worker, WorkerPlugin
+from distributed.protocol.serialize import Serialize
+from distributed.worker import WORKER_ANY_RUNNING
+
+from psplatform.errors import ClusterError
+from psplatform.runtime.comms.calls import Connect, connections_of
+from psplatform.runtime.comms.frames import Connection, pickled, unpickled
+from psplatform.runtime.comms.socket_names import hidden_name, is_of_this_user, remove_socket, socket_of, sweep_sockets
+
+LOCAL: Final = frozenset({"deliver", "forget", "pull", "push", "transfer"})
+"""Methods of actors that are called for every gradient or every commit."""
+
+_PLUGIN: Final = "psplatform-local-calls"
+_MOST_IDLE: Final = 4
+"""Connections to one address that are kept for the next call."""
+
+_ERROR: Final = "error"
+_OK: Final = "OK"
+_GONE: Final = "no such actor"
+_ELSEWHERE: Final = "another address"
+_LARGE: Final = "too large"
+
+
+async def local_connections_of(worker: Worker, until: ExitStack) -> Connect:
+    """Return the way from a Dask worker's process to every other, and listen for processes of this host.
+
+    Both until `until` is closed; from then on, and where there can be no socket, all calls go through Dask.
+    """
+    calls = worker.plugins.get(_PLUGIN)
+    if not isinstance(calls, _LocalCalls):
+        calls = _LocalCalls(worker)
+        calls.use(until)
+        await worker.plugin_add(plugin=calls, name=_PLUGIN)
+    else:
+        calls.use(until)
+    return calls.connect
+
+
+class _LocalCalls(WorkerPlugin):
+    """The socket that a Dask worker listens at, and its connections to those of others.
+
+    A plugin, so that it is closed before anything else of the Dask worker is.
+    """
+
+    name = _PLUGIN
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._through_dask = connections_of(worker)
+        self._users = 0
+        self._closed = False
+        self._closing = ExitStack()
+        self._serving = set[_Serving]()
+        self._idle = dict[str, list[_Calling]]()
+        self._large = set[tuple[str, str]]()
+
+    def use(self, until: ExitStack) -> None:
+        """Be there until that is closed, and all others that were given."""
+        self._users += 1
+        until.callback(self._leave)
+
+    def _leave(self) -> None:
+        self._users -= 1
+        if not self._users:
+            self.close()
+            if self._worker.status in WORKER_ANY_RUNNING and self._worker.plugins.get(_PLUGIN) is self:
+                del self._worker.plugins[_PLUGIN]
+
+    async def setup(self, worker: Worker) -> None:
+        """Listen, if there can be a socket."""
+        path = socket_of(worker.address)
+        if path is not None:
+            with contextlib.suppress(OSError):
+                await self._listen(path)
+
+    async def teardown(self, worker: Worker) -> None:
+        """Close everything."""
+        self.close()
+
+    def close(self) -> None:
+        """Listen no more, and close all connections; what is called over them is lost."""
+        if self._closed:
+            return
+        self._closed = True
+        self._closing.close()
+        for one in [*self._serving, *(calling for idle in self._idle.values() for calling in idle)]:
+            one.close()
+        self._idle.clear()
+        sweep_sockets()
+
+    async def _listen(self, path: Path) -> None:
+        sweep_sockets()
+        hidden = hidden_name(path)  # no process finds a socket that nothing listens at yet
+        with ExitStack() as opened:
+            listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            opened.callback(listening.close)
+            opened.callback(hidden.unlink, missing_ok=True)
+            listening.bind(str(hidden))
+            hidden.chmod(0o600)
+            inode = hidden.lstat().st_ino
+            make = partial(_Serving, self._worker, self._serving)
+            server = await asyncio.get_running_loop().create_unix_server(make, sock=listening)
+            opened.callback(server.close)
+            hidden.rename(path)
+            opened.callback(remove_socket, path, inode)
+            if not self._closed:  # meanwhile
+                self._closing = opened.pop_all()
+
+    def connect(self, address: str) -> Any:
+        """Return the remote calls of an address."""
+        path = None if self._closed or address == self._worker.address else socket_of(address)
+        return self._through_dask(address) if path is None else _Calls(self, address, path)
+
+    async def execute(self, address: str, path: Path, how: dict[str, Any]) -> dict[str, Any]:
+        """Call a method over the socket of an address, or through Dask."""
+        kind = how["actor"], how["function"]
+        if kind[1] in LOCAL and kind not in self._large:
+            arguments = [one.data if isinstance(one, Serialize) else one for one in how["args"]]
+            question = pickled((address, *kind, arguments))
+            calling = await self._open(address, path) if question is not None else None
+            if question is not None and calling is not None:
+                status, value = await self._ask(address, calling, question)
+                if status == _GONE:
+                    raise KeyError(kind[0])
+                if status == _LARGE:
+                    self._large.add(kind)
+                if status in (_OK, _ERROR):
+                    return {"status": status, "result" if status == _OK else "exception": value}
+        reply: dict[str, Any] = await self._through_dask(address).actor_execute(**how)
+        return reply
+
+    async def _open(self, address: str, path: Path) -> _Calling | None:
+        idle = self._idle.get(address, [])
+        while idle:
+            calling = idle.pop()
+            if calling.is_open:
+                return calling
+        self._idle.pop(address, None)
+        if not is_of_this_user(path):
+            return None
+        try:
+            _, calling = await asyncio.get_running_loop().create_unix_connection(_Calling, str(path))
+            if not calling.is_to_this_user:
+                calling.close()
+                return None
+        except OSError:
+            return None
+        return calling
+
+    async def _ask(self, address: str, calling: _Calling, question: bytes) -> tuple[str, Any]:
+        try:
+            answer = await calling.ask(question)
+        except BaseException:
+            calling.close()  # a late answer must not be taken for that of the next call
+            raise
+        idle = self._idle.setdefault(address, [])
+        if self._closed or len(idle) >= _MOST_IDLE:
+            calling.close()
+        else:
+            idle.append(calling)
+        status, value = unpickled(answer)
+        return status, value
+
+
+class _Calls:
+    """The remote calls of one address, as Dask's ``rpc`` offers them."""
+
+    def __init__(self, calls: _LocalCalls, address: str, path: Path) -> None:
+        self._calls, self._address, self._path = calls, address, path
+
+    async def actor_execute(self, **how: Any) -> dict[str, Any]:
+        """Do what the peer's own `actor_execute` does."""
+        return await self._calls.execute(self._address, self._path, how)
+
+
+class _Calling(Connection):
+    """The end that calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answer: asyncio.Future[bytes] | None = None
+
+    async def ask(self, question: bytes) -> bytes:
+        """Send a call; return the answer.
+
+        Raises
+        ------
+        OSError
+            If the other end has gone.
+        """
+        self._answer = asyncio.get_running_loop().create_future()
+        try:
+            self.send(question)
+            return await self._answer
+        finally:
+            self._answer = None
+
+    def take(self, frame: bytes) -> None:
+        """Take an answer."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(frame)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the caller."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionResetError("the connection was closed"))
+
+
+class _Serving(Connection):
+    """The end that is called."""
+
+    def __init__(self, worker: Worker, serving: set[_Serving]) -> None:
+        super().__init__()
+        self._worker, self._serving = worker, serving
+        self._doing: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Refuse processes of other users."""
+        super().connection_made(transport)
+        self._serving.add(self)
+        if not self.is_to_this_user:
+            self.close()
+
+    def take(self, frame: bytes) -> None:
+        """Take a call."""
+        self._doing = asyncio.get_running_loop().create_task(self._do(frame))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Go on with what was called: the caller may have had the answer of something else."""
+        if self._doing is None or self._doing.done():
+            self._serving.discard(self)
+
+    async def _do(self, frame: bytes) -> None:
+        try:
+            status, value = await self._execute(frame)
+            self.send(self._packed(status, value))
+        except asyncio.CancelledError:
+            self.close()  # or the caller would wait until its deadline
+            raise
+        finally:
+            if not self.is_open:
+                self._serving.discard(self)
+
+    async def _execute(self, frame: bytes) -> tuple[str, Any]:
+        try:
+            address, actor, function, arguments = unpickled(frame)
+        except ClusterError as error:
+            return _ERROR, error
+        del frame
+        if address != self._worker.address:
+            return _ELSEWHERE, None
+        try:
+            reply = await self._worker.actor_execute(actor=actor, function=function, args=arguments)
+        except (KeyError, AttributeError):
+            return _GONE, None
+        status = reply["status"]
+        return status, reply["result" if status == _OK else "exception"].data
+
+    def _packed(self, status: str, value: Any) -> bytes:
+        try:
+            answer = pickled((status, value))
+        except Exception as error:  # noqa: BLE001  whatever keeps it from being pickled
+            answer = pickled((_ERROR, ClusterError(f"the answer cannot be sent ({type(error).__name__}: {error})")))
+        return answer if answer is not None else pickled((_LARGE, None)) or b""
+
+    def close(self) -> None:
+        """Close it at once, and give up what is called."""
+        super().close()
+        if self._doing is not None:
+            self._doing.cancel()
