@@ -1,6 +1,6 @@
 """What it takes until every worker has the parameters that its gradient has led to, beside what others take for that.
 
-Gradients are there at once (`bench.tasks.constant`), so that an iteration is the exchange alone.  Ours and the rivals'
+Gradients are there at once (`bench.tasks.wide`), so that an iteration is the exchange alone.  Ours and the rivals'
 (`bench.rivals`) follow each other in rounds, in processes of their own, in an order that alternates: what the machine
 does besides, it does to all.  A ratio is one of the same round.  With one worker, gloo adds up nothing.
 
@@ -24,9 +24,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from psplatform.bench.computed import cpu_seconds
+from psplatform.bench.host import cpu_seconds
 from psplatform.bench.rivals import RIVALS, is_installed
-from psplatform.bench.tasks.constant import Constant
+from psplatform.bench.tasks.wide import Constant
 from psplatform.client.clusters.embedded import end_cluster, start_cluster
 from psplatform.client.clusters.forking import BEFORE_START
 from psplatform.client.launch import train

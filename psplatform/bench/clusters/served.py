@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from psplatform.bench.computed import cpu_seconds
+from psplatform.bench.host import cpu_seconds, free_port
 from psplatform.errors import ClusterError
 
 _START_S: Final = 120.0
@@ -34,7 +33,7 @@ class Served:
     """
 
     def __init__(self, folder: Path, records: Path) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self._log = records / f"server-{self.port}.log"
         command = [sys.executable, "-m", "psplatform", "dashboard", str(folder), "--port", str(self.port)]
         with self._log.open("wb") as log:
@@ -68,6 +67,7 @@ class Served:
 
     def cpu_seconds(self) -> float:
         """Return what its threads have computed so far, in user and system mode."""
+        self._require_going()
         return cpu_seconds(self.pid)
 
     def resident_mib(self) -> float:
@@ -111,13 +111,6 @@ class Served:
             if time.monotonic() > give_up_at:
                 raise ClusterError(f"the dashboard did not answer within {_START_S:g} s; start it by hand and look")
             time.sleep(_POLL_S)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def _answers(address: str) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import distributed
 
-from psplatform.bench.rivals.loops import LEARNING_RATE, free_port, in_processes, repeats_for, timed
+from psplatform.bench.host import free_port
+from psplatform.bench.rivals.loops import LEARNING_RATE, in_processes, repeats_for, timed
 
 
 def measure(workers: int, parameters: int, seconds: float) -> tuple[float, float]:

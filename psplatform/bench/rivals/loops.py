@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import socket
 import time
 from collections.abc import Callable
 from multiprocessing.connection import wait
@@ -16,7 +15,7 @@ WARM_UPS: Final = 2 * _WARM_UP
 LEARNING_RATE: Final = 0.1
 _FEWEST: Final = 5
 _MOST: Final = 100_000
-LIMIT_S: Final = 180.0
+_LIMIT_S: Final = 180.0
 
 
 def repeats_for(iterate: Callable[[], object], seconds: float) -> int:
@@ -59,12 +58,12 @@ def in_processes(work: Callable[..., None], count: int, *arguments: Any) -> list
         there.close()
     told: dict[int, Any] = {}
     try:
-        give_up_at = time.monotonic() + LIMIT_S
+        give_up_at = time.monotonic() + _LIMIT_S
         while len(told) < count:
             waiting: dict[Any, int] = {here: number for number, (here, _) in enumerate(pipes) if number not in told}
             ready = wait(list(waiting), max(0.0, give_up_at - time.monotonic()))
             if not ready:
-                raise TimeoutError(f"processes {sorted(waiting.values())} told nothing within {LIMIT_S:g} s")
+                raise TimeoutError(f"processes {sorted(waiting.values())} told nothing within {_LIMIT_S:g} s")
             for here in ready:
                 number = waiting[here]
                 try:
@@ -76,11 +75,3 @@ def in_processes(work: Callable[..., None], count: int, *arguments: Any) -> list
         for process in processes:
             process.join(5.0 if len(told) == count else 0.0)
             process.kill()
-
-
-def free_port() -> int:
-    """Return a port of this host that nothing listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

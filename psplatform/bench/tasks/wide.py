@@ -1,4 +1,4 @@
-"""A task as wide as wanted, whose gradients cost little more than reading the parameters."""
+"""Tasks as wide as wanted, whose gradients cost little more than reading the parameters, or nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,23 @@ _TILE: Final = 1 << 16  # elements that are in the cache still when their square
 _MEASURED: Final = 8  # of so many tiles, the squares of the first are added
 
 
-class Wide(Task):
+class _Flat(Task):
+    """One vector of parameters that begins with zeros."""
+
+    samples = 1024
+
+    def __init__(self, parameters: int) -> None:
+        self.parameters = parameters
+        self._gradient: Tensor | None = None
+
+    def initial(self) -> Mapping[str, Tensor]:
+        """Return zeros."""
+        import torch  # noqa: PLC0415  torch is not needed to describe the job
+
+        return {"weights": torch.zeros(self.parameters)}
+
+
+class Wide(_Flat):
     """Quadratic losses ``|a w + p|^2 / (2 a)`` whose gradients are ``a w + p``; ``p`` is noise, another in each batch.
 
     It repeats every 2^16 elements, and so stays in the cache.  The loss is estimated from every eighth part.
@@ -32,18 +48,9 @@ class Wide(Task):
         Number of float32 parameters.
     """
 
-    samples = 1024
-
     def __init__(self, parameters: int) -> None:
-        self.parameters = parameters
+        super().__init__(parameters)
         self._noise: Tensor | None = None
-        self._gradient: Tensor | None = None
-
-    def initial(self) -> Mapping[str, Tensor]:
-        """Return zeros."""
-        import torch  # noqa: PLC0415  torch is not needed to describe the job
-
-        return {"weights": torch.zeros(self.parameters)}
 
     def compute(self, parameters: Mapping[str, Tensor], batch: Batch, rng: np.random.Generator) -> Update:
         """Return the gradient under the noise that `rng` chooses, in one pass over the parameters."""
@@ -65,3 +72,21 @@ class Wide(Task):
                 squares += float(torch.dot(part, part))
                 measured += part.numel()
         return Update({"weights": self._gradient}, loss=squares * self.parameters / measured / (2 * _PULL))
+
+
+class Constant(_Flat):
+    """A linear loss: its gradient is ones, at any parameters, and always there.
+
+    Parameters
+    ----------
+    parameters
+        Number of float32 parameters.
+    """
+
+    def compute(self, parameters: Mapping[str, Tensor], batch: Batch, rng: np.random.Generator) -> Update:
+        """Return ones."""
+        if self._gradient is None:
+            import torch  # noqa: PLC0415  see above
+
+            self._gradient = torch.ones(self.parameters)
+        return Update({"weights": self._gradient}, loss=float(parameters["weights"][0]))

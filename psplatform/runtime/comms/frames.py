@@ -39,6 +39,20 @@ def pickled(message: Any) -> bytes | None:
         return frame if len(frame) <= LARGEST else None
 
 
+def unpickled(frame: bytes) -> Any:
+    """Return what a process of this user has sent.
+
+    Raises
+    ------
+    ClusterError
+        If it cannot be read here, and why.
+    """
+    try:
+        return pickle.loads(frame)  # noqa: S301  the same user's
+    except Exception as error:
+        raise ClusterError(f"what was sent cannot be read here ({type(error).__name__}: {error})") from error
+
+
 class Connection(asyncio.Protocol):
     """One end of a connection."""
 
@@ -87,17 +101,3 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Close it at once."""
         self._transport.abort()
-
-
-def unpickled(frame: bytes) -> Any:
-    """Return what a process of this user has sent.
-
-    Raises
-    ------
-    ClusterError
-        If it cannot be read here, and why.
-    """
-    try:
-        return pickle.loads(frame)  # noqa: S301  the same user's
-    except Exception as error:
-        raise ClusterError(f"what was sent cannot be read here ({type(error).__name__}: {error})") from error

@@ -38,6 +38,7 @@ _OK: Final = "OK"
 _GONE: Final = "no such actor"
 _ELSEWHERE: Final = "another address"
 _LARGE: Final = "too large"
+_NOT_ASKED: Final = "not asked, as the question is too large"
 
 
 async def local_connections_of(worker: Worker, until: ExitStack) -> Connect:
@@ -134,11 +135,9 @@ class _LocalCalls(WorkerPlugin):
         """Call a method over the socket of an address, or through Dask."""
         kind = how["actor"], how["function"]
         if kind[1] in LOCAL and kind not in self._large:
-            arguments = [one.data if isinstance(one, Serialize) else one for one in how["args"]]
-            question = pickled((address, *kind, arguments))
-            calling = await self._open(address, path) if question is not None else None
-            if question is not None and calling is not None:
-                status, value = await self._ask(address, calling, question)
+            calling = await self._open(address, path)
+            if calling is not None:
+                status, value = await self._ask(address, calling, kind, how["args"])
                 if status == _GONE:
                     raise KeyError(kind[0])
                 if status == _LARGE:
@@ -166,9 +165,13 @@ class _LocalCalls(WorkerPlugin):
             return None
         return calling
 
-    async def _ask(self, address: str, calling: _Calling, question: bytes) -> tuple[str, Any]:
+    async def _ask(
+        self, address: str, calling: _Calling, kind: tuple[str, str], arguments: list[Any]
+    ) -> tuple[str, Any]:
+        plain = [one.data if isinstance(one, Serialize) else one for one in arguments]
         try:
-            answer = await calling.ask(question)
+            question = pickled((address, *kind, plain))
+            answer = await calling.ask(question) if question is not None else None
         except BaseException:
             calling.close()  # a late answer must not be taken for that of the next call
             raise
@@ -177,7 +180,7 @@ class _LocalCalls(WorkerPlugin):
             calling.close()
         else:
             idle.append(calling)
-        status, value = unpickled(answer)
+        status, value = unpickled(answer) if answer is not None else (_NOT_ASKED, None)
         return status, value
 
 
@@ -245,7 +248,7 @@ class _Serving(Connection):
         self._doing = asyncio.get_running_loop().create_task(self._do(frame))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Go on with what was called: the caller may have had the answer of something else."""
+        """Go on with what was called, as Dask does: a caller that gave it up may count on it all the same."""
         if self._doing is None or self._doing.done():
             self._serving.discard(self)
 
@@ -265,7 +268,6 @@ class _Serving(Connection):
             address, actor, function, arguments = unpickled(frame)
         except ClusterError as error:
             return _ERROR, error
-        del frame
         if address != self._worker.address:
             return _ELSEWHERE, None
         try:

@@ -1,8 +1,9 @@
-"""What processes have computed, as Linux counts it."""
+"""What measurements ask of their host: what processes have computed, as Linux counts it, and a port for them."""
 
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,14 @@ def tree_cpu_seconds(pid: int) -> float:
         found += cpu_seconds(one)
         waiting += started.get(one, [])
     return found
+
+
+def free_port() -> int:
+    """Return a port of this host that nothing listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
 
 
 def _stat(pid: int) -> list[str]:
