@@ -264,8 +264,15 @@ class Visitor:
         self.until(lambda: self.metric("Failovers") >= 1, "a replica is promoted")
 
     def figure(self, key: str, script: str) -> Any:
-        """Return what a JavaScript function makes of the figure that the program knows by that key."""
-        return self.widget(key).locator(".js-plotly-plot").evaluate(script)
+        """Return what a JavaScript function makes of the figure that the program knows by that key, once it is drawn.
+
+        A figure that the page has just put in another's place has no layout yet.
+        """
+        drawn = f"one => one._fullLayout && one._fullData ? [({script})(one)] : null"
+        plot = self.widget(key).locator(".js-plotly-plot")
+        found: list[Any] = []
+        self.until(lambda: found.extend(plot.evaluate(drawn) or ()) or found, f"the figure {key!r} is drawn")
+        return found[0]
 
     def hidden(self, key: str) -> list[str]:
         """Return the names of the curves of a figure that its legend hides."""
