@@ -10,35 +10,25 @@ scheduler, the nannies and this program compute counts for ours.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from psplatform.bench.clusters.watched import await_iterations, iterations, processes_by_role, watched
 from psplatform.bench.host import cpu_seconds
 from psplatform.bench.rivals import RIVALS, is_installed
+from psplatform.bench.rivals.running import run_rival
+from psplatform.bench.rounds import Measured, Report, Row, in_rounds, spread
 from psplatform.bench.tasks.wide import Constant
-from psplatform.client.clusters.embedded import end_cluster, start_cluster
-from psplatform.client.clusters.forking import BEFORE_START
-from psplatform.client.launch import train
 from psplatform.client.run import Run
 from psplatform.core.plan import Stop
-from psplatform.errors import ClusterError, ConfigurationError
+from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import SGD
 from psplatform.jobs.replication import NoReplication
-
-Row = dict[str, Any]
-Report = Callable[[Row], None]
 
 PARAMETERS: Final = (25_000_000, 1000)
 WORKERS: Final = (1, 2, 4)
@@ -49,7 +39,6 @@ _WARM_UP: Final = 20
 """Iterations before those that count: segments are touched, and a standby is made, meanwhile."""
 
 _FEWEST: Final = 10
-_POLL_S: Final = 0.1
 _LIMIT_S: Final = 240.0
 _LONGEST_S: Final = 24 * 3600.0
 _LEARNING_RATE: Final = 1e-4
@@ -101,25 +90,6 @@ class Setting:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One measurement.
-
-    Attributes
-    ----------
-    ms
-        Of one iteration: of a gradient of each worker.
-    cpu_ms
-        What all cores compute in it.
-    by_role
-        The same by role of the process, if known.
-    """
-
-    ms: float
-    cpu_ms: float
-    by_role: Mapping[str, float] = field(default_factory=dict)
-
-
 def measure(
     report: Report | None = None,
     *,
@@ -168,25 +138,13 @@ def measure(
     for width in parameters:
         for count in workers:
             ours = {one.system: partial(_ours, one, width, count, seconds) for one in (chosen, plain)}
-            theirs = {name: partial(_rival, name, width, count, seconds) for name in rivals}
-            found = _in_rounds({**ours, **theirs}, rounds, report)
+            theirs = {name: partial(run_rival, name, count, width, seconds) for name in rivals}
+            found = in_rounds({**ours, **theirs}, rounds, report)
             shards = {name: chosen.shards if name in ours else 1 for name in found}
             rows += [
                 _row(name, width, count, shards[name], found[name], found.get(GLOO), profile=profile) for name in found
             ]
     return {"results": rows, "left_out": left_out}
-
-
-def _in_rounds(
-    systems: Mapping[str, Callable[[], Measured]], rounds: int, report: Report | None
-) -> dict[str, list[Measured]]:
-    found = defaultdict[str, list[Measured]](list)
-    for number in range(rounds):
-        for name, measure_one in reversed(list(systems.items())) if number % 2 else systems.items():
-            found[name].append(measure_one())
-            if report is not None:
-                report({"round": number + 1, "system": name, "ms": found[name][-1].ms})
-    return {name: found[name] for name in systems}
 
 
 def _row(
@@ -199,7 +157,7 @@ def _row(
     *,
     profile: bool,
 ) -> Row:
-    ratios = sorted(one.ms / beside.ms for one, beside in zip(found, gloo or (), strict=False))
+    ratio, low, high = spread([one.ms / beside.ms for one, beside in zip(found, gloo or (), strict=False)])
     row: Row = {
         "system": system,
         "parameters": parameters,
@@ -207,9 +165,9 @@ def _row(
         "shards": shards,
         "ms": median(one.ms for one in found),
         "cpu_ms": median(one.cpu_ms for one in found),
-        "ratio_to_gloo": median(ratios) if ratios else None,
-        "low": ratios[0] if ratios else None,
-        "high": ratios[-1] if ratios else None,
+        "ratio_to_gloo": ratio,
+        "low": low,
+        "high": high,
     }
     if profile:
         roles = sorted({role for one in found for role in one.by_role})
@@ -217,85 +175,21 @@ def _row(
     return row
 
 
-def _rival(name: str, parameters: int, workers: int, seconds: float) -> Measured:
-    arguments = ["-m", "psplatform.bench.rivals", name, str(workers), str(parameters), str(seconds)]
-    environment = {**BEFORE_START, **os.environ}  # as our own processes have it
-    try:
-        done = subprocess.run(  # noqa: S603  our own module
-            [sys.executable, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S + seconds,
-            check=True,
-            env=environment,
-        )
-    except subprocess.TimeoutExpired as error:
-        text = f"{name} did not end within {_LIMIT_S + seconds:g} s; leave it out of --baselines"
-        raise ClusterError(text) from error
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise ClusterError(f"{name} failed ({last}); leave it out of --baselines") from error
-    return Measured(**json.loads(done.stdout.splitlines()[-1]))
-
-
 def _ours(setting: Setting, parameters: int, workers: int, seconds: float) -> Measured:
-    cluster, client = start_cluster(workers + setting.shards + 1)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            run = train(setting.job(parameters, workers, str(Path(folder) / "run.zarr")), client)
-            try:
-                return _watch(run, cluster, seconds)
-            finally:
-                run.stop("it was measured")
-                run.wait(_LIMIT_S)
-                run.close()
-    finally:
-        end_cluster(client, cluster)
+    with watched(partial(setting.job, parameters, workers), workers + setting.shards + 1) as (run, cluster):
+        return measure_run(run, cluster, seconds)
 
 
-def _watch(run: Run, cluster: Any, seconds: float) -> Measured:
-    give_up_at = time.monotonic() + _LIMIT_S + seconds
-    _await_iterations(run, _WARM_UP, give_up_at)
-    roles = _roles(run, cluster)
-    began, before, computed = time.perf_counter(), _iterations(run), _computed(roles)
+def measure_run(run: Run, cluster: Any, seconds: float) -> Measured:
+    """Measure a run that trains for so long, after a few iterations to warm up."""
+    await_iterations(run, _WARM_UP, _LIMIT_S)
+    roles = processes_by_role(run, cluster)
+    began, before, computed = time.perf_counter(), iterations(run), _computed(roles)
     time.sleep(seconds)
-    _await_iterations(run, before + _FEWEST, give_up_at)
-    made, lasted_s, after = _iterations(run) - before, time.perf_counter() - began, _computed(roles)
+    await_iterations(run, before + _FEWEST, _LIMIT_S)
+    made, lasted_s, after = iterations(run) - before, time.perf_counter() - began, _computed(roles)
     by_role = {role: (after[role] - computed[role]) / made * 1e3 for role in roles}
     return Measured(lasted_s / made * 1e3, sum(by_role.values()), by_role)
-
-
-def _await_iterations(run: Run, count: float, give_up_at: float) -> None:
-    while _iterations(run) < count:
-        if time.monotonic() > give_up_at:
-            raise ClusterError(f"there were no {count:.0f} iterations within {_LIMIT_S:g} s; choose fewer parameters")
-        time.sleep(_POLL_S)
-
-
-def _iterations(run: Run) -> float:
-    """Return how many gradients of each worker have been applied, whole."""
-    status = run.status()
-    summary = status["summary"] or {}
-    if status.get("failure") is not None:
-        raise status["failure"]
-    if not summary.get("applied"):
-        return 0.0
-    workers = sum(one["status"] not in ("lost", "left") for one in summary["slots"].values())
-    if workers != summary["workers"]:
-        return 0.0  # not all are there yet; where one was lost, the limit is waited for
-    return float(summary["applied"] / summary.get("blocks", 1) / workers)
-
-
-def _roles(run: Run, cluster: Any) -> dict[str, list[int]]:
-    """Return the processes of the cluster by the roles in them; this one has the scheduler and the nannies."""
-    names = defaultdict[str, set[str]](set)
-    for role, address in run.roles().items():
-        names[address].add(role.partition("-")[0])
-    found = defaultdict[str, list[int]](list)
-    for nanny in cluster.workers.values():
-        if nanny.pid is not None:
-            found["+".join(sorted(names[nanny.worker_address])) or "idle"].append(nanny.pid)
-    return {**found, "cluster": [os.getpid()]}
 
 
 def _computed(roles: Mapping[str, Sequence[int]]) -> dict[str, float]:

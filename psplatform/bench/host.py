@@ -1,4 +1,4 @@
-"""What measurements ask of their host: what processes have computed, as Linux counts it, and a port for them."""
+"""What measurements ask of their host: what processes compute and hold, as Linux counts it, and a port for them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,15 @@ def tree_cpu_seconds(pid: int) -> float:
         found += cpu_seconds(one)
         waiting += started.get(one, [])
     return found
+
+
+def held_bytes(pid: int) -> int:
+    """Return how much memory a process holds: its own, and its part of what it shares; 0 if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
 
 
 def free_port() -> int:

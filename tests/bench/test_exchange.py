@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from psplatform.bench import exchange
-from psplatform.bench.exchange import Measured, Setting, measure
+from psplatform.bench.exchange import Setting, measure
+from psplatform.bench.rounds import Measured, in_rounds
 from psplatform.errors import ClusterError, ConfigurationError
 from psplatform.jobs.replication import NoReplication
 
@@ -49,7 +50,7 @@ def test_each_system_is_measured_once_a_round_and_the_order_alternates() -> None
         measured.append(name)
         return Measured(ms * len(measured), 1.0)
 
-    rounds = exchange._in_rounds({"a": partial(take, "a", 1.0), "b": partial(take, "b", 2.0)}, 3, None)
+    rounds = in_rounds({"a": partial(take, "a", 1.0), "b": partial(take, "b", 2.0)}, 3)
     assert measured == ["a", "b", "b", "a", "a", "b"]
     row = exchange._row("a", 10, 2, 1, rounds["a"], rounds["b"], profile=False)
     assert row["ms"] == 4.0

@@ -1,7 +1,8 @@
-"""What else exchanges gradients on one machine, each in processes of its own and timed as `bench.exchange` times ours.
+"""What else exchanges gradients on one machine, each in processes of its own and timed as ours is.
 
-`RIVALS` names them.  ``python -m psplatform.bench.rivals NAME WORKERS PARAMETERS SECONDS`` prints one JSON object:
-``ms`` of one iteration and ``cpu_ms``, the time of all cores that it takes.
+`RIVALS` names those of `bench.exchange`; ``ddp``, of `bench.scaling`, trains models.  ``python -m
+psplatform.bench.rivals NAME WORKERS WHAT SECONDS`` prints one JSON object: ``ms`` of one iteration and ``cpu_ms``, the
+time of all cores that it takes.
 """
 
 from __future__ import annotations

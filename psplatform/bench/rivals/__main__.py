@@ -1,4 +1,4 @@
-"""``python -m psplatform.bench.rivals NAME WORKERS PARAMETERS SECONDS``."""
+"""``python -m psplatform.bench.rivals NAME WORKERS WHAT SECONDS``: WHAT is a number of parameters, or a task of ddp."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 
 if __name__ == "__main__":
-    name, *sizes = sys.argv[1:]
-    workers, parameters, seconds = int(sizes[0]), int(sizes[1]), float(sizes[2])
-    ms, cpu_ms = import_module(f"psplatform.bench.rivals.{name}").measure(workers, parameters, seconds)
+    name, workers, what, seconds = sys.argv[1:]
+    measure = import_module(f"psplatform.bench.rivals.{name}").measure
+    ms, cpu_ms = measure(int(workers), int(what) if what.isdecimal() else what, float(seconds))
     sys.stdout.write(json.dumps({"ms": ms, "cpu_ms": cpu_ms}) + "\n")

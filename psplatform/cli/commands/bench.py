@@ -142,6 +142,35 @@ def exchange(
 
 
 @bench.command()
+@click.option("--task", "tasks", multiple=True, help="MODEL:BATCH, of digits, mlp and resnet. [two of each]")
+@click.option("--workers", type=click.IntRange(min=1), multiple=True, help="Each with a core for itself. [1 and 2]")
+@click.option("--policy", default="bsp", help="Of ours. [bsp]")
+@click.option("--rounds", type=click.IntRange(min=1), default=3, help="In which each is measured once. [3]")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, help="Of each measurement. [5]")
+@_json_option
+def scaling(*, tasks: tuple[str, ...], workers: tuple[int, ...], as_json: bool, **given: Any) -> None:
+    """Count the samples a second that workers train models on, alternating with DistributedDataParallel."""
+    from psplatform.bench import scaling as bench_scaling  # noqa: PLC0415  brings Dask
+
+    chosen = {"tasks": tasks or bench_scaling.TASKS, "workers": workers or bench_scaling.WORKERS, **given}
+    _measured(lambda report: bench_scaling.measure(report, **chosen), as_json=as_json)
+
+
+@bench.command()
+@click.option("--parameters", type=click.IntRange(min=100), default=25_000_000, help="float32 parameters. [25 million]")
+@click.option("--workers", type=click.IntRange(min=1), default=2, help="Gradient workers. [2]")
+@click.option("--policy", default="bsp", help="How they synchronise. [bsp]")
+@click.option("--iterations", type=click.IntRange(min=1), default=100, help="In which nothing may grow. [100]")
+@_json_option
+def memory(*, iterations: int, as_json: bool, **given: Any) -> None:
+    """Measure how much memory a run holds, in sizes of its model, by the roles of its processes."""
+    from psplatform.bench import memory as bench_memory  # noqa: PLC0415  brings Dask and torch
+
+    setting = bench_memory.Setting(**given)
+    _measured(lambda report: bench_memory.measure(report, setting=setting, iterations=iterations), as_json=as_json)
+
+
+@bench.command()
 @click.option("--parameters", type=click.IntRange(min=1), default=10_000_000, help="float32 parameters. [10 million]")
 @click.option(
     "--pairs", type=click.IntRange(min=1), default=20, help="Pairs of runs, for checkpoints half of that. [20]"
