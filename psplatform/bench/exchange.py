@@ -10,37 +10,26 @@ scheduler, the nannies and this program compute counts for ours.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Any, Final
 
-from psplatform.bench.clusters.watched import await_iterations, iterations, processes_by_role, watched
-from psplatform.bench.host import cpu_seconds
+from psplatform.bench.clusters.watched import endless, measure_run, watched
 from psplatform.bench.rivals import RIVALS, is_installed
 from psplatform.bench.rivals.running import run_rival
 from psplatform.bench.rounds import Measured, Report, Row, in_rounds, spread
 from psplatform.bench.tasks.wide import Constant
-from psplatform.client.run import Run
-from psplatform.core.plan import Stop
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import SGD
-from psplatform.jobs.replication import NoReplication
 
 PARAMETERS: Final = (25_000_000, 1000)
 WORKERS: Final = (1, 2, 4)
 BASELINES: Final = ("gloo", "rpc")
 GLOO: Final = "gloo"
 
-_WARM_UP: Final = 20
-"""Iterations before those that count: segments are touched, and a standby is made, meanwhile."""
-
-_FEWEST: Final = 10
-_LIMIT_S: Final = 240.0
-_LONGEST_S: Final = 24 * 3600.0
 _LEARNING_RATE: Final = 1e-4
 
 
@@ -82,11 +71,7 @@ class Setting:
             shards=self.shards,
             transport=self.transport,
             device=self.device,
-            stop=Stop(seconds=_LONGEST_S),
-            evaluate_every=None,
-            torch_threads=1,
-            store=store,
-            **({} if self.replicated else {"replication": NoReplication()}),
+            **endless(store, replicated=self.replicated),
         )
 
 
@@ -178,19 +163,3 @@ def _row(
 def _ours(setting: Setting, parameters: int, workers: int, seconds: float) -> Measured:
     with watched(partial(setting.job, parameters, workers), workers + setting.shards + 1) as (run, cluster):
         return measure_run(run, cluster, seconds)
-
-
-def measure_run(run: Run, cluster: Any, seconds: float) -> Measured:
-    """Measure a run that trains for so long, after a few iterations to warm up."""
-    await_iterations(run, _WARM_UP, _LIMIT_S)
-    roles = processes_by_role(run, cluster)
-    began, before, computed = time.perf_counter(), iterations(run), _computed(roles)
-    time.sleep(seconds)
-    await_iterations(run, before + _FEWEST, _LIMIT_S)
-    made, lasted_s, after = iterations(run) - before, time.perf_counter() - began, _computed(roles)
-    by_role = {role: (after[role] - computed[role]) / made * 1e3 for role in roles}
-    return Measured(lasted_s / made * 1e3, sum(by_role.values()), by_role)
-
-
-def _computed(roles: Mapping[str, Sequence[int]]) -> dict[str, float]:
-    return {role: sum(cpu_seconds(pid) for pid in pids) for role, pids in roles.items()}

@@ -15,14 +15,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from psplatform.bench.clusters.watched import await_iterations, iterations, processes_by_role, watched
+from psplatform.bench.clusters.watched import (
+    LIMIT_S,
+    WARM_UP,
+    await_iterations,
+    endless,
+    iterations,
+    processes_by_role,
+    watched,
+)
 from psplatform.bench.host import held_bytes
 from psplatform.bench.rounds import Report, Row
 from psplatform.bench.tasks.layers import job_of_layers, parameters_of
 from psplatform.client.run import Run
-from psplatform.core.plan import Stop
 from psplatform.jobs.job import Job
-from psplatform.jobs.replication import NoReplication
 
 PARAMETERS: Final = 25_000_000
 WORKERS: Final = 2
@@ -30,12 +36,7 @@ ITERATIONS: Final = 100
 
 _TINY: Final = 100
 _ELEMENT_BYTES: Final = 4
-_WARM_UP: Final = 20
-"""Iterations before anything counts: memory is touched, and a standby is made, meanwhile."""
-
-_LIMIT_S: Final = 240.0
 _AN_ITERATION_S: Final = 10.0
-_LONGEST_S: Final = 7 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +69,7 @@ class Setting:
             self.parameters,
             policy=self.policy,
             workers=self.workers,
-            stop=Stop(seconds=_LONGEST_S),
-            evaluate_every=None,
-            torch_threads=1,
-            store=store,
-            **({} if self.replicated else {"replication": NoReplication()}),
+            **endless(store, replicated=self.replicated),
         )
 
 
@@ -129,10 +126,10 @@ def measure(report: Report | None = None, *, setting: Setting | None = None, ite
 def _looks(setting: Setting, further: int) -> tuple[Held, Held]:
     """Return what processes hold after the warm-up, and after further iterations."""
     with watched(setting.job, setting.workers + 2) as (run, cluster):
-        await_iterations(run, _WARM_UP, _LIMIT_S)
+        await_iterations(run, WARM_UP, LIMIT_S)
         look = partial(_look, run, cluster)
         first = look()
-        await_iterations(run, iterations(run) + further, _LIMIT_S + further * _AN_ITERATION_S)
+        await_iterations(run, iterations(run) + further, LIMIT_S + further * _AN_ITERATION_S)
         return first, look()
 
 

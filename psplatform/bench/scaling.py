@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
-from psplatform.bench.clusters.watched import watched
-from psplatform.bench.exchange import measure_run
+from psplatform.bench.clusters.watched import endless, measure_run, watched
 from psplatform.bench.rivals.running import run_rival
 from psplatform.bench.rounds import Measured, Report, Row, in_rounds, spread
-from psplatform.core.plan import Stop
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import SGD
-from psplatform.jobs.replication import NoReplication
 
 TASKS: Final = ("digits:32", "digits:128", "mlp:32", "mlp:128", "resnet:8", "resnet:32")
 """Models with the batch size of each worker."""
@@ -29,7 +26,6 @@ OURS: Final = {"psplatform": True, "psplatform-unreplicated": False}
 """By name, whether servers have their default replicas."""
 
 DDP: Final = "ddp"
-_LONGEST_S: Final = 24 * 3600.0
 _LEARNING_RATE: Final = 1e-3
 
 
@@ -75,8 +71,9 @@ def measure(
             text = f"there is no task {task!r}; give a model of {', '.join(MODELS)} and its batch size, such as mlp:32"
             raise ConfigurationError(text, field="task")
         for count in workers:
-            ours = {one: partial(_ours, name, int(size), count, policy, replicated=OURS[one]) for one in OURS}
-            systems: dict[str, Any] = {one: partial(take, seconds=seconds) for one, take in ours.items()}
+            systems = {
+                one: partial(_ours, name, int(size), count, policy, seconds, replicated=OURS[one]) for one in OURS
+            }
             found = in_rounds({**systems, DDP: partial(run_rival, DDP, count, task, seconds)}, rounds, report)
             rows += [_row(one, task, count, int(size) * count, found[one], found[DDP]) for one in found]
     return {"results": rows}
@@ -97,7 +94,7 @@ def _row(
     }
 
 
-def _ours(name: str, batch: int, workers: int, policy: str, *, replicated: bool, seconds: float) -> Measured:
+def _ours(name: str, batch: int, workers: int, policy: str, seconds: float, *, replicated: bool) -> Measured:
     job = partial(_job, name, batch, workers, policy, replicated=replicated)
     with watched(job, workers + 2) as (run, cluster):
         return measure_run(run, cluster, seconds)
@@ -116,9 +113,5 @@ def _job(name: str, batch: int, workers: int, policy: str, store: str, *, replic
         policy=policy,
         optimizer=SGD(lr=_LEARNING_RATE, momentum=0.9),
         workers=workers,
-        stop=Stop(seconds=_LONGEST_S),
-        evaluate_every=None,
-        torch_threads=1,
-        store=store,
-        **({} if replicated else {"replication": NoReplication()}),
+        **endless(store, replicated=replicated),
     )

@@ -6,19 +6,41 @@ import os
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from psplatform.bench.host import cpu_seconds
+from psplatform.bench.rounds import Measured
 from psplatform.client.clusters.embedded import end_cluster, start_cluster
 from psplatform.client.launch import train
 from psplatform.client.run import Run
+from psplatform.core.plan import Stop
 from psplatform.errors import ClusterError
 from psplatform.jobs.job import Job
+from psplatform.jobs.replication import NoReplication
 
+WARM_UP: Final = 20
+"""Iterations before those that count: memory is touched, and a standby is made, meanwhile."""
+
+LIMIT_S: Final = 240.0
+"""Longest wait for them, and for the end of a run."""
+
+_FEWEST: Final = 10
 _POLL_S: Final = 0.1
-_END_S: Final = 240.0
+_LONGEST_S: Final = 7 * 24 * 3600.0
+
+
+def endless(store: str, *, replicated: bool) -> dict[str, Any]:
+    """Return the fields of a job that goes on until it is stopped, and does nothing but train, on a core a process."""
+    return {
+        "stop": Stop(seconds=_LONGEST_S),
+        "evaluate_every": None,
+        "torch_threads": 1,
+        "store": store,
+        **({} if replicated else {"replication": NoReplication()}),
+    }
 
 
 @contextmanager
@@ -32,7 +54,7 @@ def watched(make_job: Callable[[str], Job], processes: int) -> Iterator[tuple[Ru
                 yield run, cluster
             finally:
                 run.stop("it was measured")
-                run.wait(_END_S)
+                run.wait(LIMIT_S)
                 run.close()
     finally:
         end_cluster(client, cluster)
@@ -77,3 +99,19 @@ def processes_by_role(run: Run, cluster: Any) -> dict[str, list[int]]:
         if nanny.pid is not None:
             found["+".join(sorted(names[nanny.worker_address])) or "idle"].append(nanny.pid)
     return {**found, "cluster": [os.getpid()]}
+
+
+def measure_run(run: Run, cluster: Any, seconds: float) -> Measured:
+    """Measure a run that trains for so long, after a few iterations to warm up."""
+    await_iterations(run, WARM_UP, LIMIT_S)
+    roles = processes_by_role(run, cluster)
+    began, before, computed = time.perf_counter(), iterations(run), _computed(roles)
+    time.sleep(seconds)
+    await_iterations(run, before + _FEWEST, LIMIT_S)
+    made, lasted_s, after = iterations(run) - before, time.perf_counter() - began, _computed(roles)
+    by_role = {role: (after[role] - computed[role]) / made * 1e3 for role in roles}
+    return Measured(lasted_s / made * 1e3, sum(by_role.values()), by_role)
+
+
+def _computed(roles: Mapping[str, Sequence[int]]) -> dict[str, float]:
+    return {role: sum(cpu_seconds(pid) for pid in pids) for role, pids in roles.items()}
