@@ -47,6 +47,9 @@ class Traits:
         The changes after which waiting workers are looked at again.
     mean_norm
         `on_commit` needs the squared norm of the mean gradient, and is called when the servers have reported it.
+    awaits_all
+        No commit is made before every busy worker has announced.  Then a version stays as it is until all have computed
+        on it, and workers on the server's host compute on the server's memory instead of a copy.  With `exact` only.
 
     Raises
     ------
@@ -60,6 +63,7 @@ class Traits:
     interrupt: bool = False
     wakes: frozenset[Change] = frozenset({Change.COMMIT, Change.ROSTER})
     mean_norm: bool = False
+    awaits_all: bool = False
 
     def __post_init__(self) -> None:
         self._require_kinds()
@@ -67,6 +71,8 @@ class Traits:
             raise _contradiction("a pull of exactly one version takes it from every shard: exact needs pull = 1")
         if self.exact and self.scope is Scope.BLOCK:
             raise _contradiction("blocks have no version in common: scope BLOCK needs exact = False")
+        if self.awaits_all and not self.exact:
+            raise _contradiction("who may compute on any version is passed by: awaits_all needs exact")
         if self.interrupt and self.scope is Scope.BLOCK:
             raise _contradiction("of several blocks none says that the model moved on: interrupt needs scope MODEL")
         if self.pull.fraction < 1 and self.scope is Scope.MODEL:
@@ -90,6 +96,7 @@ _KINDS: Final[dict[str, tuple[Any, str]]] = {
     "interrupt": _SWITCH,
     "wakes": (AbstractSet, "a set of Change, such as frozenset({Change.COMMIT})"),
     "mean_norm": _SWITCH,
+    "awaits_all": _SWITCH,
 }
 
 

@@ -48,9 +48,15 @@ class FunctionalWorkspace:
         return initial
 
     def bind(self, layout: Layout, values: Mapping[str, Tensor], updates: Mapping[str, Tensor]) -> None:
-        """Hand views of `values` to the task from now on, and copy what it returns into `updates`."""
+        """Hand views of `values` to the task from now on, and copy what it returns elsewhere into `updates`."""
+        self._layout = layout
         self._parameters = named_views(layout, values)
         self._updates = named_views(layout, updates)
+        self._task.write_to(dict(self._updates))
+
+    def compute_from(self, values: Mapping[str, Tensor]) -> None:
+        """Hand views of other `values` to the task."""
+        self._parameters = named_views(self._layout, values)
 
     def compute(self, batch: BatchRef, cancel: Cancellation, micro_batches: int = 1) -> Computed:
         """Write the task's update into the bound updates; `micro_batches` is ignored.
@@ -112,6 +118,8 @@ class FunctionalWorkspace:
             if change.shape != target.shape:
                 shapes = f"{tuple(change.shape)}, but the parameter has {tuple(target.shape)}"
                 raise _unusable(f"returned an update for {name!r} of shape {shapes}; return equal shapes")
+            if change.data_ptr() == target.data_ptr() and change.stride() == target.stride():
+                continue
             for new, old in zip(change.detach().reshape(-1).split(_PIECE), target.view(-1).split(_PIECE), strict=True):
                 cancel.check()
                 old.copy_(new)

@@ -3,14 +3,17 @@
 User code draws from the global generators (dropout, augmentation, initialisation), and several runs may compute in one
 process.  A task that needs reproducible draws therefore holds the one lock, seeds the generators and puts them back.
 Gradients of two runs that share a process are therefore computed one after the other.
+
+Putting them back takes longer than the gradient of a small model.  In a process that has nothing to do but what it is
+asked for by runs, nobody else draws, and it is left out (`belong_to_tasks`).
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -18,6 +21,13 @@ import torch
 from psplatform.tasks.cancellation import Cancellation
 
 _GENERATOR_LOCK = threading.Lock()
+_others_draw = True
+
+
+def belong_to_tasks() -> None:
+    """Put the generators of this process back no more: only tasks draw from them, and each seeds them."""
+    global _others_draw  # noqa: PLW0603  as the generators are the process's
+    _others_draw = False
 
 # How long a computation that waits for its turn may overlook that it was cancelled.
 _POLL_S = 0.02
@@ -26,6 +36,8 @@ _POLL_S = 0.02
 @contextmanager
 def seeded(seed: int, device: torch.device, cancel: Cancellation | None = None) -> Iterator[None]:
     """Run the block alone in this process, with the generators seeded; their state is restored afterwards.
+
+    It is not where they `belong_to_tasks`.
 
     Raises
     ------
@@ -36,22 +48,27 @@ def seeded(seed: int, device: torch.device, cancel: Cancellation | None = None) 
         if cancel is not None:
             cancel.check()
     try:
-        generators = _generators(device)
-        states = [generator.get_state() for generator in generators]
-        plain, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  users draw from the global one
-        try:
-            for generator in generators:
+        with _put_back(_generators(device)) if _others_draw else nullcontext():
+            for generator in _generators(device):
                 generator.manual_seed(seed)
             random.seed(seed)
             np.random.seed(seed % 2**32)  # noqa: NPY002  users draw from the global one
             yield
-        finally:
-            random.setstate(plain)
-            np.random.set_state(numpy)  # noqa: NPY002  users draw from the global one
-            for generator, state in zip(generators, states, strict=True):
-                generator.set_state(state)
     finally:
         _GENERATOR_LOCK.release()
+
+
+@contextmanager
+def _put_back(generators: Sequence[torch.Generator]) -> Iterator[None]:
+    states = [generator.get_state() for generator in generators]
+    plain, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  users draw from the global one
+    try:
+        yield
+    finally:
+        random.setstate(plain)
+        np.random.set_state(numpy)  # noqa: NPY002  users draw from the global one
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
 
 
 def _generators(device: torch.device) -> list[torch.Generator]:

@@ -102,6 +102,13 @@ class Task(ABC):
         Where that takes long, `psplatform.tasks.cancellation.check` lets it end early once nobody wants it any more.
         """
 
+    def write_to(self, updates: Mapping[str, Tensor]) -> None:
+        """Take where updates are wanted, by parameter name, before the first is computed.
+
+        A `compute` that writes an update there, and returns these tensors, saves a copy of each.  What they hold in
+        between is the update before.
+        """
+
     def load(self, indices: NDArray[np.int64]) -> Batch:
         """Return the batch to compute on; by default the indices themselves."""
         return indices
@@ -135,6 +142,9 @@ class Workspace(Protocol):
 
     def bind(self, layout: Layout, values: Mapping[str, Tensor], updates: Mapping[str, Tensor]) -> None:
         """Compute from `values` and into `updates` from now on: by region, flat vectors on the workspace's device."""
+
+    def compute_from(self, values: Mapping[str, Tensor]) -> None:
+        """Compute from those vectors from now on, whose buffers are the ones before; mostly from two in turn."""
 
     def compute(self, batch: BatchRef, cancel: Cancellation, micro_batches: int = 1) -> Computed:
         """Write the batch's update into the bound `updates`; raise `Cancelled` soon after `cancel` is raised."""

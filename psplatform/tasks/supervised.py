@@ -100,6 +100,10 @@ class SupervisedWorkspace:
         self._flat = FlatModel(self._module, layout, values, updates)
         self._buffers = [values[region.key] for region in layout.regions if region.kind == "buffer"]
 
+    def compute_from(self, values: Mapping[str, Tensor]) -> None:
+        """Make the parameters of the module views of other `values`."""
+        self._bound().turn_to(values)
+
     def compute(self, batch: BatchRef, cancel: Cancellation, micro_batches: int = 1) -> Computed:
         """Write the gradient of the batch's mean loss into the bound updates, accumulated over `micro_batches` parts.
 

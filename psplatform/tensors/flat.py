@@ -125,9 +125,25 @@ class FlatModel:
         gradients = named_views(layout, updates, "parameter")
         for name, tensor in {**parameters, **buffers}.items():
             tensor.data = views[name]  # keeps the tensor's identity, so that whatever is tied stays tied
+        self._parameters = parameters
+        self._views = [(values, [views[name] for name in parameters])]
         self._gradients = [(parameter, gradients[name]) for name, parameter in parameters.items()]
         self._buffers = [(*_owner(module, name), buffer) for name, buffer in buffers.items()]
         self.zero_gradients()
+
+    def turn_to(self, values: Mapping[str, Tensor]) -> None:
+        """Make the parameters views of other vectors.  The buffers of both are the same.
+
+        The views of the last two are kept, so that turning from one to the other and back costs little.
+        """
+        found = next((views for known, views in self._views if known is values), None)
+        if found is None:
+            views = named_views(self.layout, values, "parameter")
+            found = [views[name] for name in self._parameters]
+            self._views = [*self._views[-1:], (values, found)]
+        for parameter, view in zip(self._parameters.values(), found, strict=True):
+            parameter.data = view
+        self.values = dict(values)
 
     def load(self, values: Mapping[str, Tensor]) -> None:
         """Copy parameters and buffers in, for instance a version that was pulled."""

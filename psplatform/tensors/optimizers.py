@@ -281,8 +281,13 @@ class Rule:
         norm
             Takes in how far the step leads, if that is wanted.
         """
-        equations = self._groups[group]
-        vectors, tiled = (parameter, gradient, out, *state.values()), tile()
+        equations, tiled = self._groups[group], tile()
+        if parameter.numel() <= tiled:
+            added = equations.advance(parameter, gradient, state, out, rate, step)
+            if norm is not None:
+                norm.add(parameter, out, added)
+            return
+        vectors = (parameter, gradient, out, *state.values())
         for w, g, target, *slots in zip(*(vector.split(tiled) for vector in vectors), strict=True):
             added = equations.advance(w, g, dict(zip(state, slots, strict=True)), target, rate, step)
             if norm is not None:

@@ -3,6 +3,9 @@
 A commit runs `gather`, perhaps `scale`, `stage`, `publish`.  Between `stage` and `publish` the front copy
 still is the version that workers pull, while the back copy is ready to be measured and replicated.  Optimiser state has
 one copy, which belongs to the newest version, staged or published: `state` always describes that one.
+
+Contributions are merged in the same pass as the step, tile by tile, so that what is merged stays in the cache.  They
+are merged into a vector of their own only where somebody looks at it: to measure, clip or replicate it.
 """
 
 from __future__ import annotations
@@ -70,6 +73,8 @@ class Shard:
         self._slots = {key: self._rule.slots(self._front[key]) for key in self._parameters}
         self._scratch: dict[str, Tensor] = {}
         self._step_norm = StepNorm(self._reach, self.displacement_norm)
+        # By region: the contributions, and what was merged of them.
+        self._parts: dict[str, list[Tensor]] = {}
         self._gathered: dict[str, Tensor] = {}
 
     @property
@@ -85,6 +90,8 @@ class Shard:
     @property
     def gathered(self) -> Mapping[str, Tensor]:
         """The averaged contributions until they are published; gathering these alone repeats the commit bit for bit."""
+        for key in self._parts.keys() - self._gathered.keys():
+            self._gathered[key] = self._merge(key, self._parts[key])
         return self._gathered
 
     def touch(self) -> None:
@@ -113,21 +120,23 @@ class Shard:
         if self.staged or not contributions:
             raise InvariantViolation("gather needs contributions, and the step before it published")
         checked = [_checked(contribution, self._sizes, "A contribution") for contribution in contributions]
-        parts = {key: [vectors[key] for vectors in checked] for key in self._sizes}
-        self._gathered = {key: self._merge(key, parts[key], copied=copied) for key in self._sizes}
+        self._parts = {key: [vectors[key] for vectors in checked] for key in self._sizes}
+        self._gathered = {}
+        if copied:
+            self._gathered = {key: self._merge(key, parts, copied=True) for key, parts in self._parts.items()}
 
     def squared_norms(self) -> list[float]:
         """Return the sum of squares of each block of the gathered gradient, for `norms.norm` over all shards."""
         return [
             square
             for key in self._parameters
-            for square in squared_norms(self._gathered[key], self.layout.block_size(key))
+            for square in squared_norms(self.gathered[key], self.layout.block_size(key))
         ]
 
     def scale(self, factor: float) -> None:
         """Multiply the gathered gradient, for instance to clip it; buffers stay."""
         for key in self._parameters:
-            self._gathered[key] = torch.mul(self._gathered[key], factor, out=self._private(key))
+            self._gathered[key] = torch.mul(self.gathered[key], factor, out=self._private(key))
 
     def stage(self, rate: float, *, measure: bool = False) -> float:
         """Write the state after this commit into the back copy; the front copy and the contributions stay untouched.
@@ -138,12 +147,12 @@ class Shard:
             Whether to return what `displacement_norm` would, or up to `step_norm.PRECISION` more and never less, mostly
             without a pass of its own.
         """
-        if self.staged or not self._gathered:
+        if self.staged or not self._parts:
             raise InvariantViolation("stage needs gathered contributions, and the step before it published")
         self.commits += 1
         self.staged = True
-        for key in self._gathered.keys() - self._spans.keys():
-            self._back[key].copy_(self._gathered[key])
+        for key in self._parts.keys() - self._spans.keys():
+            self._back[key].copy_(self._gathered[key] if key in self._gathered else self._merge(key, self._parts[key]))
         cut = shares([span.stop - span.start for _, span in self._all_spans])
         if not measure:
             self._step_norm.forget()
@@ -153,19 +162,26 @@ class Shard:
         return self._step_norm.end()
 
     def _step(self, rate: float, measure: Measure | None, share: Share) -> None:
+        merged = _Tiles()
         for number, piece in share:
             key, span = self._all_spans[number]
-            part = slice(span.start + piece.start, span.start + piece.stop)
-            self._rule.step(
-                self._front[key][part],
-                self._gathered[key][part],
-                {name: slot[part] for name, slot in self._slots[key].items()},
-                self._back[key][part],
-                rate=rate,
-                step=self.commits,
-                group=span.group,
-                norm=measure,
-            )
+            found = self._gathered.get(key)
+            parts = self._parts[key] if found is None else [found]
+            stop = span.start + piece.stop
+            each = tile() if len(parts) > 1 else piece.stop - piece.start  # a rule cuts into tiles itself
+            for start in range(span.start + piece.start, stop, each):
+                part = slice(start, min(stop, start + each))
+                tiles = [vector[part] for vector in parts]
+                self._rule.step(
+                    self._front[key][part],
+                    tiles[0] if len(tiles) == 1 else merged.of(tiles, self._merging(key)),
+                    {name: slot[part] for name, slot in self._slots[key].items()},
+                    self._back[key][part],
+                    rate=rate,
+                    step=self.commits,
+                    group=span.group,
+                    norm=measure,
+                )
 
     def displacement_norm(self) -> float:
         """Return the Euclidean distance between the staged and the published parameters, in float64."""
@@ -186,7 +202,7 @@ class Shard:
         if not self.staged or version <= self.version:
             raise InvariantViolation(f"version {version} cannot follow {self.version}, or nothing is staged")
         self._front, self._back = self._back, self._front
-        self._gathered = {}
+        self._parts, self._gathered = {}, {}
         self.version = version
         self.staged = False
 
@@ -234,14 +250,14 @@ class Shard:
         found: list[list[float]] = [[] for _ in cut]
         together(load, cut, found)
         self._front, self._back = self._back, self._front
-        self._gathered = {}
+        self._parts, self._gathered = {}, {}
         self._step_norm.forget(math.sqrt(sum(itertools.chain.from_iterable(found))))
         self.version, self.commits, self.staged = version, commits, False
 
     def _named_slots(self) -> dict[str, Tensor]:
         return {f"{name}.{key}": slot for key in self._parameters for name, slot in self._slots[key].items()}
 
-    def _merge(self, key: str, parts: Sequence[Tensor], *, copied: bool) -> Tensor:
+    def _merge(self, key: str, parts: Sequence[Tensor], *, copied: bool = False) -> Tensor:
         if len(parts) == 1 and not copied:
             return parts[0]
         merge = self._merging(key) if len(parts) > 1 else _copy
@@ -264,6 +280,23 @@ class Shard:
         if key not in self._scratch:
             self._scratch[key] = torch.empty_like(self._front[key])
         return self._scratch[key]
+
+
+class _Tiles:
+    """What one thread merges, a tile at a time, in memory that it writes over with the next."""
+
+    def __init__(self) -> None:
+        self._memory: dict[torch.dtype, Tensor] = {}
+
+    def of(self, tiles: Sequence[Tensor], merge: Callable[[Sequence[Tensor], Tensor], None]) -> Tensor:
+        """Return what a merge makes of tiles."""
+        first = tiles[0]
+        memory = self._memory.get(first.dtype)
+        if memory is None or memory.numel() < first.numel():
+            memory = self._memory[first.dtype] = torch.empty_like(first)
+        out = memory[: first.numel()]
+        merge(tiles, out)
+        return out
 
 
 def _checked(vectors: Mapping[str, Tensor], wanted: Mapping[str, tuple[str, int]], what: str) -> dict[str, Tensor]:

@@ -173,6 +173,20 @@ def check_reasons(run: FinishedRun) -> None:
         _require(bool(one["reason"]), f"a commit without a reason: {one}")
 
 
+def check_awaits_all(run: FinishedRun) -> None:
+    """Check that a policy with `Traits.awaits_all` commits nothing while a worker is busy."""
+    if not run.run.coordinator.state.traits.awaits_all:
+        return
+    busy: set[int] = set()
+    for record in run.run.records:
+        if record["kind"] == "start":
+            busy.add(record["slot"])
+        elif record["kind"] in ("gradient", "aborted", "lost", "left"):
+            busy.discard(record["slot"])
+        elif record["kind"] == "commit":
+            _require(not busy, f"commit {record['position']} was made while slots {sorted(busy)} were busy")
+
+
 CONTRACT: Final[Mapping[str, Callable[[FinishedRun], None]]] = {
     "order": check_order,
     "outcomes": check_outcomes,
@@ -180,6 +194,7 @@ CONTRACT: Final[Mapping[str, Callable[[FinishedRun], None]]] = {
     "nothing is left": check_nothing_is_left,
     "staleness": check_staleness,
     "labels": check_labels,
+    "awaits all": check_awaits_all,
     "reasons": check_reasons,
 }
 """Each promise by its name, with what raises `AssertionError` where a finished run has broken it."""

@@ -158,6 +158,23 @@ class Boasts(Policy):
 
 
 @dataclass
+class Hurries(Policy):
+    """Promises to wait for all, and goes on with two."""
+
+    traits = Traits(exact=True, awaits_all=True)
+
+    def admit(self, gradient: Any, view: Any) -> Any:
+        label = gradient.label.version
+        return POOL if label == view.version else drop(stale(label, view.version))
+
+    def pool_ready(self, view: Any) -> Any:
+        return yes("two, or all") if view.pooled >= 2 or not view.busy else not_yet("one")
+
+    def may_start(self, worker: Any, view: Any) -> Any:
+        return yes("once") if worker.version < view.version else not_yet("not yet")
+
+
+@dataclass
 class Raises(Boasts):
     """Raises at its third gradient."""
 
@@ -188,6 +205,7 @@ class Crowds(Boasts):
         (Unlearns, r"restore\(\) does not bring back"),
         (Boasts, r"a gradient of staleness \d+ was applied, and staleness_bound\(\d\) is 0"),
         (Raises, "raised ArithmeticError in admit"),
+        (Hurries, r"awaits all: commit \d+ was made while slots \[.*\] were busy"),
     ],
 )
 def test_a_policy_that_breaks_the_contract_is_found(policy: type[Policy], found: str) -> None:

@@ -12,7 +12,18 @@ import pytest
 from distributed import Worker
 
 from psplatform.errors import UserCodeError
-from psplatform.runtime.comms.calls import Peer, PeerLost, PeerSilent, approach, call, call_the_living, connections_of
+from psplatform.runtime.comms.calls import (
+    OK,
+    DirectCalls,
+    Peer,
+    PeerLost,
+    PeerSilent,
+    approach,
+    begin_call,
+    call,
+    call_the_living,
+    connections_of,
+)
 
 Network = Callable[..., Any]
 Jump = Callable[[Any], Any]
@@ -189,3 +200,100 @@ def test_who_calls_the_living_waits_for_those_who_are_there(network: Network, li
     assert asyncio.run(call_the_living(network(answer), peer, "status", deadline_s=3600)) == "here"
     with pytest.raises(PeerSilent):
         asyncio.run(call_the_living(network(for_ever), peer, "status", deadline_s=1.2))
+
+
+# --- calls that are sent at once ---
+
+
+class AtOnce(DirectCalls):
+    """Calls that are sent at once, if that is possible."""
+
+    def __init__(self, *, possible: bool = True) -> None:
+        self.possible = possible
+        self.given_up = 0
+        self.asked: list[tuple[str, str, tuple[Any, ...]]] = []
+
+    def begin(
+        self, actor: str, function: str, arguments: tuple[Any, ...], done: Callable[[str, Any], None]
+    ) -> AtOnce | None:
+        self.asked.append((actor, function, arguments))
+        self.answer = done
+        return self if self.possible else None
+
+    def give_up(self) -> None:
+        self.given_up += 1
+
+
+def begin(calls: Any, peer: Peer, found: list[Any]) -> Any:
+    return begin_call(
+        lambda address: calls,
+        peer,
+        "pull",
+        1,
+        2,
+        deadline_s=5.0,
+        done=found.append,
+        otherwise=lambda: found.append("?"),
+    )
+
+
+def test_a_call_that_is_sent_at_once_is_answered_once(peer: Peer, jump: Jump) -> None:
+    async def talk() -> None:
+        calls, found = AtOnce(), list[Any]()
+        assert begin(calls, peer, found) is not None
+        calls.answer(OK, "answer")
+        await asyncio.sleep(10)
+        assert found == ["answer"]
+        assert calls.given_up == 0
+        assert calls.asked == [(peer.key, "pull", (1, 2))]
+
+    jump(talk())
+
+
+@pytest.mark.parametrize("status", ["error", "gone"])
+def test_one_that_has_no_answer_is_to_be_made_otherwise(peer: Peer, jump: Jump, status: str) -> None:
+    async def talk() -> None:
+        calls, found = AtOnce(), list[Any]()
+        begin(calls, peer, found)
+        calls.answer(status, None)
+        await asyncio.sleep(10)
+        assert found == ["?"]
+
+    jump(talk())
+
+
+def test_one_that_is_not_answered_in_time_is_given_up(peer: Peer, jump: Jump) -> None:
+    async def talk() -> None:
+        calls, found = AtOnce(), list[Any]()
+        begin(calls, peer, found)
+        await asyncio.sleep(4.9)
+        assert found == []
+        await asyncio.sleep(0.2)
+        assert found == ["?"]
+        assert calls.given_up == 1
+
+    jump(talk())
+
+
+def test_of_one_that_is_given_up_nothing_is_heard(peer: Peer, jump: Jump) -> None:
+    async def talk() -> None:
+        calls, found = AtOnce(), list[Any]()
+        begun = begin(calls, peer, found)
+        begun.give_up()
+        begun.give_up()
+        await asyncio.sleep(10)
+        assert found == []
+        assert calls.given_up == 1
+
+    jump(talk())
+
+
+def test_where_there_is_no_such_way_nothing_is_begun(network: Network, peer: Peer, jump: Jump) -> None:
+    async def talk() -> None:
+        found: list[Any] = []
+        assert begin(AtOnce(possible=False), peer, found) is None
+        assert begin(network(lambda *call: True)(peer.address), peer, found) is None
+        await asyncio.sleep(10)
+        assert found == []
+
+    jump(talk())

@@ -11,6 +11,7 @@ import torch
 
 from psplatform.core.protocol.effects import Load
 from psplatform.core.protocol.messages import GRADIENTS, STATE, Contribution, Replicated, Transfer
+from psplatform.core.protocol.wire import decode
 from psplatform.core.shards.replica import Replica
 from psplatform.jobs.optimizers import SGD
 from psplatform.runtime.actors.copy_host import CopyHost
@@ -232,7 +233,7 @@ def test_each_server_gets_the_answer_to_its_own_transfer(layout: Layout, feed_re
         old = receiver.expect(Parcel(named("a", server="old"), 0, (), None, (), {}))
         new = receiver.expect(Parcel(state, 0, (), None, (), {}))
         receiver.answer("new", Replicated(0, "r", 2, 1, 4))
-        return await new, old.done()
+        return decode(await new), old.done()
 
     assert jump(ask()) == (Replicated(0, "r", 2, 1, 4), False)
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import pytest
+
+from psplatform.core.protocol.messages import Pull, Pulled
+from psplatform.core.protocol.wire import decode, encode
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Peer
-from psplatform.runtime.dataplane.content import Content
+from psplatform.runtime.comms.calls import OK, DirectCalls, Peer
+from psplatform.runtime.dataplane.content import Answer, Content
 from psplatform.runtime.dataplane.fetching import Fetcher
+from psplatform.runtime.dataplane.parameters import Parameters
 from psplatform.runtime.dataplane.transports import SharedMemory
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout
-from psplatform.tensors.vectors import allocate
 
 
 def test_the_memory_of_a_server_that_was_swept_is_given_up(
@@ -23,7 +29,7 @@ def test_the_memory_of_a_server_that_was_swept_is_given_up(
     async def attach_all() -> list[str]:
         connect = network(lambda *_arguments: (True, contents[next(asked)].name))
         peers = dict.fromkeys(contents, peer)
-        places = connect, layout, "w", None, peers, allocate(layout)
+        places = connect, layout, "w", None, peers, Parameters(layout)
         fetcher = Fetcher(*places, bool, bool, SharedMemory(), Background())
         await fetcher.attach("lost", 0)
         await fetcher.attach("kept", 0)
@@ -33,3 +39,126 @@ def test_the_memory_of_a_server_that_was_swept_is_given_up(
         return sorted(fetcher._contents)
 
     assert jump(attach_all()) == ["kept", "new"]
+
+
+class AtOnce(DirectCalls):
+    """A server that is reached at once, and otherwise, as long as it is let."""
+
+    def __init__(self, network: Any, content: Content) -> None:
+        self.possible = True
+        self.asked: list[tuple[Pull, Any]] = []
+        self.in_tasks: list[str] = []
+        self._network, self._content = network, content
+
+    def begin(self, actor: str, function: str, arguments: tuple[Any, ...], done: Any) -> AtOnce | None:
+        if not self.possible:
+            return None
+        self.asked.append((decode(arguments[0]), done))
+        return self
+
+    def give_up(self) -> None:
+        self.asked.clear()
+
+    def answer(self, version: int | None) -> None:
+        pull, done = self.asked.pop()
+        pulled = None if version is None else encode(Pulled(pull.shard, pull.request, version, 1))
+        done(OK, Answer(pulled, copy=0))
+
+    async def actor_execute(self, **call: Any) -> Any:
+        return await self._network(self._take)("anywhere").actor_execute(**call)
+
+    def _take(self, method: str, *arguments: Any) -> Any:
+        self.in_tasks.append(method)
+        if method == "attach":
+            return True, self._content.name
+        pull = decode(arguments[0])
+        return Answer(encode(Pulled(pull.shard, pull.request, 9, 1)), copy=0)
+
+
+class Asking:
+    """A fetcher in front of such a server, which shows version 7."""
+
+    def __init__(self, layout: Layout, run: str, network: Any, peer: Peer) -> None:
+        self.content = Content.create(layout, 0, run, 1)
+        self.content.show(0, 7)
+        self.server = AtOnce(network, self.content)
+        self.parameters = Parameters(layout)
+        self.delivered: list[int] = []
+        places = (lambda address: self.server), layout, "w", None, {"server-0": peer}, self.parameters
+        background = Background()
+        self.fetcher = Fetcher(*places, bool, self._take, SharedMemory(), background)
+
+    def _take(self, pulled: Pulled) -> None:
+        self.delivered.append(pulled.version)
+
+    def pull(self, request: int) -> None:
+        self.fetcher.pull(Pull("w", 0, request, 7), "server-0")
+
+
+@pytest.fixture
+def asking(layout: Layout, run_id: str, network: Any, peer: Peer) -> Asking:
+    return Asking(layout, run_id, network, peer)
+
+
+def test_who_sees_the_content_and_has_a_way_asks_at_once(asking: Asking, jump: Any) -> None:
+    async def talk() -> None:
+        await asking.fetcher.attach("server-0", 0)
+        asking.pull(1)
+        assert [pull.request for pull, _ in asking.server.asked] == [1]
+        asking.server.answer(None)
+        assert [pull.request for pull, _ in asking.server.asked] == [1], "it is asked again"
+        asking.server.answer(7)
+        assert asking.delivered == [7]
+        assert asking.server.in_tasks == ["attach"]
+
+    jump(talk())
+
+
+def test_the_first_pull_of_a_server_attaches(asking: Asking, jump: Any) -> None:
+    async def talk() -> None:
+        asking.content.show(0, 9)
+        asking.pull(1)
+        await asyncio.sleep(1)
+        assert asking.server.in_tasks == ["attach", "pull"]
+        assert asking.delivered == [9]
+
+    jump(talk())
+
+
+def test_the_next_pull_gives_the_one_before_up(asking: Asking, jump: Any) -> None:
+    async def talk() -> None:
+        await asking.fetcher.attach("server-0", 0)
+        asking.pull(1)
+        asking.pull(2)
+        assert [pull.request for pull, _ in asking.server.asked] == [2]
+        asking.fetcher.close()
+        assert asking.server.asked == []
+
+    jump(talk())
+
+
+def test_what_is_not_answered_at_once_is_asked_in_a_task(asking: Asking, jump: Any) -> None:
+    async def talk() -> None:
+        await asking.fetcher.attach("server-0", 0)
+        asking.content.show(0, 9)
+        asking.pull(1)
+        asking.server.asked.pop()[1]("the connection was closed", None)
+        await asyncio.sleep(1)
+        asking.pull(2)
+        await asyncio.sleep(TIMEOUTS.pull_s + 1)
+        assert asking.server.in_tasks == ["attach", "pull", "pull"]
+        assert asking.delivered == [9, 9]
+
+    jump(talk())
+
+
+def test_content_that_is_not_there_after_all_is_asked_for_again(asking: Asking, jump: Any) -> None:
+    async def talk() -> None:
+        await asking.fetcher.attach("server-0", 0)
+        asking.pull(1)
+        asking.server.answer(6)
+        assert asking.delivered == []
+        asking.server.answer(7)
+        assert asking.delivered == [7]
+
+    jump(talk())

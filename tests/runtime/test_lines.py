@@ -13,8 +13,9 @@ from psplatform.core.protocol.messages import Stop
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.errors import ProtocolError
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.comms.calls import OK, DirectCalls, Peer
 from psplatform.runtime.comms.lines import _MOST_WAITING, Line
+from psplatform.runtime.timeouts import TIMEOUTS
 
 Jump = Callable[[Any], Any]
 PATIENCE_S = 30.0
@@ -416,3 +417,185 @@ def test_flushing_gives_up_at_its_limit(post: ShardActor, jump: Jump) -> None:
         return asyncio.get_running_loop().time() - before
 
     assert jump(end()) == 10.0
+
+
+# --- calls that can be sent at once ---
+
+
+class AtOnce(DirectCalls):
+    """A peer that calls reach at once, as long as that is possible."""
+
+    def __init__(self, network: Callable[..., Any]) -> None:
+        self.possible = True
+        self.asked: list[tuple[list[int], Callable[[str, Any], None]]] = []
+        self.given_up = 0
+        self.slowly: list[list[int]] = []
+        self._slow = network(self._take_slowly)
+
+    def __call__(self, address: str) -> AtOnce:
+        return self
+
+    def begin(
+        self, actor: str, function: str, arguments: tuple[Any, ...], done: Callable[[str, Any], None]
+    ) -> AtOnce | None:
+        if not self.possible:
+            return None
+        assert function == "deliver"
+        self.asked.append(([one.term for one in decode(arguments[1])], done))
+        return self
+
+    def answer(self, status: str = OK, value: Any = True) -> None:
+        self.asked[-1][1](status, value)
+
+    def give_up(self) -> None:
+        self.given_up += 1
+
+    async def actor_execute(self, **call: Any) -> Any:
+        return await self._slow("tcp://anywhere").actor_execute(**call)
+
+    def _take_slowly(self, method: str, sender: str, data: bytes) -> bool:
+        self.slowly.append([one.term for one in decode(data)])
+        return True
+
+    @property
+    def batches(self) -> list[list[int]]:
+        return [batch for batch, _ in self.asked]
+
+
+@pytest.fixture
+def at_once(network: Callable[..., Any]) -> AtOnce:
+    return AtOnce(network)
+
+
+def open_to(at_once: AtOnce, peer: Peer, **options: Any) -> Line:
+    options = {"patience_s": PATIENCE_S, "on_lost": pytest.fail} | options
+    return Line(at_once, peer, "worker-1", Background(), **options)
+
+
+def test_what_can_be_sent_at_once_is_sent_in_the_next_round_of_the_loop(
+    at_once: AtOnce, peer: Peer, jump: Jump
+) -> None:
+    """With what is said until then; what is said later waits for the answer."""
+
+    async def talk() -> None:
+        heard: list[int] = []
+        line = open_to(at_once, peer, on_answer=lambda answer: heard.append(answer.term))
+        line.send(message(1))
+        line.send(message(2))
+        await asyncio.sleep(0)
+        assert at_once.batches == [[1, 2]]
+        line.send(message(3))
+        await asyncio.sleep(0)
+        assert at_once.batches == [[1, 2]]
+        at_once.answer(value=encode([message(-1)]))
+        assert heard == [-1]
+        await asyncio.sleep(0)
+        assert at_once.batches == [[1, 2], [3]]
+        at_once.answer()
+        await line.flush(1.0)
+        line.close()
+
+    jump(talk())
+    assert at_once.slowly == []
+    assert at_once.given_up == 0
+
+
+@pytest.mark.parametrize("status", ["error", "the connection was closed"])
+def test_what_was_not_taken_at_once_is_insisted_on(at_once: AtOnce, peer: Peer, jump: Jump, status: str) -> None:
+    async def talk() -> None:
+        line = open_to(at_once, peer)
+        line.send(message(1))
+        await asyncio.sleep(0)
+        line.send(message(2))
+        at_once.answer(status, None)
+        await asyncio.sleep(1)
+        assert at_once.slowly == [[1]]
+        assert at_once.batches == [[1], [2]]
+        at_once.answer()
+        line.close()
+
+    jump(talk())
+
+
+def test_what_is_not_answered_in_time_is_insisted_on(at_once: AtOnce, peer: Peer, jump: Jump) -> None:
+    async def talk() -> None:
+        line = open_to(at_once, peer)
+        line.send(message(1))
+        await asyncio.sleep(TIMEOUTS.delivery_s - 0.1)
+        assert at_once.slowly == []
+        await asyncio.sleep(0.2)
+        assert at_once.slowly == [[1]]
+        line.close()
+
+    jump(talk())
+    assert at_once.given_up == 1
+
+
+def test_what_one_that_is_gone_has_not_answered_goes_to_the_next_at_once(
+    at_once: AtOnce, network: Callable[..., Any], peer: Peer, jump: Jump
+) -> None:
+    heard: list[int] = []
+
+    async def move() -> None:
+        living = network(lambda method, sender, data: heard.extend(one.term for one in decode(data)) or True)
+        line = open_to(at_once, peer)
+        line._connect = lambda address: living(address) if address == "tcp://next" else at_once
+        line.send(message(1))
+        await asyncio.sleep(1)
+        line.retarget(Peer("tcp://next", peer.key))
+        await asyncio.sleep(0.1)
+        line.close()
+
+    jump(move())
+    assert heard == [1]
+    assert at_once.given_up == 1
+
+
+def test_a_closed_line_hears_no_answer(at_once: AtOnce, peer: Peer, jump: Jump) -> None:
+    async def talk() -> None:
+        line = open_to(at_once, peer, beat_s=1.0)
+        line.send(message(1))
+        await asyncio.sleep(0)
+        line.send(message(2))
+        line.close()
+        await asyncio.sleep(PATIENCE_S)
+
+    jump(talk())
+    assert at_once.batches == [[1]]
+    assert at_once.given_up == 1
+    assert at_once.slowly == []
+
+
+def test_an_answer_that_cannot_be_read_ends_it(at_once: AtOnce, peer: Peer, jump: Jump) -> None:
+    lost: list[str] = []
+
+    async def talk() -> None:
+        line = open_to(at_once, peer, on_lost=lost.append)
+        line.send(message(1))
+        await asyncio.sleep(0)
+        at_once.answer(value=b"\xc1")
+        line.send(message(2))
+        await asyncio.sleep(PATIENCE_S)
+        line.close()
+
+    jump(talk())
+    assert "undecodable message" in lost[0]
+    assert at_once.batches == [[1]]
+
+
+def test_a_line_rests_only_when_nothing_was_delivered(at_once: AtOnce, peer: Peer, jump: Jump) -> None:
+    """What was said is a sign of life itself."""
+
+    async def talk() -> None:
+        line = open_to(at_once, peer, beat_s=2.0)
+        for number in range(5):
+            line.send(message(number))
+            await asyncio.sleep(0)
+            at_once.answer()
+            await asyncio.sleep(1.5)
+        assert at_once.batches == [[number] for number in range(5)]
+        await asyncio.sleep(0.6)
+        assert at_once.batches[5:] == [[]]
+        line.close()
+
+    jump(talk())

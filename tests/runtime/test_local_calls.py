@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -23,13 +23,14 @@ from distributed.protocol.serialize import Serialize
 
 from psplatform.errors import ClusterError
 from psplatform.runtime.comms import local_calls
-from psplatform.runtime.comms.calls import ActorGone, Connect, Peer, PeerLost, PeerSilent, call
+from psplatform.runtime.comms.calls import ActorGone, Connect, Peer, PeerLost, PeerSilent, begin_call, call
 from psplatform.runtime.comms.frames import LARGEST
 from psplatform.runtime.comms.local_calls import local_connections_of
 from psplatform.runtime.comms.socket_names import socket_of
 
-LIMIT_S = 180.0
+LIMIT_S = 5.0
 NOBODY = 65534
+NO_ANSWER = "no answer"
 
 Test = Callable[["Process", "Process", "Host"], Awaitable[None]]
 
@@ -483,3 +484,159 @@ def test_a_process_that_is_killed_while_it_is_called_is_lost_and_leaves_nothing(
         assert _socket(called.address).exists()
 
     run(test)
+
+
+# --- calls without a task on either side ---
+
+
+class PlainHost(Host):
+    """An actor whose methods have plain functions behind them."""
+
+    PLAIN: ClassVar[dict[str, str]] = {"deliver": "take", "pull": "reply"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list[asyncio.Future[Any]] = []
+
+    def take(self, sender: str, data: Any) -> Any:
+        if data == b"raise":
+            raise ValueError(sender)
+        self.taken.append((sender, data))
+        return len(self.taken)
+
+    def reply(self, data: bytes) -> asyncio.Future[Any]:
+        self.answers.append(asyncio.get_running_loop().create_future())
+        return self.answers[-1]
+
+
+async def begun(caller: Process, called: Process, method: str, *arguments: Any) -> tuple[Any, list[Any]]:
+    """Begin a call where a connection is open; return it, and what comes of it: the answer, or that there is none."""
+    if not hasattr(caller, "connect"):
+        await caller.ask(called.address, "deliver", "first", b"")
+    found: list[Any] = []
+    question = begin_call(
+        *(caller.connect, Peer(called.address, "host"), method, *arguments),
+        deadline_s=LIMIT_S,
+        done=found.append,
+        otherwise=lambda: found.append(NO_ANSWER),
+    )
+    return question, found
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():  # noqa: ASYNC110  whatever a test waits for
+        await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def plain_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "Host", PlainHost)
+
+
+WITH_PLAIN = pytest.mark.usefixtures("plain_host")
+
+
+@WITH_PLAIN
+def test_a_call_is_sent_at_once_where_a_connection_is_open(run: Any) -> None:
+    async def talk(caller: Process, called: Process, host: Any) -> None:
+        caller.connect = await caller.listen()
+        question, _ = await begun(caller, called, "deliver", "a", b"1")
+        assert question is None, "nothing is open yet"
+        await caller.ask(called.address, "deliver", "first", b"")
+        question, found = await begun(caller, called, "deliver", "a", b"1")
+        assert question is not None
+        await until(lambda: found)
+        assert found == [2]
+        assert host.taken == [("first", b""), ("a", b"1")]
+        assert caller.through_dask == []
+
+    run(talk)
+
+
+@WITH_PLAIN
+@pytest.mark.parametrize(
+    ("method", "arguments"), [("alive", ()), ("deliver", ("a", b"0" * (1 << 21)))], ids=["seldom", "large"]
+)
+def test_what_goes_through_dask_is_not_sent_at_once(run: Any, method: str, arguments: tuple[Any, ...]) -> None:
+    async def talk(caller: Process, called: Process, host: Any) -> None:
+        question, _ = await begun(caller, called, method, *arguments)
+        assert question is None
+        question, found = await begun(caller, called, "deliver", "a", b"1")
+        await until(lambda: found)
+        assert found == [2], "the connection is as good as before"
+
+    run(talk)
+
+
+@WITH_PLAIN
+def test_an_error_of_a_plain_function_is_said_and_the_connection_goes_on(run: Any) -> None:
+    async def talk(caller: Process, called: Process, host: Any) -> None:
+        _, found = await begun(caller, called, "deliver", "a", b"raise")
+        await until(lambda: found)
+        assert found == [NO_ANSWER]
+        with pytest.raises(ValueError, match="a"):
+            await caller.ask(called.address, "deliver", "a", b"raise")
+        _, found = await begun(caller, called, "deliver", "b", b"")
+        await until(lambda: found)
+        assert found == [2]
+
+    run(talk)
+
+
+@WITH_PLAIN
+def test_an_answer_may_come_later(run: Any) -> None:
+    async def talk(caller: Process, called: Process, host: Any) -> None:
+        _, found = await begun(caller, called, "pull", b"")
+        await until(lambda: host.answers)
+        assert found == []
+        host.answers[0].set_result("the answer")
+        await until(lambda: found)
+        assert found == ["the answer"]
+        asking = asyncio.create_task(caller.ask(called.address, "pull", b""))
+        await until(lambda: len(host.answers) == 2)
+        host.answers[1].set_exception(ValueError("none"))
+        with pytest.raises(ValueError, match="none"):
+            await asking
+
+    run(talk)
+
+
+@WITH_PLAIN
+def test_an_answer_to_what_was_given_up_is_not_heard(run: Any) -> None:
+    """Nor taken for that of the next call."""
+
+    async def talk(caller: Process, called: Process, host: Any) -> None:
+        question, found = await begun(caller, called, "pull", b"")
+        await until(lambda: host.answers)
+        question.give_up()
+        host.answers[0].set_result("late")
+        assert await caller.ask(called.address, "deliver", "a", b"") == 2
+        await asyncio.sleep(0.01)
+        assert found == []
+
+    run(talk)
+
+
+@WITH_PLAIN
+def test_who_has_sent_a_call_hears_that_the_other_end_has_gone(run: Any) -> None:
+    async def talk(caller: Process, called: Process, host: Any) -> None:
+        _, found = await begun(caller, called, "pull", b"")
+        await until(lambda: host.answers)
+        called.opened.close()
+        await until(lambda: found)
+        assert found == [NO_ANSWER]
+        assert host.answers[0].cancelled(), "nobody waits for it"
+
+    run(talk)
+
+
+@WITH_PLAIN
+def test_an_actor_that_is_not_there_is_not_called_at_once(run: Any) -> None:
+    async def talk(caller: Process, called: Process, host: Any) -> None:
+        await caller.ask(called.address, "deliver", "a", b"")
+        called.state.actors.clear()
+        _, found = await begun(caller, called, "deliver", "a", b"")
+        await until(lambda: found)
+        assert found == [NO_ANSWER]
+
+    run(talk)

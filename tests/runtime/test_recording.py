@@ -18,6 +18,7 @@ import torch
 from psplatform.core.protocol.effects import Compute, Publish, Send, Serve
 from psplatform.core.protocol.messages import Announce, BatchAssignment, Contribution, Label, Pulled
 from psplatform.core.shards.server import Server
+from psplatform.runtime.dataplane.parameters import Parameters
 from psplatform.runtime.store import recording as module
 from psplatform.runtime.store.recording import (
     HISTORY,
@@ -77,7 +78,7 @@ def test_without_a_folder_nothing_is_recorded_or_computed(
     copy.begin(program, "server-0", shard, Server(0))
     copy.staged(1, 1)
     copy.shown(Publish(1, 1), Server(0))
-    worker.begin(program, "w", layout, allocate(layout))
+    worker.begin(program, "w", layout.shards, Parameters(layout))
     worker.pulled(Pulled(0, 1, 1, 1))
     worker.does(Compute(0, 1, None))
     LogHistory(1).note("run", {"kind": "commit"})
@@ -125,7 +126,7 @@ def test_a_copy_tells_what_it_staged_and_showed_with_its_content(program: Any, s
 def test_a_worker_tells_what_it_pulled_computed_and_announced(program: Any, layout: Layout, records: Records) -> None:
     values = allocate(layout)
     worker = WorkerHistory()
-    worker.begin(program, "w", layout, values)
+    worker.begin(program, "w", layout.shards, Parameters(layout, values))
     worker.pulled(Pulled(1, 1, 4, 2))
     worker.does(Compute(3, 8, BatchAssignment(1, 5)))
     announce = Announce("w", 8, Label((4, 4), (1, 2)), 4, 0.5, 1.0, 0.1, 0.1, 0.1, 0.1)

@@ -13,7 +13,7 @@ import torch
 
 from psplatform.core.protocol.effects import Transmit
 from psplatform.core.protocol.messages import STATE, UPDATE, Replicated, Transfer
-from psplatform.core.protocol.wire import encode
+from psplatform.core.protocol.wire import decode, encode
 from psplatform.jobs.optimizers import SGD
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
@@ -155,6 +155,6 @@ def test_a_server_gets_the_answer_to_its_own_transfers_and_no_other(layout: Layo
         parcels = [Parcel(Transfer(of, 0, 1, 1, STATE, 1, 1, 1.0, ()), 1, (), None, (), {}) for of in ("old", "new")]
         old, new = (receiver.expect(one) for one in parcels)
         receiver.answer("new", Replicated(0, "r", 2, 1, 1))
-        return [old.done(), new.done()], new.result()
+        return [old.done(), new.done()], decode(new.result())
 
     assert jump(ask()) == ([False, True], Replicated(0, "r", 2, 1, 1))

@@ -193,6 +193,27 @@ def test_neither_the_front_copy_nor_contributions_change_before_publication(spec
     assert not torch.equal(shard.front["parameter.float32"], initial["parameter.float32"])
 
 
+@pytest.mark.parametrize("spec", OPTIMIZERS, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_merging_and_stepping_in_one_pass_changes_no_bit(
+    spec: Optimizer, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what was merged is told afterwards as before."""
+    monkeypatch.setattr(shard_module, "tile", lambda: 100)
+    pushed = [random_vectors(LAYOUT, seed) for seed in range(count)]
+    at_once, after = (shard_of(spec, random_vectors(LAYOUT, 99)) for _ in range(2))
+    for shard in (at_once, after):
+        shard.gather(pushed)
+    merged = {key: vector.clone() for key, vector in after.gathered.items()}
+    for shard in (at_once, after):
+        shard.stage(rate=0.5, measure=True)
+    for key, vector in merged.items():
+        assert torch.equal(at_once.back[key], after.back[key])
+        assert torch.equal(at_once.gathered[key], vector)
+    for one, other in zip(at_once.state().values(), after.state().values(), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_a_single_contribution_is_read_where_it_lies() -> None:
     shard, pushed = shard_of(Adam(groups=GROUPS), random_vectors(LAYOUT, 99)), random_vectors(LAYOUT, 1)
     shard.gather([pushed])

@@ -36,6 +36,10 @@ class _Flat(Task):
 
         return {"weights": torch.zeros(self.parameters)}
 
+    def write_to(self, updates: Mapping[str, Tensor]) -> None:
+        """Keep the gradient where it is wanted."""
+        self._gradient = updates["weights"]
+
 
 class Wide(_Flat):
     """Quadratic losses ``|a w + p|^2 / (2 a)`` whose gradients are ``a w + p``; ``p`` is noise, another in each batch.
@@ -57,9 +61,10 @@ class Wide(_Flat):
         import torch  # noqa: PLC0415  see above
 
         weights = parameters["weights"]
-        if self._noise is None or self._gradient is None:
+        if self._noise is None:
             generator = torch.Generator().manual_seed(0)
             self._noise = torch.randn(_TILE + _OFFSETS * _STRIDE, generator=generator)
+        if self._gradient is None:
             self._gradient = torch.zeros_like(weights)  # made once: fresh memory costs more than the arithmetic
         start = _STRIDE * int(rng.integers(_OFFSETS))
         noise = self._noise[start : start + _TILE]
@@ -82,6 +87,11 @@ class Constant(_Flat):
     parameters
         Number of float32 parameters.
     """
+
+    def write_to(self, updates: Mapping[str, Tensor]) -> None:
+        """Write the gradient where it is wanted."""
+        super().write_to(updates)
+        updates["weights"].fill_(1.0)
 
     def compute(self, parameters: Mapping[str, Tensor], batch: Batch, rng: np.random.Generator) -> Update:
         """Return ones."""

@@ -23,6 +23,8 @@ _CONFIG: Final[dict[str, Any]] = {
     # How often each of Dask's servers looks whether its event loop answers: several in this program and two in a
     # process take a few per cent of a small machine's cores for it otherwise.
     "distributed.admin.tick.interval": "500ms",
+    # Nor does anybody look at the profile that each process takes of itself a hundred times a second.
+    "distributed.worker.profile.enabled": False,
     # Every user of the machine could read them: names of actors, logs, addresses.
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],

@@ -208,6 +208,13 @@ class ComputeFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Overwritten:
+    """What the gradient of `sequence` was computed on was no version to the end: there is no gradient of it."""
+
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reachable:
     """Every shard can reach the gradient of `sequence`; where each block is announced, those in `shards` can."""
 

@@ -6,6 +6,7 @@ that one of them carries travels as its class, text and attributes.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import fields
 from typing import Any, Final
 
@@ -98,8 +99,7 @@ _DEEPEST: Final = 5
 
 def encode(message: Any) -> bytes:
     """Return `message`, or a list of messages, as msgpack bytes."""
-    packed: bytes = msgpack.packb(message, default=_to_extension)
-    return packed
+    return _packers.pack(message)
 
 
 def decode(data: bytes) -> Any:
@@ -116,6 +116,23 @@ def decode(data: bytes) -> Any:
         raise ProtocolError(f"undecodable message ({error}); all processes must run the same psplatform") from error
 
 
+class _Packers(threading.local):
+    """Packers of one thread, one for each message inside of another: making one takes longer than packing."""
+
+    def __init__(self) -> None:
+        self._idle: list[msgpack.Packer] = []
+
+    def pack(self, value: Any) -> bytes:
+        """Return a value as msgpack bytes."""
+        packer = self._idle.pop() if self._idle else msgpack.Packer(default=_to_extension)
+        packed: bytes = packer.pack(value)  # one that raises is not used again
+        self._idle.append(packer)
+        return packed
+
+
+_packers = _Packers()
+
+
 def _to_extension(message: Any) -> msgpack.ExtType:
     if isinstance(message, PsplatformError):
         return msgpack.ExtType(_ERROR, msgpack.packb(to_plain(message)))
@@ -123,7 +140,7 @@ def _to_extension(message: Any) -> msgpack.ExtType:
     if kind not in _CODES:
         raise ProtocolError(f"{kind.__name__} is not a message; only plain values and messages travel")
     values = [getattr(message, name) for name in _FIELDS[kind]]
-    return msgpack.ExtType(_CODES[kind], msgpack.packb(values, default=_to_extension))
+    return msgpack.ExtType(_CODES[kind], _packers.pack(values))
 
 
 def _error_of(plain: Any) -> PsplatformError:

@@ -2,9 +2,9 @@
 
 States: *joining* -> *waiting* for a release -> *pulling* -> *computing* -> *exposing* (every shard is given a way to
 reach the gradient) -> announced, *waiting* again.  Where a policy decides block by block, each block is announced when
-its shard can reach it.  An abort in *pulling*, *computing* or *exposing* leads back to
-*waiting* once the computation has really stopped; a release that comes meanwhile is kept, and forgotten if that one is
-aborted too.  A stop ends the session from any state.
+its shard can reach it.  What was computed on parameters that were written over meanwhile leads back to *pulling*.  An
+abort in *pulling*, *computing* or *exposing* leads back to *waiting* once the computation has really stopped; a release
+that comes meanwhile is kept, and forgotten if that one is aborted too.  A stop ends the session from any state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,15 @@ from psplatform.core.protocol.effects import (
     SetTimer,
     first_server,
 )
-from psplatform.core.protocol.events import Begin, ComputeAborted, Computed, ComputeFailed, Reachable, TimerFired
+from psplatform.core.protocol.events import (
+    Begin,
+    ComputeAborted,
+    Computed,
+    ComputeFailed,
+    Overwritten,
+    Reachable,
+    TimerFired,
+)
 from psplatform.core.shards.server import MOST_AHEAD
 from psplatform.core.workers.pulling import Pulling
 
@@ -140,6 +148,9 @@ class WorkerSession:
         self._release, self._next = release, None
         self._wait_s = self._now - self._since
         self._since = self._now
+        return self._pull(release)
+
+    def _pull(self, release: msg.Release) -> list[Effect]:
         self.activity = Activity.PULLING
         return self._send_pulls(self._pulling.begin(release.version, (self.slot, release.sequence)))
 
@@ -258,6 +269,13 @@ class WorkerSession:
             return []
         return self._confirm_abort(event.sequence)
 
+    def _on_overwritten(self, event: Overwritten) -> list[Effect]:
+        if self._release is None or not self._is_current(event.sequence):
+            return []
+        if self.activity is Activity.ABORTING:
+            return self._confirm_abort(event.sequence)
+        return self._pull(self._release)
+
     def _confirm_abort(self, sequence: int) -> list[Effect]:
         self._computed = None
         self._aborted = sequence
@@ -307,6 +325,7 @@ _HANDLERS: dict[type, Callable[[WorkerSession, Any], list[Effect]]] = {
     Computed: WorkerSession._on_computed,
     ComputeAborted: WorkerSession._on_compute_aborted,
     ComputeFailed: WorkerSession._on_compute_failed,
+    Overwritten: WorkerSession._on_overwritten,
     Reachable: WorkerSession._on_reachable,
     TimerFired: WorkerSession._on_timer,
     msg.Welcome: WorkerSession._on_welcome,

@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from psplatform.core.protocol.effects import Compute
-from psplatform.core.protocol.events import ComputeAborted, Computed, ComputeFailed
+from psplatform.core.protocol.events import ComputeAborted, Computed, ComputeFailed, Overwritten
 from psplatform.runtime.dataplane.content import Vectors
+from psplatform.runtime.dataplane.parameters import Parameters
 from psplatform.runtime.program import Program
 from psplatform.tasks.cancellation import Cancellation, Cancelled
 from psplatform.tasks.data.batches import batch_of
@@ -23,11 +24,15 @@ from psplatform.tensors.layout import Layout
 from psplatform.tensors.norms import squared_norm
 from psplatform.tensors.vectors import allocate
 
-Outcome = Computed | ComputeAborted | ComputeFailed
+Outcome = Computed | ComputeAborted | ComputeFailed | Overwritten
+
+
+class _Overwritten(Exception):
+    """What a gradient was computed on was written over meanwhile."""
 
 
 class Computing:
-    """Computes gradients of `values` into `updates`, both on the CPU.
+    """Computes gradients on `parameters` into `updates`, both on the CPU.
 
     On another device the model has vectors of its own there, filled before and read after each gradient.
 
@@ -43,14 +48,14 @@ class Computing:
         workspace: Workspace,
         layout: Layout,
         device: torch.device,
-        values: Vectors,
+        parameters: Parameters,
         updates: Vectors,
         deliver: Callable[[Outcome], None],
     ) -> None:
         self._program = program
         self._workspace = workspace
         self._layout = layout
-        self._values, self._updates = values, updates
+        self._parameters, self._updates = parameters, updates
         self._deliver = deliver
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="psplatform-compute")
         self._cancellation = Cancellation()
@@ -59,7 +64,8 @@ class Computing:
         self._near: tuple[Vectors, Vectors] | None = None
         if not on_cpu:
             self._near = allocate(layout, device=device), allocate(layout, device=device)
-        near_values, near_updates = self._near or (values, updates)
+        self._at_hand = parameters.vectors
+        near_values, near_updates = self._near or (self._at_hand, updates)
         workspace.bind(layout, near_values, near_updates)
 
     def start(self, effect: Compute) -> None:
@@ -90,7 +96,8 @@ class Computing:
         except Cancelled:
             outcome = ComputeAborted(effect.sequence)
         except Exception as error:  # noqa: BLE001  the seam where whatever the user's code raises becomes an event
-            outcome = ComputeFailed(effect.sequence, *describe(error))
+            overwritten = self._parameters.has_changed()  # then it may be no fault of that code
+            outcome = Overwritten(effect.sequence) if overwritten else ComputeFailed(effect.sequence, *describe(error))
         self._deliver(outcome)
 
     def _compute(self, effect: Compute, cancellation: Cancellation) -> Computed:
@@ -102,16 +109,25 @@ class Computing:
         computed = self._workspace.compute(batch, cancellation, self._program.micro_batches)
         self._take_back()
         cancellation.check()
+        if self._parameters.has_changed():
+            raise _Overwritten
+        self._parameters.look_after()
         squared = self._squared_norm()
         self._be_slow(effect, time.perf_counter() - started, cancellation)
         seconds = time.perf_counter() - started
         flaw = find_flaw(self._workspace, batch, computed.loss, squared)
+        if flaw is not None and self._parameters.has_changed():
+            raise _Overwritten
         return Computed(effect.sequence, computed.samples, computed.loss, squared, seconds, flaw)
 
     def _bring_near(self) -> None:
+        vectors = self._parameters.vectors
         if self._near is not None:
-            for key, vector in self._values.items():
+            for key, vector in vectors.items():
                 self._near[0][key].copy_(vector)
+        elif vectors is not self._at_hand:
+            self._workspace.compute_from(vectors)
+            self._at_hand = vectors
 
     def _take_back(self) -> None:
         if self._near is not None:

@@ -17,15 +17,15 @@ from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.host_process import HostProcess
 from psplatform.runtime.actors.standby_host import StandbyHost, StandbySnapshot
 from psplatform.runtime.actors.tenure import Tenure, grants_of
+from psplatform.runtime.comms.answering import Listening
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
-from psplatform.runtime.comms.processes import Locatable
 from psplatform.runtime.program import Program
 from psplatform.runtime.store.keeping import keeper_of
 from psplatform.runtime.store.run_log import RunLog
 
 
-class CoordinatorHost(Locatable):
+class CoordinatorHost(Listening):
     """Hands what programs and actors say to the coordinator in charge, or to the standby that may follow it.
 
     Parameters
@@ -144,7 +144,7 @@ class CoordinatorHost(Locatable):
 
     # --- what the run's actors call ---
 
-    async def deliver(self, sender: str, data: bytes) -> bool | bytes:
+    def take(self, sender: str, data: bytes) -> bool | bytes:
         """Take messages; return what is said to the sender at once, or whether it is one of this run's actors."""
         if self._standby_host is None:
             return self._in_charge.take(sender, data)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from psplatform.core.protocol.effects import Effect, Send
-from psplatform.core.protocol.messages import Commit, Lease, LogEntry, Moved
+from psplatform.core.protocol.messages import Commit, Lease, LogEntry, Moved, Release
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.runtime.pools.shard_pool import DaskShardPool
 from psplatform.runtime.pools.standbys import Standbys
@@ -40,7 +40,7 @@ class CoordinatorOutbox:
     def send(self, effect: Send) -> None:
         """Send a message; one that names a server or replica goes with where that is."""
         to, message = effect.to, effect.message
-        if to.name == self._listener and isinstance(message, Lease):
+        if to.name == self._listener and self._may_answer_with(message):
             self._answers.append(message)
         elif to.kind == "copy":
             self._copies.send(to.name, message)
@@ -53,12 +53,18 @@ class CoordinatorOutbox:
 
     @contextmanager
     def answering(self, sender: str) -> Iterator[list[Any]]:
-        """Collect the leases of `sender`, which waits for an answer, instead of sending them."""
+        """Collect what can be said to `sender`, which waits for an answer, instead of sending it."""
         self._listener, self._answers = sender, []
         try:
             yield self._answers
         finally:
             self._listener = ""
+
+    def _may_answer_with(self, message: Any) -> bool:
+        # A release that comes before what was sent earlier would be in no order.
+        return isinstance(message, Lease) or (
+            isinstance(message, Release) and self._worker_pool.has_heard_all(self._listener)
+        )
 
     def _may_wait_s(self, message: Any) -> float:
         if not isinstance(message, LogEntry) or self._lead.awaits_acknowledgment:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 from distributed import get_worker
 from numpy.typing import NDArray
@@ -29,11 +30,11 @@ from psplatform.replication.accounts import account_factory
 from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
-from psplatform.runtime.comms.answering import Answering
+from psplatform.runtime.comms.answering import Answering, Listening
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost, call
 from psplatform.runtime.comms.lines import Line
-from psplatform.runtime.comms.processes import Locatable, process_at
+from psplatform.runtime.comms.processes import process_at
 from psplatform.runtime.dataplane.carriers import REPLICA_PLACES
 from psplatform.runtime.dataplane.content import Answer
 from psplatform.runtime.dataplane.feed_reader import MOST_KEPT
@@ -45,11 +46,13 @@ from psplatform.runtime.program import Program
 from psplatform.runtime.timeouts import TIMEOUTS
 
 
-class CopyHost(Locatable):
+class CopyHost(Listening):
     """Makes the node of a copy, and hands it what comes through Dask.
 
     All methods are coroutines, so that Dask runs them on the event loop of the worker, never one behind the other.
     """
+
+    PLAIN: ClassVar[Mapping[str, str]] = {**Listening.PLAIN, "pull": "answer", "transfer": "receive"}
 
     def __init__(self, run: str, name: str, shard: int, coordinator: Peer, initial_role: InitialRole) -> None:
         self._run, self._name, self._index = run, name, shard
@@ -108,7 +111,7 @@ class CopyHost(Locatable):
         self._node = await loop.run_in_executor(self._arithmetic, ShardNode, control, loop.time, self._send, make_state)
         self._require_wanted()
         self._begun.callback(self._node.close)
-        self._answering = Answering(self._node.feed)
+        self._answering: Answering[Any] = Answering(self._node.feed)
         self._line = Line(
             self._connect,
             self._coordinator,
@@ -136,7 +139,7 @@ class CopyHost(Locatable):
 
     # --- what peers call ---
 
-    async def deliver(self, sender: str, data: bytes) -> bool:
+    def take(self, sender: str, data: bytes) -> bool:
         """Take messages of the coordinator."""
         for message in decode(data):
             if isinstance(message, ActorAt):
@@ -192,35 +195,65 @@ class CopyHost(Locatable):
             return False
         return True
 
-    async def pull(self, data: bytes, with_content: bool) -> Answer:
+    def answer(self, data: bytes, with_content: bool) -> asyncio.Future[Answer]:
         """Answer with the version asked for or a newer one as soon as it is visible, or "not yet"."""
         pull: Pull = decode(data)
-        pulled = await self._answering.answer_to(pull)
+        is_late = self._program.slow_servers is not None and not pull.member.startswith(EVALUATOR)  # who looks on only
+        if not with_content and not is_late:
+            return self._answering.answer_to(pull, self._answer_with)
+        later = self._answer_later(pull, with_content=with_content, is_late=is_late)
+        return asyncio.get_running_loop().create_task(later)
+
+    async def pull(self, data: bytes, with_content: bool) -> Answer:
+        """Do what `answer` does."""
+        return await self.answer(data, with_content)
+
+    async def _answer_later(self, pull: Pull, *, with_content: bool, is_late: bool) -> Answer:
+        pulled: Pulled | None = await self._answering.answer_to(pull, lambda pulled: pulled)
         if pulled is None:
             return Answer(None)
-        looks_on = pull.member.startswith(EVALUATOR)  # and is not held up
-        if not looks_on and (late_s := self._program.answer_delay_s(self._index, next(self._requests))):
-            await asyncio.sleep(late_s)  # it is the answer that is late, once
-        state, version = self._node.state, self._node.control.part.version
-        arrays: tuple[NDArray[Any], ...] = ()
-        if with_content:  # newer versions may have become visible meanwhile; what is named is what is shown now
-            version, arrays = await state.newest()
-        return Answer(encode(replace(pulled, version=version)), state.front, arrays)
+        if is_late:  # it is the answer that is late, once
+            await asyncio.sleep(self._program.answer_delay_s(self._index, next(self._requests)))
+        if not with_content:
+            return self._answer_with(pulled)
+        version, arrays = await self._node.state.newest()
+        return Answer(encode(replace(pulled, version=version)), self._node.state.front, arrays)
+
+    def _answer_with(self, pulled: Pulled | None) -> Answer:
+        # Newer versions may have become visible meanwhile; what is named is what is shown now.
+        if pulled is None:
+            return Answer(None)
+        version = self._node.control.part.version
+        return Answer(encode(replace(pulled, version=version)), self._node.state.front)
 
     async def transfer(self, parcel: Parcel) -> bytes | None:
         """Take what brings this replica to its server's position; return its answer, ``None`` for "send it whole"."""
         await self._built.wait()
-        state = self._node.state
-        for member, slab in parcel.slabs.items():
-            if member not in state.gradient_buffers.slabs:
-                state.gradient_buffers.attach(member, slab)
-        if not state.receiver.can_see(parcel):
-            return None
         if parcel.transfer.kind == GRADIENTS:
-            await state.feed_reader.wait_for(parcel.transfer.contributions)
-        answer = state.receiver.expect(parcel)
+            self._attach_all(parcel)
+            await self._node.state.feed_reader.wait_for(parcel.transfer.contributions)
+        answer = self._accept(parcel)
+        return await answer if answer is not None else None
+
+    def receive(self, parcel: Parcel) -> asyncio.Future[bytes] | asyncio.Task[bytes | None] | None:
+        """Do what `transfer` does, in a task only where there is something to wait for first."""
+        if self._built.is_set() and parcel.transfer.kind != GRADIENTS:
+            return self._accept(parcel)
+        return asyncio.get_running_loop().create_task(self.transfer(parcel))
+
+    def _accept(self, parcel: Parcel) -> asyncio.Future[bytes] | None:
+        self._attach_all(parcel)
+        receiver = self._node.state.receiver
+        if not receiver.can_see(parcel):
+            return None
+        answer = receiver.expect(parcel)
         self._node.feed(parcel.transfer)
-        return encode(await answer)
+        return answer
+
+    def _attach_all(self, parcel: Parcel) -> None:
+        buffers = self._node.state.gradient_buffers
+        for member in parcel.slabs.keys() - buffers.slabs.keys():
+            buffers.attach(member, parcel.slabs[member])
 
     async def forget(self, term: int, member: str, position: int) -> None:
         """Drop what a member exposed that the coordinator has dismissed, once every commit up to `position` is visible.

@@ -22,16 +22,17 @@ from psplatform.nodes.evaluator import EvaluatorNode
 from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.evaluation import ThreadedEvaluation
 from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
+from psplatform.runtime.comms.answering import Listening
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.comms.lines import Line
-from psplatform.runtime.comms.processes import Locatable
 from psplatform.runtime.dataplane.fetching import Fetcher
+from psplatform.runtime.dataplane.parameters import Parameters
 from psplatform.runtime.dataplane.transports import TRANSPORTS
 from psplatform.runtime.program import Program
 
 
-class EvaluatorHost(Locatable):
+class EvaluatorHost(Listening):
     """Hosts `psplatform.nodes.evaluator.EvaluatorNode`.
 
     Parameters
@@ -127,7 +128,7 @@ class EvaluatorHost(Locatable):
             self._name,
             None,
             self._copies,
-            evaluation.values,
+            Parameters(evaluation.layout, evaluation.values),
             node.expects,
             deliver,
             TRANSPORTS[program.transport],
@@ -136,7 +137,7 @@ class EvaluatorHost(Locatable):
         )
         self._closing.callback(self._fetcher.close)
 
-    async def deliver(self, sender: str, data: bytes) -> bool:
+    def take(self, sender: str, data: bytes) -> bool:
         """Take orders of the coordinator."""
         for message in decode(data) if not self._closed else ():
             if self._early is not None:

@@ -12,7 +12,7 @@ from psplatform.core.coordination import Coordinator
 from psplatform.core.coordination.ending import Phase as EndingPhase
 from psplatform.core.protocol.effects import Effect, Finish
 from psplatform.core.protocol.events import Begin, CopyLost, ProcessesChanged, RunFailed, StopRequested, Tick
-from psplatform.core.protocol.messages import Leave, Retiring
+from psplatform.core.protocol.messages import Leave, Release, Retiring
 from psplatform.core.protocol.place_messages import ActorAt, ActorReleased, CoordinatorAt, Logged
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.core.supervision.leases import Grants
@@ -110,6 +110,7 @@ class Tenure:
         self._began_at = began_at
         self._step = PLACING
         self._early: list[tuple[str, bytes]] = []
+        self._answered: dict[str, tuple[bytes, bytes]] = {}
         self._starting: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
         self.fleet.begin_term(term)
@@ -284,6 +285,9 @@ class Tenure:
         return False
 
     def _take(self, sender: str, data: bytes) -> bool | bytes:
+        asked, answered = self._answered.get(sender, (b"", b""))
+        if answered and asked == data:
+            return answered  # it is asked again because that was lost
         with self._outbox.answering(sender) as answers:
             for message in decode(data):
                 if isinstance(message, Retiring):
@@ -291,7 +295,12 @@ class Tenure:
                 elif isinstance(message, Leave):
                     self.worker_pool.on_leave(message.member, message.reason)
                 self.feed(message)
-        return encode(answers) if answers else True
+        if not answers:
+            return True
+        answered = encode(answers)
+        if any(isinstance(one, Release) for one in answers):  # which is said once; leases are given again
+            self._answered[sender] = data, answered
+        return answered
 
     # --- what its parts ask for ---
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 from distributed import get_worker
@@ -23,22 +23,28 @@ from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.computing import Computing
 from psplatform.runtime.actors.gradients import SlabGradients
 from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
+from psplatform.runtime.comms.answering import Listening
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.comms.lines import Line
-from psplatform.runtime.comms.processes import Locatable, process_at
+from psplatform.runtime.comms.processes import process_at
 from psplatform.runtime.comms.timers import LoopTimers
 from psplatform.runtime.dataplane.fetching import Fetcher
+from psplatform.runtime.dataplane.parameters import BorrowedParameters, Parameters
 from psplatform.runtime.dataplane.pushing import Pushes
 from psplatform.runtime.dataplane.replica_feed import NoReplicaFeed, ReplicaFeed
 from psplatform.runtime.dataplane.segments import sweep
 from psplatform.runtime.dataplane.transports import COMMS, TRANSPORTS
 from psplatform.runtime.program import Program, choose_device
 from psplatform.runtime.store.recording import WorkerHistory
-from psplatform.tensors.vectors import allocate
+from psplatform.tasks.randomness import belong_to_tasks
+from psplatform.tensors.vectors import size_bytes
+
+_LARGE_BYTES: Final = 1 << 20
+"""Of a model that takes longer to copy than it takes to look whether the copy may be left out."""
 
 
-class WorkerHost(Locatable):
+class WorkerHost(Listening):
     """Hosts `psplatform.nodes.worker.WorkerNode` and computes its gradients.
 
     Parameters
@@ -100,6 +106,7 @@ class WorkerHost(Locatable):
             patience_s=program.patience_s,
             on_lost=self._depart,
             on_refused=lambda: self._depart("the coordinator no longer knows this worker"),
+            on_answer=node.feed,
             beat_s=program.worker_lease_s / 8,
         )
         await before_the_end(worker, f"{self._run}-{self._member}", self._retire)
@@ -110,6 +117,8 @@ class WorkerHost(Locatable):
         program = self._program
         if program.torch_threads is not None:
             torch.set_num_threads(program.torch_threads)
+        if self._worker.nanny is not None:
+            belong_to_tasks()  # it is a process of Dask's own, and no user's program
         device = choose_device(program.device)
         workspace, self._layout = program.open(device)
         sweep(self._run, "slab")
@@ -122,11 +131,20 @@ class WorkerHost(Locatable):
         self._slab = transport.slab(self._layout, self._run, with_copy=late)
         self._closing.callback(sweep, self._run)
         self._closing.callback(self._slab.remove)
-        self._values = allocate(self._layout)
-        self._history.begin(program, self._member, self._layout, self._values)
+        self._parameters = self._make_parameters()
+        self._history.begin(program, self._member, self._layout.shards, self._parameters)
         self._closing.callback(self._history.close)
         deliver: Callable[[Any], None] = self._feed_from_thread
-        self._computing = Computing(program, workspace, self._layout, device, self._values, self._slab.vectors, deliver)
+        self._computing = Computing(
+            program, workspace, self._layout, device, self._parameters, self._slab.vectors, deliver
+        )
+
+    def _make_parameters(self) -> Parameters:
+        layout = self._layout
+        stays = self._program.policy.traits.awaits_all and self._transport is not COMMS
+        if stays and layout.shards == 1 and size_bytes(layout) >= _LARGE_BYTES:
+            return BorrowedParameters(layout)
+        return Parameters(layout)
 
     def _make_node(self, process: str) -> WorkerNode:
         program, shards = self._program, self._layout.shards
@@ -137,7 +155,7 @@ class WorkerHost(Locatable):
             self._member,
             self._slab.name,
             {name: peer for name, (_, peer) in self._copies.items()},
-            self._values,
+            self._parameters,
             session.expects,
             self._on_pulled,
             self._transport,
@@ -181,7 +199,7 @@ class WorkerHost(Locatable):
 
     # --- what peers call ---
 
-    async def deliver(self, sender: str, data: bytes) -> bool:
+    def take(self, sender: str, data: bytes) -> bool:
         """Take messages of the coordinator."""
         for message in decode(data) if not self._closed else ():
             if isinstance(message, ActorAt):

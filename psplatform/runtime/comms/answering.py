@@ -1,18 +1,57 @@
-"""Pulls that wait in a copy of a shard until its control half answers them."""
+"""What actors answer to their peers: to messages at once, to pulls as soon as there is an answer."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
 
 from psplatform.core.protocol.events import PullWithdrawn
 from psplatform.core.protocol.messages import Pull, Pulled
+from psplatform.runtime.comms.processes import Locatable
 from psplatform.runtime.timeouts import TIMEOUTS
 
+Answer = TypeVar("Answer")
 
-class Answering:
-    """The pulls of one copy.
+
+class Listening(Locatable):
+    """An actor that takes messages (`psplatform.runtime.comms.lines`).
+
+    Attributes
+    ----------
+    PLAIN
+        The plain functions behind methods that need no task, see `psplatform.runtime.comms.calls.plain_method`.
+    """
+
+    PLAIN: ClassVar[Mapping[str, str]] = {"deliver": "take"}
+
+    def take(self, sender: str, data: bytes) -> bool | bytes:
+        """Take messages; return what is said to the sender at once, or whether it is one of this run's actors."""
+        raise NotImplementedError
+
+    async def deliver(self, sender: str, data: bytes) -> bool | bytes:
+        """Do what `take` does."""
+        return self.take(sender, data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting(Generic[Answer]):
+    answer: asyncio.Future[Answer]
+    finish: Callable[[Pulled | None], Answer]
+    limit: asyncio.TimerHandle
+
+    def end(self, pulled: Pulled | None) -> bool:
+        """Answer, if that is still waited for; return whether it was."""
+        self.limit.cancel()
+        if self.answer.done():
+            return False
+        self.answer.set_result(self.finish(pulled))
+        return True
+
+
+class Answering(Generic[Answer]):
+    """The pulls of one copy of a shard, which wait until its control half answers them.
 
     Parameters
     ----------
@@ -22,27 +61,28 @@ class Answering:
 
     def __init__(self, feed: Callable[[Any], None]) -> None:
         self._feed = feed
-        self._waiting: dict[tuple[str, int], asyncio.Future[Pulled]] = {}
+        self._waiting: dict[tuple[str, int], _Waiting[Answer]] = {}
 
-    async def answer_to(self, pull: Pull) -> Pulled | None:
-        """Return the answer as soon as there is one; ``None`` for "not yet"."""
+    def answer_to(self, pull: Pull, finish: Callable[[Pulled | None], Answer]) -> asyncio.Future[Answer]:
+        """Return the answer as soon as there is one: what `finish` makes of it, and of ``None`` for "not yet"."""
+        loop = asyncio.get_running_loop()
         key = pull.member, pull.request
-        answer = self._waiting[key] = asyncio.get_running_loop().create_future()
+        limit = loop.call_later(TIMEOUTS.not_yet_s, self._withdraw, pull)
+        before = self._waiting.get(key)
+        if before is not None:  # its call is lost
+            before.end(None)
+        answer: asyncio.Future[Answer] = loop.create_future()
+        self._waiting[key] = _Waiting(answer, finish, limit)
         self._feed(pull)
-        try:
-            async with asyncio.timeout(TIMEOUTS.not_yet_s):
-                pulled: Pulled = await answer
-        except TimeoutError:
+        return answer
+
+    def _withdraw(self, pull: Pull) -> None:
+        waiting = self._waiting.pop((pull.member, pull.request), None)
+        if waiting is not None:
             self._feed(PullWithdrawn(pull.member, pull.request))
-            return None
-        finally:
-            self._waiting.pop(key, None)
-        return pulled
+            waiting.end(None)
 
     def give(self, member: str, pulled: Pulled) -> bool:
-        """Answer a member's pull; return whether it still waits for that."""
-        waiting = self._waiting.get((member, pulled.request))
-        if waiting is None or waiting.done():
-            return False
-        waiting.set_result(pulled)
-        return True
+        """Answer a member's pull; return whether it still waited for that."""
+        waiting = self._waiting.pop((member, pulled.request), None)
+        return waiting is not None and waiting.end(pulled)

@@ -52,9 +52,13 @@ class Background:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
-            kind, text, trace = describe(error)
-            self._log.error("%s: %s\n%s", kind, text, trace)
-            self._on_failure(f"{kind}: {text}")
+            self.tell_of(error)
+
+    def tell_of(self, error: Exception) -> None:
+        """Tell what was raised, as if a task had raised it."""
+        kind, text, trace = describe(error)
+        self._log.error("%s: %s\n%s", kind, text, trace)
+        self._on_failure(f"{kind}: {text}")
 
     def close(self) -> None:
         """Cancel whatever is under way, except for who calls this."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from distributed import Worker
 from distributed.protocol.serialize import Serialize, to_serialize
@@ -37,6 +37,31 @@ class PeerSilent(PeerLost):
     """A peer did not answer within the deadline: it may be gone, stopped or busy."""
 
 
+class Question(Protocol):
+    """A call that has been sent and not been answered yet."""
+
+    def give_up(self) -> None:
+        """Hear no answer any more."""
+
+
+class DirectCalls:
+    """The remote calls of an address that can be sent, and are answered, without a task of the event loop."""
+
+    def begin(
+        self, actor: str, function: str, arguments: tuple[Any, ...], done: Callable[[str, Any], None]
+    ) -> Question | None:
+        """Send a call now; return ``None``, and have sent nothing, where that is not possible.
+
+        `done` is called once, unless the question is given up: with `OK` and what the method returned, or with another
+        word; then it is to be called in the ordinary way, which says what is wrong.
+        """
+        raise NotImplementedError
+
+
+OK: Final = "OK"
+"""Status of a call that was executed and raised nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
     """One actor: the address of its Dask worker, and its key there."""
@@ -51,11 +76,20 @@ def connections_of(worker: Worker) -> Connect:
     return lambda address: own if address == worker.address else worker.rpc(address)
 
 
-class _Own:
+class _Own(DirectCalls):
     """The calls of a process to its own actors: what is delivered is immutable, so it need not leave the process."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+
+    def begin(
+        self, actor: str, function: str, arguments: tuple[Any, ...], done: Callable[[str, Any], None]
+    ) -> Question | None:
+        """Call a method that answers at once."""
+        plain = plain_method(self._worker, actor, function) if function == "deliver" else None
+        if plain is None:
+            return None
+        return _Answered(plain, arguments, done)
 
     async def actor_execute(self, *, actor: str, function: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Do what the Dask worker's own `actor_execute` does."""
@@ -69,6 +103,93 @@ class _Own:
             return {"status": "OK", "result": await deliver(*arguments)}
         except Exception as error:  # noqa: BLE001  whatever the actor raises is its caller's
             return {"status": "error", "exception": error}
+
+
+class _Answered:
+    """A call that is answered in the next round of the event loop."""
+
+    def __init__(self, plain: Callable[..., Any], arguments: tuple[Any, ...], done: Callable[[str, Any], None]) -> None:
+        try:
+            status, value = OK, plain(*arguments)
+        except Exception as error:  # noqa: BLE001  whatever the actor raises is its caller's
+            status, value = "error", error
+        self._handle = asyncio.get_running_loop().call_soon(done, status, value)
+
+    def give_up(self) -> None:
+        """Hear no answer any more."""
+        self._handle.cancel()
+
+
+def plain_method(worker: Worker, actor: str, function: str) -> Callable[..., Any] | None:
+    """Return the plain function that does what a method of an actor of this process does, if there is one.
+
+    An actor names such functions in ``PLAIN``, by method.  They return what the method would, or a future of that.
+    """
+    host: Any = worker.state.actors.get(actor)
+    name = getattr(type(host), "PLAIN", {}).get(function)
+    found: Callable[..., Any] | None = getattr(host, name) if name is not None else None
+    return found
+
+
+class Begun:
+    """A call that was sent at once, with its deadline."""
+
+    def __init__(self, done: Callable[[Any], None], otherwise: Callable[[], None]) -> None:
+        self._done, self._otherwise = done, otherwise
+        self._question: Question | None = None
+        self._limit: asyncio.TimerHandle | None = None
+
+    def send(self, calls: DirectCalls, peer: Peer, method: str, arguments: tuple[Any, ...], deadline_s: float) -> bool:
+        """Send it; return whether that was possible."""
+        self._question = calls.begin(peer.key, method, arguments, self._on_answered)
+        if self._question is None:
+            return False
+        self._limit = asyncio.get_running_loop().call_later(deadline_s, self._on_limit)
+        return True
+
+    def give_up(self) -> None:
+        """Hear nothing of it any more."""
+        if self._limit is not None:
+            self._limit.cancel()
+        question, self._question = self._question, None
+        if question is not None:
+            question.give_up()
+
+    def _on_answered(self, status: str, answer: Any) -> None:
+        self._question = None
+        if self._limit is not None:
+            self._limit.cancel()
+        if status == OK:
+            self._done(answer)
+        else:
+            self._otherwise()
+
+    def _on_limit(self) -> None:
+        self.give_up()
+        self._otherwise()
+
+
+def begin_call(
+    connect: Connect,
+    peer: Peer,
+    method: str,
+    *arguments: Any,
+    deadline_s: float,
+    done: Callable[[Any], None],
+    otherwise: Callable[[], None],
+) -> Begun | None:
+    """Send a call now, where there is a way that needs no waiting; return ``None`` where there is none.
+
+    Parameters
+    ----------
+    done
+        Takes what the method returned.
+    otherwise
+        Called instead where it raised, where the peer is lost and where it did not answer in time: `call` tells which.
+    """
+    calls = connect(peer.address)
+    begun = Begun(done, otherwise)
+    return begun if isinstance(calls, DirectCalls) and begun.send(calls, peer, method, arguments, deadline_s) else None
 
 
 async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadline_s: float) -> Any:

@@ -4,6 +4,9 @@ Everything waiting goes out in one call, and the next call begins when that one 
 repeated with the same messages: receivers recognise repeats (`psplatform.core`).  An idle line sends an empty batch
 every `beat_s`, which is the peer's sign that this side lives.  What the peer has to say at once may come back with the
 acknowledgment, as long as it says it again when it is asked again: an answer may be lost with its call.
+
+Where a call can be sent at once (`psplatform.runtime.comms.calls.DirectCalls`), that is tried first; a task of the
+event loop insists on what is not delivered in that way.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ from typing import Any, Final
 from psplatform.core.protocol.messages import Beat
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
+from psplatform.runtime.comms.calls import Begun, Connect, Peer, PeerLost, begin_call, call
 from psplatform.runtime.timeouts import TIMEOUTS
 
+_ROUNDING_S: Final = 1e-6
 _MOST_WAITING: Final = 16
 """Messages that are not urgent and go out at once all the same, because there are so many."""
 
@@ -65,16 +69,20 @@ class Line:
         self._on_refused = on_refused
         self._on_answer = on_answer
         self._beat_s = beat_s
+        self._background = background
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
         self._waiting: list[Any] = []
-        self._wake = asyncio.Event()
-        self._waking: asyncio.TimerHandle | None = None
+        self._is_due = False
+        self._due: asyncio.TimerHandle | None = None
+        self._batch: bytes | None = None
+        self._begun: Begun | None = None
+        self._calling: asyncio.Timeout | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self._again = asyncio.Event()
-        self._calling: asyncio.Timeout | None = None
-        self._batch = b""
-        self._background = background
-        self._background.keep(self._deliver_for_ever)
+        self._rested_at = self._loop.time()
+        self._beat = self._loop.call_later(beat_s, self._on_rest) if beat_s is not None else None
 
     def send(self, message: Any, within_s: float = 0.0) -> None:
         """Deliver `message` after everything sent before; begin with that within so many seconds."""
@@ -83,29 +91,53 @@ class Line:
         if isinstance(message, Beat):
             within_s = TIMEOUTS.beat_waits_s
         if within_s <= 0.0 or len(self._waiting) >= _MOST_WAITING:
-            self._wake.set()
-        else:
-            self._wake_within(within_s)
+            self._begin_soon()
+        elif not self._is_due:
+            self._begin_within(within_s)
 
-    def _wake_within(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        if self._waking is not None:
-            if self._waking.when() <= loop.time() + seconds:
+    def _begin_soon(self) -> None:
+        """Deliver what waits in the next round of the event loop, with what is said until then."""
+        if not self._is_due:
+            self._is_due = True
+            if self._batch is None:
+                self._loop.call_soon(self._begin)
+
+    def _begin_within(self, seconds: float) -> None:
+        if self._due is not None:
+            if self._due.when() <= self._loop.time() + seconds:
                 return
-            self._waking.cancel()
-        self._waking = loop.call_later(seconds, self._wake.set)
+            self._due.cancel()
+        self._due = self._loop.call_later(seconds, self._begin_soon)
+
+    def _on_rest(self) -> None:
+        """Deliver a sign of life, if nothing else was delivered for as long as the line may rest."""
+        if self._closed or self._beat_s is None:
+            return
+        rest_s = self._beat_s
+        if self._batch is None and (rest_s := self._rested_at + self._beat_s - self._loop.time()) <= _ROUNDING_S:
+            self._begin_soon()
+            rest_s = self._beat_s
+        self._beat = self._loop.call_later(rest_s, self._on_rest)
 
     def retarget(self, peer: Peer) -> None:
         """Send everything that was not acknowledged, and whatever follows, to another peer."""
         self.peer = peer
         self._again.set()
-        if self._calling is not None:
+        if self._begun is not None:
+            self._begun.give_up()
+            self._insist()
+        elif self._calling is not None:
             self._calling.reschedule(0.0)  # a call to one that is gone may last until its deadline
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was sent is delivered."""
+        return self._batch is None and not self._waiting
 
     async def flush(self, limit_s: float) -> None:
         """Wait until everything sent is delivered, for at most `limit_s`."""
         if self._waiting:
-            self._wake.set()
+            self._begin_soon()
         try:
             async with asyncio.timeout(limit_s):
                 await self._idle.wait()
@@ -114,30 +146,74 @@ class Line:
 
     def close(self) -> None:
         """Send nothing any more."""
+        self._closed = True
+        for timer in (self._due, self._beat):
+            if timer is not None:
+                timer.cancel()
+        if self._begun is not None:
+            self._begun.give_up()
         self._background.close()
 
-    async def _deliver_for_ever(self) -> None:
-        while True:
-            if not self._batch:  # else it was interrupted
-                await self._pause()
-                self._batch, self._waiting = encode(self._waiting), []
-            if not await self._deliver(self._batch):
-                self._idle.set()
-                return
-            self._batch = b""
-            if not self._waiting:
-                self._idle.set()
+    # --- one delivery after the other ---
 
-    async def _pause(self) -> None:
+    def _begin(self) -> None:
+        if self._closed:
+            return
+        self._is_due = False
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        self._batch, self._waiting = encode(self._waiting), []
+        self._again.clear()
+        self._begun = begin_call(
+            self._connect,
+            self.peer,
+            *("deliver", self._sender, self._batch),
+            deadline_s=self._limit_s,
+            done=self._on_answered,
+            otherwise=self._insist,
+        )
+        if self._begun is None:
+            self._insist()
+
+    @property
+    def _limit_s(self) -> float:
+        return min(TIMEOUTS.delivery_s, self._patience_s)
+
+    def _on_answered(self, answer: bool | bytes) -> None:
+        self._begun = None
         try:
-            async with asyncio.timeout(self._beat_s):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
-        self._wake.clear()
-        if self._waking is not None:
-            self._waking.cancel()
-            self._waking = None
+            self._acknowledge(answer)
+        except Exception as error:  # noqa: BLE001  as if the peer had raised it
+            self._give_up(error)
+        else:
+            self._go_on()
+
+    def _insist(self) -> None:
+        self._begun = None
+        self._background.keep(self._deliver_for_sure)
+
+    async def _deliver_for_sure(self) -> None:
+        if self._batch is not None and await self._deliver(self._batch):
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Deliver what came meanwhile, now that the batch is delivered."""
+        self._batch = None
+        self._rested_at = self._loop.time()
+        if not self._waiting:
+            self._idle.set()
+        if self._is_due:
+            self._loop.call_soon(self._begin)
+
+    def _give_up(self, error: Exception) -> None:
+        self._lose(f"{self.peer.address} failed ({type(error).__name__}: {error})")
+
+    def _lose(self, reason: str) -> None:
+        """Send nothing any more: the peer is given up."""
+        self._closed = True
+        self._idle.set()
+        self._on_lost(reason)
 
     async def _deliver(self, data: bytes) -> bool:
         clock = asyncio.get_running_loop().time
@@ -154,10 +230,10 @@ class Line:
                     continue
                 # Once more, however long the first try took: it may be this process that was stopped.
                 if tries > 1 and clock() - first_try >= self._patience_s:
-                    self._on_lost(str(error))
+                    self._lose(str(error))
                     return False
             except Exception as error:  # noqa: BLE001  what a peer raises is its end: the same again would raise again
-                self._on_lost(f"{self.peer.address} failed ({type(error).__name__}: {error})")
+                self._give_up(error)
                 return False
             else:
                 return True
@@ -173,11 +249,10 @@ class Line:
             self._on_answer(message)
 
     async def _call(self, data: bytes) -> bool | bytes:
-        deadline_s = min(TIMEOUTS.delivery_s, self._patience_s)
         try:
             async with asyncio.timeout(None) as self._calling:
                 what = "deliver", self._sender, data
-                answer: bool | bytes = await call(self._connect, self.peer, *what, deadline_s=deadline_s)
+                answer: bool | bytes = await call(self._connect, self.peer, *what, deadline_s=self._limit_s)
         finally:
             self._calling = None
         return answer

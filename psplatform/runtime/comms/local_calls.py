@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from distributed.protocol.serialize import Serialize
 from distributed.worker import WORKER_ANY_RUNNING
 
 from psplatform.errors import ClusterError
-from psplatform.runtime.comms.calls import Connect, connections_of
+from psplatform.runtime.comms.calls import OK, Connect, DirectCalls, connections_of, plain_method
 from psplatform.runtime.comms.frames import Connection, pickled, unpickled
 from psplatform.runtime.comms.socket_names import hidden_name, is_of_this_user, remove_socket, socket_of, sweep_sockets
 
@@ -34,11 +35,11 @@ _MOST_IDLE: Final = 4
 """Connections to one address that are kept for the next call."""
 
 _ERROR: Final = "error"
-_OK: Final = "OK"
 _GONE: Final = "no such actor"
 _ELSEWHERE: Final = "another address"
 _LARGE: Final = "too large"
 _NOT_ASKED: Final = "not asked, as the question is too large"
+_LOST: Final = "the connection was closed"
 
 
 async def local_connections_of(worker: Worker, until: ExitStack) -> Connect:
@@ -142,18 +143,58 @@ class _LocalCalls(WorkerPlugin):
                     raise KeyError(kind[0])
                 if status == _LARGE:
                     self._large.add(kind)
-                if status in (_OK, _ERROR):
-                    return {"status": status, "result" if status == _OK else "exception": value}
+                if status in (OK, _ERROR):
+                    return {"status": status, "result" if status == OK else "exception": value}
         reply: dict[str, Any] = await self._through_dask(address).actor_execute(**how)
         return reply
 
-    async def _open(self, address: str, path: Path) -> _Calling | None:
+    def begin(
+        self, address: str, kind: tuple[str, str], arguments: tuple[Any, ...], done: Callable[[str, Any], None]
+    ) -> _Calling | None:
+        """Call a method over a connection that is open already; see `DirectCalls.begin`."""
+        if kind[1] not in LOCAL or kind in self._large:
+            return None
+        calling = self._take_idle(address)
+        if calling is None:
+            return None
+        question = pickled((address, *kind, arguments))
+        if question is None:
+            self._put_back(address, calling)
+            return None
+
+        def take(answer: bytes | None) -> None:
+            if answer is None:
+                done(_LOST, None)
+                return
+            self._put_back(address, calling)
+            status, value = unpickled(answer)
+            if status == _LARGE:
+                self._large.add(kind)
+            done(status, value)
+
+        calling.ask(question, take)
+        return calling
+
+    def _take_idle(self, address: str) -> _Calling | None:
         idle = self._idle.get(address, [])
         while idle:
             calling = idle.pop()
             if calling.is_open:
                 return calling
         self._idle.pop(address, None)
+        return None
+
+    def _put_back(self, address: str, calling: _Calling) -> None:
+        idle = self._idle.setdefault(address, [])
+        if self._closed or len(idle) >= _MOST_IDLE:
+            calling.close()
+        else:
+            idle.append(calling)
+
+    async def _open(self, address: str, path: Path) -> _Calling | None:
+        calling = self._take_idle(address)
+        if calling is not None:
+            return calling
         if not is_of_this_user(path):
             return None
         try:
@@ -171,24 +212,26 @@ class _LocalCalls(WorkerPlugin):
         plain = [one.data if isinstance(one, Serialize) else one for one in arguments]
         try:
             question = pickled((address, *kind, plain))
-            answer = await calling.ask(question) if question is not None else None
+            answer = await calling.answer_to(question) if question is not None else None
         except BaseException:
             calling.close()  # a late answer must not be taken for that of the next call
             raise
-        idle = self._idle.setdefault(address, [])
-        if self._closed or len(idle) >= _MOST_IDLE:
-            calling.close()
-        else:
-            idle.append(calling)
+        self._put_back(address, calling)
         status, value = unpickled(answer) if answer is not None else (_NOT_ASKED, None)
         return status, value
 
 
-class _Calls:
+class _Calls(DirectCalls):
     """The remote calls of one address, as Dask's ``rpc`` offers them."""
 
     def __init__(self, calls: _LocalCalls, address: str, path: Path) -> None:
         self._calls, self._address, self._path = calls, address, path
+
+    def begin(
+        self, actor: str, function: str, arguments: tuple[Any, ...], done: Callable[[str, Any], None]
+    ) -> _Calling | None:
+        """Send a call now over a connection that is open; see `DirectCalls.begin`."""
+        return self._calls.begin(self._address, (actor, function), arguments, done)
 
     async def actor_execute(self, **how: Any) -> dict[str, Any]:
         """Do what the peer's own `actor_execute` does."""
@@ -200,9 +243,14 @@ class _Calling(Connection):
 
     def __init__(self) -> None:
         super().__init__()
-        self._answer: asyncio.Future[bytes] | None = None
+        self._done: Callable[[bytes | None], None] | None = None
 
-    async def ask(self, question: bytes) -> bytes:
+    def ask(self, question: bytes, done: Callable[[bytes | None], None]) -> None:
+        """Send a call; `done` is called with the answer, or with ``None`` if the other end has gone."""
+        self._done = done
+        self.send(question)
+
+    async def answer_to(self, question: bytes) -> bytes:
         """Send a call; return the answer.
 
         Raises
@@ -210,22 +258,30 @@ class _Calling(Connection):
         OSError
             If the other end has gone.
         """
-        self._answer = asyncio.get_running_loop().create_future()
-        try:
-            self.send(question)
-            return await self._answer
-        finally:
-            self._answer = None
+        answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self.ask(question, lambda frame: None if answer.done() else answer.set_result(frame))
+        frame = await answer
+        if frame is None:
+            raise ConnectionResetError(_LOST)
+        return frame
+
+    def give_up(self) -> None:
+        """Hear no answer any more; a late one must not be taken for that of the next call."""
+        self._done = None
+        self.close()
 
     def take(self, frame: bytes) -> None:
         """Take an answer."""
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(frame)
+        self._finish(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the caller."""
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ConnectionResetError("the connection was closed"))
+        self._finish(None)
+
+    def _finish(self, frame: bytes | None) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(frame)
 
 
 class _Serving(Connection):
@@ -234,7 +290,7 @@ class _Serving(Connection):
     def __init__(self, worker: Worker, serving: set[_Serving]) -> None:
         super().__init__()
         self._worker, self._serving = worker, serving
-        self._doing: asyncio.Task[None] | None = None
+        self._doing: asyncio.Future[Any] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Refuse processes of other users."""
@@ -245,37 +301,61 @@ class _Serving(Connection):
 
     def take(self, frame: bytes) -> None:
         """Take a call."""
-        self._doing = asyncio.get_running_loop().create_task(self._do(frame))
+        try:
+            address, actor, function, arguments = unpickled(frame)
+        except ClusterError as error:
+            self._answer(_ERROR, error)
+            return
+        if address != self._worker.address:
+            self._answer(_ELSEWHERE, None)
+            return
+        plain = plain_method(self._worker, actor, function)
+        if plain is None:
+            self._doing = asyncio.get_running_loop().create_task(self._execute(actor, function, arguments))
+            return
+        try:
+            value = plain(*arguments)
+        except Exception as error:  # noqa: BLE001  whatever the actor raises is its caller's
+            self._answer(_ERROR, error)
+            return
+        if isinstance(value, asyncio.Future):
+            self._doing = value
+            value.add_done_callback(self._on_done)
+        else:
+            self._answer(OK, value)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Go on with what was called, as Dask does: a caller that gave it up may count on it all the same."""
         if self._doing is None or self._doing.done():
             self._serving.discard(self)
 
-    async def _do(self, frame: bytes) -> None:
+    async def _execute(self, actor: str, function: str, arguments: tuple[Any, ...]) -> None:
         try:
-            status, value = await self._execute(frame)
-            self.send(self._packed(status, value))
+            reply = await self._worker.actor_execute(actor=actor, function=function, args=arguments)
+        except (KeyError, AttributeError):
+            self._answer(_GONE, None)
         except asyncio.CancelledError:
             self.close()  # or the caller would wait until its deadline
             raise
+        else:
+            status = reply["status"]
+            self._answer(status, reply["result" if status == OK else "exception"].data)
         finally:
             if not self.is_open:
                 self._serving.discard(self)
 
-    async def _execute(self, frame: bytes) -> tuple[str, Any]:
-        try:
-            address, actor, function, arguments = unpickled(frame)
-        except ClusterError as error:
-            return _ERROR, error
-        if address != self._worker.address:
-            return _ELSEWHERE, None
-        try:
-            reply = await self._worker.actor_execute(actor=actor, function=function, args=arguments)
-        except (KeyError, AttributeError):
-            return _GONE, None
-        status = reply["status"]
-        return status, reply["result" if status == _OK else "exception"].data
+    def _on_done(self, done: asyncio.Future[Any]) -> None:
+        if done.cancelled():
+            self.close()
+        elif (error := done.exception()) is not None:
+            self._answer(_ERROR, error)
+        else:
+            self._answer(OK, done.result())
+        if not self.is_open:
+            self._serving.discard(self)
+
+    def _answer(self, status: str, value: Any) -> None:
+        self.send(self._packed(status, value))
 
     def _packed(self, status: str, value: Any) -> bytes:
         try:

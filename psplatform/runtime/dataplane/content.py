@@ -71,9 +71,15 @@ class Content:
         return content
 
     @classmethod
-    def open(cls, layout: Layout, shard: int, name: SegmentName) -> Content | None:
-        """Map a server's segment, or return ``None`` if this process cannot see it."""
-        segment = Segment.open(name)
+    def open(cls, layout: Layout, shard: int, name: SegmentName, *, private: bool = False) -> Content | None:
+        """Map a server's segment, or return ``None`` if this process cannot see it.
+
+        Parameters
+        ----------
+        private
+            Whether what is written to it here is to stay here (`Segment.open`).
+        """
+        segment = Segment.open(name, private=private)
         if segment is None:
             return None
         content = cls(layout, shard, segment)
@@ -90,6 +96,15 @@ class Content:
     def is_swept(self) -> bool:
         """Whether its server is gone, and the memory is free as soon as nobody has it mapped."""
         return not self._segment.exists
+
+    @property
+    def was_written_to_here(self) -> bool:
+        """Whether what is read here, through a private mapping, may be what was written here."""
+        return self._segment.has_pages_of_its_own
+
+    def forget_what_was_written_here(self) -> None:
+        """Read what the server has written, through a private mapping as well."""
+        self._segment.forget_pages_of_its_own()
 
     def belong_to(self, epoch: int) -> None:
         """Show it under that epoch from now on."""

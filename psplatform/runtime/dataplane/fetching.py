@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-
-import torch
+from functools import partial
 
 from psplatform.core.protocol.messages import Pull, Pulled
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
-from psplatform.runtime.dataplane.content import Answer, Content, Vectors
+from psplatform.runtime.comms.calls import Begun, Connect, Peer, PeerLost, begin_call, call
+from psplatform.runtime.dataplane.content import Answer, Content
+from psplatform.runtime.dataplane.parameters import Parameters
 from psplatform.runtime.dataplane.segments import SegmentName
 from psplatform.runtime.dataplane.transports import Transport
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout
-from psplatform.tensors.vectors import shard_vectors
 
 
 class Fetcher:
@@ -28,8 +27,8 @@ class Fetcher:
         Who pulls, and `slab` where its gradients lie, if others can see them: what every server is told first.
     peers
         The copies of shards that are known, by name.
-    vectors
-        Whole flat vectors that the shards' pieces are copied into.
+    parameters
+        Take what is pulled.
     expects
         Whether an answer is still wanted; what is not is not copied.
     deliver
@@ -49,7 +48,7 @@ class Fetcher:
         member: str,
         slab: SegmentName | None,
         peers: Mapping[str, Peer],
-        vectors: Vectors,
+        parameters: Parameters,
         expects: Callable[[Pulled], bool],
         deliver: Callable[[Pulled], None],
         transport: Transport,
@@ -62,7 +61,7 @@ class Fetcher:
         self._layout = layout
         self._member, self._slab = member, slab
         self.peers = dict(peers)
-        self._pieces = [shard_vectors(layout, shard, vectors) for shard in range(layout.shards)]
+        self._parameters = parameters
         self._contents: dict[str, Content | None] = {}
         self._sees: dict[str, bool] = {}
         self._attaching: dict[str, asyncio.Lock] = {}
@@ -71,6 +70,7 @@ class Fetcher:
         self._transport = transport
         self._background = background
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._begun: dict[int, Begun] = {}
 
     async def attach(self, copy: str, shard: int) -> bool:
         """See to it that a copy knows this member, and this member its content; return whether it sees the slab.
@@ -86,7 +86,8 @@ class Fetcher:
                     self._connect, self._peer(copy), "attach", self._member, self._slab, deadline_s=TIMEOUTS.attach_s
                 )
                 self._forget_swept()
-                self._contents[copy] = self._transport.view(self._layout, shard, segment)
+                private = self._parameters.borrows
+                self._contents[copy] = self._transport.view(self._layout, shard, segment, private=private)
                 self._sees[copy] = sees
         return self._sees[copy]
 
@@ -101,14 +102,54 @@ class Fetcher:
 
     def pull(self, pull: Pull, copy: str) -> None:
         """Fetch from a copy; a pull of the same shard that is still under way is given up."""
-        before = self._tasks.get(pull.shard)
-        if before is not None:
-            before.cancel()
-        self._tasks[pull.shard] = self._background.do(self._fetch(pull, copy))
+        self._give_up(pull.shard)
+        self._ask(pull, copy)
 
     def close(self) -> None:
         """Give up whatever is under way."""
+        for shard in list(self._begun):
+            self._give_up(shard)
         self._background.close()
+
+    def _give_up(self, shard: int) -> None:
+        task, begun = self._tasks.pop(shard, None), self._begun.pop(shard, None)
+        if task is not None:
+            task.cancel()
+        if begun is not None:
+            begun.give_up()
+
+    def _ask(self, pull: Pull, copy: str) -> None:
+        """Ask at once if the content can be read here and the way is there, else in a task."""
+        begun: Begun | None = None
+        if self._contents.get(copy) is not None and copy in self.peers:
+            begun = begin_call(
+                self._connect,
+                self.peers[copy],
+                *("pull", encode(pull), False),
+                deadline_s=self._deadline_s,
+                done=partial(self._on_answered, pull, copy),
+                otherwise=partial(self._ask_in_a_task, pull, copy),
+            )
+        if begun is None:
+            self._ask_in_a_task(pull, copy)
+        else:
+            self._begun[pull.shard] = begun
+
+    def _ask_in_a_task(self, pull: Pull, copy: str) -> None:
+        self._begun.pop(pull.shard, None)
+        self._tasks[pull.shard] = self._background.do(self._fetch(pull, copy))
+
+    def _on_answered(self, pull: Pull, copy: str, answer: Answer) -> None:
+        del self._begun[pull.shard]
+        content = self._contents.get(copy)
+        try:
+            pulled = self._taken(answer, content) if content is not None else None
+            if pulled is None:
+                self._ask(pull, copy)
+            else:
+                self._deliver(pulled)
+        except Exception as error:  # noqa: BLE001  as of a task: it is told, and the connection is not to blame
+            self._background.tell_of(error)
 
     async def _fetch(self, pull: Pull, copy: str) -> None:
         # Ends with an answer, or when the next pull or the end of the run cancels it: a server that is gone is the
@@ -129,22 +170,18 @@ class Fetcher:
         answer: Answer = await call(
             self._connect, self._peer(copy), "pull", encode(pull), content is None, deadline_s=self._deadline_s
         )
+        return self._taken(answer, content)
+
+    def _taken(self, answer: Answer, content: Content | None) -> Pulled | None:
+        """Return an answer whose content is in place, if it is wanted; ``None`` where it is to be asked for again."""
         if answer.pulled is None:
             return None
         pulled: Pulled = decode(answer.pulled)
         if not self._expects(pulled):
             return pulled
-        return pulled if self._place(pulled, content, answer) else None
+        return pulled if self._parameters.take(pulled, content, answer) else None
 
     def _peer(self, copy: str) -> Peer:
         if copy not in self.peers:
             raise PeerLost(f"{copy} is not known here yet")
         return self.peers[copy]
-
-    def _place(self, pulled: Pulled, content: Content | None, answer: Answer) -> bool:
-        into = self._pieces[pulled.shard]
-        if content is not None:
-            return content.read(answer.copy, pulled.version, pulled.epoch, into)
-        for vector, array in zip(into.values(), answer.arrays, strict=True):
-            vector.copy_(torch.from_numpy(array))
-        return True

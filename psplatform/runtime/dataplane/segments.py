@@ -37,6 +37,11 @@ _POPULATE_READ: Final = 22
 
 _FIELDS: Final = 16
 
+_PAGEMAP: Final = Path("/proc/self/pagemap")
+_PRESENT: Final = np.uint64(1 << 63)
+_PRESENT_OR_SHARED: Final = np.uint64(1 << 63 | 1 << 61)
+"""Bits of a page in Linux's pagemap; a page that is present and of no file was copied on write."""
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentName:
@@ -57,10 +62,10 @@ class Segment:
         ``uint8[n]`` torch tensor on the shared bytes, aligned to 64.
     """
 
-    def __init__(self, path: Path, file: int, *, owner: bool) -> None:
+    def __init__(self, path: Path, file: int, *, owner: bool = False, private: bool = False) -> None:
         self._path = path
-        self._owner = owner
-        self._map = mmap.mmap(file, 0)
+        self._owner, self._private = owner, private
+        self._map = mmap.mmap(file, 0, flags=mmap.MAP_PRIVATE if private else mmap.MAP_SHARED)
         fields = np.frombuffer(self._map, np.int64, _FIELDS)
         self._mark = fields[:1]
         self.header: NDArray[np.int64] = fields[1:]
@@ -109,14 +114,20 @@ class Segment:
         raise ClusterError(f"no room for {size / 1e6:.0f} MB of shared memory in {places}; free some there")
 
     @classmethod
-    def open(cls, name: SegmentName) -> Segment | None:
-        """Map the segment of that name, or return ``None`` if this process cannot see it."""
+    def open(cls, name: SegmentName, *, private: bool = False) -> Segment | None:
+        """Map the segment of that name, or return ``None`` if this process cannot see it.
+
+        Parameters
+        ----------
+        private
+            Whether what is written through this mapping stays in it, and hides what others write there later.
+        """
         try:
             file = os.open(name.path, os.O_RDWR)
         except OSError:
             return None
         try:
-            segment = cls(Path(name.path), file, owner=False)
+            segment = cls(Path(name.path), file, private=private)
         except (OSError, ValueError):
             return None
         finally:
@@ -133,6 +144,23 @@ class Segment:
             stop = vector.data_ptr() - begin + vector.numel() * vector.element_size()
             with contextlib.suppress(OSError):  # it costs time only
                 self._map.madvise(_POPULATE_READ, start, stop - start)
+
+    @property
+    def has_pages_of_its_own(self) -> bool:
+        """Whether something was written through a private mapping; true where the system does not tell."""
+        begin = (self.content.data_ptr() - HEADER_BYTES) // mmap.PAGESIZE
+        try:
+            with _PAGEMAP.open("rb", buffering=0) as pagemap:
+                found = os.pread(pagemap.fileno(), len(self._map) // mmap.PAGESIZE * 8, begin * 8)
+        except OSError:
+            return True
+        pages = np.frombuffer(found, np.uint64)
+        return bool(((pages & _PRESENT_OR_SHARED) == _PRESENT).any() or not len(pages))
+
+    def forget_pages_of_its_own(self) -> None:
+        """Undo what was written through a private mapping."""
+        if self._private:
+            self._map.madvise(mmap.MADV_DONTNEED)
 
     def remove(self) -> None:
         """Remove the name, if this process owns it; those that have it mapped keep it until the last one is gone."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 from numpy.typing import NDArray
@@ -36,6 +36,9 @@ from psplatform.runtime.store.recording import CopyHistory
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, fill, shard_vectors
+
+_SMALL_BYTES: Final = 1 << 16
+"""State of a shard whose arithmetic takes less time than handing it to another thread and back."""
 
 
 class SharedShardState:
@@ -94,6 +97,8 @@ class SharedShardState:
         self.shard = shard = Shard(
             layout, index, program.optimizer, shard_vectors(layout, index, whole), (first, second)
         )
+        state_bytes = sum(vector.numel() * vector.element_size() for vector in shard.state().values())
+        self._is_small = state_bytes <= _SMALL_BYTES
         shard.touch()  # a replica must not begin with that when it becomes the server
         if initial_role.fresh:
             program.restore(shard)
@@ -156,7 +161,15 @@ class SharedShardState:
         then()
 
     def run(self, work: Sequence[Work], compute: Callable[[Sequence[Work]], list[Any]]) -> None:
-        """Compute in the thread."""
+        """Compute in the thread, or here what takes less time than getting there."""
+        if self._is_small:
+            try:
+                events = compute(work)
+            except Exception as error:  # noqa: BLE001  as of the thread
+                self._fail(error)
+            else:
+                self._loop.call_soon(self._feed_all, events)
+            return
         done = self._loop.run_in_executor(self._thread, compute, work)
         done.add_done_callback(self._on_computed)
 
@@ -164,12 +177,23 @@ class SharedShardState:
         if done.cancelled():
             return
         if (error := done.exception()) is not None:
-            self._report("on_copy_failed", f"{type(error).__name__}: {error}")
-            return
-        for event in done.result():
+            self._fail(error)
+        else:
+            self._feed_all(done.result())
+
+    def _fail(self, error: BaseException) -> None:
+        self._report("on_copy_failed", f"{type(error).__name__}: {error}")
+
+    def _feed_all(self, events: list[Any]) -> None:
+        for event in events:
             self._feed(event)
             if isinstance(event, Loaded) and isinstance(self._control.part, Replica):
                 self.feed_reader.release(self._control.part)
+
+    def _next(self, call: Callable[..., Any], *arguments: Any) -> None:
+        """Call in the node's thread what was asked for where it is computed."""
+        later = self._loop.call_soon if self._is_small else self._loop.call_soon_threadsafe
+        later(call, *arguments)
 
     def diverge(self) -> None:
         """Publish how far replicas in sync can be from what is visible: from now on one of them may be promoted."""
@@ -234,7 +258,7 @@ class SharedShardState:
         transfer, back = effect.transfer, 1 - self.front
         if not self.receiver.load(transfer, partial(self.content.begin_writing, back)):
             return Loaded(transfer.number, whole=False)
-        self._loop.call_soon_threadsafe(self.receiver.drop, transfer)
+        self._next(self.receiver.drop, transfer)
         self.shard.version = transfer.version
         self.front = back
         self.content.show(self.front, transfer.version)
@@ -244,11 +268,11 @@ class SharedShardState:
     def capture(self, effect: Transmit) -> Captured:
         """Copy what a transfer carries."""
         size_bytes = self.carrier.capture(effect)
-        self._loop.call_soon_threadsafe(self._carry, effect)
+        self._next(self._carry, effect)
         return Captured(effect.replica, effect.transfer.number, size_bytes)
 
     def archive(self, effect: Archive) -> None:
         """Copy the state; it is written while training goes on."""
         self._archiver.copy(effect)
         self._history.archived(effect, self._control.part.epoch)
-        self._loop.call_soon_threadsafe(self._archiver.write, effect, self._feed)
+        self._next(self._archiver.write, effect, self._feed)

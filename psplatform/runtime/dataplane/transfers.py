@@ -18,10 +18,10 @@ from torch import Tensor
 
 from psplatform.core.protocol.effects import Transmit
 from psplatform.core.protocol.messages import GRADIENTS, STATE, UPDATE, Transfer
-from psplatform.core.protocol.wire import decode
+from psplatform.core.protocol.wire import decode, encode
 from psplatform.errors import InvariantViolation
 from psplatform.runtime.comms.background import Background, Kept
-from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
+from psplatform.runtime.comms.calls import Begun, Connect, Peer, PeerLost, begin_call, call
 from psplatform.runtime.dataplane.feed_reader import FeedReader
 from psplatform.runtime.dataplane.outbox import Inbox, Outbox
 from psplatform.runtime.dataplane.segments import SegmentName
@@ -65,6 +65,7 @@ class ProcessCarrier:
         self._peers: dict[str, Peer] = {}
         self._outboxes: dict[str, Outbox] = {}
         self._captured: dict[str, Parcel] = {}
+        self._begun: dict[str, Begun] = {}
         self._tasks: dict[str, Kept] = {}
 
     def know(self, replica: str, peer: Peer) -> None:
@@ -92,16 +93,50 @@ class ProcessCarrier:
         self, connect: Connect, effect: Transmit, slabs: Mapping[str, SegmentName], feed: Callable[[Any], None]
     ) -> None:
         """Send what was captured until it is acknowledged, or another transfer to this replica is sent."""
-        before = self._tasks.get(effect.replica)
-        if before is not None:
-            before.end()
+        self._end(effect.replica)
         if effect.transfer.kind == GRADIENTS:
             members = sorted({one.member for one in effect.transfer.contributions} & slabs.keys())
             parcel = Parcel(effect.transfer, 0, (), None, (), {member: slabs[member] for member in members})
         else:
             parcel = replace(self._captured[effect.replica], slabs=slabs)
-        work = partial(self._send, connect, effect.replica, parcel, feed)
-        self._tasks[effect.replica] = self._background.keep(work)
+        peer, parts = self._peers.get(effect.replica), (connect, effect.replica, parcel, feed)
+        begun: Begun | None = None
+        if peer is not None:
+            begun = begin_call(
+                connect,
+                peer,
+                *("transfer", parcel),
+                deadline_s=TIMEOUTS.transfer_s,
+                done=partial(self._on_answered, *parts),
+                otherwise=partial(self._insist, *parts),
+            )
+        if begun is None:
+            self._insist(*parts)
+        else:
+            self._begun[effect.replica] = begun
+
+    def _on_answered(
+        self, connect: Connect, replica: str, parcel: Parcel, feed: Callable[[Any], None], answer: bytes | None
+    ) -> None:
+        if answer is None:
+            self._insist(connect, replica, parcel, feed)
+            return
+        del self._begun[replica]
+        try:
+            feed(decode(answer))
+        except Exception as error:  # noqa: BLE001  as of a task: it is told, and the connection is not to blame
+            self._background.tell_of(error)
+
+    def _insist(self, connect: Connect, replica: str, parcel: Parcel, feed: Callable[[Any], None]) -> None:
+        self._begun.pop(replica, None)
+        self._tasks[replica] = self._background.keep(partial(self._send, connect, replica, parcel, feed))
+
+    def _end(self, replica: str) -> None:
+        task, begun = self._tasks.pop(replica, None), self._begun.pop(replica, None)
+        if task is not None:
+            task.end()
+        if begun is not None:
+            begun.give_up()
 
     async def _send(self, connect: Connect, replica: str, parcel: Parcel, feed: Callable[[Any], None]) -> None:
         # Ends with an answer, or when the coordinator, who watches the replica, has it excluded.
@@ -122,9 +157,7 @@ class ProcessCarrier:
 
     def forget(self, replica: str) -> None:
         """Send a replica that was excluded nothing more, and give up what that took."""
-        task = self._tasks.pop(replica, None)
-        if task is not None:
-            task.end()
+        self._end(replica)
         self._captured.pop(replica, None)
         outbox = self._outboxes.pop(replica, None)
         if outbox is not None:
@@ -143,7 +176,7 @@ class Receiver:
         self._shard, self._feed_reader = shard, feed_reader
         self._inbox = Inbox()
         self._parcels: dict[str, Parcel] = {}
-        self._answers: list[tuple[str, asyncio.Future[Any]]] = []
+        self._answers: list[tuple[str, asyncio.Future[bytes]]] = []
 
     def can_see(self, parcel: Parcel) -> bool:
         """Whether the arrays can be read, here or where they lie."""
@@ -151,8 +184,8 @@ class Receiver:
             return True
         return self._inbox.vectors(parcel.outbox, self._shard.state_sizes()) is not None
 
-    def expect(self, parcel: Parcel) -> asyncio.Future[Any]:
-        """Keep a parcel until it is taken; return what the answer to it will be."""
+    def expect(self, parcel: Parcel) -> asyncio.Future[bytes]:
+        """Keep a parcel until it is taken; return what the answer to it will be, encoded."""
         server = parcel.transfer.server
         kept = self._parcels.get(server)
         # One that was repeated may come after the next: that one is needed.
@@ -161,7 +194,7 @@ class Receiver:
             # Another server's may be being loaded: as long as that one has not been answered, it is needed.
             waiting = {of for of, _ in self._answers}
             self._parcels = {of: one for of, one in self._parcels.items() if of in waiting} | {server: parcel}
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._answers.append((server, answer))
         return answer
 
@@ -169,9 +202,10 @@ class Receiver:
         """Answer a server, each time that it has asked; one that was replaced must not get another's answer."""
         waiting = [answer for of, answer in self._answers if of == server]
         self._answers = [(of, answer) for of, answer in self._answers if of != server]
+        answer = encode(message)
         for one in waiting:
             if not one.done():
-                one.set_result(message)
+                one.set_result(answer)
 
     def load(self, transfer: Transfer, begin_writing: Callable[[], None]) -> bool:
         """Make what a transfer carries the shard's state, or take the step that it names.

@@ -32,8 +32,11 @@ class Transport(Protocol):
     def publisher(self, layout: Layout, shard: int, run: str, epoch: int) -> Content:
         """Make the place where a server shows its shard under that epoch, showing nothing yet."""
 
-    def view(self, layout: Layout, shard: int, name: SegmentName) -> Content | None:
-        """Return a server's content for reading; ``None`` where it is to be sent."""
+    def view(self, layout: Layout, shard: int, name: SegmentName, *, private: bool = False) -> Content | None:
+        """Return a server's content for reading; ``None`` where it is to be sent.
+
+        If `private`, what is written there nevertheless stays in this process.
+        """
 
     def slab(self, layout: Layout, run: str, *, with_copy: bool) -> Slab:
         """Make the place of a worker's gradients, perhaps with room for a copy beside it."""
@@ -56,7 +59,7 @@ class Comms:
         """Make a segment."""
         return Content.create(layout, shard, run, epoch)
 
-    def view(self, layout: Layout, shard: int, name: SegmentName) -> Content | None:
+    def view(self, layout: Layout, shard: int, name: SegmentName, *, private: bool = False) -> Content | None:
         """Return ``None``: it is sent."""
         return None
 
@@ -76,9 +79,9 @@ class SharedMemory(Comms):
         """Return Dask's, and sockets for small calls to processes of this host."""
         return await local_connections_of(worker, until)
 
-    def view(self, layout: Layout, shard: int, name: SegmentName) -> Content | None:
+    def view(self, layout: Layout, shard: int, name: SegmentName, *, private: bool = False) -> Content | None:
         """Map the segment, if this process can see it."""
-        return Content.open(layout, shard, name)
+        return Content.open(layout, shard, name, private=private)
 
     def slab(self, layout: Layout, run: str, *, with_copy: bool) -> Slab:
         """Make one in a segment."""

@@ -234,6 +234,11 @@ class DaskWorkerPool:
         if actor is not None and actor.line is not None:
             actor.line.send(message)
 
+    def has_heard_all(self, name: str) -> bool:
+        """Whether a gradient worker has everything that was sent to it."""
+        actor = self._actors.get(name)
+        return actor is not None and actor.line is not None and actor.line.is_idle
+
     def introduce(self, place: ActorAt) -> None:
         """Let every gradient worker attach to a new copy of a shard, which it then need not do when that takes over."""
         for name in self._supervisor.workers:

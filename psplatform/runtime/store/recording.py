@@ -24,10 +24,9 @@ from psplatform.core.protocol.effects import Archive, Compute, Effect, Send, Ser
 from psplatform.core.protocol.messages import Announce, Contribution, Pulled, Transfer
 from psplatform.core.shards.replica import Replica
 from psplatform.core.shards.server import Server
+from psplatform.runtime.dataplane.parameters import Parameters
 from psplatform.runtime.program import Program
-from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard
-from psplatform.tensors.vectors import shard_vectors
 
 HISTORY: Final = "PSPLATFORM_HISTORY"
 """The environment variable that names the folder."""
@@ -159,19 +158,18 @@ class WorkerHistory:
 
     def __init__(self) -> None:
         self._recorder = Recorder()
-        self._pieces: list[dict[str, Tensor]] = []
         self._slot = -1
 
-    def begin(self, program: Program, member: str, layout: Layout, values: Mapping[str, Tensor]) -> None:
-        """Record from now on; `values` are what is pulled into."""
+    def begin(self, program: Program, member: str, shards: int, parameters: Parameters) -> None:
+        """Record from now on; `parameters` take what is pulled."""
         self._recorder.begin(program.run, "worker", member, life=program.term)
-        self._pieces = [shard_vectors(layout, shard, values) for shard in range(layout.shards)]
+        self._shards, self._parameters = range(shards), parameters
 
     def pulled(self, answer: Pulled) -> None:
         """Record an answer whose content is in place."""
         if self._recorder.records:
             place = {"shard": answer.shard, "epoch": answer.epoch, "version": answer.version}
-            self._recorder.note("pulled", **place, digest=digest(self._pieces[answer.shard]))
+            self._recorder.note("pulled", **place, digest=self._digest(answer.shard))
 
     def does(self, effect: Effect) -> None:
         """Record what a gradient is computed on, with its batch, and what is said of it."""
@@ -181,11 +179,15 @@ class WorkerHistory:
             self._slot, assignment = effect.slot, effect.assignment
             place: dict[str, Any] = {"slot": effect.slot, "sequence": effect.sequence}
             batch = None if assignment is None else (assignment.epoch, assignment.number)
-            self._recorder.note("computes", **place, ticket=batch, digests=[digest(one) for one in self._pieces])
+            self._recorder.note("computes", **place, ticket=batch, digests=[self._digest(one) for one in self._shards])
         elif isinstance(effect, Send) and isinstance(effect.message, Announce):
             said, label = effect.message, effect.message.label
             place = {"slot": self._slot, "sequence": said.sequence, "shards": said.shards}
             self._recorder.note("announced", **place, versions=label.versions, epochs=label.epochs)
+
+    def _digest(self, shard: int) -> str | None:
+        found = digest(self._parameters.piece(shard))
+        return None if self._parameters.has_changed() else found  # of what is computed on again, nothing is to be said
 
     def close(self) -> None:
         """Record nothing more."""

@@ -9,7 +9,7 @@ import pytest
 
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import CancelCompute, Compute, Depart, Expose
-from psplatform.core.protocol.events import Begin, ComputeAborted, ComputeFailed, Reachable
+from psplatform.core.protocol.events import Begin, ComputeAborted, ComputeFailed, Overwritten, Reachable
 from psplatform.core.workers.session import Activity
 
 Fresh = Callable[..., Any]
@@ -183,3 +183,29 @@ def test_one_that_is_released_before_it_is_welcomed_again_starts_with_the_welcom
     assert worker.release(1, term=2).effects == []
     worker.handle(msg.Welcome(2, 3, 1))
     assert worker.session.activity is Activity.PULLING
+
+
+def test_what_was_computed_on_parameters_that_were_written_over_is_pulled_again(brought_to: Fresh) -> None:
+    worker = brought_to(Activity.COMPUTING)
+    worker.handle(Overwritten(5))
+    assert len(worker.pulls()) == 2
+    assert worker.activity is Activity.PULLING
+    worker.serve(7, 7)
+    assert worker.effects == [Compute(3, 5, None)]
+    worker.computed(5)
+    worker.handle(Reachable(5))
+    assert worker.sent[-1].label.versions == (7, 7)
+
+
+def test_the_end_of_another_gradient_pulls_nothing_again(brought_to: Fresh) -> None:
+    worker = brought_to(Activity.COMPUTING)
+    assert worker.handle(Overwritten(4)) == []
+    assert worker.activity is Activity.COMPUTING
+
+
+def test_parameters_that_were_written_over_end_an_abort(brought_to: Fresh) -> None:
+    worker = brought_to(Activity.COMPUTING)
+    worker.handle(msg.Abort(1, 5))
+    worker.handle(Overwritten(5))
+    assert isinstance(worker.sent[-1], msg.Aborted)
+    assert worker.activity is Activity.WAITING
