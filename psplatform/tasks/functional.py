@@ -54,7 +54,7 @@ class FunctionalWorkspace:
         self._updates = named_views(layout, updates)
         self._task.write_to(dict(self._updates))
 
-    def compute_from(self, values: Mapping[str, Tensor]) -> None:
+    def compute_from(self, values: Mapping[str, Tensor], *, alone: bool = False) -> None:
         """Hand views of other `values` to the task."""
         self._parameters = named_views(self._layout, values)
 

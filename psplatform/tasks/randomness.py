@@ -4,8 +4,8 @@ User code draws from the global generators (dropout, augmentation, initialisatio
 process.  A task that needs reproducible draws therefore holds the one lock, seeds the generators and puts them back.
 Gradients of two runs that share a process are therefore computed one after the other.
 
-Putting them back takes longer than the gradient of a small model.  In a process that has nothing to do but what it is
-asked for by runs, nobody else draws, and it is left out (`belong_to_tasks`).
+Putting them back takes longer than the gradient of a small model.  In a process of a cluster that a run has started
+for itself nobody else draws, and it is left out (`belong_to_tasks`).
 """
 
 from __future__ import annotations
@@ -14,20 +14,25 @@ import random
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import Final
 
 import numpy as np
 import torch
 
 from psplatform.tasks.cancellation import Cancellation
 
+OWN_PROCESS: Final = "PSPLATFORM_OWN_PROCESS"
+"""Variable of the environment of processes that do nothing but what runs ask them for."""
+
 _GENERATOR_LOCK = threading.Lock()
 _others_draw = True
 
 
 def belong_to_tasks() -> None:
-    """Put the generators of this process back no more: only tasks draw from them, and each seeds them."""
+    """Put the generators of this process back no more: only tasks of runs draw from them, and each seeds them."""
     global _others_draw  # noqa: PLW0603  as the generators are the process's
     _others_draw = False
+
 
 # How long a computation that waits for its turn may overlook that it was cancelled.
 _POLL_S = 0.02

@@ -99,6 +99,8 @@ class Task(ABC):
     def compute(self, parameters: Mapping[str, Tensor], batch: Batch, rng: np.random.Generator) -> Update:
         """Return the update that `batch` asks for; all its randomness comes from `rng` or torch's generator.
 
+        The parameters of the next call may be other tensors: what is kept of these shows another version then.
+
         Where that takes long, `psplatform.tasks.cancellation.check` lets it end early once nobody wants it any more.
         """
 
@@ -143,8 +145,11 @@ class Workspace(Protocol):
     def bind(self, layout: Layout, values: Mapping[str, Tensor], updates: Mapping[str, Tensor]) -> None:
         """Compute from `values` and into `updates` from now on: by region, flat vectors on the workspace's device."""
 
-    def compute_from(self, values: Mapping[str, Tensor]) -> None:
-        """Compute from those vectors from now on, whose buffers are the ones before; mostly from two in turn."""
+    def compute_from(self, values: Mapping[str, Tensor], *, alone: bool = False) -> None:
+        """Compute from those vectors from now on, whose buffers are the ones before; mostly from two in turn.
+
+        If `alone`, keep nothing of those before.
+        """
 
     def compute(self, batch: BatchRef, cancel: Cancellation, micro_batches: int = 1) -> Computed:
         """Write the batch's update into the bound `updates`; raise `Cancelled` soon after `cancel` is raised."""

@@ -100,9 +100,9 @@ class SupervisedWorkspace:
         self._flat = FlatModel(self._module, layout, values, updates)
         self._buffers = [values[region.key] for region in layout.regions if region.kind == "buffer"]
 
-    def compute_from(self, values: Mapping[str, Tensor]) -> None:
+    def compute_from(self, values: Mapping[str, Tensor], *, alone: bool = False) -> None:
         """Make the parameters of the module views of other `values`."""
-        self._bound().turn_to(values)
+        self._bound().turn_to(values, alone=alone)
 
     def compute(self, batch: BatchRef, cancel: Cancellation, micro_batches: int = 1) -> Computed:
         """Write the gradient of the batch's mean loss into the bound updates, accumulated over `micro_batches` parts.

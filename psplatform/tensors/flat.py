@@ -131,16 +131,19 @@ class FlatModel:
         self._buffers = [(*_owner(module, name), buffer) for name, buffer in buffers.items()]
         self.zero_gradients()
 
-    def turn_to(self, values: Mapping[str, Tensor]) -> None:
+    def turn_to(self, values: Mapping[str, Tensor], *, alone: bool = False) -> None:
         """Make the parameters views of other vectors.  The buffers of both are the same.
 
-        The views of the last two are kept, so that turning from one to the other and back costs little.
+        The views of the last two are kept, so that turning from one to the other and back costs little; if `alone`,
+        only these.
         """
         found = next((views for known, views in self._views if known is values), None)
         if found is None:
             views = named_views(self.layout, values, "parameter")
             found = [views[name] for name in self._parameters]
             self._views = [*self._views[-1:], (values, found)]
+        if alone:
+            self._views = [(values, found)]
         for parameter, view in zip(self._parameters.values(), found, strict=True):
             parameter.data = view
         self.values = dict(values)

@@ -66,7 +66,7 @@ def squared_norm(vectors: Iterable[Tensor]) -> float:
     """
     kept = [vector for vector in vectors if vector.numel()]
     if sum(vector.numel() for vector in kept) <= _SHORT:
-        return math.fsum(_short_square(vector) for vector in kept)
+        return _total([[_short_square(vector) for vector in kept]])
     found = _total(_line_squares(vector) for vector in kept)
     # Squares below the least normal number may have been lost, each.
     lost = sum(vector.numel() for vector in kept) * torch.finfo(torch.float32).smallest_normal

@@ -15,7 +15,7 @@ from psplatform.core.coordination import Coordinator
 from psplatform.core.plan import Plan, Stop
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.events import Begin, StopRequested
-from psplatform.core.protocol.wire import encode
+from psplatform.core.protocol.wire import decode, encode
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.errors import ClusterError
 from psplatform.jobs.schedules import Constant
@@ -257,3 +257,55 @@ def test_what_fails_while_decisions_are_acted_on_ends_the_run(
     assert isinstance(error, ClusterError)
     assert "acting on what the coordinator had decided failed (RuntimeError: a fault of our own)" in str(error)
     assert any(isinstance(one, msg.Stop) for one in sent) == (times == 1), "in good order, if that is possible"
+
+
+class Worker(Nobody):
+    """Those around a coordinator, with one worker whose way is free."""
+
+    def __init__(self) -> None:
+        self.kept: tuple[bytes, bytes] = b"", b""
+        self.sent: list[Any] = []
+
+    def heard(self, sender: str) -> bool:
+        return sender == "w0"
+
+    def has_heard_all(self, name: str) -> bool:
+        return not self.sent
+
+    def send(self, name: str, message: Any) -> None:
+        if name == "w0":
+            self.sent.append(message)
+
+    def answer_again(self, name: str, said: bytes) -> bytes:
+        return self.kept[1] if self.kept[0] == said else b""
+
+    def note_answer(self, name: str, said: bytes, answer: bytes) -> None:
+        self.kept = said, answer
+
+
+def announcement(sequence: int, version: int) -> msg.Announce:
+    figures = {"samples": 4, "loss": 0.5, "squared_norm": 1.0, "compute_s": 1.0, "pull_s": 0.0, "push_s": 0.0}
+    return msg.Announce(member="w0", sequence=sequence, label=msg.Label((version,), (1,)), wait_s=0.0, **figures)
+
+
+def test_a_release_comes_with_the_answer_and_again_with_the_answer_to_a_repeat(leading: Any, jump: Jump) -> None:
+    """The first answer may be lost with its call; what is sent besides must not be overtaken by it."""
+
+    async def talk() -> None:
+        around = Worker()
+        host = await leading(around)
+        joined = host.take("w0", encode([msg.Join("w0", "here")]))
+        assert joined is True
+        kinds = [type(one) for one in around.sent]
+        assert kinds == [msg.Welcome, msg.Release], "in this order, on one way"
+        around.sent.clear()
+        said = encode([announcement(1, 0)])
+        (release,) = decode(host.take("w0", said))
+        assert (type(release), release.sequence) == (msg.Release, 2)
+        assert decode(host.take("w0", said)) == (release,)
+        assert not any(isinstance(one, msg.Release) for one in around.sent)
+        around.sent.append("something on its way")
+        assert host.take("w0", encode([announcement(2, 1)])) is True
+        assert isinstance(around.sent[-1], msg.Release)
+
+    jump(talk())

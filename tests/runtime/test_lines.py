@@ -599,3 +599,57 @@ def test_a_line_rests_only_when_nothing_was_delivered(at_once: AtOnce, peer: Pee
         line.close()
 
     jump(talk())
+
+
+def test_what_cannot_be_sent_ends_the_line_with_a_reason(at_once: AtOnce, peer: Peer, jump: Jump) -> None:
+    lost: list[str] = []
+    told: list[str] = []
+
+    async def talk() -> None:
+        line = Line(at_once, peer, "worker-1", Background(told.append), patience_s=PATIENCE_S, on_lost=lost.append)
+        line.send(Stop(1, "\ud800"))
+        await asyncio.sleep(0.1)
+        line.send(message(2))
+        await line.flush(1.0)
+        line.close()
+
+    jump(talk())
+    assert "UnicodeEncodeError" in told[0]
+    assert "cannot be sent" in lost[0]
+    assert at_once.batches == []
+
+
+def test_a_closed_line_turns_to_nobody(at_once: AtOnce, peer: Peer, jump: Jump) -> None:
+    """What it had not delivered must not be a sign of life for the next."""
+
+    async def talk() -> None:
+        line = open_to(at_once, peer)
+        line.send(message(1))
+        await asyncio.sleep(0)
+        line.close()
+        line.retarget(Peer("tcp://next", peer.key))
+        await asyncio.sleep(PATIENCE_S)
+
+    jump(talk())
+    assert at_once.slowly == []
+
+
+def test_a_try_at_once_that_was_not_answered_counts(at_once: AtOnce, peer: Peer, jump: Jump) -> None:
+    """A silent peer is given up no later than where there is no such way."""
+    lost_at: list[float] = []
+
+    async def talk() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def silence(**call: Any) -> Any:
+            await asyncio.sleep(99)
+
+        at_once.actor_execute = silence  # type: ignore[method-assign]
+        line = open_to(at_once, peer, patience_s=5.0, on_lost=lambda reason: lost_at.append(loop.time()))
+        line.send(message(1))
+        await asyncio.sleep(30)
+        line.close()
+
+    jump(talk())
+    assert len(lost_at) == 1
+    assert lost_at[0] < 11.0

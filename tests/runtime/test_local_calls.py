@@ -28,7 +28,7 @@ from psplatform.runtime.comms.frames import LARGEST
 from psplatform.runtime.comms.local_calls import local_connections_of
 from psplatform.runtime.comms.socket_names import socket_of
 
-LIMIT_S = 5.0
+LIMIT_S = 180.0
 NOBODY = 65534
 NO_ANSWER = "no answer"
 
@@ -638,5 +638,35 @@ def test_an_actor_that_is_not_there_is_not_called_at_once(run: Any) -> None:
         _, found = await begun(caller, called, "deliver", "a", b"")
         await until(lambda: found)
         assert found == [NO_ANSWER]
+
+    run(talk)
+
+
+class Unreadable(Exception):
+    """What a pickle of it cannot be made into."""
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(one + other)
+
+
+@WITH_PLAIN
+def test_an_answer_that_cannot_be_read_here_is_none(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not end the connection, and who waits for it hears so at once."""
+
+    def take(self: Any, sender: str, data: Any) -> Any:
+        if sender == "a":
+            raise Unreadable(1, 2)
+        return True
+
+    monkeypatch.setattr(PlainHost, "take", take)
+
+    async def talk(caller: Process, called: Process, host: Any) -> None:
+        _, found = await begun(caller, called, "deliver", "a", b"")
+        await until(lambda: found)
+        assert found == [NO_ANSWER]
+        question, found = await begun(caller, called, "deliver", "b", b"")
+        assert question is not None, "over the same connection"
+        await until(lambda: found)
+        assert found == [True]
 
     run(talk)

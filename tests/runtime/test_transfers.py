@@ -16,11 +16,12 @@ from psplatform.core.protocol.messages import STATE, UPDATE, Replicated, Transfe
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.jobs.optimizers import SGD
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.comms.calls import OK, DirectCalls, Peer
 from psplatform.runtime.dataplane.feed_reader import FeedReader
 from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers
 from psplatform.runtime.dataplane.transfers import Parcel, ProcessCarrier, Receiver
 from psplatform.runtime.dataplane.transports import TRANSPORTS
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, shard_vectors
@@ -158,3 +159,105 @@ def test_a_server_gets_the_answer_to_its_own_transfers_and_no_other(layout: Layo
         return [old.done(), new.done()], decode(new.result())
 
     assert jump(ask()) == ([False, True], Replicated(0, "r", 2, 1, 1))
+
+
+class AtOnce(DirectCalls):
+    """A replica that is reached at once, and otherwise too."""
+
+    def __init__(self, network: Any) -> None:
+        self.done: list[Any] = []
+        self.given_up = 0
+        self.otherwise: list[Parcel] = []
+        self._network = network
+
+    def begin(self, actor: str, function: str, arguments: tuple[Any, ...], done: Any) -> AtOnce:
+        assert function == "transfer"
+        self.done.append(done)
+        return self
+
+    def give_up(self) -> None:
+        self.given_up += 1
+
+    async def actor_execute(self, **call: Any) -> Any:
+        return await self._network(self._take)("anywhere").actor_execute(**call)
+
+    def _take(self, method: str, parcel: Parcel) -> bytes:
+        self.otherwise.append(parcel)
+        return encode(ACKNOWLEDGED)
+
+
+class Sending:
+    """A server's side in front of such a replica."""
+
+    def __init__(self, carrier: ProcessCarrier, peer: Peer, network: Any) -> None:
+        self.carrier, self.replica = carrier, AtOnce(network)
+        self.answers: list[Any] = []
+        carrier.know("replica", peer)
+
+    def send(self, number: int) -> None:
+        effect = Transmit("replica", Transfer("server", 0, 1, number, STATE, 1, 1, 0.5, ()))
+        self.carrier.capture(effect)
+        self.carrier.send(lambda address: self.replica, effect, {}, self.answers.append)
+
+
+@pytest.fixture
+def sending(layout: Layout, peer: Peer, network: Any, begin: Callable[..., ProcessCarrier], jump: Jump) -> Any:
+    def make() -> Sending:
+        return Sending(begin(new_shard(layout), transport="auto"), peer, network)
+
+    return make
+
+
+def test_a_transfer_that_is_sent_at_once_is_answered_once(sending: Any, jump: Jump) -> None:
+    async def send() -> Sending:
+        one: Sending = sending()
+        one.send(1)
+        one.replica.done[0](OK, encode(ACKNOWLEDGED))
+        await asyncio.sleep(TIMEOUTS.transfer_s + 1)
+        return one
+
+    one = jump(send())
+    assert one.answers == [ACKNOWLEDGED]
+    assert one.replica.otherwise == []
+
+
+@pytest.mark.parametrize("answer", [(OK, None), ("error", None), ("lost", None)])
+def test_one_that_is_not_taken_at_once_is_insisted_on(sending: Any, jump: Jump, answer: tuple[str, Any]) -> None:
+    """Whole, where the replica cannot see where it lies."""
+
+    async def send() -> Sending:
+        one: Sending = sending()
+        one.send(1)
+        one.replica.done[0](*answer)
+        await asyncio.sleep(1)
+        return one
+
+    one = jump(send())
+    assert one.answers == [ACKNOWLEDGED]
+    assert len(one.replica.otherwise) == 1
+
+
+def test_the_next_transfer_takes_the_place_of_one_that_is_not_answered(sending: Any, jump: Jump) -> None:
+    async def send() -> Sending:
+        one: Sending = sending()
+        one.send(1)
+        one.send(2)
+        assert one.replica.given_up == 1
+        one.replica.done[1](OK, encode(ACKNOWLEDGED))
+        await asyncio.sleep(TIMEOUTS.transfer_s + 1)
+        return one
+
+    one = jump(send())
+    assert one.answers == [ACKNOWLEDGED]
+    assert one.replica.otherwise == []
+
+
+def test_a_server_that_is_closed_insists_on_nothing(sending: Any, jump: Jump) -> None:
+    async def send() -> Sending:
+        one: Sending = sending()
+        one.send(1)
+        one.carrier.close()
+        await asyncio.sleep(TIMEOUTS.transfer_s + 1)
+        return one
+
+    assert jump(send()).replica.otherwise == []

@@ -228,3 +228,45 @@ def test_a_task_need_not_evaluate(bind: Callable[..., Any]) -> None:
     assert not bound.workspace.evaluates
     assert bound.evaluate() is None
     assert bind(KMeans()).workspace.evaluates
+
+
+class InPlace(Task):
+    """Computes into the tensors that it is given, or into others."""
+
+    samples = 4
+    elsewhere = False
+
+    def initial(self) -> dict[str, Tensor]:
+        return {"w": torch.zeros(5)}
+
+    def write_to(self, updates: Mapping[str, Tensor]) -> None:
+        self.room = {name: torch.zeros_like(one) for name, one in updates.items()} if self.elsewhere else dict(updates)
+
+    def compute(self, parameters: Mapping[str, Tensor], batch: Any, rng: np.random.Generator) -> Update:
+        self.seen = parameters["w"]
+        torch.add(parameters["w"], 1.0, out=self.room["w"])
+        return Update(self.room, 0.0)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_an_update_that_is_where_it_is_wanted_is_as_good_as_one_that_is_copied(
+    bind: Callable[..., Any], elsewhere: bool
+) -> None:
+    task = InPlace()
+    task.elsewhere = elsewhere
+    bound = bind(task)
+    for value in (1.0, 3.0):
+        bound.value("w").fill_(value)
+        bound.compute([0])
+        assert bound.update("w").tolist() == [value + 1.0] * 5
+    assert (task.room["w"].data_ptr() == bound.update("w").data_ptr()) is not elsewhere
+
+
+def test_a_task_computes_on_the_vectors_it_is_turned_to(bind: Callable[..., Any]) -> None:
+    task = InPlace()
+    bound = bind(task)
+    other = {key: torch.full_like(vector, 7.0) for key, vector in bound.values.items()}
+    bound.workspace.compute_from(other)
+    bound.compute([0])
+    assert task.seen.data_ptr() == other["parameter.float32"].data_ptr()
+    assert bound.update("w").tolist() == [8.0] * 5

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from psplatform.tasks import randomness
 from psplatform.tasks.cancellation import Cancellation, Cancelled
 from psplatform.tasks.randomness import seeded
 
@@ -98,3 +99,19 @@ def test_numpy_and_python_draw_the_same_too() -> None:
     expected = random.Random(1).random()
     assert draw() == draw()
     assert random.random() == expected
+
+
+def test_in_a_process_of_its_own_a_task_puts_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And draws what it draws elsewhere."""
+    with seeded(3, CPU):
+        expected = torch.rand(2), random.random(), float(np.random.random())  # noqa: NPY002  the global one is meant
+    monkeypatch.setattr(randomness, "_others_draw", True)
+    randomness.belong_to_tasks()
+    with seeded(3, CPU):
+        torch.rand(1)
+    with seeded(3, CPU):
+        drawn = torch.rand(2), random.random(), float(np.random.random())  # noqa: NPY002  as above
+        after = torch.get_rng_state()
+    assert torch.equal(drawn[0], expected[0])
+    assert drawn[1:] == expected[1:]
+    assert torch.equal(torch.get_rng_state(), after)

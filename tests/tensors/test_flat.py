@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
 import warnings
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -270,3 +272,30 @@ def test_a_parameter_without_a_shape_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="run one batch") as caught:
         specs_of(module)
     assert caught.value.field == "model"
+
+
+def test_parameters_turn_to_other_vectors_and_back_and_buffers_stay() -> None:
+    flat = bind(convolutional(), shards=1)
+    first = dict(flat.values)
+    second = {key: vector.clone() if key.startswith("parameter") else vector for key, vector in first.items()}
+    second["parameter.float32"].fill_(2)
+    buffer = dict(flat.module.named_buffers())["1.running_mean"]
+    for values, is_second in ((second, True), (first, False), (second, True)):
+        flat.turn_to(values)
+        assert all(bool((one == 2).all()) is is_second for one in flat.module.parameters() if one.dim() > 1)
+        assert dict(flat.module.named_buffers())["1.running_mean"] is buffer
+        flat.zero_gradients()
+        backward(flat.module, torch.randn(5, 1, 8, 8))
+        flat.collect()
+        assert bool(flat.updates["parameter.float32"].ne(0).any()), "gradients lie where they did"
+
+
+def test_of_vectors_that_were_turned_from_for_good_nothing_is_kept() -> None:
+    flat = bind(convolutional(), shards=1)
+    one = {key: vector.clone() for key, vector in flat.values.items()}
+    gone = weakref.ref(one["parameter.float32"])
+    flat.turn_to(one)
+    flat.turn_to(dict(flat.values | {"parameter.float32": one["parameter.float32"].clone()}), alone=True)
+    del one
+    gc.collect()
+    assert gone() is None

@@ -108,3 +108,9 @@ def test_the_bits_of_a_squared_norm_depend_neither_on_threads_nor_on_tiles(monke
         monkeypatch.setattr(norms, "tile", partial(int, tile))
         found.add(squared_norm([vector]))
     assert len(found) == 1
+
+
+def test_squares_of_several_short_vectors_that_overflow_together_are_infinite() -> None:
+    huge = torch.full((2,), 1.2e154 / 2**0.5, dtype=torch.float64)
+    assert math.isfinite(squared_norm([huge]))
+    assert squared_norm([huge, huge]) == math.inf

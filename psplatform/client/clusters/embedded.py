@@ -16,6 +16,7 @@ from psplatform.client.clusters.credentials import make_credentials, security_of
 from psplatform.client.clusters.forking import BEFORE_START, HUGE_PAGES, begin, keyboard_is_ours
 from psplatform.runtime.store.recording import recording_settings
 from psplatform.runtime.timeouts import TIMEOUTS
+from psplatform.tasks.randomness import OWN_PROCESS
 
 _METHOD: Final = "distributed.worker.multiprocessing-method"
 
@@ -96,7 +97,7 @@ def start_cluster(processes: int) -> tuple[LocalCluster, Client]:
                 silence_logs=logging.CRITICAL,
                 worker_class=PatientNanny,
                 security=security_of(make_credentials()),
-                env={**HUGE_PAGES, **recording_settings()},
+                env={**HUGE_PAGES, **recording_settings(), OWN_PROCESS: "1"},
             )
         return cluster, Client(cluster, set_as_default=False, direct_to_workers=True)
     except BaseException:

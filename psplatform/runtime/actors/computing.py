@@ -106,12 +106,14 @@ class Computing:
         key = self._program.seed, effect.slot, effect.sequence, effect.assignment
         batch = batch_of(*key, samples=plan.samples, batch_size=plan.batch_size)
         self._bring_near()
-        computed = self._workspace.compute(batch, cancellation, self._program.micro_batches)
+        try:
+            computed = self._workspace.compute(batch, cancellation, self._program.micro_batches)
+        finally:
+            self._parameters.look_after()
         self._take_back()
         cancellation.check()
         if self._parameters.has_changed():
             raise _Overwritten
-        self._parameters.look_after()
         squared = self._squared_norm()
         self._be_slow(effect, time.perf_counter() - started, cancellation)
         seconds = time.perf_counter() - started
@@ -126,7 +128,7 @@ class Computing:
             for key, vector in vectors.items():
                 self._near[0][key].copy_(vector)
         elif vectors is not self._at_hand:
-            self._workspace.compute_from(vectors)
+            self._workspace.compute_from(vectors, alone=not self._parameters.is_lent)
             self._at_hand = vectors
 
     def _take_back(self) -> None:

@@ -49,7 +49,8 @@ from psplatform.runtime.timeouts import TIMEOUTS
 class CopyHost(Listening):
     """Makes the node of a copy, and hands it what comes through Dask.
 
-    All methods are coroutines, so that Dask runs them on the event loop of the worker, never one behind the other.
+    All methods that Dask calls are coroutines, so that it runs them on the event loop of the worker, never one behind
+    the other.
     """
 
     PLAIN: ClassVar[Mapping[str, str]] = {**Listening.PLAIN, "pull": "answer", "transfer": "receive"}
@@ -158,7 +159,7 @@ class CopyHost(Listening):
             self._background.do(self._node.state.forget(replica))
 
     def _turn_to(self, coordinator: CoordinatorAt) -> None:
-        if coordinator.term > self._term:
+        if coordinator.term > self._term and not self._closed:
             self._term = coordinator.term
             self._line.retarget(Peer(coordinator.address, coordinator.key))
             if self._retiring:

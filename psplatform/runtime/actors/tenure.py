@@ -110,7 +110,6 @@ class Tenure:
         self._began_at = began_at
         self._step = PLACING
         self._early: list[tuple[str, bytes]] = []
-        self._answered: dict[str, tuple[bytes, bytes]] = {}
         self._starting: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
         self.fleet.begin_term(term)
@@ -164,7 +163,7 @@ class Tenure:
         self.place.background.keep(self._tick)
         for sender, data in self._early:
             if self._knows(sender):
-                self._take(sender, data)  # a lease it is given by this is lost; it asks again
+                self._hear(data)
 
     @classmethod
     async def succeed(cls, place: HostProcess, standby_host: StandbyHost) -> Self:
@@ -285,22 +284,24 @@ class Tenure:
         return False
 
     def _take(self, sender: str, data: bytes) -> bool | bytes:
-        asked, answered = self._answered.get(sender, (b"", b""))
-        if answered and asked == data:
-            return answered  # it is asked again because that was lost
+        if again := self.worker_pool.answer_again(sender, data):
+            return again
         with self._outbox.answering(sender) as answers:
-            for message in decode(data):
-                if isinstance(message, Retiring):
-                    self.copies.expect_the_end(message.copy)
-                elif isinstance(message, Leave):
-                    self.worker_pool.on_leave(message.member, message.reason)
-                self.feed(message)
+            self._hear(data)
         if not answers:
             return True
-        answered = encode(answers)
+        answer = encode(answers)
         if any(isinstance(one, Release) for one in answers):  # which is said once; leases are given again
-            self._answered[sender] = data, answered
-        return answered
+            self.worker_pool.note_answer(sender, data, answer)
+        return answer
+
+    def _hear(self, data: bytes) -> None:
+        for message in decode(data):
+            if isinstance(message, Retiring):
+                self.copies.expect_the_end(message.copy)
+            elif isinstance(message, Leave):
+                self.worker_pool.on_leave(message.member, message.reason)
+            self.feed(message)
 
     # --- what its parts ask for ---
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -37,7 +38,7 @@ from psplatform.runtime.dataplane.segments import sweep
 from psplatform.runtime.dataplane.transports import COMMS, TRANSPORTS
 from psplatform.runtime.program import Program, choose_device
 from psplatform.runtime.store.recording import WorkerHistory
-from psplatform.tasks.randomness import belong_to_tasks
+from psplatform.tasks.randomness import OWN_PROCESS, belong_to_tasks
 from psplatform.tensors.vectors import size_bytes
 
 _LARGE_BYTES: Final = 1 << 20
@@ -106,7 +107,7 @@ class WorkerHost(Listening):
             patience_s=program.patience_s,
             on_lost=self._depart,
             on_refused=lambda: self._depart("the coordinator no longer knows this worker"),
-            on_answer=node.feed,
+            on_answer=self._on_answer,
             beat_s=program.worker_lease_s / 8,
         )
         await before_the_end(worker, f"{self._run}-{self._member}", self._retire)
@@ -117,8 +118,8 @@ class WorkerHost(Listening):
         program = self._program
         if program.torch_threads is not None:
             torch.set_num_threads(program.torch_threads)
-        if self._worker.nanny is not None:
-            belong_to_tasks()  # it is a process of Dask's own, and no user's program
+        if OWN_PROCESS in os.environ:
+            belong_to_tasks()
         device = choose_device(program.device)
         workspace, self._layout = program.open(device)
         sweep(self._run, "slab")
@@ -141,7 +142,7 @@ class WorkerHost(Listening):
 
     def _make_parameters(self) -> Parameters:
         layout = self._layout
-        stays = self._program.policy.traits.awaits_all and self._transport is not COMMS
+        stays = self._program.policy.traits.awaits_all and self._transport.lends
         if stays and layout.shards == 1 and size_bytes(layout) >= _LARGE_BYTES:
             return BorrowedParameters(layout)
         return Parameters(layout)
@@ -259,6 +260,13 @@ class WorkerHost(Listening):
     def _feed_from_thread(self, event: Any) -> None:
         if self._node is not None:
             self._loop.call_soon_threadsafe(self._node.feed, event)
+
+    def _on_answer(self, message: Any) -> None:
+        try:
+            if self._node is not None:
+                self._node.feed(message)
+        except Exception as error:  # noqa: BLE001  the worker leaves because of it, and says so
+            self._background.tell_of(error)
 
     def _say(self, message: Any) -> None:
         if self._line is not None:

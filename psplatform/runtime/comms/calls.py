@@ -52,8 +52,8 @@ class DirectCalls:
     ) -> Question | None:
         """Send a call now; return ``None``, and have sent nothing, where that is not possible.
 
-        `done` is called once, unless the question is given up: with `OK` and what the method returned, or with another
-        word; then it is to be called in the ordinary way, which says what is wrong.
+        `done` is called once, after this has returned, unless the question is given up: with `OK` and what the method
+        returned, or with another word; then it is to be called in the ordinary way, which says what is wrong.
         """
         raise NotImplementedError
 

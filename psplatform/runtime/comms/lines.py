@@ -76,6 +76,7 @@ class Line:
         self._is_due = False
         self._due: asyncio.TimerHandle | None = None
         self._batch: bytes | None = None
+        self._tried, self._tried_at = 0, 0.0
         self._begun: Begun | None = None
         self._calling: asyncio.Timeout | None = None
         self._idle = asyncio.Event()
@@ -122,6 +123,8 @@ class Line:
     def retarget(self, peer: Peer) -> None:
         """Send everything that was not acknowledged, and whatever follows, to another peer."""
         self.peer = peer
+        if self._closed:
+            return
         self._again.set()
         if self._begun is not None:
             self._begun.give_up()
@@ -152,6 +155,7 @@ class Line:
                 timer.cancel()
         if self._begun is not None:
             self._begun.give_up()
+            self._begun = None
         self._background.close()
 
     # --- one delivery after the other ---
@@ -163,8 +167,15 @@ class Line:
         if self._due is not None:
             self._due.cancel()
             self._due = None
-        self._batch, self._waiting = encode(self._waiting), []
         self._again.clear()
+        waiting, self._waiting = self._waiting, []
+        try:
+            self._batch = encode(waiting)
+        except Exception as error:  # noqa: BLE001  without it the peer would wait for ever for what it was to hear
+            self._background.tell_of(error)
+            self._lose(f"what was to be said to {self.peer.address} cannot be sent ({type(error).__name__}: {error})")
+            return
+        self._tried, self._tried_at = 0, self._loop.time()
         self._begun = begin_call(
             self._connect,
             self.peer,
@@ -186,12 +197,14 @@ class Line:
             self._acknowledge(answer)
         except Exception as error:  # noqa: BLE001  as if the peer had raised it
             self._give_up(error)
-        else:
-            self._go_on()
+            return
+        self._go_on()
 
     def _insist(self) -> None:
-        self._begun = None
-        self._background.keep(self._deliver_for_sure)
+        if self._begun is not None:
+            self._begun, self._tried = None, 1
+        if not self._closed:
+            self._background.keep(self._deliver_for_sure)
 
     async def _deliver_for_sure(self) -> None:
         if self._batch is not None and await self._deliver(self._batch):
@@ -213,12 +226,15 @@ class Line:
         """Send nothing any more: the peer is given up."""
         self._closed = True
         self._idle.set()
-        self._on_lost(reason)
+        try:
+            self._on_lost(reason)
+        except Exception as error:  # noqa: BLE001  it is not the connection's fault
+            self._background.tell_of(error)
 
     async def _deliver(self, data: bytes) -> bool:
-        clock = asyncio.get_running_loop().time
-        first_try = clock()
-        pause_s, tries = TIMEOUTS.first_retry_s, 0
+        clock = self._loop.time
+        first_try = self._tried_at
+        pause_s, tries = TIMEOUTS.first_retry_s, self._tried
         while True:
             tries += 1
             try:

@@ -154,12 +154,9 @@ class _LocalCalls(WorkerPlugin):
         """Call a method over a connection that is open already; see `DirectCalls.begin`."""
         if kind[1] not in LOCAL or kind in self._large:
             return None
-        calling = self._take_idle(address)
-        if calling is None:
-            return None
         question = pickled((address, *kind, arguments))
-        if question is None:
-            self._put_back(address, calling)
+        calling = self._take_idle(address) if question is not None else None
+        if calling is None or question is None:
             return None
 
         def take(answer: bytes | None) -> None:
@@ -167,7 +164,10 @@ class _LocalCalls(WorkerPlugin):
                 done(_LOST, None)
                 return
             self._put_back(address, calling)
-            status, value = unpickled(answer)
+            try:
+                status, value = unpickled(answer)
+            except ClusterError as error:
+                status, value = _ERROR, error
             if status == _LARGE:
                 self._large.add(kind)
             done(status, value)

@@ -86,8 +86,8 @@ class Fetcher:
                     self._connect, self._peer(copy), "attach", self._member, self._slab, deadline_s=TIMEOUTS.attach_s
                 )
                 self._forget_swept()
-                private = self._parameters.borrows
-                self._contents[copy] = self._transport.view(self._layout, shard, segment, private=private)
+                how = {"private": True} if self._parameters.borrows else {}
+                self._contents[copy] = self._transport.view(self._layout, shard, segment, **how)
                 self._sees[copy] = sees
         return self._sees[copy]
 

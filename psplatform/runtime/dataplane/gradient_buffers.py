@@ -180,7 +180,7 @@ class GradientBuffers:
         return max(self._pushed.get(member, ()), default=0) < sequence
 
     def gather(self, shard: Shard, contributions: Sequence[Contribution], *, careful: bool) -> bool:
-        """Average gradients into a shard's scratch; return whether all of them were to be had.
+        """Let a shard merge gradients, now or in its step; return whether all of them were to be had.
 
         If `careful`, they may be written over meanwhile: then whether each still is where it was read.
         """

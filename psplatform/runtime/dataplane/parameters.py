@@ -36,6 +36,11 @@ class Parameters:
 
     borrows = False
 
+    @property
+    def is_lent(self) -> bool:
+        """Whether the vectors lie where a server shows them."""
+        return False
+
     def __init__(self, layout: Layout, vectors: Vectors | None = None) -> None:
         self.vectors: Vectors = allocate(layout) if vectors is None else vectors
         self._pieces = [shard_vectors(layout, shard, self.vectors) for shard in range(layout.shards)]
@@ -54,11 +59,11 @@ class Parameters:
         return self._pieces[shard]
 
     def has_changed(self) -> bool:
-        """Whether what was pulled was written over by its server meanwhile; then the next pull is copied."""
+        """Whether what was pulled was written over by its server meanwhile; then pulls are copied from now on."""
         return False
 
     def look_after(self) -> None:
-        """Look whether the model has written to its parameters; then the next pull is copied."""
+        """Look whether the model has written to its parameters; then pulls are copied from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +94,14 @@ class BorrowedParameters(Parameters):
         self._own: Parameters | None = None
         self._place: _Place | None = None
         self._views: tuple[Content, tuple[Vectors, Vectors]] | None = None
+        self._copied_from: Content | None = None
         self._copies_from_now_on = False
         self.vectors = {**allocate(layout), **self._buffers}
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether the vectors lie where a server shows them."""
+        return self._place is not None
 
     def take(self, pulled: Pulled, content: Content | None, answer: Answer) -> bool:
         """Take what was pulled, out of a server's content or of its answer; return whether it was there."""
@@ -104,7 +115,8 @@ class BorrowedParameters(Parameters):
         if self._views is None or self._views[0] is not content:
             first, second = content.copies
             self._views = content, ({**first, **self._buffers}, {**second, **self._buffers})
-        self._place, self._own, self.vectors = place, None, self._views[1][answer.copy]
+        self._place, self._own, self._copied_from = place, None, None
+        self.vectors = self._views[1][answer.copy]
         return place.holds()
 
     def _copy(self, pulled: Pulled, content: Content | None, answer: Answer) -> bool:
@@ -112,8 +124,9 @@ class BorrowedParameters(Parameters):
         if self._own is None:
             self._own = Parameters(self._layout, {**allocate(self._layout), **self._buffers})
         self.vectors = self._own.vectors
-        if content is not None:
+        if content is not None and content is not self._copied_from:
             content.forget_what_was_written_here()
+            self._copied_from = content
         return self._own.take(pulled, content, answer)
 
     def piece(self, shard: int) -> Vectors:
@@ -121,12 +134,12 @@ class BorrowedParameters(Parameters):
         return self.vectors
 
     def has_changed(self) -> bool:
-        """Whether what was pulled was written over by its server meanwhile; then the next pull is copied."""
+        """Whether what was pulled was written over by its server meanwhile; then pulls are copied from now on."""
         changed = self._place is not None and not self._place.holds()
         self._copies_from_now_on |= changed
         return changed
 
     def look_after(self) -> None:
-        """Look whether the model has written to its parameters; then the next pull is copied."""
+        """Look whether the model has written to its parameters; then pulls are copied from now on."""
         if self._place is not None and self._place.content.was_written_to_here:
             self._copies_from_now_on = True

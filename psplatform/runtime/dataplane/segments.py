@@ -38,9 +38,9 @@ _POPULATE_READ: Final = 22
 _FIELDS: Final = 16
 
 _PAGEMAP: Final = Path("/proc/self/pagemap")
-_PRESENT: Final = np.uint64(1 << 63)
-_PRESENT_OR_SHARED: Final = np.uint64(1 << 63 | 1 << 61)
-"""Bits of a page in Linux's pagemap; a page that is present and of no file was copied on write."""
+_THERE: Final = np.uint64(1 << 63 | 1 << 62)
+_OF_A_FILE: Final = np.uint64(1 << 61)
+"""Bits of a page in Linux's pagemap: one that is in memory or swapped, and of no file, was copied on write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,8 @@ class Segment:
         except OSError:
             return True
         pages = np.frombuffer(found, np.uint64)
-        return bool(((pages & _PRESENT_OR_SHARED) == _PRESENT).any() or not len(pages))
+        seen_all = len(pages) * mmap.PAGESIZE == len(self._map) // mmap.PAGESIZE * mmap.PAGESIZE
+        return not seen_all or bool((((pages & _THERE) != 0) & ((pages & _OF_A_FILE) == 0)).any())
 
     def forget_pages_of_its_own(self) -> None:
         """Undo what was written through a private mapping."""

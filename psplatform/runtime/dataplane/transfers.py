@@ -67,6 +67,7 @@ class ProcessCarrier:
         self._captured: dict[str, Parcel] = {}
         self._begun: dict[str, Begun] = {}
         self._tasks: dict[str, Kept] = {}
+        self._closed = False
 
     def know(self, replica: str, peer: Peer) -> None:
         """Send transfers to a replica to that peer from now on."""
@@ -94,6 +95,8 @@ class ProcessCarrier:
     ) -> None:
         """Send what was captured until it is acknowledged, or another transfer to this replica is sent."""
         self._end(effect.replica)
+        if self._closed:
+            return
         if effect.transfer.kind == GRADIENTS:
             members = sorted({one.member for one in effect.transfer.contributions} & slabs.keys())
             parcel = Parcel(effect.transfer, 0, (), None, (), {member: slabs[member] for member in members})
@@ -129,6 +132,8 @@ class ProcessCarrier:
 
     def _insist(self, connect: Connect, replica: str, parcel: Parcel, feed: Callable[[Any], None]) -> None:
         self._begun.pop(replica, None)
+        if self._closed:
+            return
         self._tasks[replica] = self._background.keep(partial(self._send, connect, replica, parcel, feed))
 
     def _end(self, replica: str) -> None:
@@ -165,6 +170,7 @@ class ProcessCarrier:
 
     def close(self) -> None:
         """Send nothing more."""
+        self._closed = True
         for outbox in self._outboxes.values():
             outbox.remove()
 

@@ -9,6 +9,7 @@ everywhere.  Gradients that are merged block by block, and states for a store, a
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from typing import Final, Protocol
 
@@ -24,7 +25,15 @@ from psplatform.tensors.layout import Layout
 
 
 class Transport(Protocol):
-    """Makes the places where arrays lie, and the way that calls take."""
+    """Makes the places where arrays lie, and the way that calls take.
+
+    Attributes
+    ----------
+    lends
+        Whether `view` can map a content so that nothing written there leaves this process (`private`).
+    """
+
+    lends: bool
 
     async def connections(self, worker: Worker, until: ExitStack) -> Connect:
         """Return the way from a Dask worker's process to every other, to be used until `until` is closed."""
@@ -35,7 +44,7 @@ class Transport(Protocol):
     def view(self, layout: Layout, shard: int, name: SegmentName, *, private: bool = False) -> Content | None:
         """Return a server's content for reading; ``None`` where it is to be sent.
 
-        If `private`, what is written there nevertheless stays in this process.
+        If `private`, which only who `lends` is asked for, what is written there nevertheless stays in this process.
         """
 
     def slab(self, layout: Layout, run: str, *, with_copy: bool) -> Slab:
@@ -50,6 +59,8 @@ class Comms:
 
     What a server shows lies in a segment all the same: what a lost server has left is looked for there.
     """
+
+    lends = False
 
     async def connections(self, worker: Worker, until: ExitStack) -> Connect:
         """Return Dask's."""
@@ -74,6 +85,8 @@ class Comms:
 
 class SharedMemory(Comms):
     """Lets processes of one host read where arrays lie, and sends to the others."""
+
+    lends = sys.platform == "linux"
 
     async def connections(self, worker: Worker, until: ExitStack) -> Connect:
         """Return Dask's, and sockets for small calls to processes of this host."""

@@ -23,6 +23,8 @@ class WorkerActor:
         Where it is, once it was made.
     line
         The way to it, once it is spoken to.
+    answered
+        What it said when it was last answered with what is said only once, and that answer.
     """
 
     def __init__(self, part: Part, name: str, address: str, peer: Peer | None = None) -> None:
@@ -31,6 +33,7 @@ class WorkerActor:
         self.address = address
         self.peer = peer
         self.line: Line | None = None
+        self.answered: tuple[bytes, bytes] = b"", b""
         self._let_go = False
 
     async def make(self, fleet: Fleet, host: Employer, actor: type, *arguments: Any) -> Peer:

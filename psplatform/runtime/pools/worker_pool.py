@@ -239,6 +239,16 @@ class DaskWorkerPool:
         actor = self._actors.get(name)
         return actor is not None and actor.line is not None and actor.line.is_idle
 
+    def answer_again(self, name: str, said: bytes) -> bytes:
+        """Return what a gradient worker was answered to this, if it asks again because that was lost; else nothing."""
+        asked, answer = self._actors[name].answered if name in self._actors else (b"", b"")
+        return answer if asked == said else b""
+
+    def note_answer(self, name: str, said: bytes, answer: bytes) -> None:
+        """Keep what a gradient worker is answered to this until it is answered to something else."""
+        if name in self._actors:
+            self._actors[name].answered = said, answer
+
     def introduce(self, place: ActorAt) -> None:
         """Let every gradient worker attach to a new copy of a shard, which it then need not do when that takes over."""
         for name in self._supervisor.workers:
