@@ -94,12 +94,17 @@ class Shard:
             self._gathered[key] = self._merge(key, self._parts[key])
         return self._gathered
 
-    def touch(self) -> None:
+    def touch(self, *, merged: bool = True) -> None:
         """Write to all memory that a commit needs: the first one then takes no longer than the others.
 
         Must be called while the shard is as it was made: the back copy and the optimiser's state are all zero after it.
+
+        Parameters
+        ----------
+        merged
+            Whether contributions will be merged into a vector of their own.
         """
-        for key in self._parameters:
+        for key in self._parameters if merged else ():
             self._private(key).zero_()
         for vector in (*self._back.values(), *self._named_slots().values()):
             vector.zero_()

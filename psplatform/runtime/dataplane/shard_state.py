@@ -99,7 +99,8 @@ class SharedShardState:
         )
         state_bytes = sum(vector.numel() * vector.element_size() for vector in shard.state().values())
         self._is_small = state_bytes <= _SMALL_BYTES
-        shard.touch()  # a replica must not begin with that when it becomes the server
+        # A replica must not begin with that when it becomes the server.
+        shard.touch(merged=program.plan.protection is not None or program.plan.clip_norm is not None)
         if initial_role.fresh:
             program.restore(shard)
         if initial_role.cold and isinstance(control.part, Replica):
