@@ -5,7 +5,7 @@ still is the version that workers pull, while the back copy is ready to be measu
 one copy, which belongs to the newest version, staged or published: `state` always describes that one.
 
 Contributions are merged in the same pass as the step, tile by tile, so that what is merged stays in the cache.  They
-are merged into a vector of their own only where somebody looks at it: to measure, clip or replicate it.
+are merged into a vector of their own only where that is measured, clipped or replicated.
 """
 
 from __future__ import annotations

@@ -123,3 +123,21 @@ def test_a_worker_is_made_beside_a_copy_when_there_would_be_none(jump: Jump) -> 
         return ground.made
 
     assert jump(watch()) == [f"evaluator-9 {COPY}", f"worker-9 {COPY}"]
+
+
+def test_the_last_answer_of_a_worker_is_kept_until_it_says_something_else(jump: Jump) -> None:
+    """A release is said once: who asks again did not hear it."""
+
+    async def ask() -> list[bytes]:
+        worker_pool = DaskWorkerPool(host(standbys=SimpleNamespace()), cast(Any, Ground()))
+        worker_pool.begin(Placement(COPY, COPY, (COPY,), (COPY,)))
+        await asyncio.sleep(1)
+        (name,) = (name for name in worker_pool._actors if name.startswith("worker"))  # noqa: SLF001
+        worker_pool.note_answer(name, b"first", b"released")
+        answers = [worker_pool.answer_again(*asked) for asked in ((name, b"first"), (name, b"x"), ("", b"first"))]
+        worker_pool.note_answer(name, b"second", b"again")
+        answers.append(worker_pool.answer_again(name, b"first"))
+        worker_pool.close()
+        return answers
+
+    assert jump(ask()) == [b"released", b"", b"", b""]

@@ -6,7 +6,6 @@ that one of them carries travels as its class, text and attributes.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import fields
 from typing import Any, Final
 
@@ -99,7 +98,7 @@ _DEEPEST: Final = 5
 
 def encode(message: Any) -> bytes:
     """Return `message`, or a list of messages, as msgpack bytes."""
-    return _packers.pack(message)
+    return _pack(message)
 
 
 def decode(data: bytes) -> Any:
@@ -116,21 +115,18 @@ def decode(data: bytes) -> Any:
         raise ProtocolError(f"undecodable message ({error}); all processes must run the same psplatform") from error
 
 
-class _Packers(threading.local):
-    """Packers of one thread, one for each message inside of another: making one takes longer than packing."""
-
-    def __init__(self) -> None:
-        self._idle: list[msgpack.Packer] = []
-
-    def pack(self, value: Any) -> bytes:
-        """Return a value as msgpack bytes."""
-        packer = self._idle.pop() if self._idle else msgpack.Packer(default=_to_extension)
-        packed: bytes = packer.pack(value)  # one that raises is not used again
-        self._idle.append(packer)
-        return packed
+_idle_packers: Final[list[msgpack.Packer]] = []
+"""Making one takes longer than packing; one for each message inside of another and for each thread."""
 
 
-_packers = _Packers()
+def _pack(value: Any) -> bytes:
+    try:
+        packer = _idle_packers.pop()
+    except IndexError:
+        packer = msgpack.Packer(default=_to_extension)
+    packed: bytes = packer.pack(value)  # one that raises is not used again
+    _idle_packers.append(packer)
+    return packed
 
 
 def _to_extension(message: Any) -> msgpack.ExtType:
@@ -140,7 +136,7 @@ def _to_extension(message: Any) -> msgpack.ExtType:
     if kind not in _CODES:
         raise ProtocolError(f"{kind.__name__} is not a message; only plain values and messages travel")
     values = [getattr(message, name) for name in _FIELDS[kind]]
-    return msgpack.ExtType(_CODES[kind], _packers.pack(values))
+    return msgpack.ExtType(_CODES[kind], _pack(values))
 
 
 def _error_of(plain: Any) -> PsplatformError:
