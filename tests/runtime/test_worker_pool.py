@@ -132,7 +132,7 @@ def test_the_last_answer_of_a_worker_is_kept_until_it_says_something_else(jump: 
         worker_pool = DaskWorkerPool(host(standbys=SimpleNamespace()), cast(Any, Ground()))
         worker_pool.begin(Placement(COPY, COPY, (COPY,), (COPY,)))
         await asyncio.sleep(1)
-        (name,) = (name for name in worker_pool._actors if name.startswith("worker"))  # noqa: SLF001
+        (name,) = (name for name in worker_pool._actors if name.startswith("worker"))
         worker_pool.note_answer(name, b"first", b"released")
         answers = [worker_pool.answer_again(*asked) for asked in ((name, b"first"), (name, b"x"), ("", b"first"))]
         worker_pool.note_answer(name, b"second", b"again")
