@@ -16,8 +16,8 @@ from functools import partial
 from statistics import median
 from typing import Any, Final
 
-from psplatform.bench.clusters.watched import endless, measure_run, watched
-from psplatform.bench.rivals import RIVALS, is_installed
+from psplatform.bench.clusters.watched import device_of, endless, measure_run, watched
+from psplatform.bench.rivals import ON_DEVICES, RIVALS, is_installed
 from psplatform.bench.rivals.running import run_rival
 from psplatform.bench.rounds import Measured, Report, Row, in_rounds, spread
 from psplatform.bench.tasks.wide import Constant
@@ -109,7 +109,7 @@ def measure(
     Raises
     ------
     ConfigurationError
-        If a baseline is not known.
+        If a baseline is not known, or there is no such device.
     """
     chosen = setting or Setting()
     unknown = [name for name in baselines if name not in RIVALS]
@@ -117,13 +117,16 @@ def measure(
         text = f"{', '.join(unknown)} cannot be compared with; choose of {', '.join(RIVALS)}"
         raise ConfigurationError(text, field="baselines")
     left_out = {name: f"{RIVALS[name]} is not installed" for name in baselines if not is_installed(name)}
+    device = device_of(chosen.device)
+    if device != "cpu":
+        left_out |= {name: f"it was not made to exchange on {device}" for name in baselines if name not in ON_DEVICES}
     rivals = [name for name in baselines if name not in left_out]
     plain = replace(chosen, replicated=False)
     rows = []
     for width in parameters:
         for count in workers:
             ours = {one.system: partial(_ours, one, width, count, seconds) for one in (chosen, plain)}
-            theirs = {name: partial(run_rival, name, count, width, seconds) for name in rivals}
+            theirs = {name: partial(run_rival, name, count, width, seconds, device) for name in rivals}
             found = in_rounds({**ours, **theirs}, rounds, report)
             shards = {name: chosen.shards if name in ours else 1 for name in found}
             rows += [

@@ -11,7 +11,7 @@ from functools import partial
 from statistics import median
 from typing import Final
 
-from psplatform.bench.clusters.watched import endless, measure_run, watched
+from psplatform.bench.clusters.watched import device_of, endless, measure_run, watched
 from psplatform.bench.rivals.running import run_rival
 from psplatform.bench.rounds import Measured, Report, Row, in_rounds, spread
 from psplatform.errors import ConfigurationError
@@ -35,6 +35,7 @@ def measure(
     tasks: Sequence[str] = TASKS,
     workers: Sequence[int] = WORKERS,
     policy: str = "bsp",
+    device: str = "auto",
     rounds: int = 3,
     seconds: float = 5.0,
 ) -> Row:
@@ -46,6 +47,8 @@ def measure(
         Of `TASKS`, or the like with another batch size.
     policy
         Of ours.
+    device
+        On which all compute.
     rounds
         In which each system is measured once.
     seconds
@@ -60,11 +63,12 @@ def measure(
     Raises
     ------
     ConfigurationError
-        If there is no such task.
+        If there is no such task or device.
     """
     from psplatform.bench.tasks.models import MODELS  # noqa: PLC0415  brings torch
 
     rows = []
+    device = device_of(device)
     for task in tasks:
         name, _, size = task.partition(":")
         if name not in MODELS or not size.isdecimal() or int(size) < 1:
@@ -72,9 +76,10 @@ def measure(
             raise ConfigurationError(text, field="task")
         for count in workers:
             systems = {
-                one: partial(_ours, name, int(size), count, policy, seconds, replicated=OURS[one]) for one in OURS
+                one: partial(_ours, name, int(size), count, policy, device, seconds, replicated=OURS[one])
+                for one in OURS
             }
-            found = in_rounds({**systems, DDP: partial(run_rival, DDP, count, task, seconds)}, rounds, report)
+            found = in_rounds({**systems, DDP: partial(run_rival, DDP, count, task, seconds, device)}, rounds, report)
             rows += [_row(one, task, count, int(size) * count, found[one], found[DDP]) for one in found]
     return {"results": rows}
 
@@ -94,13 +99,15 @@ def _row(
     }
 
 
-def _ours(name: str, batch: int, workers: int, policy: str, seconds: float, *, replicated: bool) -> Measured:
-    job = partial(_job, name, batch, workers, policy, replicated=replicated)
+def _ours(
+    name: str, batch: int, workers: int, policy: str, device: str, seconds: float, *, replicated: bool
+) -> Measured:
+    job = partial(_job, name, batch, workers, policy, device, replicated=replicated)
     with watched(job, workers + 2) as (run, cluster):
         return measure_run(run, cluster, seconds)
 
 
-def _job(name: str, batch: int, workers: int, policy: str, store: str, *, replicated: bool) -> Job:
+def _job(name: str, batch: int, workers: int, policy: str, device: str, store: str, *, replicated: bool) -> Job:
     from torch.nn.functional import cross_entropy  # noqa: PLC0415  torch is not needed to refuse a task
 
     from psplatform.bench.tasks.models import MODELS  # noqa: PLC0415  likewise
@@ -111,6 +118,7 @@ def _job(name: str, batch: int, workers: int, policy: str, store: str, *, replic
         data=MODELS[name].samples(),
         batch_size=batch,
         policy=policy,
+        device=device,
         optimizer=SGD(lr=_LEARNING_RATE, momentum=0.9),
         workers=workers,
         **endless(store, replicated=replicated),

@@ -5,8 +5,12 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from psplatform.errors import MORE_FILES, ClusterError, PsplatformError, UserCodeError, lacks_files
+
+_FULL_DEVICE: Final = "OutOfMemoryError"
+_LESS_MEMORY: Final = "choose a smaller batch_size, or more micro_batches"
 
 
 @contextmanager
@@ -23,8 +27,12 @@ def user_code(doing: str) -> Iterator[None]:
 
 
 def describe(error: BaseException) -> tuple[str, str, str]:
-    """Return class name, text and traceback of an exception."""
-    return type(error).__name__, str(error), "".join(traceback.format_exception(error))
+    """Return class name, text and traceback of an exception; the text has a remedy where a GPU's memory is full."""
+    kind, text = type(error).__name__, str(error)
+    if kind == _FULL_DEVICE:
+        first = ". ".join(text.split(". ")[:2]).removesuffix(".")  # what follows is about torch's settings
+        text = f"{first}; {_LESS_MEMORY}"
+    return kind, text, "".join(traceback.format_exception(error))
 
 
 def unforeseen(error: BaseException, what: str, peer: str | None = None) -> ClusterError:

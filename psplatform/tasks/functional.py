@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -47,7 +47,13 @@ class FunctionalWorkspace:
             raise _unusable("has no parameters; return at least one from initial()")
         return initial
 
-    def bind(self, layout: Layout, values: Mapping[str, Tensor], updates: Mapping[str, Tensor]) -> None:
+    def bind(
+        self,
+        layout: Layout,
+        values: Mapping[str, Tensor],
+        updates: Mapping[str, Tensor],
+        ready: Callable[[str], None] | None = None,
+    ) -> None:
         """Hand views of `values` to the task from now on, and copy what it returns elsewhere into `updates`."""
         self._layout = layout
         self._parameters = named_views(layout, values)

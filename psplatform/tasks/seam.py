@@ -8,7 +8,7 @@ the other.  This module loads no torch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -142,8 +142,21 @@ class Workspace(Protocol):
     def initial(self) -> dict[str, Tensor]:
         """Return the tensors to start from, on the CPU: the same in every process that has the seed."""
 
-    def bind(self, layout: Layout, values: Mapping[str, Tensor], updates: Mapping[str, Tensor]) -> None:
-        """Compute from `values` and into `updates` from now on: by region, flat vectors on the workspace's device."""
+    def bind(
+        self,
+        layout: Layout,
+        values: Mapping[str, Tensor],
+        updates: Mapping[str, Tensor],
+        ready: Callable[[str], None] | None = None,
+    ) -> None:
+        """Compute from `values` and into `updates` from now on: by region, flat vectors on the workspace's device.
+
+        Parameters
+        ----------
+        ready
+            May be called while an update is computed, with the name of a parameter whose part of it is there, and again
+            if that changes.
+        """
 
     def compute_from(self, values: Mapping[str, Tensor], *, alone: bool = False) -> None:
         """Compute from those vectors from now on, whose buffers are the ones before; mostly from two in turn.

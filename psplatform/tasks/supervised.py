@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from psplatform.tasks.flaws import flaw_of
 from psplatform.tasks.objectives import Loss, Predict, Step, objective_of
 from psplatform.tasks.randomness import seeded
 from psplatform.tasks.seam import BatchRef, Computed, Evaluation
-from psplatform.tensors.flat import FlatModel, require_apart, specs_of, tensors_of
+from psplatform.tensors.flat import FlatModel, require_apart, specs_of, tensors_of, trainable_parameters
 from psplatform.tensors.layout import Layout
 
 
@@ -86,18 +87,29 @@ class SupervisedWorkspace:
         if self.evaluates and not callable(task.test):  # what a callable returns is read where it is needed
             self._at_hand = _held_out(task, self._module, device)
         self.specs = specs_of(self._module)
-        for parameter in self._module.parameters():
-            if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(lambda _: self._cancel.check())
+        self._ready: Callable[[str], None] | None = None
+        self._is_last_part = False
+        for name, parameter in trainable_parameters(self._module).items():
+            parameter.register_post_accumulate_grad_hook(partial(self._on_gradient, name))
 
     def initial(self) -> dict[str, Tensor]:
         """Return the tensors to start from, by name; the module is built anew because training changes the other."""
         tensors = tensors_of(build_module(self._task, self._seed))
         return {name: tensor.detach() for name, tensor in tensors.items()}
 
-    def bind(self, layout: Layout, values: Mapping[str, Tensor], updates: Mapping[str, Tensor]) -> None:
-        """Make parameters and buffers of the module views of `values`, and gradients views of `updates`."""
+    def bind(
+        self,
+        layout: Layout,
+        values: Mapping[str, Tensor],
+        updates: Mapping[str, Tensor],
+        ready: Callable[[str], None] | None = None,
+    ) -> None:
+        """Make parameters and buffers of the module views of `values`, and gradients views of `updates`.
+
+        A gradient is `ready` when its parameter's hooks that were there before have run.
+        """
         self._flat = FlatModel(self._module, layout, values, updates)
+        self._ready = ready
         self._buffers = [values[region.key] for region in layout.regions if region.kind == "buffer"]
 
     def compute_from(self, values: Mapping[str, Tensor], *, alone: bool = False) -> None:
@@ -119,13 +131,26 @@ class SupervisedWorkspace:
         total: Tensor | float = 0.0  # in the precision of the loss
         with seeded(batch.seed, self._device, cancel), self._buffers_kept_unless_finished(flat):
             flat.zero_gradients()
-            for part in np.array_split(batch.indices, min(micro_batches, samples)):
+            parts = np.array_split(batch.indices, min(micro_batches, samples))
+            for number, part in enumerate(parts):
                 cancel.check()
+                self._is_last_part = number == len(parts) - 1
                 loss = self._objective.loss(self._module, self._data.fetch(part)) * (len(part) / samples)
                 loss.backward()
                 total = total + loss.detach()
-            flat.collect()
+            self._is_last_part = False
+            for name in flat.collect():
+                self._say_ready(name)
         return Computed(loss=float(total), samples=samples)
+
+    def _on_gradient(self, name: str, parameter: Tensor) -> None:
+        self._cancel.check()
+        if self._is_last_part:
+            self._say_ready(name)
+
+    def _say_ready(self, name: str) -> None:
+        if self._ready is not None:
+            self._ready(name)
 
     def examine(self, batch: BatchRef) -> Flaw | None:
         """Return what is not finite: the samples themselves, or the loss or a gradient, and of which samples."""

@@ -162,19 +162,23 @@ class FlatModel:
             parameter.grad = view
 
     @torch.no_grad()
-    def collect(self) -> None:
-        """Complete `updates` after a backward pass.
+    def collect(self) -> list[str]:
+        """Complete `updates` after a backward pass; return the names of parameters whose gradients were not there yet.
 
         Gradients that were accumulated in place are there already.  One that was replaced is copied and bound again,
         one that was removed counts as zero.  Buffers that the module replaced instead of writing into them are taken
         over.
         """
-        for parameter, view in self._gradients:
+        changed = []
+        for name, (parameter, view) in zip(self._parameters, self._gradients, strict=True):
+            if parameter.grad is view:
+                continue
             if parameter.grad is None:
                 view.zero_()
-            elif parameter.grad is not view:
+            else:
                 view.copy_(parameter.grad.to_dense())
             parameter.grad = view
+            changed.append(name)
         for owner, name, buffer in self._buffers:
             current = getattr(owner, name)
             if current is not buffer:
@@ -183,6 +187,7 @@ class FlatModel:
         for region in self.layout.regions:
             if region.kind == "buffer":
                 self.updates[region.key].copy_(self.values[region.key])
+        return changed
 
     def gradient_norm(self) -> float:
         """Return the Euclidean norm of the gradient, accumulated in float64; not finite if the gradient is not."""

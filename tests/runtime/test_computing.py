@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from psplatform.core.protocol.effects import Compute
 from psplatform.core.protocol.events import ComputeAborted, Computed, ComputeFailed, Overwritten
 from psplatform.runtime.actors.computing import Computing
+from psplatform.runtime.dataplane.devices import Updates
 from psplatform.runtime.dataplane.parameters import Parameters
 from psplatform.tasks.cancellation import Cancelled
 from psplatform.tensors.layout import Layout
@@ -61,7 +61,7 @@ class Bench:
         program: Any = SimpleNamespace(seed=0, plan=plan, micro_batches=1, stragglers=None)
         self.outcomes: Queue[Any] = Queue()
         updates = {key: vector.fill_(1) for key, vector in allocate(layout).items()}
-        parts: Any = program, self.workspace, layout, torch.device("cpu"), self.parameters, updates, self.outcomes.put
+        parts: Any = program, self.workspace, layout, self.parameters, Updates(updates), self.outcomes.put
         self.computing = Computing(*parts)
 
     def compute(self) -> Any:

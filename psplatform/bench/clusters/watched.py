@@ -32,6 +32,19 @@ _POLL_S: Final = 0.1
 _LONGEST_S: Final = 7 * 24 * 3600.0
 
 
+def device_of(wanted: str) -> str:
+    """Return the device on which the workers of a job with that device compute here.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is none such.
+    """
+    from psplatform.runtime.program import choose_device  # noqa: PLC0415  brings torch
+
+    return str(choose_device(wanted))
+
+
 def endless(store: str, *, replicated: bool) -> dict[str, Any]:
     """Return the fields of a job that goes on until it is stopped, and does nothing but train, on a core a process."""
     return {

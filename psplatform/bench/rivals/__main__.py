@@ -1,4 +1,4 @@
-"""``python -m psplatform.bench.rivals NAME WORKERS WHAT SECONDS``: WHAT is a number of parameters, or a task of ddp."""
+"""``python -m psplatform.bench.rivals NAME WORKERS WHAT SECONDS [DEVICE]``: WHAT is a number, or a task."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 
 if __name__ == "__main__":
-    name, workers, what, seconds = sys.argv[1:]
+    name, workers, what, seconds, *device = sys.argv[1:]
     measure = import_module(f"psplatform.bench.rivals.{name}").measure
-    ms, cpu_ms = measure(int(workers), int(what) if what.isdecimal() else what, float(seconds))
+    ms, cpu_ms = measure(int(workers), int(what) if what.isdecimal() else what, float(seconds), *device)
     sys.stdout.write(json.dumps({"ms": ms, "cpu_ms": cpu_ms}) + "\n")

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 from typing import Any, Final
 
+import torch
+
 _WARM_UP: Final = 3
 WARM_UPS: Final = 2 * _WARM_UP
 """Iterations before those that count."""
@@ -34,6 +36,12 @@ def timed(iterate: Callable[[], object], repeats: int) -> tuple[float, float]:
     for _ in range(repeats):
         iterate()
     return (time.perf_counter() - began) / repeats * 1e3, (time.process_time() - computed) / repeats * 1e3
+
+
+def finish(device: str) -> None:
+    """Wait until a device has computed what it was asked for: the CPU has."""
+    if device != "cpu":
+        torch.cuda.synchronize(device)
 
 
 def in_processes(work: Callable[..., None], count: int, *arguments: Any) -> list[Any]:

@@ -15,8 +15,8 @@ from psplatform.errors import ClusterError
 _LIMIT_S: Final = 240.0
 
 
-def run_rival(name: str, workers: int, what: int | str, seconds: float) -> Measured:
-    """Return what a rival takes; see `psplatform.bench.rivals` for what is measured.
+def run_rival(name: str, workers: int, what: int | str, seconds: float, device: str = "cpu") -> Measured:
+    """Return what a rival takes whose workers compute on a device; see `psplatform.bench.rivals` for what is measured.
 
     Raises
     ------
@@ -24,6 +24,7 @@ def run_rival(name: str, workers: int, what: int | str, seconds: float) -> Measu
         If it fails, or does not end in time.
     """
     arguments = ["-m", "psplatform.bench.rivals", name, str(workers), str(what), str(seconds)]
+    arguments += [] if device == "cpu" else [device]
     environment = {**BEFORE_START, **os.environ}  # as our own processes have it
     try:
         done = subprocess.run(  # noqa: S603  our own module

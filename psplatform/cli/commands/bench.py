@@ -112,7 +112,7 @@ def failover(*, parameters: int, kills: int, stops: int, seed: int, as_json: boo
 @click.option("--shards", type=click.IntRange(min=1), default=1, help="Of our servers. [1]")
 @click.option("--policy", default="bsp", help="Of ours. [bsp]")
 @click.option("--transport", type=click.Choice(["auto", "comms"]), default="auto", help="Of ours. [auto]")
-@click.option("--device", default="auto", help="Of ours. [auto]")
+@click.option("--device", default="auto", help="On which gradients lie: cpu, cuda. [auto]")
 @click.option("--baselines", default="gloo,rpc", help="Of gloo, rpc, actor and ray; or none. [gloo,rpc]")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, help="In which each is measured once. [3]")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, help="Of each measurement. [5]")
@@ -145,6 +145,7 @@ def exchange(
 @click.option("--task", "tasks", multiple=True, help="MODEL:BATCH, of digits, mlp and resnet. [two of each]")
 @click.option("--workers", type=click.IntRange(min=1), multiple=True, help="Each with a core for itself. [1 and 2]")
 @click.option("--policy", default="bsp", help="Of ours. [bsp]")
+@click.option("--device", default="auto", help="On which all compute: cpu, cuda. [auto]")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, help="In which each is measured once. [3]")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, help="Of each measurement. [5]")
 @_json_option

@@ -8,11 +8,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import torch
-
 from psplatform.core.protocol.effects import Compute
 from psplatform.core.protocol.events import ComputeAborted, Computed, ComputeFailed, Overwritten
-from psplatform.runtime.dataplane.content import Vectors
+from psplatform.runtime.dataplane.devices import Updates
 from psplatform.runtime.dataplane.parameters import Parameters
 from psplatform.runtime.program import Program
 from psplatform.tasks.cancellation import Cancellation, Cancelled
@@ -21,8 +19,6 @@ from psplatform.tasks.flaws import find_flaw
 from psplatform.tasks.foreign import describe
 from psplatform.tasks.seam import Workspace
 from psplatform.tensors.layout import Layout
-from psplatform.tensors.norms import squared_norm
-from psplatform.tensors.vectors import allocate
 
 Outcome = Computed | ComputeAborted | ComputeFailed | Overwritten
 
@@ -32,9 +28,7 @@ class _Overwritten(Exception):
 
 
 class Computing:
-    """Computes gradients on `parameters` into `updates`, both on the CPU.
-
-    On another device the model has vectors of its own there, filled before and read after each gradient.
+    """Computes gradients on `parameters` into `updates`.
 
     Parameters
     ----------
@@ -47,26 +41,19 @@ class Computing:
         program: Program,
         workspace: Workspace,
         layout: Layout,
-        device: torch.device,
         parameters: Parameters,
-        updates: Vectors,
+        updates: Updates,
         deliver: Callable[[Outcome], None],
     ) -> None:
         self._program = program
         self._workspace = workspace
-        self._layout = layout
         self._parameters, self._updates = parameters, updates
         self._deliver = deliver
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="psplatform-compute")
         self._cancellation = Cancellation()
         self._sequence = -1
-        on_cpu = device.type == "cpu"
-        self._near: tuple[Vectors, Vectors] | None = None
-        if not on_cpu:
-            self._near = allocate(layout, device=device), allocate(layout, device=device)
         self._at_hand = parameters.vectors
-        near_values, near_updates = self._near or (self._at_hand, updates)
-        workspace.bind(layout, near_values, near_updates)
+        workspace.bind(layout, self._at_hand, updates.vectors, updates.ready)
 
     def start(self, effect: Compute) -> None:
         """Compute a gradient; the outcome is delivered."""
@@ -105,16 +92,16 @@ class Computing:
         plan = self._program.plan
         key = self._program.seed, effect.slot, effect.sequence, effect.assignment
         batch = batch_of(*key, samples=plan.samples, batch_size=plan.batch_size)
-        self._bring_near()
+        self._turn_to_parameters()
+        self._updates.begin()
         try:
             computed = self._workspace.compute(batch, cancellation, self._program.micro_batches)
         finally:
             self._parameters.look_after()
-        self._take_back()
         cancellation.check()
         if self._parameters.has_changed():
             raise _Overwritten
-        squared = self._squared_norm()
+        squared = self._updates.complete()
         self._be_slow(effect, time.perf_counter() - started, cancellation)
         seconds = time.perf_counter() - started
         flaw = find_flaw(self._workspace, batch, computed.loss, squared)
@@ -122,22 +109,11 @@ class Computing:
             raise _Overwritten
         return Computed(effect.sequence, computed.samples, computed.loss, squared, seconds, flaw)
 
-    def _bring_near(self) -> None:
+    def _turn_to_parameters(self) -> None:
         vectors = self._parameters.vectors
-        if self._near is not None:
-            for key, vector in vectors.items():
-                self._near[0][key].copy_(vector)
-        elif vectors is not self._at_hand:
+        if vectors is not self._at_hand:
             self._workspace.compute_from(vectors, alone=not self._parameters.is_lent)
             self._at_hand = vectors
-
-    def _take_back(self) -> None:
-        if self._near is not None:
-            for key, vector in self._near[1].items():
-                self._updates[key].copy_(vector)
-
-    def _squared_norm(self) -> float:
-        return squared_norm(self._updates[one.key] for one in self._layout.regions if one.kind == "parameter")
 
     def _be_slow(self, effect: Compute, own_s: float, cancellation: Cancellation) -> None:
         stragglers = self._program.stragglers

@@ -30,6 +30,7 @@ from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.comms.processes import process_at
 from psplatform.runtime.comms.timers import LoopTimers
+from psplatform.runtime.dataplane.devices import DeviceParameters, updates_on
 from psplatform.runtime.dataplane.fetching import Fetcher
 from psplatform.runtime.dataplane.parameters import BorrowedParameters, Parameters
 from psplatform.runtime.dataplane.pushing import Pushes
@@ -38,6 +39,7 @@ from psplatform.runtime.dataplane.segments import sweep
 from psplatform.runtime.dataplane.transports import COMMS, TRANSPORTS
 from psplatform.runtime.program import Program, choose_device
 from psplatform.runtime.store.recording import WorkerHistory
+from psplatform.tasks.foreign import user_code
 from psplatform.tasks.randomness import OWN_PROCESS, belong_to_tasks
 from psplatform.tensors.vectors import size_bytes
 
@@ -120,7 +122,7 @@ class WorkerHost(Listening):
             torch.set_num_threads(program.torch_threads)
         if OWN_PROCESS in os.environ:
             belong_to_tasks()
-        device = choose_device(program.device)
+        device = self._device = choose_device(program.device)
         workspace, self._layout = program.open(device)
         sweep(self._run, "slab")
         self._per_block = program.policy.traits.scope is Scope.BLOCK
@@ -132,16 +134,20 @@ class WorkerHost(Listening):
         self._slab = transport.slab(self._layout, self._run, with_copy=late)
         self._closing.callback(sweep, self._run)
         self._closing.callback(self._slab.remove)
-        self._parameters = self._make_parameters()
+        with user_code(f"making room for parameters and gradients on {device}"):
+            self._parameters = self._make_parameters()
+            self._closing.callback(self._parameters.close)
+            updates = updates_on(self._layout, device, self._slab.vectors)
+            self._closing.callback(updates.close)
         self._history.begin(program, self._member, self._layout.shards, self._parameters)
         self._closing.callback(self._history.close)
         deliver: Callable[[Any], None] = self._feed_from_thread
-        self._computing = Computing(
-            program, workspace, self._layout, device, self._parameters, self._slab.vectors, deliver
-        )
+        self._computing = Computing(program, workspace, self._layout, self._parameters, updates, deliver)
 
     def _make_parameters(self) -> Parameters:
         layout = self._layout
+        if self._device.type != "cpu":
+            return DeviceParameters(layout, self._device)
         stays = self._program.policy.traits.awaits_all and self._transport.lends
         if stays and layout.shards == 1 and size_bytes(layout) >= _LARGE_BYTES:
             return BorrowedParameters(layout)

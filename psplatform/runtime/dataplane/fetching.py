@@ -87,14 +87,18 @@ class Fetcher:
                 )
                 self._forget_swept()
                 how = {"private": True} if self._parameters.borrows else {}
-                self._contents[copy] = self._transport.view(self._layout, shard, segment, **how)
-                self._sees[copy] = sees
+                content = self._transport.view(self._layout, shard, segment, **how)
+                if content is not None:
+                    await self._parameters.meet(content)
+                self._contents[copy], self._sees[copy] = content, sees
         return self._sees[copy]
 
     def _forget_swept(self) -> None:
         # As long as they are mapped here, the memory of servers that were killed is not free.
-        for copy in [copy for copy, content in self._contents.items() if content is not None and content.is_swept]:
-            del self._contents[copy], self._sees[copy]
+        for copy, content in list(self._contents.items()):
+            if content is not None and content.is_swept:
+                self._parameters.forget(content)
+                del self._contents[copy], self._sees[copy]
 
     def sees(self, copy: str) -> bool:
         """Whether a copy is known to see this member's slab."""

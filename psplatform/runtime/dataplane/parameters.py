@@ -58,6 +58,15 @@ class Parameters:
         """Return a shard's pieces of the vectors."""
         return self._pieces[shard]
 
+    async def meet(self, content: Content) -> None:
+        """Prepare for pulls out of a server's content."""
+
+    def forget(self, content: Content) -> None:
+        """Undo that, before the content is unmapped."""
+
+    def close(self) -> None:
+        """Forget all contents."""
+
     def has_changed(self) -> bool:
         """Whether what was pulled was written over by its server meanwhile; then pulls are copied from now on."""
         return False

@@ -186,7 +186,7 @@ class WorkerHistory:
             self._recorder.note("announced", **place, versions=label.versions, epochs=label.epochs)
 
     def _digest(self, shard: int) -> str | None:
-        found = digest(self._parameters.piece(shard))
+        found = digest({key: vector.cpu() for key, vector in self._parameters.piece(shard).items()})
         return None if self._parameters.has_changed() else found  # of what is computed on again, nothing is to be said
 
     def close(self) -> None:
