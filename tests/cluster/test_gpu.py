@@ -63,9 +63,9 @@ def test_the_host_s_memory_is_pinned(
     pinned: list[int] = []
     pin = devices.Pins.pin
 
-    def note(self: devices.Pins, vectors: Any) -> None:
-        pin(self, vectors)
-        pinned.extend(int(vector.is_pinned()) for vector in vectors.values() if vector.numel())
+    def note(self: devices.Pins, *vectors: Any) -> None:
+        pin(self, *vectors)
+        pinned.extend(int(vector.is_pinned()) for some in vectors for vector in some.values() if vector.numel())
 
     monkeypatch.setattr(devices.Pins, "pin", note)
     with caplog.at_level(logging.WARNING, devices.LOGGER.name), start_here(3) as client:

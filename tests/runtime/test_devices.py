@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from psplatform.core.protocol.messages import Pulled
 from psplatform.runtime.dataplane import devices
 from psplatform.runtime.dataplane.content import Answer, Content
 from psplatform.runtime.dataplane.devices import DeviceParameters, DeviceUpdates, Updates, updates_on
+from psplatform.runtime.dataplane.gradient_buffers import Slab
 from psplatform.tasks.cancellation import Cancellation, Cancelled
 from psplatform.tasks.opening import open_workspace
 from psplatform.tasks.seam import BatchRef, Task, Update
@@ -182,32 +184,32 @@ class Runtime:
         return 0
 
 
-def test_memory_is_pinned_once_and_let_go_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_pages_are_pinned_once_and_let_go_of_once(monkeypatch: pytest.MonkeyPatch, run_id: str) -> None:
     runtime = Runtime()
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
     layout = Layout.of(SPECS, shards=1)
-    one, other = allocate(layout), allocate(layout)
+    one, content = Slab.create(layout, run_id, shared=False), Content.create(layout, 0, run_id, 1)
     pins = devices.Pins(GPU)
-    pins.pin(one)
-    pins.pin(other)
-    (start, size), _ = runtime.pinned.items()
-    for vector in one.values():
-        assert start <= vector.data_ptr()
-        assert vector.data_ptr() + vector.numel() * vector.element_size() <= start + size
-    pins.let_go(one)
-    pins.let_go(one)
+    pins.pin(one.vectors)
+    pins.pin(*content.copies)
+    assert len(runtime.pinned) == 2
+    for vectors, (start, size) in zip(((one.vectors,), content.copies), runtime.pinned.items(), strict=True):
+        assert (start % mmap.PAGESIZE, size % mmap.PAGESIZE) == (0, 0)
+        for vector in [vector for some in vectors for vector in some.values()]:
+            assert start <= vector.data_ptr()
+            assert vector.data_ptr() + vector.numel() * vector.element_size() <= start + size
+    pins.let_go(one.vectors)
+    pins.let_go(one.vectors)
     assert len(runtime.pinned) == 1
     pins.close()
     pins.close()
     assert runtime.pinned == {}
 
 
-def test_what_cannot_be_pinned_is_said_and_used_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(torch.cuda, "cudart", lambda: Runtime(refused=2))
+def test_what_cannot_be_pinned_is_said_and_used_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
     vectors = allocate(Layout.of(SPECS, shards=1))
-    pins = devices.Pins(GPU)
+    pins = devices.Pins(CPU)
+    pins._runtime = Runtime(refused=2)
     pins.pin(vectors)
     said = [one.getMessage() for one in caplog.records if one.name == devices.LOGGER.name]
     assert len(said) == 1

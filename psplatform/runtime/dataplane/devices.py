@@ -10,7 +10,9 @@ Nothing here asks for a GPU: on another device the same copies are made, one aft
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import mmap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -35,27 +37,31 @@ _DONE: Final = 0
 class Pins:
     """Memory of the host that the GPU may use by itself, until it is let go of.
 
-    Memory must be let go of before it is unmapped.  What cannot be pinned is copied all the same, in more time.
+    Only what lies in a mapping of its own may be pinned, since whole pages are, and what lies half in one cannot be
+    copied at all.  It must be let go of before it is unmapped.  What cannot be pinned is copied in more time.
     """
 
     def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._runtime: Any = torch.cuda.cudart() if device.type == "cuda" else None
         self._pinned: list[int] = []
 
-    def pin(self, vectors: Vectors) -> None:
-        """Pin the memory that holds the vectors, which lie in one piece of it."""
+    def pin(self, *vectors: Vectors) -> None:
+        """Pin the one mapping that holds all of these vectors."""
         if self._runtime is None:
             return
-        start, stop = _extent(vectors.values())
+        start, stop = _pages(vectors)
         refused = int(self._runtime.cudaHostRegister(start, stop - start, 0))
         if refused == _DONE:
             self._pinned.append(start)
-        else:
-            LOGGER.warning("%d bytes could not be pinned (CUDA error %d): copies take longer", stop - start, refused)
+            return
+        LOGGER.warning("%d bytes could not be pinned (CUDA error %d): copies take longer", stop - start, refused)
+        with contextlib.suppress(RuntimeError):
+            torch.zeros(1, device=self._device)  # takes the error, for which whatever comes next would be blamed
 
-    def let_go(self, vectors: Vectors) -> None:
+    def let_go(self, *vectors: Vectors) -> None:
         """Pin it no longer, if it is."""
-        start, _ = _extent(vectors.values())
+        start, _ = _pages(vectors)
         if start in self._pinned:
             self._pinned.remove(start)
             self._runtime.cudaHostUnregister(start)
@@ -66,10 +72,11 @@ class Pins:
             self._runtime.cudaHostUnregister(self._pinned.pop())
 
 
-def _extent(vectors: Iterable[Tensor]) -> tuple[int, int]:
-    kept = list(vectors)
-    stops = (vector.data_ptr() + vector.numel() * vector.element_size() for vector in kept)
-    return min(vector.data_ptr() for vector in kept), max(stops)
+def _pages(vectors: Iterable[Vectors]) -> tuple[int, int]:
+    kept = [vector for some in vectors for vector in some.values()]
+    start = min(vector.data_ptr() for vector in kept)
+    stop = max(vector.data_ptr() + vector.numel() * vector.element_size() for vector in kept)
+    return start // mmap.PAGESIZE * mmap.PAGESIZE, -(-stop // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 class DeviceParameters(Parameters):
@@ -81,13 +88,11 @@ class DeviceParameters(Parameters):
 
     async def meet(self, content: Content) -> None:
         """Pin what a server shows."""
-        for copy in content.copies:
-            await asyncio.get_running_loop().run_in_executor(None, self._pins.pin, copy)
+        await asyncio.get_running_loop().run_in_executor(None, self._pins.pin, *content.copies)
 
     def forget(self, content: Content) -> None:
         """Let go of what a server showed."""
-        for copy in content.copies:
-            self._pins.let_go(copy)
+        self._pins.let_go(*content.copies)
 
     def close(self) -> None:
         """Let go of all that servers show."""

@@ -10,6 +10,7 @@ gradient beside the slab, until it has the next; a reader looks afterwards wheth
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -38,7 +39,7 @@ class Slab:
     def __init__(self, layout: Layout, segment: Segment | None) -> None:
         self.segment = segment
         size = size_bytes(layout)
-        content = torch.zeros(size, dtype=torch.uint8) if segment is None else segment.content
+        content = _memory_of_its_own(size) if segment is None else segment.content
         self.vectors: Vectors = carve(content[:size], sizes(layout))
         has_copy = content.numel() >= 2 * size
         self.copied: Vectors | None = carve(content[size : 2 * size], sizes(layout)) if has_copy else None
@@ -87,6 +88,11 @@ class Slab:
         """Remove the segment's name; servers that have it mapped keep it."""
         if self.segment is not None:
             self.segment.remove()
+
+
+def _memory_of_its_own(size: int) -> torch.Tensor:
+    """Return ``uint8[size]`` zeros in pages that hold nothing else: a GPU may pin them."""
+    return torch.frombuffer(mmap.mmap(-1, max(size, 1)), dtype=torch.uint8, count=max(size, 1))[:size]
 
 
 @dataclass(frozen=True, slots=True)
