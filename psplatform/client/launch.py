@@ -131,7 +131,7 @@ def _launch(
         _store_of(client, prepared, program, placement, embedded=embedded),
     ):
         report("starting servers")
-        coordinator, future, process = client.sync(_start, client, program, placement)
+        coordinator, future, process = client.sync(_start, client, program, placement, prepared.initial)
     return Run(
         prepared.run,
         prepared.store,
@@ -229,7 +229,7 @@ def _remove_new(store: str) -> None:
     files.rm(root, recursive=True)
 
 
-async def _start(client: Client, program: Program, placement: Placement) -> tuple[Peer, Any, Any]:
+async def _start(client: Client, program: Program, placement: Placement, initial: bytes) -> tuple[Peer, Any, Any]:
     name = dataset_name(program.run)
     key = key_of(program.run, program.term, "coordinator")
     peer = Peer(placement.coordinator, key)
@@ -238,7 +238,7 @@ async def _start(client: Client, program: Program, placement: Placement) -> tupl
     arguments = hosted_name(CoordinatorHost), program.run
     future = client.submit(call_named, *arguments, actor=True, key=key, workers=[peer.address], pure=False)
     await made(future, "coordinator", peer.address)
-    await call(client.rpc, peer, "open", program, placement, key, deadline_s=_OPEN_LIMIT_S)
+    await call(client.rpc, peer, "open", program, placement, key, initial, deadline_s=_OPEN_LIMIT_S)
     # What the coordinator says of itself later must not be written over: no other can have replaced it yet.
     if await client.get_metadata([name], default=None) is None:
         await client.set_metadata([name], {"address": peer.address, "key": key, "store": program.store})

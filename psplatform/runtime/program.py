@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import cloudpickle
 import torch
+from torch import Tensor
+from torch.nn import Parameter
 
 from psplatform.core.coordination.checkpoints import place_after
 from psplatform.core.plan import Plan
@@ -25,12 +27,14 @@ from psplatform.jobs.optimizers import Optimizer
 from psplatform.jobs.replication import Replication
 from psplatform.jobs.stragglers import SlowServers, Stragglers
 from psplatform.replication.checkpoints.retention import load_checkpoint
-from psplatform.runtime.references import References, pickled
+from psplatform.runtime.references import References, StandIn, pickled
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tasks.foreign import user_code
 from psplatform.tasks.layouts import layout_of
 from psplatform.tasks.opening import open_workspace
 from psplatform.tasks.seam import Workspace
+from psplatform.tasks.supervised import handed_in
+from psplatform.tensors.flat import stand_in_of
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.optimizers import make_rule
 from psplatform.tensors.shard import Shard
@@ -76,7 +80,7 @@ class Program:
     Attributes
     ----------
     task
-        The user's task, pickled by cloudpickle.
+        The user's task, pickled by cloudpickle, without the numbers in a module that was handed in.
     resume
         What the run goes on from, or ``None`` where it begins.
     references
@@ -226,6 +230,31 @@ def choose_device(wanted: str) -> torch.device:
     return device
 
 
+def initial_tensors(workspace: Workspace, initial: bytes) -> Mapping[str, Tensor]:
+    """Return the tensors that training starts from, by name: those that travelled beside the task, or the task's own.
+
+    Parameters
+    ----------
+    initial
+        What `pickle_initial` has returned.
+    """
+    return cloudpickle.loads(initial) if initial else workspace.initial()
+
+
+def pickle_initial(task: object) -> tuple[bytes, Mapping[int, StandIn]]:
+    """Return the tensors of a module that was handed in, by name, and what stands for them in its task's pickle.
+
+    Only what begins as a server needs their numbers; everybody else pulls them.  Where the task makes them where it is
+    opened, there are none.
+    """
+    tensors = handed_in(task)
+    if not tensors:
+        return b"", {}
+    plain = [tensor for tensor in tensors.values() if type(tensor) in {Tensor, Parameter}]
+    numbers = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+    return cloudpickle.dumps(numbers), {id(tensor): stand_in_of(tensor) for tensor in plain}
+
+
 def pickle_task(task: object, parts: dict[str, object]) -> bytes:
     """Return `task` pickled.
 
@@ -237,16 +266,23 @@ def pickle_task(task: object, parts: dict[str, object]) -> bytes:
     return pickle_parts(task, parts)[0]
 
 
-def pickle_parts(task: object, parts: dict[str, object]) -> tuple[bytes, dict[str, tuple[str, ...]]]:
+def pickle_parts(
+    task: object, parts: dict[str, object], stand_ins: Mapping[int, StandIn] | None = None
+) -> tuple[bytes, dict[str, tuple[str, ...]]]:
     """Return `task` pickled, and what each of its `parts`, or else the task, refers to by name.
+
+    Parameters
+    ----------
+    stand_ins
+        What is pickled in place of objects in it.
 
     Raises
     ------
     ConfigurationError
         Naming the one of its `parts` that cannot be pickled.
     """
-    references = {name: references_of(part, name) for name, part in parts.items()}
-    whole, named = _pickle(task, "task")
+    references = {name: _pickle(part, name, stand_ins)[1] for name, part in parts.items()}
+    whole, named = _pickle(task, "task", stand_ins)
     return whole, references or {"task": named}
 
 
@@ -261,9 +297,9 @@ def references_of(value: object, name: str) -> tuple[str, ...]:
     return _pickle(value, name)[1]
 
 
-def _pickle(value: object, name: str) -> tuple[bytes, tuple[str, ...]]:
+def _pickle(value: object, name: str, stand_ins: Mapping[int, StandIn] | None = None) -> tuple[bytes, tuple[str, ...]]:
     try:
-        return pickled(value)
+        return pickled(value, stand_ins)
     except Exception as error:
         what = getattr(value, "__qualname__", type(value).__qualname__)
         raise ConfigurationError(

@@ -11,7 +11,7 @@ import asyncio
 import importlib
 import io
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Final, Literal
@@ -24,19 +24,30 @@ from psplatform.runtime.timeouts import TIMEOUTS
 _EVERYWHERE: Final = frozenset({"psplatform", "torch", "numpy", "cloudpickle"}) | sys.stdlib_module_names
 """Packages that every process has that can run this psplatform."""
 
+StandIn = tuple[Callable[..., Any], tuple[Any, ...]]
+
 References = Mapping[str, tuple[str, ...]]
 """By field of the job, what it refers to: ``module:name``, or ``module:`` for a module as such."""
 
 
 class ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
-    """Pickles as cloudpickle does, and notes what it refers to by name, in `references`."""
+    """Pickles as cloudpickle does, and notes what it refers to by name, in `references`.
 
-    def __init__(self, file: io.BytesIO) -> None:
+    Parameters
+    ----------
+    stand_ins
+        What is pickled in place of objects, by their ids: a function and its arguments.
+    """
+
+    def __init__(self, file: io.BytesIO, stand_ins: Mapping[int, StandIn] | None = None) -> None:
         super().__init__(file)
         self.references: set[str] = set()
+        self._stand_ins = stand_ins or {}
 
     def reducer_override(self, obj: Any) -> Any:
         """Return how cloudpickle pickles `obj`; ``NotImplemented`` is its word for a name, or for any other object."""
+        if id(obj) in self._stand_ins:
+            return self._stand_ins[id(obj)]
         if isinstance(obj, ModuleType):
             reduced = self.dispatch_table[ModuleType](obj)
             if len(reduced[1]) == 1:  # its name; a module that travels by value has its content beside that
@@ -53,10 +64,13 @@ class ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickl
             self.references.add(f"{module}:{name}")
 
 
-def pickled(value: object) -> tuple[bytes, tuple[str, ...]]:
-    """Return `value` as cloudpickle pickles it, and what that refers to and not every process has."""
+def pickled(value: object, stand_ins: Mapping[int, StandIn] | None = None) -> tuple[bytes, tuple[str, ...]]:
+    """Return `value` as cloudpickle pickles it, and what that refers to and not every process has.
+
+    `stand_ins` are `ReferencePickler`'s.
+    """
     with io.BytesIO() as file:
-        pickler = ReferencePickler(file)
+        pickler = ReferencePickler(file, stand_ins)
         pickler.dump(value)
         return file.getvalue(), tuple(sorted(pickler.references))
 

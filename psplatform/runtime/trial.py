@@ -17,7 +17,7 @@ from psplatform.replication.checkpoints.arrays import Contents
 from psplatform.replication.checkpoints.matching import require_match
 from psplatform.replication.checkpoints.retention import load_checkpoint
 from psplatform.runtime.comms.processes import Locatable
-from psplatform.runtime.program import choose_device, open_task, slot_names
+from psplatform.runtime.program import choose_device, initial_tensors, open_task, slot_names
 from psplatform.tasks.cancellation import Cancellation
 from psplatform.tasks.data.sampling import gradient_seed
 from psplatform.tasks.foreign import user_code
@@ -41,20 +41,22 @@ class Trial:
 class TrialHost(Locatable):
     """A Dask actor that tries a task and is let go of."""
 
-    async def run(self, task: bytes, optimizer: bytes, settings: Mapping[str, Any]) -> Trial:
+    async def run(self, task: bytes, initial: bytes, optimizer: bytes, settings: Mapping[str, Any]) -> Trial:
         """Do `try_task` here; the optimiser is pickled by cloudpickle as well."""
         with user_code("opening the optimizer"):
             opened = cloudpickle.loads(optimizer)
-        return await asyncio.to_thread(try_task, task, opened, settings)
+        return await asyncio.to_thread(try_task, task, initial, opened, settings)
 
 
-def try_task(task: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> Trial:
+def try_task(task: bytes, initial: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> Trial:
     """Open a task where this runs and compute one gradient with it.
 
     Parameters
     ----------
     task
         Pickled by cloudpickle.
+    initial
+        What its module starts from, as `pickle_initial` returns it.
     settings
         ``seed``, ``device``, ``batch_size``, ``micro_batches``, ``shards`` and ``block_elements`` of the job; where it
         goes on from a checkpoint, ``store`` and ``checkpoint``.
@@ -76,7 +78,7 @@ def try_task(task: bytes, optimizer: Optimizer, settings: Mapping[str, Any]) -> 
         _require_checkpoint(layout, optimizer, settings["store"], settings["checkpoint"])
     values, updates = allocate(layout, device=device), allocate(layout, device=device)
     with user_code("computing a first gradient"):
-        fill(layout, values, workspace.initial())
+        fill(layout, values, initial_tensors(workspace, initial))
         workspace.bind(layout, values, updates)
         batch = BatchRef(np.arange(settings["batch_size"], dtype=np.int64), gradient_seed(settings["seed"], 0, 0))
         workspace.compute(batch, Cancellation(), settings["micro_batches"])

@@ -51,14 +51,15 @@ class FunctionalWorkspace:
         self,
         layout: Layout,
         values: Mapping[str, Tensor],
-        updates: Mapping[str, Tensor],
+        updates: Mapping[str, Tensor] | None,
         ready: Callable[[str], None] | None = None,
     ) -> None:
         """Hand views of `values` to the task from now on, and copy what it returns elsewhere into `updates`."""
         self._layout = layout
         self._parameters = named_views(layout, values)
-        self._updates = named_views(layout, updates)
-        self._task.write_to(dict(self._updates))
+        if updates is not None:
+            self._updates = named_views(layout, updates)
+            self._task.write_to(dict(self._updates))
 
     def compute_from(self, values: Mapping[str, Tensor], *, alone: bool = False) -> None:
         """Hand views of other `values` to the task."""

@@ -146,13 +146,15 @@ class Workspace(Protocol):
         self,
         layout: Layout,
         values: Mapping[str, Tensor],
-        updates: Mapping[str, Tensor],
+        updates: Mapping[str, Tensor] | None,
         ready: Callable[[str], None] | None = None,
     ) -> None:
         """Compute from `values` and into `updates` from now on: by region, flat vectors on the workspace's device.
 
         Parameters
         ----------
+        updates
+            ``None`` where nothing is computed but evaluations.
         ready
             May be called while an update is computed, with the name of a parameter whose part of it is there, and again
             if that changes.

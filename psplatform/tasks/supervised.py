@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -89,8 +90,10 @@ class SupervisedWorkspace:
         self.specs = specs_of(self._module)
         self._ready: Callable[[str], None] | None = None
         self._is_last_part = False
+        # Whoever gives up the workspace is to get back its memory at once.
+        here = weakref.WeakMethod(self._on_gradient)
         for name, parameter in trainable_parameters(self._module).items():
-            parameter.register_post_accumulate_grad_hook(partial(self._on_gradient, name))
+            parameter.register_post_accumulate_grad_hook(partial(_tell, here, name))
 
     def initial(self) -> dict[str, Tensor]:
         """Return the tensors to start from, by name; the module is built anew because training changes the other."""
@@ -101,7 +104,7 @@ class SupervisedWorkspace:
         self,
         layout: Layout,
         values: Mapping[str, Tensor],
-        updates: Mapping[str, Tensor],
+        updates: Mapping[str, Tensor] | None,
         ready: Callable[[str], None] | None = None,
     ) -> None:
         """Make parameters and buffers of the module views of `values`, and gradients views of `updates`.
@@ -143,7 +146,7 @@ class SupervisedWorkspace:
                 self._say_ready(name)
         return Computed(loss=float(total), samples=samples)
 
-    def _on_gradient(self, name: str, parameter: Tensor) -> None:
+    def _on_gradient(self, name: str) -> None:
         self._cancel.check()
         if self._is_last_part:
             self._say_ready(name)
@@ -211,12 +214,23 @@ class SupervisedWorkspace:
             buffer.copy_(value)
 
 
+def _tell(where: Callable[[], Callable[[str], None] | None], name: str, _: Tensor) -> None:
+    if (told := where()) is not None:
+        told(name)
+
+
 def _held_out(task: SupervisedTask, module: nn.Module, device: torch.device) -> Reader:
     """Return what reads the held-out data; what is wrong with it is not taken for a flaw of the other."""
     try:
         return Reader(task.test, task.collate, module, device)
     except ConfigurationError as error:
         raise ConfigurationError(f"Of the held-out data (test): {error}", field="test") from None
+
+
+def handed_in(task: object) -> dict[str, Tensor]:
+    """Return the tensors of the module of a task, by name, if it was handed in as it is: training starts from them."""
+    model = task.model if isinstance(task, SupervisedTask) else None
+    return tensors_of(model) if isinstance(model, nn.Module) else {}
 
 
 def build_module(task: SupervisedTask, seed: int) -> nn.Module:

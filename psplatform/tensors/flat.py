@@ -6,7 +6,8 @@ part once.  Frozen parameters and non-persistent buffers stay the module's own, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -92,6 +93,21 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     return {**trainable_parameters(module), **persistent_buffers(module)}
 
 
+def stand_in_of(tensor: Tensor) -> tuple[Callable[..., Tensor], tuple[Any, ...]]:
+    """Return a function and arguments that make a tensor like it, all zero, in the memory of one element."""
+    is_parameter = isinstance(tensor, nn.Parameter)
+    return _stand_in, (tuple(tensor.shape), tensor.dtype, is_parameter, tensor.requires_grad, vars(tensor))
+
+
+def _stand_in(
+    shape: tuple[int, ...], dtype: torch.dtype, is_parameter: bool, requires_grad: bool, attributes: dict[str, Any]
+) -> Tensor:
+    tensor = torch.zeros((), dtype=dtype).expand(shape)
+    made = nn.Parameter(tensor, requires_grad) if is_parameter else tensor
+    vars(made).update(attributes)
+    return made
+
+
 class FlatModel:
     """A module bound to flat vectors.
 
@@ -104,7 +120,8 @@ class FlatModel:
     values
         Whole regions; private to this process, since batch norm writes into its buffers while it computes.
     updates
-        Whole regions: gradients of the parameters, and the buffers' values once `collect` was called.
+        Whole regions: gradients of the parameters, and the buffers' values once `collect` was called.  ``None`` for a
+        module that is only evaluated.
 
     Raises
     ------
@@ -113,21 +130,21 @@ class FlatModel:
     """
 
     def __init__(
-        self, module: nn.Module, layout: Layout, values: Mapping[str, Tensor], updates: Mapping[str, Tensor]
+        self, module: nn.Module, layout: Layout, values: Mapping[str, Tensor], updates: Mapping[str, Tensor] | None
     ) -> None:
         self.module = module
         self.layout = layout
         self.values = dict(values)
-        self.updates = dict(updates)
+        self.updates = dict(updates or {})
         parameters, buffers = trainable_parameters(module), persistent_buffers(module)
         _check_same(layout, {**parameters, **buffers})
         views = named_views(layout, values)
-        gradients = named_views(layout, updates, "parameter")
+        gradients = named_views(layout, updates, "parameter") if updates is not None else {}
         for name, tensor in {**parameters, **buffers}.items():
             tensor.data = views[name]  # keeps the tensor's identity, so that whatever is tied stays tied
         self._parameters = parameters
         self._views = [(values, [views[name] for name in parameters])]
-        self._gradients = [(parameter, gradients[name]) for name, parameter in parameters.items()]
+        self._gradients = [(name, parameters[name], gradient) for name, gradient in gradients.items()]
         self._buffers = [(*_owner(module, name), buffer) for name, buffer in buffers.items()]
         self.zero_gradients()
 
@@ -156,9 +173,9 @@ class FlatModel:
     def zero_gradients(self) -> None:
         """Set all gradients to zero and bind them to `updates`, whatever user code did to them."""
         for region in self.layout.regions:
-            if region.kind == "parameter":
+            if region.kind == "parameter" and region.key in self.updates:
                 self.updates[region.key].zero_()
-        for parameter, view in self._gradients:
+        for _, parameter, view in self._gradients:
             parameter.grad = view
 
     @torch.no_grad()
@@ -170,7 +187,7 @@ class FlatModel:
         over.
         """
         changed = []
-        for name, (parameter, view) in zip(self._parameters, self._gradients, strict=True):
+        for name, parameter, view in self._gradients:
             if parameter.grad is view:
                 continue
             if parameter.grad is None:
@@ -185,7 +202,7 @@ class FlatModel:
                 buffer.copy_(current)
                 setattr(owner, name, buffer)
         for region in self.layout.regions:
-            if region.kind == "buffer":
+            if region.kind == "buffer" and region.key in self.updates:
                 self.updates[region.key].copy_(self.values[region.key])
         return changed
 

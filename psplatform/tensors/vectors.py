@@ -8,6 +8,7 @@ two of them share a cache line.
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Mapping
 from typing import Final
 
@@ -19,6 +20,9 @@ from psplatform.tensors.layout import Kind, Layout, TensorSpec
 
 ALIGNMENT = 64
 """Bytes of a cache line, and of the widest vector register."""
+
+_LARGE_BYTES: Final = 1 << 20
+"""Of vectors that it pays not to touch before they are used."""
 
 _CORE_TILE: Final = 1 << 17
 """Elements per core: few enough to stay in its cache from one operation to the next, enough to hide a call's cost."""
@@ -91,8 +95,17 @@ def carve(buffer: Tensor, wanted: Mapping[str, tuple[str, int]]) -> dict[str, Te
 
 def allocate(layout: Layout, shard: int | None = None, *, device: str | torch.device = "cpu") -> dict[str, Tensor]:
     """Return a set of vectors in new memory, all zero."""
-    buffer = torch.zeros(size_bytes(layout, shard), dtype=torch.uint8, device=device)
+    size = size_bytes(layout, shard)
+    if torch.device(device).type == "cpu" and size >= _LARGE_BYTES:
+        buffer = own_pages(size)
+    else:
+        buffer = torch.zeros(size, dtype=torch.uint8, device=device)
     return carve(buffer, sizes(layout, shard))
+
+
+def own_pages(size: int) -> Tensor:
+    """Return ``uint8[size]`` zeros in whole pages of their own, which the system gives as they are written to."""
+    return torch.frombuffer(mmap.mmap(-1, max(size, 1)), dtype=torch.uint8)[:size]
 
 
 def shard_vectors(layout: Layout, shard: int, vectors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -46,7 +46,7 @@ def attempt() -> Callable[..., Trial]:
         parts = {"model": model, "loss": nn.functional.cross_entropy, "data": DATA}
         parts |= {name: changes.pop(name) for name in list(changes) if name in parts}
         task = SupervisedTask(**parts, test=test)
-        return try_task(cloudpickle.dumps(task), optimizer or SGD(), {**SETTINGS, **changes})
+        return try_task(cloudpickle.dumps(task), b"", optimizer or SGD(), {**SETTINGS, **changes})
 
     return run
 

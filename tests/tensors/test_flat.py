@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from psplatform.errors import ConfigurationError
-from psplatform.tensors.flat import FlatModel, require_apart, specs_of, tensors_of, trainable_parameters
+from psplatform.tensors.flat import FlatModel, require_apart, specs_of, stand_in_of, tensors_of, trainable_parameters
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import allocate, fill, named_views
 
@@ -299,3 +299,35 @@ def test_of_vectors_that_were_turned_from_for_good_nothing_is_kept() -> None:
     del one
     gc.collect()
     assert gone() is None
+
+
+def test_a_module_that_is_only_evaluated_needs_no_room_for_gradients() -> None:
+    module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    layout = Layout.of(specs_of(module), shards=1)
+    flat = FlatModel(module, layout, allocate(layout), None)
+    flat.zero_gradients()
+    assert flat.collect() == []
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def test_those_whose_gradients_were_replaced_are_named_whatever_their_groups() -> None:
+    module = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    layout = Layout.of(specs_of(module, groups=[1, 0, 1, 0]), shards=1)
+    updates = allocate(layout)
+    flat = FlatModel(module, layout, allocate(layout), updates)
+    last = module[1].weight
+    last.grad = torch.ones_like(last)
+    assert flat.collect() == ["1.weight"]
+    assert float(named_views(layout, updates)["1.weight"].sum()) == 3
+
+
+def test_what_stands_for_a_tensor_is_like_it_and_small() -> None:
+    parameter = nn.Parameter(torch.ones(50, 40, dtype=torch.float64), requires_grad=False)
+    parameter.note = "kept"  # type: ignore[attr-defined]
+    for tensor in (parameter, torch.ones(7)):
+        make, arguments = stand_in_of(tensor)
+        made = make(*arguments)
+        assert (type(made), made.shape, made.dtype) == (type(tensor), tensor.shape, tensor.dtype)
+        assert made.requires_grad == tensor.requires_grad
+        assert made.untyped_storage().nbytes() == made.element_size()
+        assert vars(made) == vars(tensor)

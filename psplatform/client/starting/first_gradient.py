@@ -73,7 +73,7 @@ async def try_on(client: Client, prepared: Prepared, address: str) -> Trial:
 
 
 async def _run(client: Client, peer: Peer, prepared: Prepared) -> Trial:
-    arguments = prepared.pickled, cloudpickle.dumps(prepared.job.optimizer), prepared.settings
+    arguments = prepared.pickled, prepared.initial, cloudpickle.dumps(prepared.job.optimizer), prepared.settings
     try:
         trial: Trial = await call_the_living(client.rpc, peer, "run", *arguments, deadline_s=TRIAL_LIMIT_S)
     except PeerSilent as error:
@@ -92,7 +92,7 @@ def try_here(prepared: Prepared) -> Trial:
         As `try_task` does.
     """
     with _last_words():
-        return try_task(prepared.pickled, prepared.job.optimizer, prepared.settings)
+        return try_task(prepared.pickled, prepared.initial, prepared.job.optimizer, prepared.settings)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from psplatform.policies import readiness
 from psplatform.policies.registry import name_of, parameter_values, policy_names, policy_of
 from psplatform.replication.stores.places import place_of
 from psplatform.replication.stores.store import require_free
-from psplatform.runtime.program import Program, Resume, pickle_parts, references_of
+from psplatform.runtime.program import Program, Resume, pickle_initial, pickle_parts, references_of
 from psplatform.runtime.references import References
 from psplatform.runtime.trial import Trial
 from psplatform.tasks.seam import Task
@@ -42,6 +42,7 @@ class Prepared:
     policy: Policy
     task: Task | SupervisedTask
     pickled: bytes
+    initial: bytes
     run: str
     store: str
     workload: str
@@ -82,7 +83,8 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
         if wants_evaluations(job) and task.test is None:
             text = "a target, patience, metrics and keep_best need held-out data; give the job test=..."
             raise ConfigurationError(text, field="test")
-    pickled, references = pickle_parts(task, parts)
+    initial, stand_ins = pickle_initial(task)
+    pickled, references = pickle_parts(task, parts, stand_ins)
     if job.workload is not None:
         references = {"workload": tuple(sorted(set(chain(*references.values()))))}
     references |= {
@@ -98,7 +100,7 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
         require_free(store)
     else:
         settings |= {"store": store, "checkpoint": resume.number}
-    return Prepared(job, policy, task, pickled, run, store, workload, settings, resume, references)
+    return Prepared(job, policy, task, pickled, initial, run, store, workload, settings, resume, references)
 
 
 def _absolute(store: str) -> str:

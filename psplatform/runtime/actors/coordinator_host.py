@@ -50,14 +50,14 @@ class CoordinatorHost(Listening):
 
     # --- what programs call ---
 
-    async def open(self, program: Program, placement: Placement, key: str) -> None:
-        """Start the run in the background."""
+    async def open(self, program: Program, placement: Placement, key: str, initial: bytes = b"") -> None:
+        """Start the run in the background; `initial` is what its servers start from, beside the task."""
         place = await self._settle_in(program, key)
         background = Background(self._on_mishap, ActorLog(self.run, "coordinator"))
         keeper = await keeper_of(program)
         run_log = await RunLog.open(program.store, program.term, keeper=keeper, background=background)
         self.tenure = Tenure(place, run_log, program.term)
-        self.tenure.start(placement)
+        self.tenure.start(placement, initial)
 
     async def stand_by(self, program: Program, key: str, lead: Peer, snapshot: StandbySnapshot) -> None:
         """Follow the coordinator at `lead`, and take over when it is lost."""

@@ -72,19 +72,21 @@ class CopyHost(Listening):
         self._made.callback(sweep, run)
         self._given_back: Future[None] | None = None
 
-    async def open(self, program: Program) -> str:
+    async def open(self, program: Program, initial: bytes = b"") -> str:
         """Build the shard at its initial state; must be called once, before anything else.  Return where that is.
+
+        Without `initial` that is what the task makes.
 
         Raises `PeerLost` if it was closed or retired before it was open.
         """
         try:
-            return await self._open(program)
+            return await self._open(program, initial)
         except BaseException:
             self._close("could not be opened")
             self._begun.close()  # it may have been closed before
             raise
 
-    async def _open(self, program: Program) -> str:
+    async def _open(self, program: Program, initial: bytes) -> str:
         self._worker = get_worker()
         self._require_wanted()
         self._program = program
@@ -101,6 +103,7 @@ class CopyHost(Listening):
         )
         arguments = (
             self._initial_role,
+            initial,
             self._connect,
             loop,
             self._arithmetic,

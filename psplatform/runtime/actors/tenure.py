@@ -123,26 +123,26 @@ class Tenure:
 
     # --- beginning ---
 
-    def start(self, placement: Placement) -> None:
+    def start(self, placement: Placement, initial: bytes) -> None:
         """Make the run's actors in the background, and begin the run when they are ready."""
         self._log.info("leads the run from %s", self.peer.address)
-        self._starting = self._loop.create_task(self._start(placement))
+        self._starting = self._loop.create_task(self._start(placement, initial))
 
-    async def _start(self, placement: Placement) -> None:
+    async def _start(self, placement: Placement, initial: bytes) -> None:
         try:
-            await self._make_actors(placement)
+            await self._make_actors(placement, initial)
         except PsplatformError as error:
             await self._end(error)
         except Exception as error:  # noqa: BLE001  the seam where a failed start becomes the run's outcome
             await self._end(unforeseen(error, "the run could not start"))
 
-    async def _make_actors(self, placement: Placement) -> None:
+    async def _make_actors(self, placement: Placement, initial: bytes) -> None:
         self.fleet.trust(placement.addresses)
         await self.copies.create(placement)
         self.worker_pool.begin(placement)
         self.servers_made.set()
         self._step = LOADING
-        await self.copies.open_all()
+        await self.copies.open_all(initial)
         self._step = ""
         # All together, or the first to be ready would train alone for a while, and no run would be like another.
         await self.worker_pool.assembled(TIMEOUTS.assembly_s)

@@ -10,7 +10,6 @@ gradient beside the slab, until it has the next; a reader looks afterwards wheth
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,7 +22,7 @@ from psplatform.runtime.dataplane.content import Vectors
 from psplatform.runtime.dataplane.segments import Segment, SegmentName
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard
-from psplatform.tensors.vectors import carve, shard_vectors, size_bytes, sizes
+from psplatform.tensors.vectors import carve, own_pages, shard_vectors, size_bytes, sizes
 
 _SEQUENCE: Final = 0  # places in the segment's header
 _COPIED: Final = 1
@@ -39,7 +38,7 @@ class Slab:
     def __init__(self, layout: Layout, segment: Segment | None) -> None:
         self.segment = segment
         size = size_bytes(layout)
-        content = _memory_of_its_own(size) if segment is None else segment.content
+        content = own_pages(size) if segment is None else segment.content  # a GPU pins whole pages
         self.vectors: Vectors = carve(content[:size], sizes(layout))
         has_copy = content.numel() >= 2 * size
         self.copied: Vectors | None = carve(content[size : 2 * size], sizes(layout)) if has_copy else None
@@ -88,11 +87,6 @@ class Slab:
         """Remove the segment's name; servers that have it mapped keep it."""
         if self.segment is not None:
             self.segment.remove()
-
-
-def _memory_of_its_own(size: int) -> torch.Tensor:
-    """Return ``uint8[size]`` zeros in pages that hold nothing else: a GPU may pin them."""
-    return torch.frombuffer(mmap.mmap(-1, max(size, 1)), dtype=torch.uint8, count=max(size, 1))[:size]
 
 
 @dataclass(frozen=True, slots=True)

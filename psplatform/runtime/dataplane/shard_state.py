@@ -30,7 +30,7 @@ from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers
 from psplatform.runtime.dataplane.segments import sweep
 from psplatform.runtime.dataplane.transfers import Receiver
 from psplatform.runtime.dataplane.transports import TRANSPORTS
-from psplatform.runtime.program import Program
+from psplatform.runtime.program import Program, initial_tensors
 from psplatform.runtime.store.archiving import Archiver
 from psplatform.runtime.store.recording import CopyHistory
 from psplatform.runtime.timeouts import TIMEOUTS
@@ -48,6 +48,8 @@ class SharedShardState:
     ----------
     control
         Whose state it is.
+    initial
+        What it starts from, where the task does not make that; see `psplatform.runtime.program.pickle_initial`.
     loop
         Of the node.
     thread
@@ -69,11 +71,12 @@ class SharedShardState:
         Gradients, and transfers to and from other copies.
     """
 
-    def __init__(  # noqa: PLR0917  what every copy needs of its process and of the run, each a different thing
+    def __init__(  # noqa: PLR0913, PLR0917  what every copy needs of its process and of the run, each a different thing
         self,
         program: Program,
         control: ShardCopy,
         initial_role: InitialRole,
+        initial: bytes,
         connect: Connect,
         loop: asyncio.AbstractEventLoop,
         thread: Executor,
@@ -89,7 +92,7 @@ class SharedShardState:
         workspace, layout = program.open(torch.device("cpu"))
         sweep()
         whole = allocate(layout)
-        fill(layout, whole, workspace.initial())
+        fill(layout, whole, initial_tensors(workspace, initial))
         index, name = control.shard, control.name
         self.content = TRANSPORTS[program.transport].publisher(layout, index, program.run, control.part.epoch)
         made.callback(self.content.remove)

@@ -194,15 +194,16 @@ class Fleet:
             {"op": "client-desires-keys", "keys": keys, "client": self._client.id}
         )
 
-    async def open(self, peer: Peer) -> Any:
-        """Let an actor build what it needs; return what it says.
+    async def open(self, peer: Peer, *arguments: Any) -> Any:
+        """Let an actor build what it needs, of the program and of `arguments`; return what it says.
 
         Raises
         ------
         PeerLost
             If its process dies meanwhile, or is stopped.
         """
-        opening = asyncio.create_task(call(self._connect, peer, "open", self._program, deadline_s=TIMEOUTS.open_s))
+        what = "open", self._program, *arguments
+        opening = asyncio.create_task(call(self._connect, peer, *what, deadline_s=TIMEOUTS.open_s))
         watching = asyncio.create_task(self._until_silent(peer.address))
         try:
             await asyncio.wait([opening, watching], return_when=asyncio.FIRST_COMPLETED)

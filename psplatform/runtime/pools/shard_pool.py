@@ -97,12 +97,12 @@ class DaskShardPool:
             self._host.on_actor_made("copy", name, peer, shard)
         return actor
 
-    async def open_all(self) -> None:
-        """Let every copy build its state."""
-        await asyncio.gather(*(self._open(actor) for actor in self.actors.values()))
+    async def open_all(self, initial: bytes) -> None:
+        """Let every copy build its state, from `initial` where the task does not make it."""
+        await asyncio.gather(*(self._open(actor, initial) for actor in self.actors.values()))
 
-    async def _open(self, actor: ShardActor) -> None:
-        actor.process = await self._fleet.open(actor.peer)
+    async def _open(self, actor: ShardActor, *initial: bytes) -> None:
+        actor.process = await self._fleet.open(actor.peer, *initial)
 
     def begin(self) -> None:
         """Watch every copy and speak to it from now on."""
