@@ -76,6 +76,7 @@ class Shard:
         # By region: the contributions, and what was merged of them.
         self._parts: dict[str, list[Tensor]] = {}
         self._gathered: dict[str, Tensor] = {}
+        self._room: Mapping[str, Tensor] = {}
 
     @property
     def front(self) -> Mapping[str, Tensor]:
@@ -91,7 +92,7 @@ class Shard:
     def gathered(self) -> Mapping[str, Tensor]:
         """The averaged contributions until they are published; gathering these alone repeats the commit bit for bit."""
         for key in self._parts.keys() - self._gathered.keys():
-            self._gathered[key] = self._merge(key, self._parts[key])
+            self._gathered[key] = self._merge(key, self._parts[key], copied=bool(self._room))
         return self._gathered
 
     def touch(self, *, merged: bool = True) -> None:
@@ -109,10 +110,17 @@ class Shard:
         for vector in (*self._back.values(), *self._named_slots().values()):
             vector.zero_()
 
-    def gather(self, contributions: Sequence[Mapping[str, Tensor]], *, copied: bool = False) -> None:
+    def gather(
+        self,
+        contributions: Sequence[Mapping[str, Tensor]],
+        *,
+        copied: bool = False,
+        into: Mapping[str, Tensor] | None = None,
+    ) -> None:
         """Merge contributions in the order given; they are only read, and must stay as they are until `publish`.
 
-        If `copied`, they need to stay only until this returns.
+        If `copied`, they need to stay only until this returns.  Once the step is staged, what was merged lies in the
+        vectors `into`, if they are given; `gathered` are these then.
 
         Gradients and floating-point buffers get the mean, other buffers (counters, masks) the element-wise maximum.
         Additive updates are changes, not estimates of one gradient: they get the sum.
@@ -126,7 +134,7 @@ class Shard:
             raise InvariantViolation("gather needs contributions, and the step before it published")
         checked = [_checked(contribution, self._sizes, "A contribution") for contribution in contributions]
         self._parts = {key: [vectors[key] for vectors in checked] for key in self._sizes}
-        self._gathered = {}
+        self._gathered, self._room = {}, into or {}
         if copied:
             self._gathered = {key: self._merge(key, parts, copied=True) for key, parts in self._parts.items()}
 
@@ -159,12 +167,14 @@ class Shard:
         for key in self._parts.keys() - self._spans.keys():
             self._back[key].copy_(self._gathered[key] if key in self._gathered else self._merge(key, self._parts[key]))
         cut = shares([span.stop - span.start for _, span in self._all_spans])
-        if not measure:
-            self._step_norm.forget()
-            together(partial(self._step, rate, None), cut)
-            return 0.0
-        together(partial(self._step, rate), self._step_norm.begin(len(cut)), cut)
-        return self._step_norm.end()
+        norm_parts = self._step_norm.begin(len(cut)) if measure else [None] * len(cut)
+        together(partial(self._step, rate), norm_parts, cut)
+        for key in self._spans.keys() & self._room.keys():
+            self._gathered.setdefault(key, self._room[key])
+        if measure:
+            return self._step_norm.end()
+        self._step_norm.forget()
+        return 0.0
 
     def _step(self, rate: float, measure: Measure | None, share: Share) -> None:
         merged = _Tiles()
@@ -173,13 +183,16 @@ class Shard:
             found = self._gathered.get(key)
             parts = self._parts[key] if found is None else [found]
             stop = span.start + piece.stop
-            each = tile() if len(parts) > 1 else piece.stop - piece.start  # a rule cuts into tiles itself
+            room = self._room.get(key) if found is None else None
+            merges = room is not None or len(parts) > 1
+            merge = self._merging(key) if len(parts) > 1 else _copy
+            each = tile() if merges else piece.stop - piece.start  # a rule cuts into tiles itself
             for start in range(span.start + piece.start, stop, each):
                 part = slice(start, min(stop, start + each))
                 tiles = [vector[part] for vector in parts]
                 self._rule.step(
                     self._front[key][part],
-                    tiles[0] if len(tiles) == 1 else merged.of(tiles, self._merging(key)),
+                    merged.of(tiles, merge, None if room is None else room[part]) if merges else tiles[0],
                     {name: slot[part] for name, slot in self._slots[key].items()},
                     self._back[key][part],
                     rate=rate,
@@ -207,7 +220,7 @@ class Shard:
         if not self.staged or version <= self.version:
             raise InvariantViolation(f"version {version} cannot follow {self.version}, or nothing is staged")
         self._front, self._back = self._back, self._front
-        self._parts, self._gathered = {}, {}
+        self._parts, self._gathered, self._room = {}, {}, {}
         self.version = version
         self.staged = False
 
@@ -223,6 +236,10 @@ class Shard:
     def slot_names(self) -> list[str]:
         """The names of the optimiser's state vectors."""
         return sorted({name for slots in self._slots.values() for name in slots})
+
+    def front_sizes(self) -> dict[str, tuple[str, int]]:
+        """Return dtype and number of elements of each vector of `front`."""
+        return dict(self._sizes)
 
     def state_sizes(self) -> dict[str, tuple[str, int]]:
         """Return dtype and number of elements of each vector of `state`."""
@@ -255,7 +272,7 @@ class Shard:
         found: list[list[float]] = [[] for _ in cut]
         together(load, cut, found)
         self._front, self._back = self._back, self._front
-        self._parts, self._gathered = {}, {}
+        self._parts, self._gathered, self._room = {}, {}, {}
         self._step_norm.forget(math.sqrt(sum(itertools.chain.from_iterable(found))))
         self.version, self.commits, self.staged = version, commits, False
 
@@ -282,6 +299,8 @@ class Shard:
         return _mean if self._front[key].is_floating_point() else _maximum
 
     def _private(self, key: str) -> Tensor:
+        if key in self._room:
+            return self._room[key]
         if key not in self._scratch:
             self._scratch[key] = torch.empty_like(self._front[key])
         return self._scratch[key]
@@ -293,8 +312,13 @@ class _Tiles:
     def __init__(self) -> None:
         self._memory: dict[torch.dtype, Tensor] = {}
 
-    def of(self, tiles: Sequence[Tensor], merge: Callable[[Sequence[Tensor], Tensor], None]) -> Tensor:
-        """Return what a merge makes of tiles."""
+    def of(
+        self, tiles: Sequence[Tensor], merge: Callable[[Sequence[Tensor], Tensor], None], room: Tensor | None
+    ) -> Tensor:
+        """Return what a merge makes of tiles, in `room` if that is given."""
+        if room is not None:
+            merge(tiles, room)
+            return room
         first = tiles[0]
         memory = self._memory.get(first.dtype)
         if memory is None or memory.numel() < first.numel():

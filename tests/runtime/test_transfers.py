@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from psplatform.core.protocol.wire import decode, encode
 from psplatform.jobs.optimizers import SGD
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import OK, DirectCalls, Peer
+from psplatform.runtime.dataplane import transfers
 from psplatform.runtime.dataplane.feed_reader import FeedReader
 from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers
+from psplatform.runtime.dataplane.outbox import Inbox, Outbox
 from psplatform.runtime.dataplane.transfers import Parcel, ProcessCarrier, Receiver
 from psplatform.runtime.dataplane.transports import TRANSPORTS
 from psplatform.runtime.timeouts import TIMEOUTS
@@ -35,16 +37,16 @@ def new_shard(layout: Layout) -> Shard:
     return Shard(layout, 0, SGD(lr=1.0, momentum=0.9), start, (allocate(layout, 0), allocate(layout, 0)))
 
 
-def stage(shard: Shard, gradient: float) -> None:
+def stage(shard: Shard, gradient: float, room: Mapping[str, torch.Tensor] | None = None) -> None:
     whole = allocate(shard.layout)
     for vector in whole.values():
         vector.fill_(gradient)
-    shard.gather([shard_vectors(shard.layout, 0, whole)])
+    shard.gather([shard_vectors(shard.layout, 0, whole)], into=room)
     shard.stage(0.5)
 
 
-def step(shard: Shard, gradient: float) -> None:
-    stage(shard, gradient)
+def step(shard: Shard, gradient: float, room: Mapping[str, torch.Tensor] | None = None) -> None:
+    stage(shard, gradient, room)
     shard.publish(shard.version + 1)
 
 
@@ -77,9 +79,10 @@ def taking(receiver: Receiver, memory: str) -> Callable[..., bytes | None]:
     return take
 
 
+@pytest.mark.parametrize("merged", [False, True])
 @pytest.mark.parametrize("kind", [STATE, UPDATE])
 @pytest.mark.parametrize("memory", ["shared", "of another host", "private"])
-def test_a_replica_gets_what_its_server_had_when_it_was_captured(
+def test_a_replica_gets_what_its_server_had_when_it_was_captured(  # noqa: PLR0917  fixtures and parameters
     layout: Layout,
     peer: Peer,
     network: Any,
@@ -87,6 +90,7 @@ def test_a_replica_gets_what_its_server_had_when_it_was_captured(
     begin: Callable[..., ProcessCarrier],
     memory: str,
     kind: str,
+    merged: bool,
 ) -> None:
     server, replica = new_shard(layout), new_shard(layout)
     receiver = Receiver(replica, FeedReader(GradientBuffers(layout, 0), replica))
@@ -98,11 +102,13 @@ def test_a_replica_gets_what_its_server_had_when_it_was_captured(
         if kind == STATE:
             step(server, 3.0)
         effect = Transmit("replica", Transfer("server", 0, 1, 1, kind, 1, 1, 0.5, ()))
-        stage(server, 1.0)
+        if merged:
+            carrier.prepare("replica")
+        stage(server, 1.0, carrier.room())
         carrier.capture(effect)
         server.publish(server.version + 1)
         captured = {name: vector.clone() for name, vector in server.state().items()}
-        step(server, 5.0)
+        step(server, 5.0, carrier.room())
         carrier.send(network(taking(receiver, memory)), effect, {}, answers.append)
         await asyncio.sleep(1.0)
         return captured
@@ -261,3 +267,121 @@ def test_a_server_that_is_closed_insists_on_nothing(sending: Any, jump: Jump) ->
         return one
 
     assert jump(send()).replica.otherwise == []
+
+
+class Merging:
+    """A server's side whose updates are merged where its replicas read them."""
+
+    def __init__(self, carrier: ProcessCarrier, server: Shard, peers: Mapping[str, Any], network: Any) -> None:
+        self.carrier, self.server = carrier, server
+        self.replicas = {name: AtOnce(network) for name in peers}
+        self.number = 0
+        for name in peers:
+            carrier.know(name, Peer(name, "actor"))
+            carrier.prepare(name)
+
+    def commit(self, *replicas: str, kind: str = UPDATE) -> Mapping[str, torch.Tensor]:
+        """Merge, step and send to those replicas; return where the update was merged into."""
+        self.number += 1
+        room = self.carrier.room()
+        assert room is not None
+        stage(self.server, self.number, room)
+        for name in replicas:
+            effect = Transmit(name, Transfer("server", 0, 1, self.number, kind, 1, 1, 0.5, ()))
+            self.carrier.capture(effect)
+            self.carrier.send(lambda address: self.replicas[address], effect, {}, lambda answer: None)
+        self.server.publish(self.server.version + 1)
+        return room
+
+    def answer(self, name: str) -> None:
+        self.replicas[name].done[-1](OK, encode(ACKNOWLEDGED))
+
+
+def values(room: Mapping[str, torch.Tensor]) -> set[float]:
+    return {float(one) for vector in room.values() for one in vector}
+
+
+@pytest.fixture
+def merging(layout: Layout, network: Any, begin: Callable[..., ProcessCarrier]) -> Callable[..., Merging]:
+    def make(*replicas: str) -> Merging:
+        server = new_shard(layout)
+        return Merging(begin(server, transport="auto"), server, dict.fromkeys(replicas), network)
+
+    return make
+
+
+def test_what_a_replica_may_still_read_is_not_written_over(
+    merging: Callable[..., Merging], jump: Jump, run_id: str, files_of: Callable[[str], list[Path]]
+) -> None:
+    async def train() -> None:
+        one = merging("a", "b")
+        first = one.commit("a", "b")
+        one.answer("a")
+        second = one.commit("a")
+        assert second is not first, "b reads it"
+        third = one.commit()
+        assert values(first) == {1.0}
+        assert values(second) == {2.0}
+        assert values(third) == {3.0}
+        one.answer("b")
+        one.answer("a")
+        for _ in range(5):
+            one.commit("a", "b")
+            one.answer("a")
+            one.answer("b")
+        assert len(files_of(run_id)) == 3, "no more than at the beginning"
+
+    jump(train())
+
+
+@pytest.mark.parametrize("end", ["forgotten", "superseded"])
+def test_what_an_excluded_replica_reads_is_never_used_again(
+    merging: Callable[..., Merging], jump: Jump, end: str
+) -> None:
+    async def train() -> None:
+        one = merging("a")
+        first = one.commit("a")
+        if end == "forgotten":
+            one.carrier.forget("a")
+            one.carrier.prepare("a")
+        else:
+            one.commit("a")
+        rooms = [one.commit() for _ in range(4)]
+        assert all(room is not first for room in rooms)
+        assert values(first) == {1.0}
+
+    jump(train())
+
+
+def test_the_room_for_whole_states_is_given_up_when_it_is_not_needed(
+    merging: Callable[..., Merging],
+    jump: Jump,
+    run_id: str,
+    files_of: Callable[[str], list[Path]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transfers, "_KEPT_FOR", 3)
+
+    async def train() -> list[int]:
+        one = merging("a")
+        files = []
+        for kind in (UPDATE, STATE, *[UPDATE] * 3, STATE, *[UPDATE] * 4):
+            one.commit("a", kind=kind)
+            one.answer("a")
+            files.append(len(files_of(run_id)))
+        return files
+
+    assert jump(train()) == [2, 3, 3, 3, 3, 3, 3, 3, 3, 2]
+
+
+def test_a_replica_unmaps_what_its_server_has_removed(layout: Layout, run_id: str) -> None:
+    shard = new_shard(layout)
+    inbox = Inbox()
+    outboxes = [Outbox(run_id, role, shard.front_sizes(), shared=True) for role in ("a", "b")]
+    for one in outboxes:
+        assert one.name is not None
+        assert inbox.vectors(one.name, shard.front_sizes()) is not None
+    outboxes[0].remove()
+    inbox.forget_removed()
+    assert list(inbox._opened) == [outboxes[1].name]
+    outboxes[1].remove()

@@ -380,3 +380,36 @@ def test_steps_out_of_order_are_bugs() -> None:
     assert (shard.version, shard.commits) == (4, 1)
     with pytest.raises(InvariantViolation):
         shard.stage(1.0)
+
+
+@pytest.mark.parametrize("spec", OPTIMIZERS, ids=lambda spec: type(spec).__name__)
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("careful", [False, True])
+def test_what_is_merged_into_room_that_was_given_is_the_same(
+    spec: Optimizer, count: int, careful: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is looked at before the step, which then reads it, or is merged on the way."""
+    monkeypatch.setattr(shard_module, "tile", lambda: 64)
+    layout = Layout.of(SPECS, shards=2)
+    initial = random_vectors(layout, 0)
+    plain, roomy, scaled = (make_shard(layout, 1, spec, initial) for _ in range(3))
+    for commit in range(3):
+        whole = [random_vectors(layout, 10 * commit + one) for one in range(count)]
+        contributions = [shard_vectors(layout, 1, vectors) for vectors in whole]
+        room = allocate(layout, 1)
+        for shard in (plain, roomy, scaled):
+            shard.gather(contributions, copied=careful, into=None if shard is plain else room)
+            if shard is scaled:
+                shard.squared_norms()
+                shard.scale(1.0)
+            shard.stage(0.1, measure=commit == 1)
+            gathered = shard.gathered
+            assert all(torch.equal(vector, plain.gathered[key]) for key, vector in gathered.items())
+            if shard is not plain:
+                assert gathered.keys() == room.keys()
+                assert all(gathered[key] is vector for key, vector in room.items())
+        for shard in (plain, roomy, scaled):
+            shard.publish(commit + 1)
+        state = plain.state()
+        for shard in (roomy, scaled):
+            assert all(torch.equal(vector, state[key]) for key, vector in shard.state().items())

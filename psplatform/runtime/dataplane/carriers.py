@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from torch import Tensor
+
 from psplatform.core.protocol.effects import Transmit
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect, Peer
@@ -25,6 +27,9 @@ class Carrier(Protocol):
 
     def prepare(self, replica: str) -> None:
         """Make beforehand what transfers to a replica take."""
+
+    def room(self) -> Mapping[str, Tensor] | None:
+        """Return vectors to merge the next update into, if that saves copying it.  For the thread that computes."""
 
     def capture(self, effect: Transmit) -> int:
         """Capture what a transfer carries; return its size in bytes.  For the thread that computes."""
@@ -66,7 +71,8 @@ class ReplicaPlace:
 def _to_processes(
     program: Program, name: str, shard: Shard, background: Background, _on_trouble: Callable[[str], None]
 ) -> Carrier:
-    return ProcessCarrier(program.run, name, shard, background, TRANSPORTS[program.transport])
+    merges = not program.plan.from_workers
+    return ProcessCarrier(program.run, name, shard, background, TRANSPORTS[program.transport], merges=merges)
 
 
 REPLICA_PLACES: Final[dict[str, ReplicaPlace]] = {

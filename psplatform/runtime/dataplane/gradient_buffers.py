@@ -179,15 +179,17 @@ class GradientBuffers:
             return False
         return max(self._pushed.get(member, ()), default=0) < sequence
 
-    def gather(self, shard: Shard, contributions: Sequence[Contribution], *, careful: bool) -> bool:
-        """Let a shard merge gradients, now or in its step; return whether all of them were to be had.
+    def gather(
+        self, shard: Shard, contributions: Sequence[Contribution], *, careful: bool, into: Vectors | None = None
+    ) -> bool:
+        """Let a shard merge gradients `into` vectors, now or in its step; return whether all of them were to be had.
 
         If `careful`, they may be written over meanwhile: then whether each still is where it was read.
         """
         found = [self.find(one.member, one.sequence, late=careful) for one in contributions]
         if any(one is None for one in found):
             return False
-        shard.gather([one for one in found if one is not None], copied=careful)
+        shard.gather([one for one in found if one is not None], copied=careful, into=into)
         if not careful:
             return True
         after = [self.find(one.member, one.sequence, late=True) for one in contributions]

@@ -1,13 +1,16 @@
-"""What a transfer carries, captured where no later step can change it: in a segment that its replica reads.
+"""What a transfer carries, where no later step can change it: in a segment that its replica reads.
 
-Each replica has an outbox of its own at its server, made and touched once and used again for every transfer, because
-fresh memory costs several times the copying.  Only the server writes there; one that wakes up after it was replaced
-spoils nothing, because its replica has state of its own.
+A server merges what its workers send into a *room*, from which its replicas take it: nothing is copied for them.  A
+room is used again once all of them have, so that there are mostly two.  A whole state is copied into an outbox, which a
+replica has for that if need be.  Both are made and touched once, because fresh memory costs several times the copying.
+
+Only the server writes here; one that wakes up after it was replaced spoils nothing, because its replica has state of
+its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -46,6 +49,11 @@ class Outbox:
         """What the replica needs to open it."""
         return self._segment.name if self._segment is not None else None
 
+    @property
+    def vectors(self) -> Mapping[str, Tensor]:
+        """What lies here."""
+        return self._vectors
+
     def capture(self, vectors: Mapping[str, Tensor]) -> int:
         """Copy vectors here; return their size in bytes."""
         copy(list(vectors.values()), [self._vectors[key] for key in vectors])
@@ -61,18 +69,77 @@ class Outbox:
             self._segment.remove()
 
 
+class Rooms:
+    """The rooms of one server.
+
+    Parameters
+    ----------
+    make
+        Makes one more.
+    """
+
+    def __init__(self, make: Callable[[], Outbox]) -> None:
+        self._make = make
+        self._all: list[Outbox] = []
+        self._taken: dict[str, Outbox] = {}
+        self._at_hand: Outbox | None = None
+
+    def prepare(self, replicas: int) -> None:
+        """Make as many as that number of replicas needs: each may read one while another is filled."""
+        while len(self._all) <= replicas:
+            self._all.append(self._make())
+
+    def next(self) -> Mapping[str, Tensor]:
+        """Return vectors that no replica reads, to merge into.  For the thread that computes."""
+        taken = {id(one) for one in list(self._taken.values())}
+        if all(id(one) in taken for one in self._all):
+            self._all.append(self._make())
+        self._at_hand = next(one for one in self._all if id(one) not in taken)
+        return self._at_hand.vectors
+
+    def take(self, replica: str, vectors: Mapping[str, Tensor]) -> Outbox | None:
+        """Let a replica read the room at hand, if these vectors lie there.  For the thread that computes."""
+        room = self._at_hand
+        if room is None or any(vectors[key] is not vector for key, vector in room.vectors.items()):
+            return None
+        self.abandon(replica)
+        self._taken[replica] = room
+        return room
+
+    def has_read(self, replica: str) -> None:
+        """Use again what a replica has read."""
+        self._taken.pop(replica, None)
+
+    def abandon(self, replica: str) -> None:
+        """Use no more what a replica may be reading still, whenever that ends."""
+        room = self._taken.pop(replica, None)
+        if room is not None and room in self._all:
+            self._all.remove(room)
+            room.remove()
+
+    def remove(self) -> None:
+        """Give all of them up."""
+        for room in self._all:
+            room.remove()
+
+
 class Inbox:
-    """A server's outbox as its replica sees it."""
+    """A server's outbox and rooms as its replica sees them."""
 
     def __init__(self) -> None:
-        self._opened: tuple[SegmentName, Segment] | None = None
+        self._opened: dict[SegmentName, Segment] = {}
 
     def vectors(self, name: SegmentName, sizes: Sizes) -> dict[str, Tensor] | None:
         """Return what lies in the segment of that name, or ``None`` if this process cannot see it."""
-        opened = self._opened  # read once: another thread may ask for another server's at the same time
-        if opened is None or opened[0] != name:
+        segment = self._opened.get(name)
+        if segment is None:
             segment = Segment.open(name)
             if segment is None:
                 return None
-            self._opened = opened = name, segment
-        return carve(opened[1].content, sizes)
+            # Another thread may ask for another server's at the same time.
+            self._opened = {of: one for of, one in self._opened.items() if one.exists} | {name: segment}
+        return carve(segment.content, sizes)
+
+    def forget_removed(self) -> None:
+        """Give up what its server has removed: as long as it is mapped here, its memory is not free."""
+        self._opened = {of: one for of, one in self._opened.items() if one.exists}

@@ -103,7 +103,7 @@ class SharedShardState:
         state_bytes = sum(vector.numel() * vector.element_size() for vector in shard.state().values())
         self._is_small = state_bytes <= _SMALL_BYTES
         # A replica must not begin with that when it becomes the server.
-        shard.touch(merged=program.plan.protection is not None or program.plan.clip_norm is not None)
+        shard.touch(merged=program.plan.from_workers or program.plan.clip_norm is not None)
         if initial_role.fresh:
             program.restore(shard)
         if initial_role.cold and isinstance(control.part, Replica):
@@ -243,7 +243,8 @@ class SharedShardState:
 
     def gather(self, effect: Gather) -> GatherDone | GatherFailed:
         """Average gradients, and measure them where that is asked for."""
-        if not self.gradient_buffers.gather(self.shard, effect.contributions, careful=effect.careful):
+        room = self.carrier.room()
+        if not self.gradient_buffers.gather(self.shard, effect.contributions, careful=effect.careful, into=room):
             return GatherFailed(effect.position)
         self._history.gathered(effect.contributions)
         return GatherDone(effect.position, tuple(self.shard.squared_norms()) if effect.norms else ())

@@ -1,6 +1,7 @@
 """Transfers from a shard's server to its replicas: captured by the server, read by the replica, acknowledged.
 
-On one host the replica reads out of the server's outbox; elsewhere, or where it cannot see it, the arrays are sent.
+On one host the replica reads out of the server's memory (`psplatform.runtime.dataplane.outbox`); elsewhere, or where
+it cannot see that, the arrays are sent.
 Where replicas take gradients from the workers, nothing is captured: a transfer then names them.
 """
 
@@ -10,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 from numpy.typing import NDArray
@@ -23,11 +24,14 @@ from psplatform.errors import InvariantViolation
 from psplatform.runtime.comms.background import Background, Kept
 from psplatform.runtime.comms.calls import Begun, Connect, Peer, PeerLost, begin_call, call
 from psplatform.runtime.dataplane.feed_reader import FeedReader
-from psplatform.runtime.dataplane.outbox import Inbox, Outbox
+from psplatform.runtime.dataplane.outbox import Inbox, Outbox, Rooms
 from psplatform.runtime.dataplane.segments import SegmentName
 from psplatform.runtime.dataplane.transports import Transport
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.shard import Shard
+
+_KEPT_FOR: Final = 256
+"""Transfers without a whole state, after which the room for one is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +61,20 @@ class Parcel:
 class ProcessCarrier:
     """A server's side of replicas in other processes, a `psplatform.runtime.dataplane.carriers.Carrier`."""
 
-    def __init__(self, run: str, name: str, shard: Shard, background: Background, transport: Transport) -> None:
+    def __init__(
+        self, run: str, name: str, shard: Shard, background: Background, transport: Transport, *, merges: bool = True
+    ) -> None:
         self._run, self._name = run, name
+        self._merges = merges
+        self._replicas: set[str] = set()
+        self._rooms = Rooms(partial(transport.outbox, run, f"{name}-room", shard.front_sizes()))
         self._shard = shard
         self._transport = transport
         self._background = background
         self._peers: dict[str, Peer] = {}
         self._outboxes: dict[str, Outbox] = {}
+        self._sources: dict[str, Outbox] = {}
+        self._unused: dict[str, int] = {}
         self._captured: dict[str, Parcel] = {}
         self._begun: dict[str, Begun] = {}
         self._tasks: dict[str, Kept] = {}
@@ -74,17 +85,26 @@ class ProcessCarrier:
         self._peers[replica] = peer
 
     def prepare(self, replica: str) -> None:
-        """Make the replica's outbox beforehand."""
-        if replica not in self._outboxes:
-            role = f"{self._name}-{replica}"
-            self._outboxes[replica] = self._transport.outbox(self._run, role, self._shard.state_sizes())
+        """Make room for what replicas of the beginning are sent beforehand."""
+        self._replicas.add(replica)
+        if self._merges:
+            self._rooms.prepare(len(self._replicas))
+
+    def room(self) -> Mapping[str, Tensor] | None:
+        """Return vectors to merge the next update into, if that will be sent.  For the thread that computes."""
+        return self._rooms.next() if self._merges and self._replicas else None
 
     def capture(self, effect: Transmit) -> int:
         """Capture what a transfer carries; return its size in bytes.  For the thread that computes."""
-        self.prepare(effect.replica)
-        outbox = self._outboxes[effect.replica]
-        vectors = self._shard.gathered if effect.transfer.kind == UPDATE else self._shard.state()
-        size_bytes = outbox.capture(vectors)
+        self._replicas.add(effect.replica)
+        is_update = effect.transfer.kind == UPDATE
+        vectors = self._shard.gathered if is_update else self._shard.state()
+        outbox = self._rooms.take(effect.replica, vectors) if is_update else None
+        if outbox is None:
+            outbox = self._outbox_of(effect.replica)
+            outbox.capture(vectors)
+        self._sources[effect.replica] = outbox
+        size_bytes = sum(vector.numel() * vector.element_size() for vector in vectors.values())
         arrays = () if outbox.name is not None else tuple(outbox.arrays(tuple(vectors)))
         parcel = Parcel(effect.transfer, self._shard.commits, tuple(vectors), outbox.name, arrays, {})
         self._captured[effect.replica] = parcel
@@ -97,6 +117,7 @@ class ProcessCarrier:
         self._end(effect.replica)
         if self._closed:
             return
+        self._give_up_unused(effect.replica, effect.transfer.kind)
         if effect.transfer.kind == GRADIENTS:
             members = sorted({one.member for one in effect.transfer.contributions} & slabs.keys())
             parcel = Parcel(effect.transfer, 0, (), None, (), {member: slabs[member] for member in members})
@@ -125,6 +146,7 @@ class ProcessCarrier:
             self._insist(connect, replica, parcel, feed)
             return
         del self._begun[replica]
+        self._arrived(replica, parcel)
         try:
             feed(decode(answer))
         except Exception as error:  # noqa: BLE001  as of a task: it is told, and the connection is not to blame
@@ -152,18 +174,44 @@ class ProcessCarrier:
             except PeerLost:
                 answer = b""
             if answer is None:
-                outbox = self._outboxes[replica]
+                outbox = self._sources[replica]
                 parcel = replace(parcel, outbox=None, arrays=tuple(outbox.arrays(parcel.keys)))
             elif answer:
+                self._arrived(replica, parcel)
                 feed(decode(answer))
                 return
             else:
                 await asyncio.sleep(TIMEOUTS.transfer_retry_s)
 
+    def _arrived(self, replica: str, parcel: Parcel) -> None:
+        captured = self._captured.get(replica)
+        if captured is not None and captured.transfer.number == parcel.transfer.number:
+            self._rooms.has_read(replica)
+
+    def _outbox_of(self, replica: str) -> Outbox:
+        if replica not in self._outboxes:
+            role = f"{self._name}-{replica}"
+            self._outboxes[replica] = self._transport.outbox(self._run, role, self._shard.state_sizes())
+        return self._outboxes[replica]
+
+    def _give_up_unused(self, replica: str, kind: str) -> None:
+        """Give up a replica's outbox once it has long done without."""
+        outbox = self._outboxes.get(replica)
+        if kind != GRADIENTS and self._sources.get(replica) is outbox:
+            self._unused[replica] = 0
+            return
+        self._unused[replica] = self._unused.get(replica, 0) + 1
+        if outbox is not None and self._unused[replica] > _KEPT_FOR:
+            del self._outboxes[replica]
+            outbox.remove()
+
     def forget(self, replica: str) -> None:
         """Send a replica that was excluded nothing more, and give up what that took."""
         self._end(replica)
-        self._captured.pop(replica, None)
+        self._replicas.discard(replica)
+        self._rooms.abandon(replica)
+        for kept in (self._captured, self._sources, self._unused):
+            kept.pop(replica, None)
         outbox = self._outboxes.pop(replica, None)
         if outbox is not None:
             outbox.remove()
@@ -171,6 +219,7 @@ class ProcessCarrier:
     def close(self) -> None:
         """Send nothing more."""
         self._closed = True
+        self._rooms.remove()
         for outbox in self._outboxes.values():
             outbox.remove()
 
@@ -186,9 +235,7 @@ class Receiver:
 
     def can_see(self, parcel: Parcel) -> bool:
         """Whether the arrays can be read, here or where they lie."""
-        if parcel.outbox is None:
-            return True
-        return self._inbox.vectors(parcel.outbox, self._shard.state_sizes()) is not None
+        return self._vectors_of(parcel) is not None
 
     def expect(self, parcel: Parcel) -> asyncio.Future[bytes]:
         """Keep a parcel until it is taken; return what the answer to it will be, encoded."""
@@ -238,6 +285,7 @@ class Receiver:
         parcel = self._parcels.get(transfer.server)
         if parcel is not None and parcel.transfer.number == transfer.number:
             del self._parcels[transfer.server]
+        self._inbox.forget_removed()
 
     def forget(self) -> None:
         """Give up the memory of a server that nothing is expected of any more."""
@@ -251,7 +299,14 @@ class Receiver:
         if parcel.outbox is None:
             tensors = [torch.from_numpy(array) for array in parcel.arrays]
             return dict(zip(parcel.keys, tensors, strict=True)), parcel.commits
-        vectors = self._inbox.vectors(parcel.outbox, self._shard.state_sizes())
+        vectors = self._vectors_of(parcel)
         if vectors is None:
-            raise InvariantViolation(f"the outbox of transfer {transfer.number} has gone")
+            raise InvariantViolation(f"what transfer {transfer.number} carries has gone")
         return {key: vectors[key] for key in parcel.keys}, parcel.commits
+
+    def _vectors_of(self, parcel: Parcel) -> dict[str, Tensor] | None:
+        if parcel.outbox is None:
+            return {}
+        is_update = parcel.transfer.kind == UPDATE
+        sizes = self._shard.front_sizes() if is_update else self._shard.state_sizes()
+        return self._inbox.vectors(parcel.outbox, sizes)
