@@ -55,8 +55,8 @@ def begin(run_id: str) -> Iterator[Callable[..., ProcessCarrier]]:
     """Make a server's side; what it shares is removed after the test."""
     made = []
 
-    def make(server: Shard, *, transport: str) -> ProcessCarrier:
-        made.append(ProcessCarrier(run_id, "server", server, Background(), TRANSPORTS[transport]))
+    def make(server: Shard, *, transport: str, each: bool = False) -> ProcessCarrier:
+        made.append(ProcessCarrier(run_id, "server", server, Background(), TRANSPORTS[transport], each=each))
         return made[-1]
 
     yield make
@@ -97,7 +97,7 @@ def test_a_replica_gets_what_its_server_had_when_it_was_captured(  # noqa: PLR09
     answers: list[Any] = []
 
     async def send() -> dict[str, Any]:
-        carrier = begin(server, transport="comms" if memory == "private" else "auto")
+        carrier = begin(server, transport="comms" if memory == "private" else "auto", each=merged)
         carrier.know("replica", peer)
         if kind == STATE:
             step(server, 3.0)
@@ -305,7 +305,7 @@ def values(room: Mapping[str, torch.Tensor]) -> set[float]:
 def merging(layout: Layout, network: Any, begin: Callable[..., ProcessCarrier]) -> Callable[..., Merging]:
     def make(*replicas: str) -> Merging:
         server = new_shard(layout)
-        return Merging(begin(server, transport="auto"), server, dict.fromkeys(replicas), network)
+        return Merging(begin(server, transport="auto", each=True), server, dict.fromkeys(replicas), network)
 
     return make
 
@@ -385,3 +385,22 @@ def test_a_replica_unmaps_what_its_server_has_removed(layout: Layout, run_id: st
     inbox.forget_removed()
     assert list(inbox._opened) == [outboxes[1].name]
     outboxes[1].remove()
+
+
+def test_where_whole_states_are_sent_nothing_is_merged_for_replicas(
+    layout: Layout, begin: Callable[..., ProcessCarrier]
+) -> None:
+    """But after an update the next one is expected."""
+    server = new_shard(layout)
+    carrier = begin(server, transport="auto")
+    carrier.prepare("a")
+    offered = []
+    for number, kind in enumerate((STATE, UPDATE, UPDATE, "", UPDATE, STATE, STATE)):
+        room = carrier.room()
+        offered.append(room is not None)
+        stage(server, 1.0, room)
+        if kind:
+            carrier.capture(Transmit("a", Transfer("server", 0, 1, number, kind, 1, 1, 0.5, ())))
+            carrier._rooms.has_read("a")
+        server.publish(number + 1)
+    assert offered == [False, False, True, True, False, True, False]

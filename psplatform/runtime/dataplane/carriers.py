@@ -71,8 +71,9 @@ class ReplicaPlace:
 def _to_processes(
     program: Program, name: str, shard: Shard, background: Background, _on_trouble: Callable[[str], None]
 ) -> Carrier:
-    merges = not program.plan.from_workers
-    return ProcessCarrier(program.run, name, shard, background, TRANSPORTS[program.transport], merges=merges)
+    protection = program.plan.protection
+    each = protection is not None and protection.bound == 0 and not protection.from_workers
+    return ProcessCarrier(program.run, name, shard, background, TRANSPORTS[program.transport], each=each)
 
 
 REPLICA_PLACES: Final[dict[str, ReplicaPlace]] = {

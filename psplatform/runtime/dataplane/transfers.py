@@ -59,13 +59,19 @@ class Parcel:
 
 
 class ProcessCarrier:
-    """A server's side of replicas in other processes, a `psplatform.runtime.dataplane.carriers.Carrier`."""
+    """A server's side of replicas in other processes, a `psplatform.runtime.dataplane.carriers.Carrier`.
+
+    Parameters
+    ----------
+    each
+        Whether replicas are sent each update.
+    """
 
     def __init__(
-        self, run: str, name: str, shard: Shard, background: Background, transport: Transport, *, merges: bool = True
+        self, run: str, name: str, shard: Shard, background: Background, transport: Transport, *, each: bool = False
     ) -> None:
         self._run, self._name = run, name
-        self._merges = merges
+        self._each = self._expects_update = each
         self._replicas: set[str] = set()
         self._rooms = Rooms(partial(transport.outbox, run, f"{name}-room", shard.front_sizes()))
         self._shard = shard
@@ -85,19 +91,26 @@ class ProcessCarrier:
         self._peers[replica] = peer
 
     def prepare(self, replica: str) -> None:
-        """Make room for what replicas of the beginning are sent beforehand."""
+        """Make room for what a replica is sent beforehand."""
         self._replicas.add(replica)
-        if self._merges:
+        if self._each:
             self._rooms.prepare(len(self._replicas))
+        else:
+            self._outbox_of(replica)
 
     def room(self) -> Mapping[str, Tensor] | None:
-        """Return vectors to merge the next update into, if that will be sent.  For the thread that computes."""
-        return self._rooms.next() if self._merges and self._replicas else None
+        """Return vectors to merge the next update into, if that is likely to be sent.  For the thread that computes.
+
+        It is where the one before was: a replica that may lag is sent whole states, each instead of many updates.
+        """
+        expected, self._expects_update = self._expects_update and bool(self._replicas), self._each
+        return self._rooms.next() if expected else None
 
     def capture(self, effect: Transmit) -> int:
         """Capture what a transfer carries; return its size in bytes.  For the thread that computes."""
         self._replicas.add(effect.replica)
         is_update = effect.transfer.kind == UPDATE
+        self._expects_update |= is_update
         vectors = self._shard.gathered if is_update else self._shard.state()
         outbox = self._rooms.take(effect.replica, vectors) if is_update else None
         if outbox is None:
