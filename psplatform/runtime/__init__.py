@@ -14,7 +14,8 @@
                 that outlive nobody, ``content`` of a shard in one, ``gradient_buffers`` and ``pushing`` of
                 gradients, ``transfers`` to replicas through an ``outbox`` or, by ``replica_feed`` and
                 ``feed_reader``, from the workers; ``cold_storage``, replicas in the store; ``fetching``,
-                a pull's content into local vectors; ``shard_state``, all of that for a shard's node
+                a pull's content into local vectors, ``parameters``, or those of ``devices``;
+                ``shard_state``, all of that for a shard's node
 ``store``       what is written while a run goes on: the ``run_log``, ``sealing`` and ``archiving`` of
                 checkpoints, the ``outcome``; ``keeping`` a store that may be removed under a run;
                 ``recording`` what actors see, for an external check

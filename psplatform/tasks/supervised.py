@@ -89,7 +89,7 @@ class SupervisedWorkspace:
             self._at_hand = _held_out(task, self._module, device)
         self.specs = specs_of(self._module)
         self._ready: Callable[[str], None] | None = None
-        self._is_last_part = False
+        self._takes = self._is_last_part = False
         # Whoever gives up the workspace is to get back its memory at once.
         here = weakref.WeakMethod(self._on_gradient)
         for name, parameter in trainable_parameters(self._module).items():
@@ -133,21 +133,27 @@ class SupervisedWorkspace:
         self._cancel = cancel
         total: Tensor | float = 0.0  # in the precision of the loss
         with seeded(batch.seed, self._device, cancel), self._buffers_kept_unless_finished(flat):
-            flat.zero_gradients()
+            flat.expect_gradients()
             parts = np.array_split(batch.indices, min(micro_batches, samples))
             for number, part in enumerate(parts):
                 cancel.check()
                 self._is_last_part = number == len(parts) - 1
                 loss = self._objective.loss(self._module, self._data.fetch(part)) * (len(part) / samples)
-                loss.backward()
+                self._takes = True
+                try:
+                    loss.backward()
+                finally:
+                    self._takes = False
                 total = total + loss.detach()
-            self._is_last_part = False
             for name in flat.collect():
                 self._say_ready(name)
         return Computed(loss=float(total), samples=samples)
 
     def _on_gradient(self, name: str) -> None:
         self._cancel.check()
+        if self._flat is None or not self._takes:
+            return  # it is not `compute` that wants it
+        self._flat.take(name)
         if self._is_last_part:
             self._say_ready(name)
 

@@ -145,6 +145,8 @@ class FlatModel:
         self._parameters = parameters
         self._views = [(values, [views[name] for name in parameters])]
         self._gradients = [(name, parameters[name], gradient) for name, gradient in gradients.items()]
+        self._at = {name: (parameter, gradient) for name, parameter, gradient in self._gradients}
+        self._taken: set[str] = set()
         self._buffers = [(*_owner(module, name), buffer) for name, buffer in buffers.items()]
         self.zero_gradients()
 
@@ -175,27 +177,56 @@ class FlatModel:
         for region in self.layout.regions:
             if region.kind == "parameter" and region.key in self.updates:
                 self.updates[region.key].zero_()
+        self._taken.clear()
         for _, parameter, view in self._gradients:
             parameter.grad = view
 
+    def expect_gradients(self) -> None:
+        """Let autograd make gradients anew, to be taken one by one.
+
+        That is less work than to zero `updates` and to add to them what autograd has made elsewhere.
+        """
+        self._taken.clear()
+        for _, parameter, _ in self._gradients:
+            parameter.grad = None
+
     @torch.no_grad()
+    def take(self, name: str) -> None:
+        """Copy a parameter's gradient into `updates`, or add it to what was taken before, and give up its memory."""
+        parameter, view = self._at[name]
+        if parameter.grad is None or parameter.grad is view:
+            return
+        gradient = parameter.grad.to_dense()
+        if name in self._taken:
+            view.add_(gradient)
+        else:
+            view.copy_(gradient)
+            self._taken.add(name)
+        parameter.grad = None
+
     def collect(self) -> list[str]:
         """Complete `updates` after a backward pass; return the names of parameters whose gradients were not there yet.
 
-        Gradients that were accumulated in place are there already.  One that was replaced is copied and bound again,
-        one that was removed counts as zero.  Buffers that the module replaced instead of writing into them are taken
-        over.
+        Gradients that were accumulated in place, or taken, are there already.  One that was replaced is copied and
+        bound again, one that was removed counts as zero.  Buffers that the module replaced instead of writing into them
+        are taken over.
         """
         changed = []
         for name, parameter, view in self._gradients:
             if parameter.grad is view:
                 continue
-            if parameter.grad is None:
+            if parameter.grad is not None:
+                self.take(name)
+                changed.append(name)
+            elif name not in self._taken:
                 view.zero_()
-            else:
-                view.copy_(parameter.grad.to_dense())
+                changed.append(name)
             parameter.grad = view
-            changed.append(name)
+        self._take_buffers()
+        return changed
+
+    @torch.no_grad()
+    def _take_buffers(self) -> None:
         for owner, name, buffer in self._buffers:
             current = getattr(owner, name)
             if current is not buffer:
@@ -204,7 +235,6 @@ class FlatModel:
         for region in self.layout.regions:
             if region.kind == "buffer" and region.key in self.updates:
                 self.updates[region.key].copy_(self.values[region.key])
-        return changed
 
     def gradient_norm(self) -> float:
         """Return the Euclidean norm of the gradient, accumulated in float64; not finite if the gradient is not."""

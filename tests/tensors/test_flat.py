@@ -331,3 +331,29 @@ def test_what_stands_for_a_tensor_is_like_it_and_small() -> None:
         assert made.requires_grad == tensor.requires_grad
         assert made.untyped_storage().nbytes() == made.element_size()
         assert vars(made) == vars(tensor)
+
+
+def test_gradients_that_are_taken_one_by_one_add_up_and_leave_no_memory() -> None:
+    module = nn.Sequential(nn.Embedding(5, 3, sparse=True), nn.Linear(3, 1), nn.Linear(1, 1))
+    layout = Layout.of(specs_of(module), shards=1)
+    values, updates = allocate(layout), allocate(layout)
+    fill(layout, values, {name: tensor.clone() for name, tensor in tensors_of(module).items()})
+    flat = FlatModel(module, layout, values, updates)
+    views = named_views(layout, updates)
+    for vector in updates.values():
+        vector.fill_(7)  # of the gradient before
+    flat.expect_gradients()
+    for part in (torch.tensor([0, 1]), torch.tensor([1, 4])):
+        module[1](module[0](part)).sum().backward()
+        for name in ("0.weight", "1.weight"):
+            flat.take(name)
+            assert module.get_parameter(name).grad is None
+    expected = module[1].weight.detach().expand(2, 3)
+    assert flat.collect() == ["1.bias", "2.weight", "2.bias"]
+    assert torch.equal(views["0.weight"][[0, 4]], expected)
+    assert torch.equal(views["0.weight"][1], 2 * expected[0])
+    assert float(views["1.bias"]) == 4
+    assert float(views["2.weight"]) == 0, "nothing led there"
+    for name, parameter in module.named_parameters():
+        assert parameter.grad is not None
+        assert parameter.grad.data_ptr() == views[name].data_ptr()
