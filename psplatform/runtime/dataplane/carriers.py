@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -28,9 +28,6 @@ class Carrier(Protocol):
     def prepare(self, replica: str) -> None:
         """Make beforehand what transfers to a replica take."""
 
-    def room(self) -> Mapping[str, Tensor] | None:
-        """Return vectors to merge the next update into, if that saves copying it.  For the thread that computes."""
-
     def capture(self, effect: Transmit) -> int:
         """Capture what a transfer carries; return its size in bytes.  For the thread that computes."""
 
@@ -47,6 +44,14 @@ class Carrier(Protocol):
 
     def close(self) -> None:
         """Send nothing more."""
+
+
+@runtime_checkable
+class OffersRoom(Protocol):
+    """A carrier that saves copying updates."""
+
+    def room(self) -> Mapping[str, Tensor] | None:
+        """Return vectors to merge the next update into, if it is likely to be sent.  For the thread that computes."""
 
 
 MakeCarrier = Callable[[Program, str, Shard, Background, Callable[[str], None]], Carrier]

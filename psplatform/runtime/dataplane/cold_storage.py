@@ -65,9 +65,6 @@ class StoreCarrier:
     def prepare(self, replica: str) -> None:
         """Everything is prepared."""
 
-    def room(self) -> None:
-        """Offer none: whole states are written."""
-
     def capture(self, effect: Transmit) -> int:
         """Capture the state that is to be written; return its size in bytes.  For the thread that computes."""
         self._commits = self._shard.commits

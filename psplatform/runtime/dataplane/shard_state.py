@@ -22,7 +22,7 @@ from psplatform.nodes.ports import Work
 from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect
-from psplatform.runtime.dataplane.carriers import REPLICA_PLACES
+from psplatform.runtime.dataplane.carriers import REPLICA_PLACES, OffersRoom
 from psplatform.runtime.dataplane.cold_storage import awaken
 from psplatform.runtime.dataplane.content import Copied
 from psplatform.runtime.dataplane.feed_reader import FeedReader
@@ -243,7 +243,7 @@ class SharedShardState:
 
     def gather(self, effect: Gather) -> GatherDone | GatherFailed:
         """Average gradients, and measure them where that is asked for."""
-        room = self.carrier.room()
+        room = self.carrier.room() if isinstance(self.carrier, OffersRoom) else None
         if not self.gradient_buffers.gather(self.shard, effect.contributions, careful=effect.careful, into=room):
             return GatherFailed(effect.position)
         self._history.gathered(effect.contributions)
