@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import re
 import select
 import signal
 import subprocess
@@ -16,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from psplatform.errors import ClusterError
 from psplatform.runtime.dataplane import segments
 from psplatform.runtime.dataplane.segments import Segment, sweep
 
@@ -211,11 +211,17 @@ def test_a_segment_goes_to_the_temporary_folder_where_memory_is_full(
     segment.remove()
 
 
-def test_no_room_anywhere_is_said_before_anything_is_written(
-    two_folders: list[Path], monkeypatch: pytest.MonkeyPatch
+def test_where_there_is_no_room_it_is_said_and_nobody_else_can_open_it(
+    two_folders: list[Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Instead of a crash at the first write: how much was wanted, and where to free it."""
     monkeypatch.setattr(os, "posix_fallocate", _full(two_folders))
-    with pytest.raises(ClusterError, match=r"no room for 5 MB .* in .*memory and .*temporary; free some there"):
-        Segment.create("run", "slab", 5_000_000)
+    segment = Segment.create("run", "slab", 5_000_000)
+    (said,) = [one.getMessage() for one in caplog.records if one.name == segments.LOGGER.name]
+    assert re.search(r"no room for 5 MB .* in .*memory and .*temporary: .* sent instead.*; free some there", said)
     assert [path for folder in two_folders for path in folder.iterdir()] == []
+    segment.content[-1] = 7
+    assert len(segment.content) == 5_000_000
+    assert not segment.exists
+    assert Segment.open(segment.name) is None
+    segment.remove()

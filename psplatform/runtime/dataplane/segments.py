@@ -1,8 +1,9 @@
 """Memory shared by the processes of one host, and left behind by nobody.
 
 A segment is a file in memory (``/dev/shm``; in the temporary folder where that is missing or too small) mapped by
-everybody who knows its path.  Its space is reserved when it is made, so that a full file system is an error there and
-then and not a crash at the first write.  Its owner holds a lock on it that the kernel drops when the owner dies:
+everybody who knows its path.  Its space is reserved when it is made, so that a full file system shows there and then
+and not in a crash at the first write; what finds no room lies in memory that nobody else can map, and its content is
+sent.  Its owner holds a lock on it that the kernel drops when the owner dies:
 `sweep` removes segments without an owner, and never one that is in use.  A random mark in the header tells whether
 two processes see the same file under the same path.
 """
@@ -13,6 +14,7 @@ import atexit
 import contextlib
 import errno
 import fcntl
+import logging
 import mmap
 import os
 import sys
@@ -27,7 +29,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from psplatform.errors import ClusterError
+LOGGER: Final = logging.getLogger(__name__)
 
 HEADER_BYTES: Final = 4096
 _PREFIX: Final = "psplatform-"
@@ -62,34 +64,30 @@ class Segment:
         ``uint8[n]`` torch tensor on the shared bytes, aligned to 64.
     """
 
-    def __init__(self, path: Path, file: int, *, owner: bool = False, private: bool = False) -> None:
+    def __init__(self, path: Path | None, memory: mmap.mmap, *, owner: bool = False, private: bool = False) -> None:
         self._path = path
         self._owner, self._private = owner, private
-        self._map = mmap.mmap(file, 0, flags=mmap.MAP_PRIVATE if private else mmap.MAP_SHARED)
+        self._map = memory
         fields = np.frombuffer(self._map, np.int64, _FIELDS)
         self._mark = fields[:1]
+        if owner:
+            self._mark[0] = uuid.uuid4().int & (2**62 - 1)
         self.header: NDArray[np.int64] = fields[1:]
         self.content = torch.frombuffer(self._map, dtype=torch.uint8, offset=HEADER_BYTES)
 
     @property
     def name(self) -> SegmentName:
         """What another process needs to open it."""
-        return SegmentName(str(self._path), int(self._mark[0]))
+        return SegmentName(str(self._path or ""), int(self._mark[0]))
 
     @property
     def exists(self) -> bool:
         """Whether others can still open it."""
-        return self._path.exists()
+        return self._path is not None and self._path.exists()
 
     @classmethod
     def create(cls, run: str, role: str, size: int) -> Segment:
-        """Make a segment of `size` bytes, all zero, owned by this process.
-
-        Raises
-        ------
-        ClusterError
-            If there is no room for it.
-        """
+        """Make a segment of `size` bytes, all zero, owned by this process; where there is no room, one of its own."""
         file_name = f"{_PREFIX}{run}-{role}-{uuid.uuid4().hex[:8]}"
         for folder in _folders():
             # Hidden and empty until it is locked, so that no sweep takes it for one without an owner.
@@ -99,19 +97,22 @@ class Segment:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 os.posix_fallocate(file, 0, HEADER_BYTES + max(size, 1))
                 hidden.rename(path)
-                segment = cls(path, file, owner=True)
+                segment = cls(path, mmap.mmap(file, 0), owner=True)
             except OSError as error:
                 hidden.unlink(missing_ok=True)
                 if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
                     raise
             else:
-                segment._mark[0] = uuid.uuid4().int & (2**62 - 1)
                 atexit.register(segment.remove)
                 return segment
             finally:
                 os.close(file)  # the mapping keeps its own descriptor, and with it the lock
         places = " and ".join(str(folder) for folder in _folders())
-        raise ClusterError(f"no room for {size / 1e6:.0f} MB of shared memory in {places}; free some there")
+        text = (
+            "no room for %.0f MB of shared memory in %s: what lies there is sent instead, in more time; free some there"
+        )
+        LOGGER.warning(text, size / 1e6, places)
+        return cls(None, mmap.mmap(-1, HEADER_BYTES + max(size, 1)), owner=True)
 
     @classmethod
     def open(cls, name: SegmentName, *, private: bool = False) -> Segment | None:
@@ -127,7 +128,8 @@ class Segment:
         except OSError:
             return None
         try:
-            segment = cls(Path(name.path), file, private=private)
+            flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
+            segment = cls(Path(name.path), mmap.mmap(file, 0, flags=flags), private=private)
         except (OSError, ValueError):
             return None
         finally:
@@ -165,7 +167,7 @@ class Segment:
 
     def remove(self) -> None:
         """Remove the name, if this process owns it; those that have it mapped keep it until the last one is gone."""
-        if self._owner:
+        if self._owner and self._path is not None:
             self._path.unlink(missing_ok=True)
             atexit.unregister(self.remove)
 
