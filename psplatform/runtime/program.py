@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import cloudpickle
 import torch
-from torch import Tensor
-from torch.nn import Parameter
 
 from psplatform.core.coordination.checkpoints import place_after
 from psplatform.core.plan import Plan
@@ -33,8 +31,6 @@ from psplatform.tasks.foreign import user_code
 from psplatform.tasks.layouts import layout_of
 from psplatform.tasks.opening import open_workspace
 from psplatform.tasks.seam import Workspace
-from psplatform.tasks.supervised import handed_in
-from psplatform.tensors.flat import stand_in_of
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.optimizers import make_rule
 from psplatform.tensors.shard import Shard
@@ -230,31 +226,6 @@ def choose_device(wanted: str) -> torch.device:
     return device
 
 
-def initial_tensors(workspace: Workspace, initial: bytes) -> Mapping[str, Tensor]:
-    """Return the tensors that training starts from, by name: those that travelled beside the task, or the task's own.
-
-    Parameters
-    ----------
-    initial
-        What `pickle_initial` has returned.
-    """
-    return cloudpickle.loads(initial) if initial else workspace.initial()
-
-
-def pickle_initial(task: object) -> tuple[bytes, Mapping[int, StandIn]]:
-    """Return the tensors of a module that was handed in, by name, and what stands for them in its task's pickle.
-
-    Only what begins as a server needs their numbers; everybody else pulls them.  Where the task makes them where it is
-    opened, there are none.
-    """
-    tensors = handed_in(task)
-    if not tensors:
-        return b"", {}
-    plain = [tensor for tensor in tensors.values() if type(tensor) in {Tensor, Parameter}]
-    numbers = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
-    return cloudpickle.dumps(numbers), {id(tensor): stand_in_of(tensor) for tensor in plain}
-
-
 def pickle_task(task: object, parts: dict[str, object]) -> bytes:
     """Return `task` pickled.
 
@@ -281,7 +252,7 @@ def pickle_parts(
     ConfigurationError
         Naming the one of its `parts` that cannot be pickled.
     """
-    references = {name: _pickle(part, name, stand_ins)[1] for name, part in parts.items()}
+    references = {name: references_of(part, name) for name, part in parts.items()}
     whole, named = _pickle(task, "task", stand_ins)
     return whole, references or {"task": named}
 

@@ -75,6 +75,26 @@ def pickled(value: object, stand_ins: Mapping[int, StandIn] | None = None) -> tu
         return file.getvalue(), tuple(sorted(pickler.references))
 
 
+def reached(value: object, ids: Collection[int]) -> set[int]:
+    """Return which of the objects with those ids are in what cloudpickle pickles of `value`."""
+    with io.BytesIO() as file:
+        pickler = _Watching(file, ids)
+        pickler.dump(value)
+        return pickler.reached
+
+
+class _Watching(cloudpickle.Pickler):  # type: ignore[misc]  # as above
+    def __init__(self, file: io.BytesIO, ids: Collection[int]) -> None:
+        super().__init__(file)
+        self.reached: set[int] = set()
+        self._ids = ids
+
+    def reducer_override(self, obj: Any) -> Any:
+        if id(obj) in self._ids:
+            self.reached.add(id(obj))
+        return super().reducer_override(obj)
+
+
 @dataclass(frozen=True, slots=True)
 class Lack:
     """A reference that a process cannot resolve.

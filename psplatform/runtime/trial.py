@@ -17,7 +17,8 @@ from psplatform.replication.checkpoints.arrays import Contents
 from psplatform.replication.checkpoints.matching import require_match
 from psplatform.replication.checkpoints.retention import load_checkpoint
 from psplatform.runtime.comms.processes import Locatable
-from psplatform.runtime.program import choose_device, initial_tensors, open_task, slot_names
+from psplatform.runtime.initial import initial_tensors
+from psplatform.runtime.program import choose_device, open_task, slot_names
 from psplatform.tasks.cancellation import Cancellation
 from psplatform.tasks.data.sampling import gradient_seed
 from psplatform.tasks.foreign import user_code
@@ -56,7 +57,7 @@ def try_task(task: bytes, initial: bytes, optimizer: Optimizer, settings: Mappin
     task
         Pickled by cloudpickle.
     initial
-        What its module starts from, as `pickle_initial` returns it.
+        What its module starts from, as `psplatform.runtime.initial.Initial` has it.
     settings
         ``seed``, ``device``, ``batch_size``, ``micro_batches``, ``shards`` and ``block_elements`` of the job; where it
         goes on from a checkpoint, ``store`` and ``checkpoint``.

@@ -90,7 +90,7 @@ class SupervisedWorkspace:
         self.specs = specs_of(self._module)
         self._ready: Callable[[str], None] | None = None
         self._takes = self._is_last_part = False
-        # Whoever gives up the workspace is to get back its memory at once.
+        # No cycle: the memory of a workspace that is given up is free at once.
         here = weakref.WeakMethod(self._on_gradient)
         for name, parameter in trainable_parameters(self._module).items():
             parameter.register_post_accumulate_grad_hook(partial(_tell, here, name))
@@ -107,7 +107,7 @@ class SupervisedWorkspace:
         updates: Mapping[str, Tensor] | None,
         ready: Callable[[str], None] | None = None,
     ) -> None:
-        """Make parameters and buffers of the module views of `values`, and gradients views of `updates`.
+        """Make parameters and buffers of the module views of `values`, and let gradients end in views of `updates`.
 
         A gradient is `ready` when its parameter's hooks that were there before have run.
         """

@@ -1,4 +1,4 @@
-"""An `nn.Module` whose parameters, buffers and gradients are views of flat vectors: packing costs nothing.
+"""An `nn.Module` whose parameters and buffers are views of flat vectors, and whose gradients end in such views.
 
 What takes part: parameters that require a gradient when the layout is made, and persistent buffers.  Tied tensors take
 part once.  Frozen parameters and non-persistent buffers stay the module's own, as its constructor made them.
@@ -146,7 +146,6 @@ class FlatModel:
         self._views = [(values, [views[name] for name in parameters])]
         self._gradients = [(name, parameters[name], gradient) for name, gradient in gradients.items()]
         self._at = {name: (parameter, gradient) for name, parameter, gradient in self._gradients}
-        self._taken: set[str] = set()
         self._buffers = [(*_owner(module, name), buffer) for name, buffer in buffers.items()]
         self.zero_gradients()
 
@@ -177,55 +176,43 @@ class FlatModel:
         for region in self.layout.regions:
             if region.kind == "parameter" and region.key in self.updates:
                 self.updates[region.key].zero_()
-        self._taken.clear()
         for _, parameter, view in self._gradients:
             parameter.grad = view
 
     def expect_gradients(self) -> None:
-        """Let autograd make gradients anew, to be taken one by one.
+        """Let autograd make the first gradient of each parameter anew.
 
         That is less work than to zero `updates` and to add to them what autograd has made elsewhere.
         """
-        self._taken.clear()
         for _, parameter, _ in self._gradients:
             parameter.grad = None
 
     @torch.no_grad()
     def take(self, name: str) -> None:
-        """Copy a parameter's gradient into `updates`, or add it to what was taken before, and give up its memory."""
+        """Copy a parameter's gradient into `updates`, and bind it there: what is added to it later is added there."""
         parameter, view = self._at[name]
-        if parameter.grad is None or parameter.grad is view:
-            return
-        gradient = parameter.grad.to_dense()
-        if name in self._taken:
-            view.add_(gradient)
-        else:
-            view.copy_(gradient)
-            self._taken.add(name)
-        parameter.grad = None
+        if parameter.grad is not None and parameter.grad is not view:
+            view.copy_(parameter.grad.to_dense())
+            parameter.grad = view
 
+    @torch.no_grad()
     def collect(self) -> list[str]:
         """Complete `updates` after a backward pass; return the names of parameters whose gradients were not there yet.
 
-        Gradients that were accumulated in place, or taken, are there already.  One that was replaced is copied and
-        bound again, one that was removed counts as zero.  Buffers that the module replaced instead of writing into them
-        are taken over.
+        Gradients that were taken or accumulated in place are there already.  One that was replaced is copied and bound
+        again, one that was removed counts as zero.  Buffers that the module replaced instead of writing into them are
+        taken over.
         """
-        changed = []
-        for name, parameter, view in self._gradients:
-            if parameter.grad is view:
-                continue
-            if parameter.grad is not None:
-                self.take(name)
-                changed.append(name)
-            elif name not in self._taken:
+        changed = [name for name, parameter, view in self._gradients if parameter.grad is not view]
+        for name in changed:
+            self.take(name)
+        for _, parameter, view in self._gradients:
+            if parameter.grad is None:
                 view.zero_()
-                changed.append(name)
-            parameter.grad = view
+                parameter.grad = view
         self._take_buffers()
         return changed
 
-    @torch.no_grad()
     def _take_buffers(self) -> None:
         for owner, name, buffer in self._buffers:
             current = getattr(owner, name)

@@ -7,6 +7,7 @@ two of them share a cache line.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 from collections.abc import Mapping
@@ -105,7 +106,11 @@ def allocate(layout: Layout, shard: int | None = None, *, device: str | torch.de
 
 def own_pages(size: int) -> Tensor:
     """Return ``uint8[size]`` zeros in whole pages of their own, which the system gives as they are written to."""
-    return torch.frombuffer(mmap.mmap(-1, max(size, 1)), dtype=torch.uint8)[:size]
+    memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # of a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.uint8)[:size]
 
 
 def shard_vectors(layout: Layout, shard: int, vectors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -58,7 +58,7 @@ class Busy:
 
 @pytest.fixture
 def attempt(address: str) -> Callable[[Busy], None]:
-    prepared = SimpleNamespace(run="run", pickled=b"", job=SimpleNamespace(optimizer=None), settings={})
+    prepared = SimpleNamespace(run="run", pickled=b"", initial=b"", job=SimpleNamespace(optimizer=None), settings={})
 
     def begin(client: Any) -> None:
         asyncio.run(try_on(client, cast(Any, prepared), address))

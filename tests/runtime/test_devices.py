@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import mmap
+import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +25,7 @@ from psplatform.tasks.opening import open_workspace
 from psplatform.tasks.seam import BatchRef, Task, Update
 from psplatform.tasks.supervised import SupervisedTask
 from psplatform.tensors.layout import Layout, TensorSpec
-from psplatform.tensors.vectors import allocate, fill
+from psplatform.tensors.vectors import allocate, fill, named_views
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda")
@@ -109,6 +112,41 @@ def odd() -> SupervisedTask:
     return SupervisedTask(Odd, nn.functional.mse_loss, samples)
 
 
+def clip(most: float, parameter: Tensor) -> None:
+    assert parameter.grad is not None
+    parameter.grad.clamp_(-most, most)
+
+
+class Clipped(nn.Linear):
+    """A model whose gradients are clipped by a hook that is there before, and one that comes late."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 1)
+        self.weight.register_post_accumulate_grad_hook(partial(clip, 0.5))
+        self.late: Any = None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.late is None:
+            self.late = self.bias.register_post_accumulate_grad_hook(
+                lambda parameter: parameter.grad.clamp_(-0.25, 0.25)
+            )
+        return super().forward(inputs)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_hooks_of_the_users_find_gradients_and_may_change_them(parts: int) -> None:
+    data = torch.full((8, 2), 9.0), torch.zeros(8, 1)
+    workspace = open_workspace(SupervisedTask(Clipped(), nn.functional.mse_loss, data), 0, CPU)
+    layout = Layout.of(list(workspace.specs), shards=1)
+    values, updates = allocate(layout), allocate(layout)
+    workspace.bind(layout, values, updates)
+    fill(layout, values, {"weight": torch.ones(1, 2), "bias": torch.ones(1)})
+    workspace.compute(BATCH, Cancellation(), parts)
+    found = named_views(layout, updates)
+    assert found["weight"].tolist() == [[0.5, 0.5]]
+    assert found["bias"].tolist() == [0.25]
+
+
 class Counts(Task):
     """An update that is no gradient."""
 
@@ -187,7 +225,7 @@ class Runtime:
 def test_whole_pages_are_pinned_once_and_let_go_of_once(monkeypatch: pytest.MonkeyPatch, run_id: str) -> None:
     runtime = Runtime()
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
-    layout = Layout.of(SPECS, shards=1)
+    layout = Layout.of(SPECS, shards=2)  # one owns nothing of the buffer
     one, content = Slab.create(layout, run_id, shared=False), Content.create(layout, 0, run_id, 1)
     pins = devices.Pins(GPU)
     pins.pin(one.vectors)
@@ -195,7 +233,7 @@ def test_whole_pages_are_pinned_once_and_let_go_of_once(monkeypatch: pytest.Monk
     assert len(runtime.pinned) == 2
     for vectors, (start, size) in zip(((one.vectors,), content.copies), runtime.pinned.items(), strict=True):
         assert (start % mmap.PAGESIZE, size % mmap.PAGESIZE) == (0, 0)
-        for vector in [vector for some in vectors for vector in some.values()]:
+        for vector in [vector for some in vectors for vector in some.values() if vector.numel()]:
             assert start <= vector.data_ptr()
             assert vector.data_ptr() + vector.numel() * vector.element_size() <= start + size
     pins.let_go(one.vectors)
@@ -203,7 +241,32 @@ def test_whole_pages_are_pinned_once_and_let_go_of_once(monkeypatch: pytest.Monk
     assert len(runtime.pinned) == 1
     pins.close()
     pins.close()
-    assert runtime.pinned == {}
+    pins.pin(one.vectors)
+    assert runtime.pinned == {}, "closed"
+
+
+def test_what_is_pinned_stays_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = Runtime()
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    layout = Layout.of(SPECS, shards=1)
+    vectors = dict(allocate(layout))
+    kept = weakref.ref(vectors["parameter.float32"])
+    pins = devices.Pins(GPU)
+    pins.pin(vectors)
+    del vectors
+    assert kept() is not None
+    pins.close()
+    gc.collect()
+    assert kept() is None
+
+
+def test_nothing_is_copied_after_the_end() -> None:
+    updates = Watched()
+    updates.begin()
+    updates.vectors["parameter.float32"].fill_(5)
+    updates.close()
+    updates.complete()
+    assert float(updates.exposed["parameter.float32"].sum()) == 0
 
 
 def test_what_cannot_be_pinned_is_said_and_used_all_the_same(caplog: pytest.LogCaptureFixture) -> None:

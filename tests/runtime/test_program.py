@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-import weakref
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import pytest
 import torch
-from torch import nn
 
 import psplatform as ps
 from psplatform.client.starting.prepared import prepare, program_of
 from psplatform.errors import ConfigurationError, UserCodeError
-from psplatform.runtime.program import (
-    Resume,
-    choose_device,
-    initial_tensors,
-    open_task,
-    pickle_initial,
-    pickle_parts,
-    pickle_task,
-)
+from psplatform.runtime.program import Resume, choose_device, pickle_task
 from psplatform.runtime.trial import Trial
 from psplatform.tasks.foreign import user_code
-from psplatform.tasks.supervised import SupervisedTask
-from psplatform.tensors.flat import tensors_of
 
 
 def test_a_task_travels_with_functions_of_the_users_own() -> None:
@@ -119,74 +106,3 @@ def test_the_log_says_in_which_term_and_at_which_version_a_run_begins(
     prepared = prepare(job, run="digits-bsp-1a2b3c", resume=resume)
     told = program_of(prepared, Trial(100, 10, evaluates=True), 2, job.replication).description
     assert (told["term"], told["from_version"]) == begins
-
-
-class Tied(nn.Module):
-    """A module with everything that a pickle may lose: a tied parameter, a frozen one, buffers of both kinds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(30, 30)
-        self.second = nn.Linear(30, 30)
-        self.second.weight = self.first.weight
-        self.listed = [self.first.weight]
-        self.frozen = nn.Parameter(torch.arange(4.0), requires_grad=False)
-        self.register_buffer("mean", torch.full((30,), 2.0))
-        self.register_buffer("scale", torch.tensor(3.0), persistent=False)
-
-
-SETTINGS = {"seed": 0, "shards": 1, "block_elements": 65536}
-
-
-def test_the_numbers_of_a_module_travel_beside_its_task() -> None:
-    """Whoever pulls them needs no copy of its own, and nobody keeps one that was sent."""
-    module = Tied()
-    task = SupervisedTask(module, nn.functional.mse_loss, (torch.zeros(8, 30), torch.zeros(8, 30)))
-    initial, stand_ins = pickle_initial(task)
-    light, _ = pickle_parts(task, {"model": module}, stand_ins)
-    assert len(pickle_task(task, {})) - len(light) >= 4 * 900 - 100
-    workspace, _ = open_task(light, ps.SGD(), SETTINGS, torch.device("cpu"))
-    expected = tensors_of(module)
-    found = initial_tensors(workspace, initial)
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
-    opened: Any = workspace.module()
-    assert opened.second.weight is opened.first.weight
-    assert opened.listed[0] is opened.first.weight
-    assert torch.equal(opened.frozen, module.frozen)
-    assert float(opened.scale) == 3
-    assert float(module.mean[0]) == 2, "the user's own is as it was"
-
-
-def test_of_a_module_that_is_built_where_it_is_needed_nothing_travels() -> None:
-    task = SupervisedTask(Tied, nn.functional.mse_loss, (torch.zeros(8, 30), torch.zeros(8, 30)))
-    initial, stand_ins = pickle_initial(task)
-    assert (initial, stand_ins) == (b"", {})
-    workspace, _ = open_task(pickle_task(task, {}), ps.SGD(), SETTINGS, torch.device("cpu"))
-    assert initial_tensors(workspace, initial).keys() == tensors_of(Tied()).keys()
-
-
-class Masked(torch.Tensor):
-    """A kind of tensor of the user's."""
-
-
-def test_a_tensor_of_another_kind_stays_in_the_task() -> None:
-    module = nn.Linear(3, 3)
-    module.register_buffer("mask", torch.ones(3).as_subclass(Masked))
-    initial, stand_ins = pickle_initial(SupervisedTask(module, nn.functional.mse_loss, ()))
-    assert id(module.mask) not in stand_ins
-    assert id(module.weight) in stand_ins
-    assert "mask" in cloudpickle.loads(initial)
-
-
-def test_a_workspace_that_is_given_up_gives_back_its_memory_at_once() -> None:
-    """A cycle would keep it until Python looks for cycles, which may be never."""
-    task = SupervisedTask(Tied, nn.functional.mse_loss, (torch.zeros(8, 30), torch.zeros(8, 30)))
-    workspace, _ = open_task(pickle_task(task, {}), ps.SGD(), SETTINGS, torch.device("cpu"))
-    kept = weakref.ref(workspace.module())
-    gc.disable()
-    try:
-        del workspace
-        assert kept() is None
-    finally:
-        gc.enable()

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from psplatform.core.protocol.effects import Transmit
-from psplatform.core.protocol.messages import STATE, UPDATE, Replicated, Transfer
+from psplatform.core.protocol.messages import STATE, UPDATE, Outdated, Replicated, Transfer
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.jobs.optimizers import SGD
 from psplatform.runtime.comms.background import Background
@@ -293,8 +293,8 @@ class Merging:
         self.server.publish(self.server.version + 1)
         return room
 
-    def answer(self, name: str) -> None:
-        self.replicas[name].done[-1](OK, encode(ACKNOWLEDGED))
+    def answer(self, name: str, message: Any = ACKNOWLEDGED) -> None:
+        self.replicas[name].done[-1](OK, encode(message))
 
 
 def values(room: Mapping[str, torch.Tensor]) -> set[float]:
@@ -334,7 +334,7 @@ def test_what_a_replica_may_still_read_is_not_written_over(
     jump(train())
 
 
-@pytest.mark.parametrize("end", ["forgotten", "superseded"])
+@pytest.mark.parametrize("end", ["forgotten", "superseded", "refused"])
 def test_what_an_excluded_replica_reads_is_never_used_again(
     merging: Callable[..., Merging], jump: Jump, end: str
 ) -> None:
@@ -344,6 +344,8 @@ def test_what_an_excluded_replica_reads_is_never_used_again(
         if end == "forgotten":
             one.carrier.forget("a")
             one.carrier.prepare("a")
+        elif end == "refused":
+            one.answer("a", Outdated(0, 2))
         else:
             one.commit("a")
         rooms = [one.commit() for _ in range(4)]

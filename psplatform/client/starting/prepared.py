@@ -20,7 +20,8 @@ from psplatform.policies import readiness
 from psplatform.policies.registry import name_of, parameter_values, policy_names, policy_of
 from psplatform.replication.stores.places import place_of
 from psplatform.replication.stores.store import require_free
-from psplatform.runtime.program import Program, Resume, pickle_initial, pickle_parts, references_of
+from psplatform.runtime.initial import Initial, initial_of
+from psplatform.runtime.program import Program, Resume, pickle_parts, references_of
 from psplatform.runtime.references import References
 from psplatform.runtime.trial import Trial
 from psplatform.tasks.seam import Task
@@ -83,8 +84,10 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
         if wants_evaluations(job) and task.test is None:
             text = "a target, patience, metrics and keep_best need held-out data; give the job test=..."
             raise ConfigurationError(text, field="test")
-    initial, stand_ins = pickle_initial(task)
-    pickled, references = pickle_parts(task, parts, stand_ins)
+    # What the store keeps of a shard may have to begin without a copy of it.
+    begins_elsewhere = getattr(job.replication, "target", "") == "store"
+    initial = Initial() if begins_elsewhere else initial_of(task, [parts[name] for name in parts if name != "model"])
+    pickled, references = pickle_parts(task, parts, initial.stand_ins)
     if job.workload is not None:
         references = {"workload": tuple(sorted(set(chain(*references.values()))))}
     references |= {
@@ -100,7 +103,7 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
         require_free(store)
     else:
         settings |= {"store": store, "checkpoint": resume.number}
-    return Prepared(job, policy, task, pickled, initial, run, store, workload, settings, resume, references)
+    return Prepared(job, policy, task, pickled, initial.pickled, run, store, workload, settings, resume, references)
 
 
 def _absolute(store: str) -> str:

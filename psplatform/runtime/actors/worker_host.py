@@ -19,6 +19,7 @@ from psplatform.core.protocol.messages import JOIN_AGAIN, PROCESS_ENDS, Leave, M
 from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import decode
 from psplatform.core.workers.session import WorkerSession
+from psplatform.errors import ConfigurationError
 from psplatform.nodes.worker import WorkerNode
 from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.computing import Computing
@@ -39,7 +40,6 @@ from psplatform.runtime.dataplane.segments import sweep
 from psplatform.runtime.dataplane.transports import COMMS, TRANSPORTS
 from psplatform.runtime.program import Program, choose_device
 from psplatform.runtime.store.recording import WorkerHistory
-from psplatform.tasks.foreign import user_code
 from psplatform.tasks.randomness import OWN_PROCESS, belong_to_tasks
 from psplatform.tensors.vectors import size_bytes
 
@@ -134,11 +134,15 @@ class WorkerHost(Listening):
         self._slab = transport.slab(self._layout, self._run, with_copy=late)
         self._closing.callback(sweep, self._run)
         self._closing.callback(self._slab.remove)
-        with user_code(f"making room for parameters and gradients on {device}"):
+        try:
             self._parameters = self._make_parameters()
             self._closing.callback(self._parameters.close)
             updates = updates_on(self._layout, device, self._slab.vectors)
-            self._closing.callback(updates.close)
+        except torch.OutOfMemoryError as error:
+            text = f"parameters and gradients find no room on {device}, beside what is there already"
+            remedy = "let fewer workers share it, take a smaller model, or the device cpu"
+            raise ConfigurationError(f"{text}; {remedy}", field="device") from error
+        self._closing.callback(updates.close)
         self._history.begin(program, self._member, self._layout.shards, self._parameters)
         self._closing.callback(self._history.close)
         deliver: Callable[[Any], None] = self._feed_from_thread

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import mmap
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -35,47 +36,59 @@ _DONE: Final = 0
 
 
 class Pins:
-    """Memory of the host that the GPU may use by itself, until it is let go of.
+    """Memory of the host that the GPU may use by itself, until it is let go of.  Any thread may call.
 
-    Only what lies in a mapping of its own may be pinned, since whole pages are, and what lies half in one cannot be
-    copied at all.  It must be let go of before it is unmapped.  What cannot be pinned is copied in more time.
+    Only what lies in a mapping of its own may be pinned: whole pages are, and CUDA refuses to copy what lies partly in
+    pinned memory.  It stays mapped as long as it is pinned.  What cannot be pinned is copied all the same, but slower.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._runtime: Any = torch.cuda.cudart() if device.type == "cuda" else None
-        self._pinned: list[int] = []
+        self._pinned: dict[int, tuple[Vectors, ...]] = {}
+        self._lock = threading.Lock()
+        self._closed = False
 
     def pin(self, *vectors: Vectors) -> None:
         """Pin the one mapping that holds all of these vectors."""
         if self._runtime is None:
             return
         start, stop = _pages(vectors)
-        refused = int(self._runtime.cudaHostRegister(start, stop - start, 0))
-        if refused == _DONE:
-            self._pinned.append(start)
-            return
+        with self._lock, self._on_device():
+            if self._closed or start in self._pinned or start == stop:
+                return
+            refused = int(self._runtime.cudaHostRegister(start, stop - start, 0))
+            if refused == _DONE:
+                self._pinned[start] = vectors
+                return
+            with contextlib.suppress(RuntimeError):
+                torch.zeros(1, device=self._device)  # takes the error, for which whatever comes next would be blamed
         LOGGER.warning("%d bytes could not be pinned (CUDA error %d): copies take longer", stop - start, refused)
-        with contextlib.suppress(RuntimeError):
-            torch.zeros(1, device=self._device)  # takes the error, for which whatever comes next would be blamed
 
     def let_go(self, *vectors: Vectors) -> None:
         """Pin it no longer, if it is."""
         start, _ = _pages(vectors)
-        if start in self._pinned:
-            self._pinned.remove(start)
-            self._runtime.cudaHostUnregister(start)
+        with self._lock, self._on_device():
+            if self._pinned.pop(start, None) is not None:
+                self._runtime.cudaHostUnregister(start)
 
     def close(self) -> None:
-        """Let go of all of it."""
-        while self._pinned:
-            self._runtime.cudaHostUnregister(self._pinned.pop())
+        """Let go of all of it, and pin nothing more."""
+        with self._lock, self._on_device():
+            self._closed = True
+            while self._pinned:
+                self._runtime.cudaHostUnregister(self._pinned.popitem()[0])
+
+    def _on_device(self) -> contextlib.AbstractContextManager[Any]:
+        # Threads of their own begin on the first GPU, where they would make themselves at home.
+        is_gpu = self._device.type == "cuda" and torch.cuda.is_available()
+        return torch.cuda.device(self._device) if is_gpu else contextlib.nullcontext()
 
 
 def _pages(vectors: Iterable[Vectors]) -> tuple[int, int]:
-    kept = [vector for some in vectors for vector in some.values()]
-    start = min(vector.data_ptr() for vector in kept)
-    stop = max(vector.data_ptr() + vector.numel() * vector.element_size() for vector in kept)
+    kept = [vector for some in vectors for vector in some.values() if vector.numel()]  # an empty one lies nowhere
+    start = min((vector.data_ptr() for vector in kept), default=0)
+    stop = max((vector.data_ptr() + vector.numel() * vector.element_size() for vector in kept), default=0)
     return start // mmap.PAGESIZE * mmap.PAGESIZE, -(-stop // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
@@ -152,6 +165,8 @@ class DeviceUpdates(Updates):
         self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._buckets = [bucket for region in layout.regions for bucket in _buckets(region)]
+        self._closed = False
+        self._closing = threading.Lock()
         self._bucket_of = {name: bucket for bucket in self._buckets for name in bucket.names}
         self._pins = Pins(device)
         self._pins.pin(exposed)
@@ -182,6 +197,8 @@ class DeviceUpdates(Updates):
 
     def close(self) -> None:
         """Let go of the host's memory, once nothing is copied there any more."""
+        with self._closing:
+            self._closed = True
         self._wait()
         self._pins.close()
 
@@ -189,12 +206,15 @@ class DeviceUpdates(Updates):
         bucket.is_sent = True
         part = slice(bucket.start, bucket.stop)
         source, target = self.vectors[bucket.key][part], self._exposed[bucket.key][part]
-        if self._stream is None:
-            target.copy_(source)
-            return
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._stream):
-            target.copy_(source, non_blocking=True)
+        with self._closing:
+            if self._closed:
+                return  # nobody reads it any more, and the memory may be pinned no longer
+            if self._stream is None:
+                target.copy_(source)
+                return
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))
+            with torch.cuda.stream(self._stream):
+                target.copy_(source, non_blocking=True)
 
     def _wait(self) -> None:
         if self._stream is not None:
@@ -202,7 +222,7 @@ class DeviceUpdates(Updates):
 
 
 def _buckets(region: Region) -> Iterator[_Bucket]:
-    """Cut a region at entries; buffers, of which nobody says when they are there, are one."""
+    """Cut a region at entries; buffers, which are there at the end only, are one bucket."""
     each = max(1, _BUCKET_BYTES // torch_dtype(region.dtype).itemsize)
     names: set[str] = set()
     start = 0

@@ -88,9 +88,9 @@ class Fetcher:
                 self._forget_swept()
                 how = {"private": True} if self._parameters.borrows else {}
                 content = self._transport.view(self._layout, shard, segment, **how)
+                self._contents[copy], self._sees[copy] = content, sees
                 if content is not None:
                     await self._parameters.meet(content)
-                self._contents[copy], self._sees[copy] = content, sees
         return self._sees[copy]
 
     def _forget_swept(self) -> None:

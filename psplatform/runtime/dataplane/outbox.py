@@ -10,6 +10,7 @@ its own.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -83,44 +84,63 @@ class Rooms:
         self._all: list[Outbox] = []
         self._taken: dict[str, Outbox] = {}
         self._at_hand: Outbox | None = None
+        self._lock = threading.Lock()
 
     def prepare(self, replicas: int) -> None:
         """Make as many as that number of replicas needs: each may read one while another is filled."""
-        while len(self._all) <= replicas:
-            self._all.append(self._make())
+        with self._lock:
+            while len(self._all) <= replicas:
+                self._all.append(self._make())
 
     def next(self) -> Mapping[str, Tensor]:
         """Return vectors that no replica reads, to merge into.  For the thread that computes."""
-        taken = {id(one) for one in list(self._taken.values())}
-        if all(id(one) in taken for one in self._all):
-            self._all.append(self._make())
-        self._at_hand = next(one for one in self._all if id(one) not in taken)
-        return self._at_hand.vectors
+        with self._lock:
+            free = [one for one in self._all if one not in self._taken.values()]
+            if not free:
+                free.append(self._make())
+                self._all += free
+            self._at_hand = free[0]
+            return self._at_hand.vectors
 
     def take(self, replica: str, vectors: Mapping[str, Tensor]) -> Outbox | None:
         """Let a replica read the room at hand, if these vectors lie there.  For the thread that computes."""
-        room = self._at_hand
-        if room is None or any(vectors[key] is not vector for key, vector in room.vectors.items()):
-            return None
-        self.abandon(replica)
-        self._taken[replica] = room
-        return room
+        with self._lock:
+            room = self._at_hand
+            if room is None or any(vectors[key] is not vector for key, vector in room.vectors.items()):
+                return None
+            self._abandon(replica)
+            self._taken[replica] = room
+            return room
 
     def has_read(self, replica: str) -> None:
         """Use again what a replica has read."""
-        self._taken.pop(replica, None)
+        with self._lock:
+            self._taken.pop(replica, None)
 
     def abandon(self, replica: str) -> None:
         """Use no more what a replica may be reading still, whenever that ends."""
+        with self._lock:
+            self._abandon(replica)
+
+    def _abandon(self, replica: str) -> None:
         room = self._taken.pop(replica, None)
         if room is not None and room in self._all:
             self._all.remove(room)
             room.remove()
 
+    def remove_free(self) -> None:
+        """Give up all that no replica reads.  For the thread that computes, while nothing is merged here."""
+        with self._lock:
+            for room in [one for one in self._all if one not in self._taken.values()]:
+                self._all.remove(room)
+                room.remove()
+            self._at_hand = None
+
     def remove(self) -> None:
         """Give all of them up."""
-        for room in self._all:
-            room.remove()
+        with self._lock:
+            for room in self._all:
+                room.remove()
 
 
 class Inbox:

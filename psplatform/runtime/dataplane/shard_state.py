@@ -30,7 +30,8 @@ from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers
 from psplatform.runtime.dataplane.segments import sweep
 from psplatform.runtime.dataplane.transfers import Receiver
 from psplatform.runtime.dataplane.transports import TRANSPORTS
-from psplatform.runtime.program import Program, initial_tensors
+from psplatform.runtime.initial import initial_tensors
+from psplatform.runtime.program import Program
 from psplatform.runtime.store.archiving import Archiver
 from psplatform.runtime.store.recording import CopyHistory
 from psplatform.runtime.timeouts import TIMEOUTS
@@ -49,7 +50,7 @@ class SharedShardState:
     control
         Whose state it is.
     initial
-        What it starts from, where the task does not make that; see `psplatform.runtime.program.pickle_initial`.
+        What it starts from, where the task does not make that; see `psplatform.runtime.initial`.
     loop
         Of the node.
     thread

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from psplatform.core.protocol.effects import Transmit
-from psplatform.core.protocol.messages import GRADIENTS, STATE, UPDATE, Transfer
+from psplatform.core.protocol.messages import GRADIENTS, STATE, UPDATE, Replicated, Transfer
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.errors import InvariantViolation
 from psplatform.runtime.comms.background import Background, Kept
@@ -81,6 +81,7 @@ class ProcessCarrier:
         self._outboxes: dict[str, Outbox] = {}
         self._sources: dict[str, Outbox] = {}
         self._unused: dict[str, int] = {}
+        self._unmerged = 0
         self._captured: dict[str, Parcel] = {}
         self._begun: dict[str, Begun] = {}
         self._tasks: dict[str, Kept] = {}
@@ -111,6 +112,7 @@ class ProcessCarrier:
         self._replicas.add(effect.replica)
         is_update = effect.transfer.kind == UPDATE
         self._expects_update |= is_update
+        self._count_unmerged(is_update)
         vectors = self._shard.gathered if is_update else self._shard.state()
         outbox = self._rooms.take(effect.replica, vectors) if is_update else None
         if outbox is None:
@@ -159,9 +161,8 @@ class ProcessCarrier:
             self._insist(connect, replica, parcel, feed)
             return
         del self._begun[replica]
-        self._arrived(replica, parcel)
         try:
-            feed(decode(answer))
+            feed(self._arrived(replica, parcel, answer))
         except Exception as error:  # noqa: BLE001  as of a task: it is told, and the connection is not to blame
             self._background.tell_of(error)
 
@@ -190,16 +191,28 @@ class ProcessCarrier:
                 outbox = self._sources[replica]
                 parcel = replace(parcel, outbox=None, arrays=tuple(outbox.arrays(parcel.keys)))
             elif answer:
-                self._arrived(replica, parcel)
-                feed(decode(answer))
+                feed(self._arrived(replica, parcel, answer))
                 return
             else:
                 await asyncio.sleep(TIMEOUTS.transfer_retry_s)
 
-    def _arrived(self, replica: str, parcel: Parcel) -> None:
+    def _arrived(self, replica: str, parcel: Parcel, answer: bytes) -> Any:
+        """Return the answer to a transfer; what the replica has loaded is used again."""
+        message = decode(answer)
         captured = self._captured.get(replica)
         if captured is not None and captured.transfer.number == parcel.transfer.number:
-            self._rooms.has_read(replica)
+            if isinstance(message, Replicated):
+                self._rooms.has_read(replica)
+            else:  # it may be loading it for all that
+                self._rooms.abandon(replica)
+        return message
+
+    def _count_unmerged(self, is_update: bool) -> None:
+        """Give up rooms once only whole states have been sent for long."""
+        self._unmerged = 0 if is_update or self._each else self._unmerged + 1
+        if self._unmerged > _KEPT_FOR:
+            self._unmerged = 0
+            self._rooms.remove_free()
 
     def _outbox_of(self, replica: str) -> Outbox:
         if replica not in self._outboxes:
@@ -216,6 +229,8 @@ class ProcessCarrier:
         self._unused[replica] = self._unused.get(replica, 0) + 1
         if outbox is not None and self._unused[replica] > _KEPT_FOR:
             del self._outboxes[replica]
+            if self._sources.get(replica) is outbox:  # which would keep it mapped
+                del self._sources[replica], self._captured[replica]
             outbox.remove()
 
     def forget(self, replica: str) -> None:
