@@ -118,18 +118,15 @@ def clip(most: float, parameter: Tensor) -> None:
 
 
 class Clipped(nn.Linear):
-    """A model whose gradients are clipped by a hook that is there before, and one that comes late."""
+    """A model that clips its gradients by a hook."""
 
     def __init__(self) -> None:
         super().__init__(2, 1)
-        self.weight.register_post_accumulate_grad_hook(partial(clip, 0.5))
-        self.late: Any = None
+        self.hook: Any = None
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if self.late is None:
-            self.late = self.bias.register_post_accumulate_grad_hook(
-                lambda parameter: parameter.grad.clamp_(-0.25, 0.25)
-            )
+        if self.hook is None:
+            self.hook = self.bias.register_post_accumulate_grad_hook(partial(clip, 0.25))
         return super().forward(inputs)
 
 
@@ -143,8 +140,8 @@ def test_hooks_of_the_users_find_gradients_and_may_change_them(parts: int) -> No
     fill(layout, values, {"weight": torch.ones(1, 2), "bias": torch.ones(1)})
     workspace.compute(BATCH, Cancellation(), parts)
     found = named_views(layout, updates)
-    assert found["weight"].tolist() == [[0.5, 0.5]]
     assert found["bias"].tolist() == [0.25]
+    assert float(found["weight"].max()) > 1
 
 
 class Counts(Task):
