@@ -183,6 +183,7 @@ def make_host(layout: Layout, peer: Peer, run_id: str) -> Iterator[Callable[[Ser
         host._connect = lambda address: pytest.fail("nobody is to be called")
         arguments = (
             host._initial_role,
+            b"",
             host._connect,
             loop,
             host._arithmetic,

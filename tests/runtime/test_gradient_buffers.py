@@ -84,7 +84,7 @@ def test_what_is_pushed_again_while_it_is_read_disturbs_nobody(
     class Summing:
         """Stands for a shard, in the midst of whose sums a push arrives."""
 
-        def gather(self, contributions: Any, *, copied: bool) -> None:
+        def gather(self, contributions: Any, *, copied: bool, into: Any) -> None:
             gradient_buffers.keep("worker-1", 1, _pieces(layout, 10))
 
     contributions = (Contribution("worker-1", 0, 1),)
@@ -168,7 +168,7 @@ def test_what_is_written_over_while_it_is_read_with_care_is_refused(
     class Summing:
         """Stands for a shard, in the midst of whose sums a worker goes on."""
 
-        def gather(self, contributions: Any, *, copied: bool) -> None:
+        def gather(self, contributions: Any, *, copied: bool, into: Any) -> None:
             slab.begin()
 
     contributions = (Contribution("worker-1", 0, 1),)
