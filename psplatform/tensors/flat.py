@@ -144,8 +144,7 @@ class FlatModel:
             tensor.data = views[name]  # keeps the tensor's identity, so that whatever is tied stays tied
         self._parameters = parameters
         self._views = [(values, [views[name] for name in parameters])]
-        self._gradients = [(name, parameters[name], gradient) for name, gradient in gradients.items()]
-        self._at = {name: (parameter, gradient) for name, parameter, gradient in self._gradients}
+        self._gradients = {name: (parameters[name], gradient) for name, gradient in gradients.items()}
         self._buffers = [(*_owner(module, name), buffer) for name, buffer in buffers.items()]
         self.zero_gradients()
 
@@ -176,7 +175,7 @@ class FlatModel:
         for region in self.layout.regions:
             if region.kind == "parameter" and region.key in self.updates:
                 self.updates[region.key].zero_()
-        for _, parameter, view in self._gradients:
+        for parameter, view in self._gradients.values():
             parameter.grad = view
 
     def expect_gradients(self) -> None:
@@ -184,13 +183,13 @@ class FlatModel:
 
         That is less work than to zero `updates` and to add to them what autograd has made elsewhere.
         """
-        for _, parameter, _ in self._gradients:
+        for parameter, _ in self._gradients.values():
             parameter.grad = None
 
     @torch.no_grad()
     def take(self, name: str) -> None:
         """Copy a parameter's gradient into `updates`, and bind it there: what is added to it later is added there."""
-        parameter, view = self._at[name]
+        parameter, view = self._gradients[name]
         if parameter.grad is not None and parameter.grad is not view:
             view.copy_(parameter.grad.to_dense())
             parameter.grad = view
@@ -203,10 +202,10 @@ class FlatModel:
         again, one that was removed counts as zero.  Buffers that the module replaced instead of writing into them are
         taken over.
         """
-        changed = [name for name, parameter, view in self._gradients if parameter.grad is not view]
+        changed = [name for name, (parameter, view) in self._gradients.items() if parameter.grad is not view]
         for name in changed:
             self.take(name)
-        for _, parameter, view in self._gradients:
+        for parameter, view in self._gradients.values():
             if parameter.grad is None:
                 view.zero_()
                 parameter.grad = view
