@@ -57,14 +57,14 @@ def initial_of(task: object, others: Iterable[object]) -> Initial:
     if any(_has_a_way_of_its_own(type(one)) for one in module.modules()):
         return Initial()
     plain = {id(tensor): tensor for tensor in tensors.values() if type(tensor) in {Tensor, Parameter}}
+    stand_ins = {key: stand_in_of(tensor) for key, tensor in plain.items()}
     try:
         for other in others:
-            for found in reached(other, plain):
-                del plain[found]
+            for found in reached(other, stand_ins):
+                del plain[found], stand_ins[found]
         pickled = cloudpickle.dumps({name: tensor.detach().cpu() for name, tensor in tensors.items()})
     except Exception:  # noqa: BLE001  what cannot be pickled is named where the parts are
         return Initial()
-    stand_ins = {key: stand_in_of(tensor) for key, tensor in plain.items()}
     return Initial(pickled, stand_ins, tuple(plain.values())) if stand_ins else Initial()
 
 

@@ -31,7 +31,7 @@ References = Mapping[str, tuple[str, ...]]
 
 
 class ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
-    """Pickles as cloudpickle does, and notes what it refers to by name, in `references`.
+    """Pickles as cloudpickle does; notes what it refers to by name (`references`) and what was left out (`stood_in`).
 
     Parameters
     ----------
@@ -42,11 +42,13 @@ class ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickl
     def __init__(self, file: io.BytesIO, stand_ins: Mapping[int, StandIn] | None = None) -> None:
         super().__init__(file)
         self.references: set[str] = set()
+        self.stood_in: set[int] = set()
         self._stand_ins = stand_ins or {}
 
     def reducer_override(self, obj: Any) -> Any:
         """Return how cloudpickle pickles `obj`; ``NotImplemented`` is its word for a name, or for any other object."""
         if id(obj) in self._stand_ins:
+            self.stood_in.add(id(obj))
             return self._stand_ins[id(obj)]
         if isinstance(obj, ModuleType):
             reduced = self.dispatch_table[ModuleType](obj)
@@ -75,24 +77,12 @@ def pickled(value: object, stand_ins: Mapping[int, StandIn] | None = None) -> tu
         return file.getvalue(), tuple(sorted(pickler.references))
 
 
-def reached(value: object, ids: Collection[int]) -> set[int]:
-    """Return which of the objects with those ids are in what cloudpickle pickles of `value`."""
+def reached(value: object, stand_ins: Mapping[int, StandIn]) -> set[int]:
+    """Return the ids of those objects for which something would stand in what is pickled of `value`."""
     with io.BytesIO() as file:
-        pickler = _Watching(file, ids)
+        pickler = ReferencePickler(file, stand_ins)
         pickler.dump(value)
-        return pickler.reached
-
-
-class _Watching(cloudpickle.Pickler):  # type: ignore[misc]  # as above
-    def __init__(self, file: io.BytesIO, ids: Collection[int]) -> None:
-        super().__init__(file)
-        self.reached: set[int] = set()
-        self._ids = ids
-
-    def reducer_override(self, obj: Any) -> Any:
-        if id(obj) in self._ids:
-            self.reached.add(id(obj))
-        return super().reducer_override(obj)
+        return pickler.stood_in
 
 
 @dataclass(frozen=True, slots=True)
