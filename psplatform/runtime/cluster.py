@@ -68,9 +68,9 @@ async def _versions(client: Client, addresses: Sequence[str], limit_s: float) ->
 
 
 async def restarting(client: Client, within_s: float) -> int:
-    """Return how many Dask workers were lost in the last `within_s` seconds that no other has replaced since.
+    """Return how many Dask workers are to come: lost in the last `within_s` seconds, or registered and not running yet.
 
-    Their nannies start them again, if they have any.
+    Those that were lost and that no other has replaced since are started again by their nannies, if they have any.
     """
     scheduler: Any = client.scheduler
     since, missing = time.time() - within_s, 0
@@ -81,7 +81,9 @@ async def restarting(client: Client, within_s: float) -> int:
             missing += 1
         elif event.get("action") == "add-worker":
             missing = max(0, missing - 1)
-    return missing
+    # Asked after the events, so that one that registers in between counts twice rather than never.
+    workers = (await scheduler.identity(n_workers=-1))["workers"]
+    return missing + sum(one.get("status") == "init" for one in workers.values())
 
 
 async def left_unannounced(client: Client, address: str, limit_s: float) -> bool:

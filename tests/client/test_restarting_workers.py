@@ -21,7 +21,10 @@ OURS = psplatform.__version__
 
 
 class FakeCluster:
-    """Stands for a client: what its scheduler knows at each look, and what each Dask worker answers."""
+    """Stands for a client: what its scheduler knows at each look, and what each Dask worker answers.
+
+    An address after ``~`` is that of one that has registered and does not run yet.
+    """
 
     def __init__(self, looks: list[list[str]], answers: dict[str, Any], events: list[Any] | None = None) -> None:
         self._looks, self._answers, self._events = looks, answers, events or []
@@ -30,7 +33,8 @@ class FakeCluster:
 
     async def _identity(self, n_workers: int) -> Any:
         addresses = self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
-        return {"workers": {one: {"host": one, "resources": {}, "status": "running"} for one in addresses}}
+        status = {one.lstrip("~"): "init" if one.startswith("~") else "running" for one in addresses}
+        return {"workers": {one: {"host": one, "resources": {}, "status": status[one]} for one in status}}
 
     async def _tell(self, topic: str) -> Any:
         return self._events
@@ -62,6 +66,19 @@ def test_one_that_comes_back_between_the_two_questions_is_there() -> None:
     cluster = FakeCluster([[A], [A, NEW]], {}, [died(B), came])
     assert cluster.able(2) == [A, NEW]
     assert not cluster.said
+
+
+def test_one_that_has_registered_and_does_not_run_yet_is_waited_for() -> None:
+    """Its scheduler says that it has come back before it says that it takes tasks."""
+    came = time.time(), {"action": "add-worker", "worker": NEW}
+    looks = [[A, "~" + NEW]] * 3 + [[A, NEW]]
+    assert FakeCluster(looks, {}, [died(B), came]).able(2) == [A, NEW]
+
+
+def test_one_that_never_runs_is_done_without_after_a_deadline() -> None:
+    cluster = FakeCluster([[A, "~" + NEW]], {})
+    assert cluster.able(2) == [A]
+    assert cluster.said[-1] == "going on without 1 Dask workers that did not start within 0.2 s"
 
 
 def test_one_that_does_not_answer_because_it_restarts_is_waited_for() -> None:

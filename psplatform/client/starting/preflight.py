@@ -69,7 +69,7 @@ async def able_workers(client: Client, wanted: int, report: Callable[[str], None
 def _done_without(silent: set[str], restart: int) -> str:
     if silent:
         return f"going on without {', '.join(sorted(silent))}: no answer within {RESTART_S:g} s"
-    return f"going on without {restart} Dask workers that died and did not come back within {RESTART_S:g} s"
+    return f"going on without {restart} Dask workers that did not start within {RESTART_S:g} s"
 
 
 def _refuse(foreign: dict[str, str]) -> None:
