@@ -83,8 +83,9 @@ def _short_square(vector: Tensor) -> float:
 def _line_squares(vector: Tensor) -> list[float]:
     kind = torch.float64 if vector.dtype == torch.float64 else torch.float32
     lengths = []
-    # A GPU has no cache that a part would stay in, and each call takes longer than it computes.
-    for part in vector.split(_round_up(tile() if vector.device.type == "cpu" else vector.numel(), LINE)):
+    # One call for all lines, unless each element is converted first: those are to stay in the cache.
+    converted = vector.device.type == "cpu" and vector.dtype != kind
+    for part in vector.split(_round_up(tile() if converted else vector.numel(), LINE)):
         whole = part.numel() // LINE * LINE
         lengths.append(torch.linalg.vector_norm(part[:whole].view(-1, LINE), dim=1, dtype=kind))
         lengths.append(torch.linalg.vector_norm(part[whole:], dtype=kind).view(1))

@@ -182,19 +182,22 @@ class Shard:
             key, span = self._all_spans[number]
             found = self._gathered.get(key)
             parts = self._parts[key] if found is None else [found]
-            stop = span.start + piece.stop
             room = self._room.get(key) if found is None else None
             merges = room is not None or len(parts) > 1
             merge = self._merging(key) if len(parts) > 1 else _copy
             each = tile() if merges else piece.stop - piece.start  # a rule cuts into tiles itself
-            for start in range(span.start + piece.start, stop, each):
-                part = slice(start, min(stop, start + each))
-                tiles = [vector[part] for vector in parts]
+            slots = self._slots[key]
+            vectors = [self._front[key], self._back[key], *slots.values(), *([] if room is None else [room]), *parts]
+            here = slice(span.start + piece.start, span.start + piece.stop)
+            # All tiles at once: several threads hold each other up with every call.
+            for front, back, *others in zip(*(vector[here].split(each) for vector in vectors), strict=True):
+                state = dict(zip(slots, others, strict=False))
+                del others[: len(slots)]
                 self._rule.step(
-                    self._front[key][part],
-                    merged.of(tiles, merge, None if room is None else room[part]) if merges else tiles[0],
-                    {name: slot[part] for name, slot in self._slots[key].items()},
-                    self._back[key][part],
+                    front,
+                    merged.of(others, merge, into_first=room is not None) if merges else others[0],
+                    state,
+                    back,
                     rate=rate,
                     step=self.commits,
                     group=span.group,
@@ -313,17 +316,17 @@ class _Tiles:
         self._memory: dict[torch.dtype, Tensor] = {}
 
     def of(
-        self, tiles: Sequence[Tensor], merge: Callable[[Sequence[Tensor], Tensor], None], room: Tensor | None
+        self, tiles: Sequence[Tensor], merge: Callable[[Sequence[Tensor], Tensor], None], *, into_first: bool
     ) -> Tensor:
-        """Return what a merge makes of tiles, in `room` if that is given."""
-        if room is not None:
-            merge(tiles, room)
-            return room
-        first = tiles[0]
-        memory = self._memory.get(first.dtype)
-        if memory is None or memory.numel() < first.numel():
-            memory = self._memory[first.dtype] = torch.empty_like(first)
-        out = memory[: first.numel()]
+        """Return what a merge makes of tiles, all of one length; the first is the room for that, if `into_first`."""
+        if into_first:
+            merge(tiles[1:], tiles[0])
+            return tiles[0]
+        dtype, length = tiles[0].dtype, tiles[0].numel()
+        memory = self._memory.get(dtype)
+        if memory is None or memory.numel() < length:
+            memory = self._memory[dtype] = torch.empty_like(tiles[0])
+        out = memory if memory.numel() == length else memory[:length]
         merge(tiles, out)
         return out
 
