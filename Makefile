@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint con
 install: $(STAMP)
 
 # Setuptools comes first and the build runs without isolation: an isolated build would fetch its own, unpinned tools.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt psplatform/tensors/fused.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "psplatform needs Python 3.11 or later; name one, as in: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv .venv

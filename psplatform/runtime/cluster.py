@@ -83,7 +83,8 @@ async def restarting(client: Client, within_s: float) -> int:
             missing = max(0, missing - 1)
     # Asked after the events, so that one that registers in between counts twice rather than never.
     workers = (await scheduler.identity(n_workers=-1))["workers"]
-    return missing + sum(one.get("status") == "init" for one in workers.values())
+    beginning = [address for address, one in workers.items() if one.get("status") == "init"]
+    return missing + len(beginning)
 
 
 async def left_unannounced(client: Client, address: str, limit_s: float) -> bool:

@@ -89,8 +89,7 @@ def _line_squares(vector: Tensor) -> list[float]:
         whole = part.numel() // LINE * LINE
         lengths.append(torch.linalg.vector_norm(part[:whole].view(-1, LINE), dim=1, dtype=kind))
         lengths.append(torch.linalg.vector_norm(part[whole:], dtype=kind).view(1))
-    squares: list[float] = torch.cat(lengths).double().square_().tolist()
-    return squares
+    return [float(squares.sum()) for squares in torch.cat(lengths).double().square_().split(LINE)]
 
 
 def _total(sums: Iterable[Iterable[float]]) -> float:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, AdamW, Additive, Optimizer, RMSProp
+from psplatform.tensors.fused import FusedSGD, fused_sgd
 from psplatform.tensors.own_optimizers import CustomOptimizer
 from psplatform.tensors.step_norm import Added, Measure
 from psplatform.tensors.vectors import tile
@@ -239,11 +240,18 @@ class Rule:
 
     def __init__(self, groups: Sequence[Equations]) -> None:
         self._groups = tuple(groups)
+        self._fused = [
+            fused_sgd(one.hyper, SGDEquations) if isinstance(one, SGDEquations) else None for one in self._groups
+        ]
 
     @property
     def groups(self) -> int:
         """Number of parameter groups, group 0 included."""
         return len(self._groups)
+
+    def fused(self, group: int) -> FusedSGD | None:
+        """Return what merges and takes a step of a group in one pass, with the bits of `step`, where there is such."""
+        return self._fused[group]
 
     def slots(self, parameter: Tensor) -> dict[str, Tensor]:
         """Return fresh state vectors for a piece of the parameters, whatever groups lie in it."""

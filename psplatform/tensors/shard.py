@@ -20,6 +20,7 @@ from torch import Tensor
 
 from psplatform.errors import InvariantViolation, ProtocolError
 from psplatform.jobs.optimizers import Additive, Optimizer
+from psplatform.tensors.fused import fits
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.norms import norm, squared_norms
 from psplatform.tensors.optimizers import make_rule
@@ -187,8 +188,10 @@ class Shard:
             merge = self._merging(key) if len(parts) > 1 else _copy
             each = tile() if merges else piece.stop - piece.start  # a rule cuts into tiles itself
             slots = self._slots[key]
-            vectors = [self._front[key], self._back[key], *slots.values(), *([] if room is None else [room]), *parts]
             here = slice(span.start + piece.start, span.start + piece.stop)
+            if self._step_fused(key, here, span.group, parts, room, rate, measure):
+                continue
+            vectors = [self._front[key], self._back[key], *slots.values(), *([] if room is None else [room]), *parts]
             # All tiles at once: several threads hold each other up with every call.
             for front, back, *others in zip(*(vector[here].split(each) for vector in vectors), strict=True):
                 state = dict(zip(slots, others, strict=False))
@@ -203,6 +206,34 @@ class Shard:
                     group=span.group,
                     norm=measure,
                 )
+
+    def _step_fused(
+        self,
+        key: str,
+        here: slice,
+        group: int,
+        parts: Sequence[Tensor],
+        room: Tensor | None,
+        rate: float,
+        measure: Measure | None,
+    ) -> bool:
+        fused = self._rule.fused(group)
+        if fused is None or not fits([self._front[key], *parts]):
+            return False
+        before = self._front[key][here]
+        squares, factor = fused.step(
+            before,
+            [part[here] for part in parts],
+            self._slots[key]["momentum"][here] if fused.hyper.momentum else None,
+            self._back[key][here],
+            rate,
+            self.commits,
+            room=None if room is None else room[here],
+            by_difference=measure is not None and not measure.trusting,
+        )
+        if measure is not None:
+            measure.add_squares(squares, factor, before)
+        return True
 
     def displacement_norm(self) -> float:
         """Return the Euclidean distance between the staged and the published parameters, in float64."""

@@ -25,7 +25,7 @@ _UNKNOWN_STEPS: Final = 8
 
 def copy_and_measure(source: Tensor, target: Tensor) -> float:
     """Copy a vector, `float[n]`; return its squared norm, or a little more, without a pass of its own."""
-    squares = []
+    squares: list[Tensor | float] = []
     for old, new in zip(source.split(_PIECE), target.split(_PIECE), strict=True):
         new.copy_(old)
         squares.append(torch.dot(new, new))
@@ -34,10 +34,10 @@ def copy_and_measure(source: Tensor, target: Tensor) -> float:
     return found / (1 - _PIECE * kind.eps / 2) + target.numel() * kind.smallest_normal
 
 
-def _sum(squares: list[Tensor], factors: list[float]) -> float:
-    if not squares:
-        return 0.0
-    values: list[float] = torch.stack(squares).tolist()
+def _sum(squares: list[Tensor | float], factors: list[float]) -> float:
+    tensors = [one for one in squares if isinstance(one, Tensor)]
+    found = iter(torch.stack(tensors).tolist() if tensors else ())
+    values: list[float] = [next(found) if isinstance(one, Tensor) else one for one in squares]
     try:
         return math.fsum(value * factor for value, factor in zip(values, factors, strict=True))
     except OverflowError:
@@ -51,7 +51,7 @@ class Taken(NamedTuple):
     each other up with every line of Python.
     """
 
-    squares: Tensor
+    squares: Tensor | float
     factor: float
     elements: int
     dtype: torch.dtype
@@ -59,7 +59,13 @@ class Taken(NamedTuple):
 
 
 class Measure:
-    """What one thread has taken in of a step."""
+    """What one thread has taken in of a step.
+
+    Attributes
+    ----------
+    trusting
+        Whether what was added may be measured, rather than the difference of the parameters after and before.
+    """
 
     def __init__(self) -> None:
         self._difference = torch.empty(0)
@@ -67,13 +73,13 @@ class Measure:
 
     def begin(self, *, trusting: bool) -> None:
         """Begin with nothing taken in; if not `trusting`, with no trust in what is said to have been added."""
-        self._trusting = trusting
+        self.trusting = trusting
         self.taken: list[Taken] = []
         self.rounded = False
 
     def add(self, before: Tensor, after: Tensor, added: Added | None) -> None:
         """Take in one part of the parameters, `float[n]`, before and after the step, and what was added, if known."""
-        if added is not None and self._trusting:
+        if added is not None and self.trusting:
             vector, factor = added
             self.rounded = True
         else:
@@ -81,6 +87,11 @@ class Measure:
         elements = vector.numel()
         for piece in vector.split(_PIECE) if elements > _PIECE else (vector,):
             self.taken.append(Taken(torch.dot(piece, piece), factor, piece.numel(), vector.dtype, before.dtype))
+
+    def add_squares(self, squares: float, factor: float, parameters: Tensor) -> None:
+        """Take in one part that was measured already, as a vector of the parameters' type and as `trusting` says."""
+        self.rounded |= self.trusting
+        self.taken.append(Taken(squares, factor, parameters.numel(), parameters.dtype, parameters.dtype))
 
     def _subtracted(self, before: Tensor, after: Tensor) -> Tensor:
         if self._difference.numel() < before.numel() or self._difference.dtype != before.dtype:

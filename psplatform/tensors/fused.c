@@ -1,0 +1,92 @@
+/* One step of stochastic gradient descent in one pass over memory; see fused.py, which says what it must agree with.
+
+   Each operation is rounded as torch's is: a product that is added to something is rounded once (fused), all others by
+   themselves.  Compile without contraction (-ffp-contract=off), which would fuse more than that. */
+
+#include <stddef.h>
+
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2,fma", "default")))
+#else
+#define FOR_EACH_PROCESSOR
+#endif
+
+#define BLOCK 2048 /* elements that stay in the first cache from one loop to the next */
+#define SUMS 16    /* that are added up side by side, in one register */
+
+/* How a step is taken. */
+struct step {
+    float divisor;      /* number of contributions of which the mean is taken */
+    float decay;        /* weight decay, 0 for none */
+    float momentum;     /* what is left of the momentum, if there is any */
+    float undamped;     /* 1 - dampening */
+    float scale;        /* minus the learning rate */
+    int nesterov;       /* whether the momentum is looked ahead along */
+    int first;          /* whether there is no momentum yet */
+    int by_difference;  /* whether to measure what has become of the parameters instead of what was added to them */
+};
+
+/* Return the sum of squares of what was added, before it was scaled, or of the difference of `out` and `parameters`.
+
+   contributions  `count` vectors, of which the mean is merged
+   room           where what was merged is kept, or NULL
+   momentum       state that is advanced in place, or NULL without momentum
+   out            the parameters after the step; shares no memory with anything else */
+FOR_EACH_PROCESSOR
+double psplatform_sgd(const struct step *step, size_t size, size_t count, const float *const *contributions,
+                      float *restrict room, const float *restrict parameters, float *restrict momentum,
+                      float *restrict out)
+{
+    double squares = 0;
+    float merged[BLOCK], added[BLOCK];
+
+    for (size_t start = 0; start < size; start += BLOCK) {
+        const size_t n = size - start < BLOCK ? size - start : BLOCK;
+        const float *w = parameters + start, *first = contributions[0] + start, *g = first;
+        float *next = out + start;
+
+        if (count > 1 || room) {
+            float *restrict sum = room ? room + start : merged;
+            if (count == 1)
+                for (size_t i = 0; i < n; i++) sum[i] = first[i];
+            else {
+                const float *second = contributions[1] + start;
+                for (size_t i = 0; i < n; i++) sum[i] = first[i] + second[i];
+                for (size_t number = 2; number < count; number++) {
+                    const float *other = contributions[number] + start;
+                    for (size_t i = 0; i < n; i++) sum[i] += other[i];
+                }
+                for (size_t i = 0; i < n; i++) sum[i] /= step->divisor;
+            }
+            g = sum;
+        }
+        if (step->decay != 0) {
+            for (size_t i = 0; i < n; i++) added[i] = __builtin_fmaf(w[i], step->decay, g[i]);
+            g = added;
+        }
+        if (momentum) {
+            float *restrict v = momentum + start;
+            if (step->first)
+                for (size_t i = 0; i < n; i++) v[i] = g[i];
+            else
+                for (size_t i = 0; i < n; i++) v[i] = __builtin_fmaf(g[i], step->undamped, v[i] * step->momentum);
+            if (step->nesterov)
+                for (size_t i = 0; i < n; i++) added[i] = __builtin_fmaf(v[i], step->momentum, g[i]);
+            g = step->nesterov ? added : v;
+        }
+        for (size_t i = 0; i < n; i++) next[i] = __builtin_fmaf(g[i], step->scale, w[i]);
+
+        if (step->by_difference) {
+            for (size_t i = 0; i < n; i++) added[i] = next[i] - w[i];
+            g = added;
+        }
+        float sums[SUMS] = {0}, rest = 0;
+        size_t i = 0;
+        for (; i + SUMS <= n; i += SUMS)
+            for (size_t lane = 0; lane < SUMS; lane++) sums[lane] += g[i + lane] * g[i + lane];
+        for (; i < n; i++) rest += g[i] * g[i];
+        for (size_t lane = 0; lane < SUMS; lane++) rest += sums[lane];
+        squares += rest;
+    }
+    return squares;
+}
