@@ -4,6 +4,8 @@ Gradients are there at once (`bench.tasks.wide`), so that an iteration is the ex
 (`bench.rivals`) follow each other in rounds, in processes of their own, in an order that alternates: what the machine
 does besides, it does to all.  A ratio is one of the same round.  With one worker, gloo adds up nothing.
 
+Where parameters and gradients are sent (`comms`), they are sent in plain TCP, as the rivals' are.
+
 An iteration is one gradient of every worker, applied; where workers do not wait for each other, their mean.  What the
 scheduler, the nannies and this program compute counts for ours.
 """
@@ -60,6 +62,11 @@ class Setting:
             "" if self.replicated else "unreplicated",
         ]
         return "-".join(["psplatform", *filter(None, others)])
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether processes speak over TLS: not where parameters and gradients are sent, as rivals send theirs."""
+        return self.transport == "auto"
 
     def job(self, parameters: int, workers: int, store: str) -> Job:
         """Return a job that goes on until it is stopped."""
@@ -164,5 +171,6 @@ def _row(
 
 
 def _ours(setting: Setting, parameters: int, workers: int, seconds: float) -> Measured:
-    with watched(partial(setting.job, parameters, workers), workers + setting.shards + 1) as (run, cluster):
+    job, processes = partial(setting.job, parameters, workers), workers + setting.shards + 1
+    with watched(job, processes, encrypted=setting.encrypted) as (run, cluster):
         return measure_run(run, cluster, seconds)

@@ -48,6 +48,15 @@ def test_what_dask_was_told_of_its_processes_holds_here_too(monkeypatch: pytest.
     assert found == "2"
 
 
+@pytest.mark.parametrize(("encrypted", "scheme"), [(True, "tls://"), (False, "tcp://")])
+def test_processes_speak_openly_only_if_asked_to(encrypted: bool, scheme: str) -> None:
+    cluster, client = start_cluster(1, encrypted=encrypted)
+    addresses = [cluster.scheduler_address, *client.scheduler_info()["workers"]]
+    end_cluster(client, cluster)
+    assert len(addresses) == 2
+    assert all(address.startswith(scheme + "127.0.0.1:") for address in addresses)
+
+
 def test_other_clusters_start_their_processes_as_they_did() -> None:
     with dask.config.set({METHOD: "spawn"}):
         one, two = start_cluster(1), start_cluster(1)

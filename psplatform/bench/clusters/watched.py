@@ -57,9 +57,9 @@ def endless(store: str, *, replicated: bool) -> dict[str, Any]:
 
 
 @contextmanager
-def watched(make_job: Callable[[str], Job], processes: int) -> Iterator[tuple[Run, Any]]:
+def watched(make_job: Callable[[str], Job], processes: int, *, encrypted: bool = True) -> Iterator[tuple[Run, Any]]:
     """Train the job that is made for a store on so many processes; give the run and the cluster, and stop it then."""
-    cluster, client = start_cluster(processes)
+    cluster, client = start_cluster(processes, encrypted=encrypted)
     try:
         with tempfile.TemporaryDirectory() as folder:
             run = train(make_job(str(Path(folder) / "run.zarr")), client)

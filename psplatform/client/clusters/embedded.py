@@ -10,7 +10,7 @@ import threading
 from typing import Any, Final
 
 import dask
-from distributed import Client, LocalCluster, Nanny, SpecCluster, Status, utils
+from distributed import Client, LocalCluster, Nanny, Security, SpecCluster, Status, utils
 
 from psplatform.client.clusters.credentials import make_credentials, security_of
 from psplatform.client.clusters.forking import BEFORE_START, HUGE_PAGES, begin, keyboard_is_ours
@@ -73,11 +73,16 @@ class _Clusters:
     method: str = ""
 
 
-def start_cluster(processes: int) -> tuple[LocalCluster, Client]:
+def start_cluster(processes: int, *, encrypted: bool = True) -> tuple[LocalCluster, Client]:
     """Start a cluster of so many Dask workers, each a process with one thread, that listens on localhost only.
 
     Its processes speak to nobody who has not the client's certificate, which is made here: other users of this machine
     reach localhost, too.  To be ended with `end_cluster`.
+
+    Parameters
+    ----------
+    encrypted
+        False lets them speak to everybody, in plain TCP: for measurements beside what does so.
     """
     if forks := not _is_environment_other():
         begin()
@@ -96,7 +101,7 @@ def start_cluster(processes: int) -> tuple[LocalCluster, Client]:
                 # reports to the scheduler while the cluster ends says at length that it cannot.
                 silence_logs=logging.CRITICAL,
                 worker_class=PatientNanny,
-                security=security_of(make_credentials()),
+                security=security_of(make_credentials()) if encrypted else Security(),
                 env={**HUGE_PAGES, **recording_settings(), OWN_PROCESS: "1"},
             )
         return cluster, Client(cluster, set_as_default=False, direct_to_workers=True)
