@@ -5,12 +5,6 @@
 
 #include <stddef.h>
 
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
-#define FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2,fma", "default")))
-#else
-#define FOR_EACH_PROCESSOR
-#endif
-
 #define BLOCK 2048 /* elements that stay in the first cache from one loop to the next */
 #define SUMS 16    /* that are added up side by side, in one register */
 
@@ -32,10 +26,9 @@ struct step {
    room           where what was merged is kept, or NULL
    momentum       state that is advanced in place, or NULL without momentum
    out            the parameters after the step; shares no memory with anything else */
-FOR_EACH_PROCESSOR
-double psplatform_sgd(const struct step *step, size_t size, size_t count, const float *const *contributions,
-                      float *restrict room, const float *restrict parameters, float *restrict momentum,
-                      float *restrict out)
+static inline __attribute__((always_inline)) double
+pass(const struct step *step, size_t size, size_t count, const float *const *contributions, float *restrict room,
+     const float *restrict parameters, float *restrict momentum, float *restrict out)
 {
     double squares = 0;
     float merged[BLOCK], added[BLOCK];
@@ -89,4 +82,35 @@ double psplatform_sgd(const struct step *step, size_t size, size_t count, const 
         squares += rest;
     }
     return squares;
+}
+
+/* The same loops for processors of several widths.  Each that has a fused product also takes it in one instruction: the
+   library's function would take a hundred times as long. */
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f,fma"))) static double
+wide(const struct step *step, size_t size, size_t count, const float *const *contributions, float *room,
+     const float *parameters, float *momentum, float *out)
+{
+    return pass(step, size, count, contributions, room, parameters, momentum, out);
+}
+
+__attribute__((target("avx2,fma"))) static double
+narrow(const struct step *step, size_t size, size_t count, const float *const *contributions, float *room,
+       const float *parameters, float *momentum, float *out)
+{
+    return pass(step, size, count, contributions, room, parameters, momentum, out);
+}
+#endif
+
+double psplatform_sgd(const struct step *step, size_t size, size_t count, const float *const *contributions, float *room,
+                      const float *parameters, float *momentum, float *out)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("fma") && __builtin_cpu_supports("avx512f"))
+        return wide(step, size, count, contributions, room, parameters, momentum, out);
+    if (__builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2"))
+        return narrow(step, size, count, contributions, room, parameters, momentum, out);
+#endif
+    return pass(step, size, count, contributions, room, parameters, momentum, out);
 }
