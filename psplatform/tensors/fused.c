@@ -1,12 +1,15 @@
 /* One step of stochastic gradient descent in one pass over memory; see fused.py, which says what it must agree with.
 
-   Each operation is rounded as torch's is: a product that is added to something is rounded once (fused), all others by
-   themselves.  Compile without contraction (-ffp-contract=off), which would fuse more than that. */
+   Each operation of the step is rounded as torch's is: products in __builtin_fmaf together with the sum that they enter,
+   all others by themselves.  Compile without contraction (-ffp-contract=off), which would fuse more than that.
+
+   The number in the name of the function is raised with every change of what it takes: a library that was compiled
+   before is not found then, rather than called with what it does not expect. */
 
 #include <stddef.h>
 
 #define BLOCK 2048 /* elements that stay in the first cache from one loop to the next */
-#define SUMS 16    /* that are added up side by side, in one register */
+#define SUMS 16    /* that are added up side by side */
 
 /* How a step is taken. */
 struct step {
@@ -103,8 +106,8 @@ narrow(const struct step *step, size_t size, size_t count, const float *const *c
 }
 #endif
 
-double psplatform_sgd(const struct step *step, size_t size, size_t count, const float *const *contributions, float *room,
-                      const float *parameters, float *momentum, float *out)
+double psplatform_sgd_1(const struct step *step, size_t size, size_t count, const float *const *contributions,
+                        float *room, const float *parameters, float *momentum, float *out)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("fma") && __builtin_cpu_supports("avx512f"))

@@ -135,7 +135,8 @@ class Shard:
             raise InvariantViolation("gather needs contributions, and the step before it published")
         checked = [_checked(contribution, self._sizes, "A contribution") for contribution in contributions]
         self._parts = {key: [vectors[key] for vectors in checked] for key in self._sizes}
-        self._gathered, self._room = {}, into or {}
+        self._gathered = {}
+        self._room = {} if into is None else _checked(into, self._sizes, "What is merged into")
         if copied:
             self._gathered = {key: self._merge(key, parts, copied=True) for key, parts in self._parts.items()}
 
@@ -167,7 +168,8 @@ class Shard:
         self.staged = True
         for key in self._parts.keys() - self._spans.keys():
             self._back[key].copy_(self._gathered[key] if key in self._gathered else self._merge(key, self._parts[key]))
-        cut = shares([span.stop - span.start for _, span in self._all_spans])
+        by_torch = any(self._rule.fused(span.group) is None for _, span in self._all_spans)
+        cut = shares([span.stop - span.start for _, span in self._all_spans], by_torch=by_torch)
         norm_parts = self._step_norm.begin(len(cut)) if measure else [None] * len(cut)
         together(partial(self._step, rate), norm_parts, cut)
         for key in self._spans.keys() & self._room.keys():
@@ -218,18 +220,17 @@ class Shard:
         measure: Measure | None,
     ) -> bool:
         fused = self._rule.fused(group)
-        if fused is None or not fits([self._front[key], *parts]):
+        if fused is None:
             return False
-        before = self._front[key][here]
+        before, out = self._front[key][here], self._back[key][here]
+        contributions = [part[here] for part in parts]
+        momentum = self._slots[key]["momentum"][here] if fused.hyper.momentum else None
+        kept = None if room is None else room[here]
+        if not fits(one for one in (before, out, *contributions, momentum, kept) if one is not None):
+            return False
+        by_difference = measure is not None and not measure.trusting
         squares, factor = fused.step(
-            before,
-            [part[here] for part in parts],
-            self._slots[key]["momentum"][here] if fused.hyper.momentum else None,
-            self._back[key][here],
-            rate,
-            self.commits,
-            room=None if room is None else room[here],
-            by_difference=measure is not None and not measure.trusting,
+            *(before, contributions, momentum, out, rate, self.commits), room=kept, by_difference=by_difference
         )
         if measure is not None:
             measure.add_squares(squares, factor, before)

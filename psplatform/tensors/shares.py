@@ -29,22 +29,24 @@ _LINE: Final = 64
 """Elements between which shares are cut, so that no two threads write to one cache line."""
 
 
-def threads() -> int:
-    """Return among how many threads work is shared: cores that torch does not use by itself."""
-    return max(1, min(_MOST, _cores() // torch.get_num_threads()))
+def threads(*, by_torch: bool = True) -> int:
+    """Return among how many threads work is shared: cores that torch does not use by itself, if it does the work."""
+    return max(1, min(_MOST, _cores() // (torch.get_num_threads() if by_torch else 1)))
 
 
-def shares(sizes: Sequence[int], count: int | None = None) -> list[Share]:
+def shares(sizes: Sequence[int], count: int | None = None, *, by_torch: bool = True) -> list[Share]:
     """Cut vectors of those elements into shares of about the same size, in their order; at least one.
 
     Parameters
     ----------
     count
         How many shares there may be; as many as there are threads, if the vectors are long enough.
+    by_torch
+        Whether the work is done by torch, which may have threads of its own.
     """
     total = sum(sizes)
     if count is None:
-        count = min(threads(), total // _LEAST)
+        count = min(threads(by_torch=by_torch), total // _LEAST)
     each = -(-total // max(1, count) // _LINE) * _LINE
     found: list[Share] = [[]]
     room = each

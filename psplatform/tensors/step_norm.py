@@ -89,7 +89,7 @@ class Measure:
             self.taken.append(Taken(torch.dot(piece, piece), factor, piece.numel(), vector.dtype, before.dtype))
 
     def add_squares(self, squares: float, factor: float, parameters: Tensor) -> None:
-        """Take in one part that was measured already, as a vector of the parameters' type and as `trusting` says."""
+        """Take in a part that was measured already: what was added if `trusting`, else the difference."""
         self.rounded |= self.trusting
         self.taken.append(Taken(squares, factor, parameters.numel(), parameters.dtype, parameters.dtype))
 

@@ -84,7 +84,7 @@ def test_one_that_never_runs_is_done_without_after_a_deadline() -> None:
 def test_one_that_does_not_answer_because_it_restarts_is_waited_for() -> None:
     cluster = FakeCluster([[A, B], [A], [A, NEW]], {B: OSError("connection refused")}, [died(B)])
     assert cluster.able(2) == [A, NEW]
-    assert cluster.said[0] == "waiting for 1 Dask workers that do not answer or restart"
+    assert cluster.said[0] == "waiting for 1 Dask workers that are not ready"
 
 
 def test_one_that_died_before_is_waited_for_where_it_is_needed() -> None:

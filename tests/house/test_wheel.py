@@ -10,6 +10,7 @@ import importlib.metadata
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, zipfile.Path]:
 
 def _copy(source: Path, target: Path) -> None:
     if source.is_dir():
-        shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     else:
         shutil.copyfile(source, target)
 
@@ -127,3 +128,10 @@ def test_a_mapped_folder_is_importable_under_one_name_only(name: str) -> None:
         f"importlib.import_module('psplatform.{name}')\n"
     )
     _python("-I", "-c", program)
+
+
+def test_a_step_is_compiled_where_there_is_a_compiler(wheels: dict[str, zipfile.Path]) -> None:
+    has_compiler = shutil.which(sysconfig.get_config_var("CC").split()[0]) is not None
+    for wheel in wheels.values():
+        compiled = [name for name in wheel.root.namelist() if name.startswith("psplatform/tensors/_fused")]
+        assert len(compiled) == has_compiler

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
+import shutil
+import sysconfig
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,12 +24,28 @@ from psplatform.tensors.vectors import allocate, shard_vectors
 
 FUNCTION = fused._function(SGDEquations)
 compiled = pytest.mark.skipif(FUNCTION is None, reason="there was no C compiler when psplatform was installed")
+HAS_COMPILER = shutil.which(sysconfig.get_config_var("CC").split()[0]) is not None
+FUSES = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Let rules that are made from now on take every step with torch."""
     return lambda: monkeypatch.setattr("psplatform.tensors.optimizers.fused_sgd", lambda *_: None)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Note of each compiled step whether it was measured by difference."""
+    noted: list[bool] = []
+    plain = FusedSGD.step
+
+    def step(self: FusedSGD, *arguments: Any, by_difference: bool, **others: Any) -> tuple[float, float]:
+        noted.append(by_difference)
+        return plain(self, *arguments, by_difference=by_difference, **others)
+
+    monkeypatch.setattr(FusedSGD, "step", step)
+    return noted
 
 
 def make(spec: Any, sizes: tuple[int, ...], *, shards: int = 1, dtype: str = "float32", index: int = 0) -> Shard:
@@ -50,11 +68,9 @@ def contributions(shard: Shard, count: int, commit: int) -> list[dict[str, Tenso
     ]
 
 
-def train(shard: Shard, count: int, *, into: bool = False, restored_at: int = -1) -> Iterator[tuple[float, float]]:
+def train(shard: Shard, count: int, *, into: bool = False) -> Iterator[tuple[float, float]]:
     """Take four steps; yield of each what was measured of it, and the truth."""
     for commit in range(4):
-        if commit == restored_at:
-            shard.restore({k: v.clone() for k, v in shard.state().items()}, version=commit, commits=shard.commits)
         room = {key: torch.full_like(vector, math.nan) for key, vector in shard.front.items()} if into else None
         given = contributions(shard, count, commit)
         shard.gather(given, into=room)
@@ -77,43 +93,64 @@ KINDS = [
 ]
 
 
+@pytest.mark.skipif(not (HAS_COMPILER and FUSES), reason="there is no C compiler, or no product is fused here")
+def test_where_there_is_a_compiler_there_is_a_compiled_step() -> None:
+    assert FUNCTION is not None, "install psplatform again: fused.c has changed since, or gives other bits than torch"
+
+
 @compiled
 @pytest.mark.parametrize("spec", KINDS, ids=repr)
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 @pytest.mark.parametrize("into", [False, True], ids=["", "into a room"])
-def test_it_gives_the_bits_of_torch(spec: SGD, count: int, into: bool, without: Callable[[], None]) -> None:
-    ours, sizes = [], (1, 2047, 4099, 70_001)
+def test_it_gives_the_bits_of_torch(
+    spec: SGD, count: int, into: bool, without: Callable[[], None], calls: list[bool]
+) -> None:
+    ours, made = [], []
     for _ in range(2):
-        shard = make(spec, sizes)
+        shard = make(spec, (1, 2047, 4099, 70_001))
         for said, truth in train(shard, count, into=into):
             assert truth <= said <= (1 + PRECISION) * truth
         ours.append({key: vector.clone() for key, vector in shard.state().items()})
+        made.append(len(calls))
         without()
+    assert made[0] >= 4, "the first four steps were compiled ones"
+    assert made[1] == made[0], "and the others were torch's"
     assert ours[0].keys() == ours[1].keys()
     assert all(torch.equal(vector, ours[1][key]) for key, vector in ours[0].items())
 
 
 @compiled
-def test_a_step_after_a_restoration_is_measured_by_what_it_did(without: Callable[[], None]) -> None:
-    """Until the parameters' norm is known again, what was added does not tell how they were rounded."""
-    for said, truth in train(make(KINDS[2], (5000,)), 2, restored_at=2):
+def test_steps_after_one_that_was_not_measured_are_measured_by_what_they_did(calls: list[bool]) -> None:
+    """As of a replica that has become the server: what was added does not tell how the parameters were rounded."""
+    shard = make(KINDS[2], (5000,))
+    shard.gather(contributions(shard, 2, 9))
+    shard.stage(0.5)
+    shard.publish(1)
+    for commit in range(10):
+        shard.gather(contributions(shard, 2, commit))
+        said, truth = shard.stage(0.5, measure=True), shard.displacement_norm()
         assert truth <= said <= (1 + PRECISION) * truth
+        shard.publish(commit + 2)
+    assert calls[:8] == [False] + [True] * 7
+    assert not calls[-1], "once the norm of the parameters is known, what was added tells enough"
 
 
 @compiled
 @pytest.mark.parametrize("scale", [1e-30, 1e25])
 def test_what_float32_cannot_square_is_measured_all_the_same(scale: float) -> None:
     shard = make(SGD(lr=1.0), (3000,))
+    for vector in shard.front.values():
+        vector.zero_()
     shard.gather([{key: torch.full_like(vector, scale) for key, vector in shard.front.items()}])
     said = shard.stage(1.0, measure=True)
-    assert shard.displacement_norm() <= said < math.inf
+    assert 0 < shard.displacement_norm() <= said < math.inf
 
 
 @compiled
 @pytest.mark.parametrize("shards", [1, 2, 3])
 def test_the_bits_do_not_depend_on_how_vectors_are_cut(shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("psplatform.tensors.shares._LEAST", 1000)
-    monkeypatch.setattr("psplatform.tensors.shares.threads", lambda: 3)
+    monkeypatch.setattr("psplatform.tensors.shares._cores", lambda: 3)
     found = []
     for index in range(shards):
         shard = make(KINDS[3], (40_000, 40_000, 50_000), shards=shards, index=index)
@@ -127,7 +164,7 @@ def test_the_bits_do_not_depend_on_how_vectors_are_cut(shards: int, monkeypatch:
             shard.publish(commit + 1)
         found.append(torch.cat(list(shard.front.values())))
     alone = make(KINDS[3], (40_000, 40_000, 50_000))
-    monkeypatch.setattr("psplatform.tensors.shares.threads", lambda: 1)
+    monkeypatch.setattr("psplatform.tensors.shares._cores", lambda: 1)
     for commit in range(3):
         generator = torch.Generator().manual_seed(commit)
         given = {key: torch.randn(vector.numel(), generator=generator) for key, vector in alone.front.items()}
@@ -146,6 +183,24 @@ def test_what_it_does_not_take_is_left_to_torch() -> None:
     assert not fused.fits([torch.zeros(4, dtype=torch.float64)])
     assert not fused.fits([torch.zeros(8)[::2]])
     assert not fused.fits([torch.zeros(4, device="meta")])
+    assert not fused.fits([torch.frombuffer(bytearray(9), dtype=torch.float32, offset=1, count=2)])
+
+
+@compiled
+def test_what_a_program_has_made_torch_s_defaults_does_not_matter() -> None:
+    assert FUNCTION is not None
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            assert agrees(FUNCTION, SGDEquations)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@compiled
+def test_a_function_that_measures_too_little_is_not_used() -> None:
+    assert FUNCTION is not None
+    assert not agrees(lambda *arguments: 0.99 * FUNCTION(*arguments), SGDEquations)
 
 
 @compiled

@@ -51,7 +51,7 @@ def test_all_is_done_at_once_and_the_first_error_is_raised() -> None:
 @pytest.mark.parametrize("sizes", [[], [0], [1], [1000, 0, 3], [64] * 9])
 def test_vectors_are_copied_whole_by_any_number_of_threads(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LEAST", 1)
-    monkeypatch.setattr(module, "threads", lambda: 3)
+    monkeypatch.setattr(module, "threads", lambda **_: 3)
     sources = [torch.randn(size) for size in sizes]
     targets = [torch.zeros(size) for size in sizes]
     copy(sources, targets)

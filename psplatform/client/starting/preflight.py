@@ -56,7 +56,7 @@ async def able_workers(client: Client, wanted: int, report: Callable[[str], None
         if time.monotonic() > deadline:
             report(_done_without(silent, restart))
             break
-        report(f"waiting for {max(len(silent), restart)} Dask workers that do not answer or restart")
+        report(f"waiting for {max(len(silent), restart)} Dask workers that are not ready")
         await asyncio.sleep(_LOOK_S)
     able = [one for one in processes if one.address in left]
     if silent and not able:
