@@ -68,6 +68,7 @@ class Shard:
         self._all_spans = [(key, span) for key, spans in self._spans.items() for span in spans]
         if any(span.group >= self._rule.groups for _, span in self._all_spans):
             raise InvariantViolation("the layout has parameter groups that the optimizer does not have")
+        self._by_torch = any(self._rule.fused(span.group) is None for _, span in self._all_spans)
         self._front, self._back = (_checked(vectors, self._sizes, "Storage") for vectors in storage)
         for key, vector in _checked(initial, self._sizes, "The initial state").items():
             self._front[key].copy_(vector)
@@ -168,8 +169,7 @@ class Shard:
         self.staged = True
         for key in self._parts.keys() - self._spans.keys():
             self._back[key].copy_(self._gathered[key] if key in self._gathered else self._merge(key, self._parts[key]))
-        by_torch = any(self._rule.fused(span.group) is None for _, span in self._all_spans)
-        cut = shares([span.stop - span.start for _, span in self._all_spans], by_torch=by_torch)
+        cut = shares([span.stop - span.start for _, span in self._all_spans], by_torch=self._by_torch)
         norm_parts = self._step_norm.begin(len(cut)) if measure else [None] * len(cut)
         together(partial(self._step, rate), norm_parts, cut)
         for key in self._spans.keys() & self._room.keys():
@@ -186,13 +186,13 @@ class Shard:
             found = self._gathered.get(key)
             parts = self._parts[key] if found is None else [found]
             room = self._room.get(key) if found is None else None
+            here = slice(span.start + piece.start, span.start + piece.stop)
+            if self._step_fused(key, here, span.group, parts, room, rate, measure):
+                continue
             merges = room is not None or len(parts) > 1
             merge = self._merging(key) if len(parts) > 1 else _copy
             each = tile() if merges else piece.stop - piece.start  # a rule cuts into tiles itself
             slots = self._slots[key]
-            here = slice(span.start + piece.start, span.start + piece.stop)
-            if self._step_fused(key, here, span.group, parts, room, rate, measure):
-                continue
             vectors = [self._front[key], self._back[key], *slots.values(), *([] if room is None else [room]), *parts]
             # All tiles at once: several threads hold each other up with every call.
             for front, back, *others in zip(*(vector[here].split(each) for vector in vectors), strict=True):
