@@ -1,10 +1,9 @@
 """Network interfaces, one per host with a rate in each direction, around a core that never congests.
 
-A transfer leaves through the sender's interface and enters through the receiver's while it leaves.  Each direction of
-an interface serves one transfer at a time, at the rate it has at each moment: a transfer gets all the time that is left
-free by those sent before it, from when it begins on; it is over when both directions are done with it.  Serving one
-after the other instead of sharing the rate among all changes when each of several simultaneous transfers ends, not when
-the last one does.
+A transfer takes the smaller of what the sender's outgoing and the receiver's incoming direction have left at each
+moment (`psplatform.network.rates`).  So transfers that meet at one bottleneck follow each other in the order in which
+they were sent, and a slow peer leaves the rest of a fast interface to others.  Serving one after the other instead of
+sharing a bottleneck among all changes when each of several simultaneous transfers ends, not when the last one does.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from numpy.random import Generator, Philox, SeedSequence
 
 from psplatform.core.parameters import parameter, settle
 from psplatform.errors import ConfigurationError
+from psplatform.network.rates import Rates, pieces
 
 _RATES: Final = 21  # stream of random numbers
 _BYTES_PER_GIGABIT: Final = 1e9 / 8
@@ -27,7 +27,7 @@ _SHORTEST_S: Final = 0.001
 """Rates that change more often than this differ little from their mean, and a transfer goes through each of them."""
 
 _PERIODS: Final = 100_000
-"""A transfer that takes longer than this has seen every rate often enough, and goes on at their mean."""
+"""A transfer that takes longer than this has seen every rate often enough; what comes later has their mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,72 +69,53 @@ class Direction:
     links: Links
     seed: int
     key: tuple[int, ...]
-    _busy: list[tuple[float, float]] = field(default_factory=list)
-    _chunk: int = -1
-    _rates: list[float] = field(default_factory=list)
+    rates: Rates = field(init=False)
+    """What it has left; nothing from the first period on that is not drawn yet."""
 
-    @property
-    def free_at(self) -> float:
-        """When all that was sent so far is done."""
-        return self._busy[-1][1] if self._busy else 0.0
+    _drawn: int = field(default=0, init=False)
+    _complete: bool = field(init=False)
+    _chunk: int = field(default=-1, init=False)
+    _chunk_rates: list[float] = field(default_factory=list, init=False)
 
-    def serve(self, size_bytes: float, begin: float, now: float) -> float:
-        """Serve a transfer in the time that is free from `begin` on; return when it is done.
+    def __post_init__(self) -> None:
+        self._complete = math.isinf(self.links.every_s)
+        self.rates = Rates.steady(self.rate(0) if self._complete else 0.0)
 
-        What is over at `now` is forgotten.
-        """
-        before, after = [], []
-        moment, left, done = begin, size_bytes, self.finish(size_bytes, begin)
-        for start, end in self._busy:
-            if start >= done:
-                after.append((start, end))
-            elif end < begin:
-                before += [(start, end)] if end > now else []
-            else:
-                left -= self._bytes_between(moment, start)
-                moment = max(moment, end)
-                begin, done = min(begin, start), self.finish(left, moment)
-        # From its begin to its end no time is free any more.
-        self._busy = [*before, (begin, done), *after]
-        return done
+    def forget(self, now: float) -> None:
+        """Forget what was before `now`; nothing begins earlier any more."""
+        self.rates = self.rates.since(now)
+        if not self._complete:
+            self._drawn = max(self._drawn, int(now // self.links.every_s))
 
-    def _bytes_between(self, begin: float, end: float) -> float:
-        total, now, every_s = 0.0, begin, self.links.every_s
-        if end - begin > _PERIODS * every_s:
-            return self._mean_rate() * (end - begin)
-        while now < end:
-            period = 0 if math.isinf(every_s) else int(now // every_s)
-            until = min(end, (period + 1) * every_s)
-            if until <= now:  # the product was rounded down onto `now`
-                period, until = period + 1, min(end, (period + 2) * every_s)
-            total, now = total + self._rate(period) * (until - now), until
-        return total
-
-    def finish(self, size_bytes: float, begin: float) -> float:
-        """Return when `size_bytes` that begin at `begin` are through, at the rates of the time."""
+    def draw(self, now: float) -> None:
+        """Know the rates of as many periods more as are known from `now` on; after very many, the mean for ever."""
+        if self._complete:
+            return
         every_s = self.links.every_s
-        if math.isinf(every_s):
-            return begin + size_bytes / self._rate(0)
-        now, left, first = begin, size_bytes, int(begin // every_s)
-        for period in range(first, first + _PERIODS):
-            end, rate = (period + 1) * every_s, self._rate(period)
-            if now + left / rate <= end:
-                return now + left / rate
-            left, now = left - rate * (end - now), end
-        return now + left / self._mean_rate()
+        first, known = self._drawn, self._drawn - int(now // every_s)
+        begin = first * every_s
+        steps = [one for one in zip(self.rates.times, self.rates.rates, strict=True) if one[0] < begin]
+        if known > _PERIODS:
+            steps.append((begin, self._mean_rate()))
+            self._complete = True
+        else:
+            self._drawn += max(known, _CHUNK)
+            steps += [(period * every_s, self.rate(period)) for period in range(first, self._drawn)]
+            steps.append((self._drawn * every_s, 0.0))
+        self.rates = Rates(*map(tuple, zip(*steps, strict=True)))
 
     def _mean_rate(self) -> float:
         pairs = zip(self.links.gigabits, self.links.chances, strict=True)
         return _BYTES_PER_GIGABIT * sum(rate * chance for rate, chance in pairs)
 
-    def _rate(self, period: int) -> float:
+    def rate(self, period: int) -> float:
         """Return bytes per second in a period, which depends on nothing but the seed and the names."""
         chunk, number = divmod(period, _CHUNK)
         if chunk != self._chunk:
             source = Generator(Philox(SeedSequence(self.seed, spawn_key=(_RATES, *self.key, chunk))))
             drawn = source.choice(self.links.gigabits, size=_CHUNK, p=self.links.chances)
-            self._chunk, self._rates = chunk, (drawn * _BYTES_PER_GIGABIT).tolist()
-        return self._rates[number]
+            self._chunk, self._chunk_rates = chunk, (drawn * _BYTES_PER_GIGABIT).tolist()
+        return self._chunk_rates[number]
 
 
 @dataclass
@@ -145,24 +126,26 @@ class Network:
     seed: int
     _directions: dict[tuple[str, bool], Direction] = field(default_factory=dict)
 
-    def transfer(self, sender: str, receiver: str, size_bytes: float, now: float) -> float:
-        """Send bytes from host to host at `now`; return the seconds until they have arrived."""
+    def transfer(self, sender: str, receiver: str, size_bytes: float, now: float, *, late_s: float = 0.0) -> float:
+        """Send bytes from host to host, at `now` or so much later; return the seconds from now until they have arrived.
+
+        What was sent before goes first, even if this one is ready earlier than another that was sent late.
+        """
         if sender == receiver:
-            return 0.0
-        leaving = self._direction(sender, outward=True)
-        begin = max(now, leaving.free_at)
-        left = leaving.serve(size_bytes, begin, now)
-        arrived = self._direction(receiver, outward=False).serve(size_bytes, begin, now)
-        return max(left, arrived) + self.links.latency_s - now
+            return late_s
+        out, into = self._direction(sender, now, outward=True), self._direction(receiver, now, outward=False)
+        begin = now + late_s
+        while (taken := pieces(out.rates, into.rates, size_bytes, begin)) is None:
+            out.draw(now)
+            into.draw(now)
+        if taken:
+            out.rates, into.rates = out.rates.less(taken), into.rates.less(taken)
+        return (taken[-1].end if taken else begin) + self.links.latency_s - now
 
-    def apart(self, sender: str, receiver: str, size_bytes: float, begin: float) -> float:
-        """Return the seconds of a transfer that begins later, without a place in the queues of now."""
-        ways = self._direction(sender, outward=True), self._direction(receiver, outward=False)
-        return max(way.finish(size_bytes, begin) for way in ways) + self.links.latency_s - begin
-
-    def _direction(self, host: str, *, outward: bool) -> Direction:
+    def _direction(self, host: str, now: float, *, outward: bool) -> Direction:
         key = host, outward
         if key not in self._directions:
             # Keyed by what is named, not by the order in which interfaces are first used.
             self._directions[key] = Direction(self.links, self.seed, (int(outward), *host.encode()))
+        self._directions[key].forget(now)
         return self._directions[key]

@@ -56,7 +56,7 @@ class SimulatedWorld:
         if not isinstance(message, Pulled):
             return [self.network.links.latency_s]
         way = self._server(message.shard), self._worker(to.name), self.shard_bytes[message.shard]
-        return [late + self.network.apart(*way, now + late) if late else self.network.transfer(*way, now)]
+        return [self.network.transfer(*way, now, late_s=late)]
 
     def reach_s(self, member: str, shard: int, now: float) -> float:
         """Return how long a gradient takes to the shard's server."""

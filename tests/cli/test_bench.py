@@ -54,6 +54,20 @@ def test_simulator_says_how_many_events_a_second_holds(
     assert rows[2]["note"] == "30 predictions"
 
 
+def test_scheduler_says_what_a_plan_costs_beside_the_published_figures(
+    psplatform: Command, last_json: Callable[[Result], dict[str, Any]]
+) -> None:
+    rows = last_json(psplatform("bench", "scheduler", "--updates", "10", "--updates", "30", "--json"))["results"]
+    assert [(one["updates"], one["rates"], one["paper_ms"]) for one in rows] == [
+        (count, rates, paper_ms) for rates in ("equal", "N2", "N3") for count, paper_ms in ((10, 5.0), (30, None))
+    ]
+    for one in rows:
+        assert 0 < one["cpu_ms"] <= one["cpu_ms_max"]
+        assert 0 <= one["dropped"] < 1
+        assert one["aggregation"] >= 1
+        assert (one["growth"] is None) == (one["updates"] == 10)
+
+
 def test_every_row_is_reported_as_soon_as_it_is_known() -> None:
     told: list[dict[str, Any]] = []
     assert simulator.measure(told.append) == told

@@ -1,4 +1,4 @@
-"""Interfaces: each direction serves one transfer after the other, at the rate of the moment."""
+"""Interfaces: transfers take what those before them have left, at the rates of the moment."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from psplatform.errors import ConfigurationError
+from psplatform.network.rates import Rates, pieces
 from psplatform.simulation.network import Direction, Links, Network
 
 MEGABYTE = 1e6
@@ -56,11 +57,24 @@ def test_what_waits_to_leave_holds_up_nobody_at_the_receiver(size: float, second
     assert one.transfer("e", "b", MEGABYTE, now=0.0) == 2 + size
 
 
+def test_a_slow_sender_leaves_the_rest_of_the_receiver_to_others() -> None:
+    """A host that sends at a tenth occupies a tenth: the transfer behind it has the other nine."""
+    links = Links((0.008, 0.0008), (0.5, 0.5), every_s=1e9)
+    one = network(links)
+    rates = {host: one._direction(host, 0.0, outward=True).rate(0) for host in map(str, range(20))}
+    slow = next(host for host, rate in rates.items() if rate == MEGABYTE / 10)
+    fast = next(host for host, rate in rates.items() if rate == MEGABYTE)
+    others = [f"receiver {number}" for number in range(20)]
+    receiver = next(host for host in others if one._direction(host, 0.0, outward=False).rate(0) == MEGABYTE)
+    assert one.transfer(slow, receiver, MEGABYTE, now=0.0) == pytest.approx(10.0)
+    assert one.transfer(fast, receiver, MEGABYTE, now=0.0) == pytest.approx(1 / 0.9)
+
+
 def test_transfers_that_are_over_are_forgotten() -> None:
     one = network()
     for number in range(50):
         one.transfer("a", "b", MEGABYTE, now=2.0 * number)
-    assert [len(way._busy) for way in one._directions.values()] == [1, 1]
+    assert max(len(way.rates.times) for way in one._directions.values()) <= 3
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -69,23 +83,31 @@ def test_an_interface_is_never_idle_while_something_waits_and_never_serves_two_a
     rng = random.Random(seed)
     begins = [rng.uniform(0, 10) for _ in range(30)]
     sizes = [rng.uniform(0, 1) * MEGABYTE for _ in begins]
-    way = Direction(GIGABIT, 0, (1,))
-    for begin, size in zip(begins, sizes, strict=True):
-        way.serve(size, begin, now=0.0)
+    one = network()
+    ends = [
+        one.transfer(f"sender {number}", "b", size, now=0.0, late_s=begin)
+        for number, (begin, size) in enumerate(zip(begins, sizes, strict=True))
+    ]
     end = 0.0
     for begin, size in sorted(zip(begins, sizes, strict=True)):
         end = max(end, begin) + size / MEGABYTE
-    assert way.free_at == pytest.approx(end), f"seed {seed}"
+    assert max(ends) == pytest.approx(end), f"seed {seed}"
 
 
 def test_processes_of_one_host_need_no_interface() -> None:
     assert network().transfer("a", "a", MEGABYTE, now=0.0) == 0.0
+    assert network().transfer("a", "a", MEGABYTE, now=0.0, late_s=2.0) == 2.0
 
 
-def test_a_later_transfer_has_no_place_in_the_queues_of_now() -> None:
+def test_a_late_transfer_has_its_place_from_when_it_begins_on() -> None:
     one = network()
-    assert one.apart("a", "b", MEGABYTE, begin=9.0) == 1.0
+    assert one.transfer("a", "b", MEGABYTE, now=0.0, late_s=9.0) == 10.0
     assert one.transfer("a", "b", MEGABYTE, now=0.0) == 1.0
+    assert one.transfer("a", "b", MEGABYTE, now=8.5) == 2.0
+
+
+def test_nothing_takes_the_latency() -> None:
+    assert network(Links((0.008,), latency_s=0.25)).transfer("a", "b", 0.0, now=1.0) == 0.25
 
 
 # --- rates that change ---
@@ -98,20 +120,29 @@ def integrated(rates: Direction, size: float, begin: float, steps: int = 400) ->
     step = CHANGING.every_s / steps
     number, left = round(begin / step), size
     while left > 0:
-        left -= rates._rate(number // steps) * step
+        left -= rates.rate(number // steps) * step
         number += 1
     return number * step
+
+
+def finish(way: Direction, size: float, begin: float, now: float = 0.0) -> float:
+    """Return when `size` bytes that begin at `begin` are through, and reserve that."""
+    way.forget(now)
+    while (taken := pieces(way.rates, Rates.steady(math.inf), size, begin)) is None:
+        way.draw(now)
+    way.rates = way.rates.less(taken)
+    return taken[-1].end
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_transfer_through_changing_rates_is_their_exact_integral(seed: int) -> None:
     """Within one step of an integration in small steps."""
     rng = random.Random(seed)
-    one = Direction(CHANGING, seed, (1, 2))
     step = CHANGING.every_s / 400
     for _ in range(10):
+        one = Direction(CHANGING, seed, (1, 2))
         size, begin = rng.uniform(0, 6) * MEGABYTE, step * rng.randrange(4000)
-        found = one.finish(size, begin)
+        found = finish(one, size, begin, now=begin * rng.random())
         assert abs(found - integrated(one, size, begin)) <= 1.001 * step, f"seed {seed}: {size} bytes from {begin} s"
 
 
@@ -120,37 +151,52 @@ def test_where_a_transfer_is_cut_changes_nothing(seed: int) -> None:
     rng = random.Random(seed)
     whole, cut = (Direction(CHANGING, seed, (1,)) for _ in range(2))
     parts = [rng.uniform(0, 2) * MEGABYTE for _ in range(20)]
-    for part in parts:
-        cut.serve(part, 0.3, now=0.0)
-    assert cut.free_at == pytest.approx(whole.finish(sum(parts), 0.3)), f"seed {seed}"
+    ends = [finish(cut, part, 0.3) for part in parts]
+    assert ends[-1] == pytest.approx(finish(whole, sum(parts), 0.3)), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_known_of_the_rates_is_what_they_are_however_long_nothing_was_sent(seed: int) -> None:
+    rng, way = random.Random(seed), Direction(CHANGING, seed, (1,))
+    now = 0.0
+    for _ in range(30):
+        now += rng.choice((0.01, 0.6, 200.0)) * rng.random()
+        way.forget(now)
+        way.draw(now)
+        for later in (0.0, 0.3, 2.0, 7.0):
+            known = way.rates.at(now + later)
+            assert known in (0.0, way.rate(int((now + later) // CHANGING.every_s))), f"seed {seed}"
+        assert way.rates.at(now) > 0, f"seed {seed}"
 
 
 def test_rates_come_with_their_chances_and_from_seed_and_name_alone() -> None:
     """Over 3000 periods each rate has its share within four standard errors, whatever was asked before."""
     one, same, other = (Direction(CHANGING, seed, (0,)) for seed in (1, 1, 2))
-    rates = [one._rate(period) for period in range(3000)]
+    rates = [one.rate(period) for period in range(3000)]
     for rate, chance in zip(CHANGING.gigabits, CHANGING.chances, strict=True):
         share = Counter(rates)[rate * 1e9 / 8] / len(rates)
         assert share == pytest.approx(chance, abs=4 * math.sqrt(chance * (1 - chance) / len(rates)))
-    assert [same._rate(period) for period in range(2999, -1, -1)] == rates[::-1]
-    assert [other._rate(period) for period in range(3000)] != rates
+    assert [same.rate(period) for period in range(2999, -1, -1)] == rates[::-1]
+    assert [other.rate(period) for period in range(3000)] != rates
 
 
-def test_a_transfer_that_takes_for_ever_goes_on_at_the_mean_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = Direction(CHANGING, 3, (0,))
-    exact = one.finish(2000 * MEGABYTE, 0.0)
+def test_after_very_many_periods_the_rate_is_the_mean_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = finish(Direction(CHANGING, 3, (0,)), 2000 * MEGABYTE, 0.0)
     monkeypatch.setattr("psplatform.simulation.network._PERIODS", 200)
-    mean = one._mean_rate()
-    assert mean == pytest.approx((0.008 * 0.5 + 0.08 * 0.3 + 0.0008 * 0.2) * 1e9 / 8)
-    assert one.finish(2000 * MEGABYTE, 0.0) == pytest.approx(exact, rel=0.1)
-    assert one._bytes_between(0.0, 1000.0) == pytest.approx(1000 * mean)
-    assert one.finish(1e30, 0.0) > 1e20
+    one = Direction(CHANGING, 3, (0,))
+    assert finish(one, 2000 * MEGABYTE, 0.0) == pytest.approx(exact, rel=0.1)
+    end = finish(one, 1000 * MEGABYTE, 0.0)
+    assert one.rates.at(end + 1.0) == pytest.approx((0.008 * 0.5 + 0.08 * 0.3 + 0.0008 * 0.2) * 1e9 / 8)
+    kept = one.rates
+    one.draw(0.0)
+    assert one.rates == kept
+    assert finish(one, 1e30, 0.0) > 1e20
 
 
 def test_no_two_directions_change_together() -> None:
     one = network(CHANGING)
     found = {
-        tuple(one._direction(host, outward=outward)._rate(period) for period in range(40))
+        tuple(one._direction(host, 0.0, outward=outward).rate(period) for period in range(40))
         for host in ("worker 0", "worker 1", "server 0")
         for outward in (False, True)
     }

@@ -79,7 +79,7 @@ def test_the_late_answers_of_a_slow_server_do_not_hold_up_others() -> None:
     one = linked()
     one.slow_servers = SlowServers((0,), seconds=10.0, chance=1.0)
     assert one.deliver(SERVER, WORKER, pulled(), 0.0) == [11.25]
-    assert one.deliver(SERVER, OTHER, pulled(), 0.0) == [11.25]
+    assert one.deliver(SERVER, OTHER, pulled(), 0.0) == [12.25]  # late as well, behind the first
     assert one.deliver(Role.copy(first_server(1)), WORKER, pulled(1), 0.0) == [1.25]
 
 

@@ -46,6 +46,17 @@ def simulator(*, as_json: bool) -> None:
 
 
 @bench.command()
+@click.option("--updates", type=click.IntRange(min=1), multiple=True, help="How many are planned. [10, 100, 500, 1000]")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the rates and deadlines. [0]")
+@_json_option
+def scheduler(*, updates: tuple[int, ...], seed: int, as_json: bool) -> None:
+    """Time the planning of transfers beside the figures that MLfabric's authors print."""
+    from psplatform.bench.scheduler import PAPER_MS, measure  # noqa: PLC0415  brings numpy
+
+    _run(lambda report: measure(report, updates=updates or tuple(PAPER_MS), seed=seed), as_json=as_json)
+
+
+@bench.command()
 @_json_option
 def digits(*, as_json: bool) -> None:
     """Train digits under every policy with the same stragglers and settings, on a cluster of this machine."""

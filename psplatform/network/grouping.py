@@ -1,0 +1,216 @@
+"""Which gradients are summed on their way, and by which aggregator.
+
+Algorithm 3 of MLfabric: the first gradients of an order go straight to the servers; the rest is cut into consecutive
+groups, each of which is collected by an aggregator that sends one sum on, of the size of one gradient.  A group is
+closed when the servers would be idle while its aggregator waited for one more.
+
+Differences from the paper, whose printed text leaves them open or contradicts itself:
+
+* The transfer of the last group counts as well.
+* With nothing sent straight, the first group has no limit, so that everything through one aggregator is a candidate;
+  printed, no gradient could ever be accepted.  A group takes at least one.
+* Past the last aggregator everything that is left joins its group.
+* A group of one is sent straight, unless that is slower.
+* How many go straight is searched where there are more than a few: first all over, then around the best, for a time
+  that grows with the number of gradients; the paper tries every number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from psplatform.network.ordering import Offer, Ordered
+from psplatform.network.state import NetworkState, Parts, Transfer
+
+_EXHAUSTIVE: Final = 24
+"""Up to so many gradients every cut is tried: a few milliseconds."""
+
+
+_COARSE: Final = 8
+"""Cuts that are tried before those around the best of them."""
+
+_EFFORT: Final = 5
+"""Transfers that are looked at for each gradient before the search around the best cut ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Consecutive gradients of an order that are summed by one aggregator.
+
+    Attributes
+    ----------
+    aggregator
+        The number of its host among those that were given; ``None`` for one that goes straight to the servers.
+    members
+        The gradients with their transfers to the aggregator, or to the servers.
+    forward
+        The transfer of the sum; that of the gradient itself if it goes straight.
+    """
+
+    aggregator: int | None
+    members: tuple[tuple[Offer, Transfer], ...]
+    forward: Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """All groups, in the order of the gradients, and when the last of them has arrived."""
+
+    groups: tuple[Group, ...]
+    end: float
+
+
+def group(
+    ordered: Ordered,
+    state: NetworkState,
+    to: Parts,
+    aggregators: Sequence[str],
+    now: float,
+    *,
+    exhaustive: bool = False,
+) -> Grouped:
+    """Return the groups by which the last gradient arrives first; `state` stays as it is.
+
+    Of several such cuts the one with the most gradients sent straight is taken.
+
+    Parameters
+    ----------
+    to
+        The hosts of the servers, with the bytes of a gradient for each.
+    aggregators
+        Their hosts, in the order in which they are used.
+    exhaustive
+        Try every cut, whatever it takes.
+    """
+    search = _Search(ordered, state, to, aggregators, now)
+    if not aggregators:
+        return search.best
+    if exhaustive or search.count <= _EXHAUSTIVE:
+        for direct in range(search.count - 1, -1, -1):
+            search.attempt(direct)
+    else:
+        search.refine()
+    return search.best
+
+
+class _Search:
+    """The best of the cuts that were tried; at first, everything straight.
+
+    Attributes
+    ----------
+    count
+        How many gradients get through at all; those that do not go straight, and count for nothing.
+    """
+
+    def __init__(
+        self, ordered: Ordered, state: NetworkState, to: Parts, aggregators: Sequence[str], now: float
+    ) -> None:
+        self._ordered, self._to, self._aggregators, self._now = ordered, to, aggregators, now
+        self._whole = sum(size_bytes for _, size_bytes in to)
+        self._straight = [
+            Group(None, ((offer, transfer),), transfer)
+            for offer, transfer in zip(ordered.kept, ordered.transfers, strict=True)
+        ]
+        self.count = sum(math.isfinite(one.end) for one in ordered.transfers)
+        self._ends = [now]
+        for transfer in ordered.transfers[: self.count]:
+            self._ends.append(max(self._ends[-1], transfer.end))
+        self.best = Grouped(tuple(self._straight), self._ends[-1])
+        self._direct, self._looked_at = self.count, 0
+        # The most that all aggregators can collect in a second, and the least that a sum takes to the servers.
+        self._collecting = sum(max(state.into(host).rates) for host in aggregators)
+        self._forwarding = max(
+            0.0 if server in aggregators else _seconds(size_bytes, max(state.into(server).rates))
+            for server, size_bytes in to
+        )
+        self._remote = [0]
+        for offer in reversed(ordered.kept[: self.count]):
+            self._remote.append(self._remote[-1] + (offer.host not in aggregators))
+        self._remote.reverse()
+        self._tried: set[int] = {self.count}
+
+    def attempt(self, direct: int) -> None:
+        """Try the cut after the first `direct` gradients."""
+        if direct in self._tried or not 0 <= direct <= self.count or self._at_best(direct) >= self.best.end:
+            return
+        self._tried.add(direct)
+        found = self._cut(direct)
+        if found is not None:
+            self.best, self._direct = found, direct
+
+    def refine(self) -> None:
+        """Try cuts all over, the likeliest first, then those around the best one, until that has taken enough."""
+        likely = self.count // (len(self._aggregators) + 1)
+        step = max(1, self.count // _COARSE)
+        for direct in sorted(range(likely % step, self.count, step), key=lambda one: abs(one - likely)):
+            self.attempt(direct)
+        distance = 0
+        while distance < self.count and self._looked_at < _EFFORT * self.count:
+            before, distance = self._direct, distance + 1
+            self.attempt(before - distance)
+            self.attempt(before + distance)
+            if self._direct != before:
+                distance = 0
+
+    def _at_best(self, direct: int) -> float:
+        """Return a time before which not everything can have arrived.
+
+        All aggregators collect at once, and one sum is sent last.  What lies with an aggregator is there already, and
+        each of them may have a group of one, which goes straight.
+        """
+        collected = self._remote[direct] - len(self._aggregators)
+        if collected <= 0:
+            return self._ends[direct]
+        collecting_s = _seconds(collected * self._whole, self._collecting)
+        return max(self._ends[direct], self._now + collecting_s + self._forwarding)
+
+    def _cut(self, direct: int) -> Grouped | None:
+        """Return the groups behind the first `direct` gradients; ``None`` if they do not arrive before the best."""
+        state = self._ordered.states[direct].copy()
+        groups = self._straight[:direct]
+        end, idle_at = self._ends[direct], self._ends[direct] if direct else math.inf
+        opened, members = state.copy(), list[tuple[Offer, Transfer]]()
+        number = 0
+        for (offer, _), *_ in (one.members for one in self._straight[direct : self.count]):
+            transfer = self._collect(state, offer, number)
+            if transfer.end > idle_at and members and number + 1 < len(self._aggregators):
+                state, closed = self._closed(opened, state, members, number)
+                groups.append(closed)
+                end, idle_at = max(end, closed.forward.end), closed.forward.end
+                number, opened, members = number + 1, state.copy(), []
+                transfer = self._collect(state, offer, number)
+            self._looked_at += 1
+            if max(transfer.end + self._forwarding if members else self._now, end) >= self.best.end:
+                return None
+            state.reserve(transfer)
+            members.append((offer, transfer))
+        _, closed = self._closed(opened, state, members, number)
+        end = max(end, closed.forward.end)
+        if end >= self.best.end:
+            return None
+        return Grouped((*groups, closed, *self._straight[self.count :]), end)
+
+    def _collect(self, state: NetworkState, offer: Offer, number: int) -> Transfer:
+        return state.transfer(offer.host, [(self._aggregators[number], self._whole)], self._now)
+
+    def _closed(
+        self, opened: NetworkState, state: NetworkState, members: list[tuple[Offer, Transfer]], number: int
+    ) -> tuple[NetworkState, Group]:
+        """Return the group with its way to the servers reserved; one alone goes straight if that is not slower."""
+        ready = max(transfer.end for _, transfer in members)
+        forward = state.transfer(self._aggregators[number], self._to, ready)
+        if len(members) == 1:
+            (offer, _), *_ = members
+            straight = opened.transfer(offer.host, self._to, self._now)
+            if straight.end <= forward.end:
+                opened.reserve(straight)
+                return opened, Group(None, ((offer, straight),), straight)
+        state.reserve(forward)
+        return state, Group(number, tuple(members), forward)
+
+
+def _seconds(size_bytes: float, rate: float) -> float:
+    return size_bytes / rate if rate > 0 else math.inf
