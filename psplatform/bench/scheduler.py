@@ -56,7 +56,7 @@ def measure(
         before: Row | None = None
         for count in updates:
             row = _measured(count, rates, seed)
-            if before is not None:
+            if before is not None and count != before["updates"] and min(row["cpu_ms"], before["cpu_ms"]) > 0:
                 row["growth"] = math.log(row["cpu_ms"] / before["cpu_ms"]) / math.log(count / before["updates"])
             before = row
             rows.append(row)
@@ -72,7 +72,7 @@ def _measured(count: int, rates: str, seed: int) -> Row:
         gc.collect()
         began = time.process_time()
         ordered = order(offers, state, [("server", _GRADIENT_BYTES)], 0.0)
-        groups = group(ordered, state, [("server", _GRADIENT_BYTES)], aggregators, 0.0).groups
+        groups = group(ordered, aggregators).groups
         seconds.append(time.process_time() - began)
         dropped += len(ordered.dropped)
         sent += len(ordered.kept)

@@ -11,8 +11,11 @@ Differences from the paper, whose printed text leaves them open or contradicts i
   printed, no gradient could ever be accepted.  A group takes at least one.
 * Past the last aggregator everything that is left joins its group.
 * A group of one is sent straight, unless that is slower.
-* How many go straight is searched where there are more than a few: first all over, then around the best, for a time
-  that grows with the number of gradients; the paper tries every number.
+* The servers count as busy until all that is sent straight has arrived, not the last one of it in order alone.
+* The servers count as busy until all that is sent straight has arrived, not until the last one of it in order has.
+  arrival, as delays are.
+* How many go straight is searched where there are more than a few, for a time that grows with the number of gradients;
+  the paper tries every number.
 """
 
 from __future__ import annotations
@@ -23,17 +26,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from psplatform.network.ordering import Offer, Ordered
-from psplatform.network.state import NetworkState, Parts, Transfer
+from psplatform.network.state import NetworkState, Transfer
 
-_EXHAUSTIVE: Final = 24
-"""Up to so many gradients every cut is tried: a few milliseconds."""
+_EXHAUSTIVE: Final = 40
+"""Up to so many gradients every cut is tried: some ten milliseconds."""
 
 
-_COARSE: Final = 8
+_COARSE: Final = 12
 """Cuts that are tried before those around the best of them."""
 
-_EFFORT: Final = 5
-"""Transfers that are looked at for each gradient before the search around the best cut ends."""
+_EFFORT: Final = 8
+"""Transfers that are looked at for each gradient before the search ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,29 +66,17 @@ class Grouped:
     end: float
 
 
-def group(
-    ordered: Ordered,
-    state: NetworkState,
-    to: Parts,
-    aggregators: Sequence[str],
-    now: float,
-    *,
-    exhaustive: bool = False,
-) -> Grouped:
-    """Return the groups by which the last gradient arrives first; `state` stays as it is.
-
-    Of several such cuts the one with the most gradients sent straight is taken.
+def group(ordered: Ordered, aggregators: Sequence[str], *, exhaustive: bool = False) -> Grouped:
+    """Return the groups by which the last gradient arrives first.
 
     Parameters
     ----------
-    to
-        The hosts of the servers, with the bytes of a gradient for each.
     aggregators
         Their hosts, in the order in which they are used.
     exhaustive
-        Try every cut, whatever it takes.
+        Try every cut, whatever it takes; of equal ones, take that with the most gradients sent straight.
     """
-    search = _Search(ordered, state, to, aggregators, now)
+    search = _Search(ordered, aggregators)
     if not aggregators:
         return search.best
     if exhaustive or search.count <= _EXHAUSTIVE:
@@ -105,27 +96,27 @@ class _Search:
         How many gradients get through at all; those that do not go straight, and count for nothing.
     """
 
-    def __init__(
-        self, ordered: Ordered, state: NetworkState, to: Parts, aggregators: Sequence[str], now: float
-    ) -> None:
-        self._ordered, self._to, self._aggregators, self._now = ordered, to, aggregators, now
-        self._whole = sum(size_bytes for _, size_bytes in to)
+    def __init__(self, ordered: Ordered, aggregators: Sequence[str]) -> None:
+        self._ordered, self._to, self._aggregators, self._now = ordered, ordered.to, aggregators, ordered.now
+        self._whole = sum(size_bytes for _, size_bytes in ordered.to)
         self._straight = [
             Group(None, ((offer, transfer),), transfer)
             for offer, transfer in zip(ordered.kept, ordered.transfers, strict=True)
         ]
         self.count = sum(math.isfinite(one.end) for one in ordered.transfers)
-        self._ends = [now]
+        self._ends = [self._now]
         for transfer in ordered.transfers[: self.count]:
             self._ends.append(max(self._ends[-1], transfer.end))
         self.best = Grouped(tuple(self._straight), self._ends[-1])
         self._direct, self._looked_at = self.count, 0
         # The most that all aggregators can collect in a second, and the least that a sum takes to the servers.
+        state = ordered.states[0]
         self._collecting = sum(max(state.into(host).rates) for host in aggregators)
-        self._forwarding = max(
+        forwarding = [
             0.0 if server in aggregators else _seconds(size_bytes, max(state.into(server).rates))
-            for server, size_bytes in to
-        )
+            for server, size_bytes in ordered.to
+        ]
+        self._forwarding = max(forwarding, default=0.0)
         self._remote = [0]
         for offer in reversed(ordered.kept[: self.count]):
             self._remote.append(self._remote[-1] + (offer.host not in aggregators))
@@ -142,17 +133,17 @@ class _Search:
             self.best, self._direct = found, direct
 
     def refine(self) -> None:
-        """Try cuts all over, the likeliest first, then those around the best one, until that has taken enough."""
+        """Try cuts all over, the likeliest first, then those around the best one, for a while."""
         likely = self.count // (len(self._aggregators) + 1)
         step = max(1, self.count // _COARSE)
         for direct in sorted(range(likely % step, self.count, step), key=lambda one: abs(one - likely)):
             self.attempt(direct)
         distance = 0
         while distance < self.count and self._looked_at < _EFFORT * self.count:
-            before, distance = self._direct, distance + 1
-            self.attempt(before - distance)
-            self.attempt(before + distance)
-            if self._direct != before:
+            centre, distance = self._direct, distance + 1
+            self.attempt(centre - distance)
+            self.attempt(centre + distance)
+            if self._direct != centre:
                 distance = 0
 
     def _at_best(self, direct: int) -> float:
@@ -174,7 +165,7 @@ class _Search:
         end, idle_at = self._ends[direct], self._ends[direct] if direct else math.inf
         opened, members = state.copy(), list[tuple[Offer, Transfer]]()
         number = 0
-        for (offer, _), *_ in (one.members for one in self._straight[direct : self.count]):
+        for offer in self._ordered.kept[direct : self.count]:
             transfer = self._collect(state, offer, number)
             if transfer.end > idle_at and members and number + 1 < len(self._aggregators):
                 state, closed = self._closed(opened, state, members, number)

@@ -10,6 +10,12 @@ Differences from the paper; ``strict_paper=True`` takes the printed algorithm:
   two with the same one the second slips through late.
 * Where the next few positions are needed for as many gradients with deadlines, these go first, the shortest of them at
   once: two with the same deadline can both meet it.
+* What cannot get through at all is dropped under a deadline.
+
+As in the paper, gradients are taken to be committed in this order.  One that is slow can be overtaken on its way: what
+applies gradients must judge their delay when they arrive.  All are of the same size, and ready when the plan is made.
+With several servers a pick that no deadline forces is not looked behind, although their parts may then leave room for a
+faster one; and each pick computes every host's transfer, so that the time grows with the square of their number.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from psplatform.network.rates import Rates
+from psplatform.network.rates import NOTHING, Rates
 from psplatform.network.state import NetworkState, Parts, Transfer
 
 Array = NDArray[np.float64]
@@ -32,9 +38,9 @@ _FEW: Final = 16
 
 
 class Due(NamedTuple):
-    """The range of the deadlines of which one must be served now; one that ends at infinity holds those without one.
+    """Deadlines from `low` to `high`: an offer in this range is sent next.
 
-    `everything` is true where all offers that are left are within.
+    Offers without a deadline are in the range if `high` is infinite; `everything` is true where all that are left are.
     """
 
     low: float
@@ -68,7 +74,7 @@ class Offer:
 class Ordered:
     """What is sent, in this order, each with its transfer straight to the servers; and what is dropped where it lies.
 
-    `states` are the network before the first transfer, and after each one that ends.
+    `states` are the network before the first transfer, and after each one that ends; `to` and `now` are as given.
 
     A gradient without a deadline that cannot reach the servers at the known rates comes last, with an infinite end:
     rates may be wrong, and nothing would be gained by dropping it.
@@ -78,6 +84,8 @@ class Ordered:
     transfers: tuple[Transfer, ...]
     dropped: tuple[Offer, ...]
     states: tuple[NetworkState, ...]
+    to: Parts
+    now: float
 
 
 def order(
@@ -93,6 +101,7 @@ def order(
     to
         The hosts of the servers, with the bytes of a gradient for each.
     """
+    to = [(server, size_bytes) for server, size_bytes in to if size_bytes > 0]
     state, waiting = state.copy(), _Waiting(offers, state, to, now, strict_paper=strict_paper)
     kept: list[Offer] = []
     transfers: list[Transfer] = []
@@ -128,7 +137,7 @@ def order(
     dropped += [one for one in hopeless if one.deadline is not None]
     stuck = [one for one in hopeless if one.deadline is None]
     transfers += [Transfer(one.host, math.inf, math.inf) for one in stuck]
-    return Ordered((*kept, *stuck), tuple(transfers), tuple(dropped), tuple(states))
+    return Ordered((*kept, *stuck), tuple(transfers), tuple(dropped), tuple(states), to, now)
 
 
 def _deadline(offer: Offer) -> float:
@@ -139,7 +148,7 @@ class _Waiting:
     """The offers that have no place yet, by number: sorted by host, and of one host by deadline.
 
     Of hosts whose interfaces have the same left at first, only the one that is idle first can be the first at the
-    servers.
+    server, if there is one.
     """
 
     def __init__(
@@ -154,6 +163,7 @@ class _Waiting:
         self._deadlines = np.array([_deadline(one) for one in self.offers], float)
         self._by_deadline = np.argsort(self._deadlines, kind="stable")
         self._left = np.ones(len(self.offers), bool)
+        # No deadline is tight or late before this position: removals only leave more positions for the others.
         self._spare_until = -math.inf
         uplinks = [state[host].out.since(now) for host in self._hosts]
         self._uplinks = _steps(uplinks)
@@ -220,7 +230,7 @@ class _Waiting:
 
     def shortest(self, state: NetworkState, due: Due) -> int | None:
         """Return which offer in the range would be at the servers first; ``None`` if none is, or gets, there."""
-        if due.everything and len(self._kinds) <= _FEW:
+        if due.everything and len(self._kinds) <= _FEW and len(self._to) == 1:
             numbers = [self._first_of(kind[0][1]) for kind in self._kinds if self._settle(kind)]
         else:
             within = self._within(due)
@@ -230,7 +240,7 @@ class _Waiting:
             numbers = [int(number) for number in within[first]]
         if not numbers:
             return None
-        if len(numbers) <= _FEW or len(self._to) > 1:
+        if len(numbers) <= _FEW or len(self._to) != 1:
             ends = [self.transfer(state, number).end for number in numbers]
         else:
             ends = self._ends(state, self.senders[numbers]).tolist()
@@ -241,7 +251,7 @@ class _Waiting:
         return min(equal, key=lambda number: (float(self._idle_at[self.senders[number]]), number))
 
     def _settle(self, kind: list[tuple[float, int]]) -> bool:
-        """Have a host first that is idle when its entry says so, and that has offers left; false if there is none."""
+        """Remove outdated entries and hosts without offers from the front; return whether a host is left."""
         while kind and (not self._count[kind[0][1]] or kind[0][0] != self._idle_at[kind[0][1]]):
             heappop(kind)
         return bool(kind)
@@ -285,7 +295,8 @@ class _Waiting:
                 moving = (hi > lo) & (speed > 0) & (left > 0)
                 done = np.minimum(np.divide(left, speed, out=np.full(len(left), math.inf), where=moving) + lo, hi)
                 left -= np.multiply(speed, hi - lo, out=np.zeros(len(left)), where=moving)
-                arrived = moving & (left <= 0)
+                arrived = moving & (left <= NOTHING * size_bytes)
+                left[arrived] = 0.0
                 ends[arrived] = done[arrived]
         return ends
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-_NOTHING: Final = 1e-9
-"""A smaller part of a rate is what rounding leaves of nothing."""
+NOTHING: Final = 1e-9
+"""A smaller part, of a rate or of a transfer, is what rounding leaves of nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Rates:
         return self if first <= 0 else Rates(self.times[first:], self.rates[first:])
 
     def less(self, taken: Sequence[Piece]) -> Rates:
-        """Return what is left when the pieces of a transfer on these rates are taken out."""
+        """Return what is left without the pieces, one at least, of a transfer that was made on these very rates."""
         times, rates, index, last = self.times, self.rates, 0, len(self.times) - 1
         begin, end = taken[0].begin, taken[-1].end
         if begin == end:
@@ -61,7 +61,7 @@ class Rates:
             while index < last and times[index + 1] <= piece.begin:
                 index += 1
             left = rates[index] - piece.rate
-            left = left if left > _NOTHING * rates[index] else 0.0
+            left = left if left > NOTHING * rates[index] else 0.0
             if left != before:
                 new_times.append(piece.begin)
                 new_rates.append(left)
@@ -101,8 +101,9 @@ def pieces(out: Rates, into: Rates, size_bytes: float, begin: float) -> list[Pie
         into_until = into_times[j + 1] if j + 1 < len(into_times) else math.inf
         until = min(out_until, into_until)
         if rate > 0:
-            done = moment + left / rate
-            until, left = (done, 0.0) if done <= until else (until, left - rate * (until - moment))
+            done = min(moment + left / rate, until)
+            left -= rate * (until - moment)
+            until, left = (done, 0.0) if left <= NOTHING * size_bytes else (until, left)
         elif until == math.inf:
             return None
         if (rate > 0 or found) and (until > moment or (left <= 0 and not found)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from psplatform.network.rates import Piece, Rates, pieces
 
@@ -20,8 +21,7 @@ class Interface:
     into: Rates
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(NamedTuple):
     """A transfer as it would go on what is left now.
 
     Attributes
@@ -67,23 +67,30 @@ class NetworkState:
     def __getitem__(self, host: str) -> Interface:
         return Interface(self._out[host], self._into[host])
 
-    def __contains__(self, host: object) -> bool:
-        return host in self._out
-
     def into(self, host: str) -> Rates:
         """Return what the incoming direction of a host has left."""
         return self._into[host]
 
     def transfer(self, sender: str, parts: Parts, begin: float) -> Transfer:
         """Return how all parts would be sent from `begin` on, one behind the other, without reserving anything."""
+        if math.isinf(begin):
+            return Transfer(sender, math.inf, math.inf)
         out, first, end = self._out[sender], math.inf, begin
+        if len(parts) == 1 and parts[0][0] != sender and parts[0][1] > 0:
+            ((receiver, size_bytes),) = parts
+            taken = pieces(out, self._into[receiver], size_bytes, begin)
+            if taken is None:
+                return Transfer(sender, math.inf, math.inf)
+            return Transfer(sender, taken[0].begin, taken[-1].end, ((receiver, taken),))
         found: list[tuple[str, Sequence[Piece]]] = []
+        used: dict[str, Rates] = {}
         for receiver, size_bytes in parts:
             if receiver == sender or size_bytes <= 0:
                 continue
             if found:
-                out = out.less(found[-1][1])
-            taken = pieces(out, self._into[receiver], size_bytes, begin)
+                before, earlier = found[-1]
+                out, used[before] = out.less(earlier), used.get(before, self._into[before]).less(earlier)
+            taken = pieces(out, used.get(receiver, self._into[receiver]), size_bytes, begin)
             if taken is None:
                 return Transfer(sender, math.inf, math.inf)
             found.append((receiver, taken))

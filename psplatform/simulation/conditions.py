@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -32,7 +32,8 @@ _OWN_S: Final = 0.1
 """What a gradient takes where nothing is said about it."""
 
 _TIMES: Final = (*DISTRIBUTIONS, "nodes", "trace", "slow", "factors", "regime")
-_NETWORK: Final = ("nic", "change", "hosts", "server")
+_NETWORK: Final = ("nic", "change", "hosts", "model", "server")
+_BYTES_PER_MB: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +148,31 @@ def _regime(clause: str, workers: int) -> Regime:
     return Regime(first, last, parse_number(pairs["factor"], "regime", "factor"), begin, end)
 
 
-def parse_network(text: str, *, field: str = "network") -> tuple[Links | None, float]:
-    """Return the interfaces, and the seconds a server takes to add up a gradient.
+@dataclass(frozen=True, slots=True)
+class SimulatedNetwork:
+    """What `parse_network` returns.
+
+    Attributes
+    ----------
+    links
+        The interfaces; ``None`` where transfers take no time.
+    update_s
+        Seconds a server takes to add up a gradient.
+    model_bytes
+        What all shards of the model take in a transfer; ``None`` for what they really do.
+    """
+
+    links: Links | None = None
+    update_s: float = 0.0
+    model_bytes: float | None = None
+
+
+def parse_network(text: str, *, field: str = "network") -> SimulatedNetwork:
+    """Return the interfaces, what they carry, and how fast servers are.
 
     Clauses between semicolons, in any order: ``nic:gbps=10,latency=0.0001``,
     ``change:every=5,gbps=5+10,chance=0.1+0.9`` (instead of the steady rate), ``hosts:workers=2,servers=1``,
-    ``server:update=0.01``.
+    ``model:mb=100`` (instead of the model's own size), ``server:update=0.01``.
 
     Raises
     ------
@@ -173,8 +193,16 @@ def parse_network(text: str, *, field: str = "network") -> tuple[Links | None, f
         if "nic" not in clauses:
             if clauses.keys() - {"server"}:
                 raise ConfigurationError("a network needs its interfaces; write nic:gbps=10,latency=0.0001")
-            return None, update_s
-        return _links(clauses), update_s
+            return SimulatedNetwork(None, update_s)
+        return SimulatedNetwork(_links(clauses), update_s, _model_bytes(clauses))
+
+
+def _model_bytes(clauses: Mapping[str, str]) -> float | None:
+    if "model" not in clauses:
+        return None
+    size_mb = _numbers(clauses["model"], ("mb",))["mb"]
+    require_positive("model", "mb", size_mb)
+    return size_mb * _BYTES_PER_MB
 
 
 def _links(clauses: dict[str, str]) -> Links:

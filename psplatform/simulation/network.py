@@ -27,7 +27,8 @@ _SHORTEST_S: Final = 0.001
 """Rates that change more often than this differ little from their mean, and a transfer goes through each of them."""
 
 _PERIODS: Final = 100_000
-"""A transfer that takes longer than this has seen every rate often enough; what comes later has their mean."""
+"""A transfer that takes longer than this has seen every rate often enough: what comes later, on the interface for which
+it waits longest, has the mean of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,11 @@ class Direction:
     def __post_init__(self) -> None:
         self._complete = math.isinf(self.links.every_s)
         self.rates = Rates.steady(self.rate(0) if self._complete else 0.0)
+
+    @property
+    def known_until(self) -> float:
+        """The end of the last period whose rate is drawn."""
+        return math.inf if self._complete else self._drawn * self.links.every_s
 
     def forget(self, now: float) -> None:
         """Forget what was before `now`; nothing begins earlier any more."""
@@ -136,8 +142,8 @@ class Network:
         out, into = self._direction(sender, now, outward=True), self._direction(receiver, now, outward=False)
         begin = now + late_s
         while (taken := pieces(out.rates, into.rates, size_bytes, begin)) is None:
-            out.draw(now)
-            into.draw(now)
+            # The other one may be known far ahead already.
+            min(out, into, key=lambda way: way.known_until).draw(now)
         if taken:
             out.rates, into.rates = out.rates.less(taken), into.rates.less(taken)
         return (taken[-1].end if taken else begin) + self.links.latency_s - now

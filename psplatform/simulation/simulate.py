@@ -18,10 +18,10 @@ from psplatform.memory.training import TensorArithmetic
 from psplatform.policies import readiness
 from psplatform.policies.registry import name_of, parameter_values, policy_of
 from psplatform.replication.accounts import account_factory
-from psplatform.simulation.conditions import Conditions, parse_network
+from psplatform.simulation.conditions import Conditions, SimulatedNetwork, parse_network
 from psplatform.simulation.driver import Simulated, run_world
 from psplatform.simulation.event_trace import EventTrace
-from psplatform.simulation.network import Links, Network
+from psplatform.simulation.network import Network
 from psplatform.simulation.run_times import RunTimes, seconds_of
 from psplatform.simulation.synthetic import SyntheticGradients
 from psplatform.simulation.threads import one_thread
@@ -29,6 +29,7 @@ from psplatform.simulation.world import SimulatedWorld
 from psplatform.tasks.foreign import user_code
 from psplatform.tasks.layouts import require_trainable
 from psplatform.tensors.layout import Layout
+from psplatform.tensors.optimizers import make_rule
 from psplatform.tensors.vectors import size_bytes
 from psplatform.untrusted.files import read_named
 from psplatform.workloads.files import read_file
@@ -72,13 +73,13 @@ def prepare(job: Job, conditions: Conditions | None = None) -> Prepared:
             "a simulation of times only has no loss to reach a target with; stop it by updates, epochs or seconds",
             field="stop",
         )
-    links, update_s = parse_network(conditions.network) if conditions.network is not None else (None, 0.0)
+    network = SimulatedNetwork() if conditions.network is None else parse_network(conditions.network)
     run_times = conditions.run_times(seed=job.seed, workers=workers, stragglers=job.stragglers, read=_read_text)
     policy = copy.deepcopy(policy_of(job))
     readiness.load(policy, read_file)
     readiness.foresee(policy, lambda slot, sequence: seconds_of(run_times, slot, sequence))
     readiness.check(policy, workers)
-    return Prepared(job, workers, policy, run_times, links, update_s, timing_only=conditions.timing_only)
+    return Prepared(job, workers, policy, run_times, network, timing_only=conditions.timing_only)
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,7 @@ class Prepared:
     workers: int
     policy: Policy
     run_times: RunTimes
-    links: Links | None
-    update_s: float
+    network: SimulatedNetwork
     timing_only: bool
 
     def run(self, *, keep_records: bool = False) -> Simulated:
@@ -112,14 +112,17 @@ class Prepared:
             )
 
     def _world(self, layout: Layout) -> SimulatedWorld:
-        job = self.job
+        job, network = self.job, self.network
+        sizes = [float(size_bytes(layout, shard)) for shard in range(job.shards)]
+        scale = 1.0 if network.model_bytes is None else network.model_bytes / sum(sizes)
         return SimulatedWorld(
             self.run_times,
             job.seed,
-            Network(self.links, job.seed) if self.links is not None else None,
-            tuple(float(size_bytes(layout, shard)) for shard in range(job.shards)),
+            Network(network.links, job.seed) if network.links is not None else None,
+            tuple(scale * size for size in sizes),
             job.slow_servers,
-            self.update_s,
+            network.update_s,
+            state_vectors=1 + len(make_rule(job.optimizer).slot_names),
         )
 
     def _description(self, subject: _Subject) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from psplatform.core.protocol.effects import Role
-from psplatform.core.protocol.messages import Pulled
+from psplatform.core.protocol.messages import GRADIENTS, STATE, Pulled, Transfer
 from psplatform.jobs.stragglers import SlowServers
 from psplatform.memory.evaluation import EVALUATOR
 from psplatform.simulation.network import Network
@@ -29,6 +29,8 @@ class SimulatedWorld:
         Answers to pulls that come late, as in a real run of the job.
     update_s
         Seconds a server takes to add up one gradient.
+    state_vectors
+        How many times the size of its content a shard's whole state has: the optimiser's part of it included.
     """
 
     run_times: RunTimes
@@ -37,15 +39,17 @@ class SimulatedWorld:
     shard_bytes: tuple[float, ...] = ()
     slow_servers: SlowServers | None = None
     update_s: float = 0.0
+    state_vectors: int = 1
     _answers: dict[int, int] = field(default_factory=dict)
     _numbers: dict[str, int] = field(default_factory=dict)
+    _replicas: dict[str, int] = field(default_factory=dict)
 
     def compute_s(self, slot: int, sequence: int) -> float:
         """Return the time of that gradient."""
         return seconds_of(self.run_times, slot, sequence)
 
     def deliver(self, sender: Role, to: Role, message: Any, now: float) -> list[float]:
-        """Deliver once: content after its transfer, everything else after the latency."""
+        """Deliver once: content and what replicas are sent after the transfer, everything else after the latency."""
         if self.network is None and self.slow_servers is None:
             return _AT_ONCE
         if EVALUATOR in (sender.name, to.name):
@@ -53,6 +57,8 @@ class SimulatedWorld:
         late = self._lateness(message.shard) if isinstance(message, Pulled) else 0.0
         if self.network is None:
             return [late]
+        if isinstance(message, Transfer):
+            return [self._replicate_s(self.network, message, self._replica(to.name), now)]
         if not isinstance(message, Pulled):
             return [self.network.links.latency_s]
         way = self._server(message.shard), self._worker(to.name), self.shard_bytes[message.shard]
@@ -76,6 +82,17 @@ class SimulatedWorld:
         """Claims are answered at once."""
         return 0.0, 0.0
 
+    def _replicate_s(self, network: Network, message: Transfer, replica: str, now: float) -> float:
+        """Return how long it takes until a replica has what a transfer carries, or names at the workers."""
+        size_bytes = self.shard_bytes[message.shard]
+        if message.kind != GRADIENTS:
+            vectors = self.state_vectors if message.kind == STATE else 1
+            return network.transfer(self._server(message.shard), replica, vectors * size_bytes, now)
+        workers = [self._worker(one.member) for one in message.contributions]
+        # Told first, then fetched.
+        fetched_s = [network.transfer(one, replica, size_bytes, now) for one in workers]
+        return max(fetched_s, default=0.0) + network.links.latency_s
+
     def _lateness(self, shard: int) -> float:
         if self.slow_servers is None:
             return 0.0
@@ -85,6 +102,12 @@ class SimulatedWorld:
     def _server(self, shard: int) -> str:
         per_host = self.network.links.servers_per_host if self.network else 1
         return f"server {shard // per_host}"
+
+    def _replica(self, name: str) -> str:
+        """Return the host of a replica: as many share one as of servers, and none is a server's."""
+        number = self._replicas.setdefault(name, len(self._replicas))
+        per_host = self.network.links.servers_per_host if self.network else 1
+        return f"replica {number // per_host}"
 
     def _worker(self, member: str) -> str:
         number = self._numbers.setdefault(member, len(self._numbers))

@@ -249,14 +249,18 @@ class Rule:
         """Number of parameter groups, group 0 included."""
         return len(self._groups)
 
+    @property
+    def slot_names(self) -> list[str]:
+        """Names of the state vectors beside the parameters, whatever groups lie in them."""
+        return sorted({name for equations in self._groups for name in equations.slots()})
+
     def fused(self, group: int) -> FusedSGD | None:
         """Return what merges and takes a step of a group in one pass, with the bits of `step`, where there is such."""
         return self._fused[group]
 
     def slots(self, parameter: Tensor) -> dict[str, Tensor]:
         """Return fresh state vectors for a piece of the parameters, whatever groups lie in it."""
-        names = sorted({name for equations in self._groups for name in equations.slots()})
-        return {name: torch.zeros_like(parameter) for name in names}
+        return {name: torch.zeros_like(parameter) for name in self.slot_names}
 
     def step(
         self,

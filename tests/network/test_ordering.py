@@ -7,11 +7,13 @@ import random
 
 import pytest
 from fabric_cases import drawn, equal, keys, network
+from fabric_reference import Link, Links
 from fabric_reference import order as naive_order
 
+from psplatform.network import ordering
 from psplatform.network.ordering import Offer, order
 from psplatform.network.rates import Rates
-from psplatform.network.state import NetworkState
+from psplatform.network.state import Interface, NetworkState
 
 
 def test_a_slow_gradient_that_must_go_first_is_dropped_for_the_fast_one_behind_it() -> None:
@@ -85,7 +87,7 @@ def test_a_gradient_on_the_servers_own_host_is_there_at_once() -> None:
     ]
 
 
-def test_nothing_is_asked_and_nothing_is_answered() -> None:
+def test_without_offers_nothing_is_kept_or_dropped() -> None:
     found = order([], equal(1), [("s", 1.0)], now=0.0)
     assert (found.kept, found.transfers, found.dropped) == ((), (), ())
 
@@ -136,13 +138,57 @@ def served_as_they_come(offers: list[Offer], state: NetworkState, size_bytes: fl
 
 @pytest.mark.parametrize("strict_paper", [False, True])
 @pytest.mark.parametrize("servers", [1, 2])
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(8))
 def test_the_order_is_that_of_the_naive_algorithm(block: int, servers: int, strict_paper: bool) -> None:
-    """On 40 x 50 drawn networks: what is kept, when it arrives, and what is dropped."""
+    """On 32 x 50 drawn networks: what is kept, when it arrives, and what is dropped."""
     for seed in range(50 * block, 50 * block + 50):
-        state, links, offers, to = drawn(random.Random(f"{seed} {servers}"), servers=servers)
-        found = order(offers, state, to, now=1.0, strict_paper=strict_paper)
-        kept, ends, dropped = naive_order(offers, links, to, 1.0, strict=strict_paper)
-        assert keys(found.kept) == kept, f"seed {seed}"
-        assert [one.end for one in found.transfers] == pytest.approx(ends), f"seed {seed}"
-        assert sorted(keys(found.dropped)) == sorted(dropped), f"seed {seed}"
+        compare(seed, servers, alike=False, strict_paper=strict_paper)
+
+
+@pytest.mark.parametrize("few", [0, 16])
+@pytest.mark.parametrize("block", range(8))
+def test_it_is_so_where_interfaces_are_alike_and_however_transfers_are_computed(
+    monkeypatch: pytest.MonkeyPatch, block: int, few: int
+) -> None:
+    """One by one, by kind of interface, or all together, as with more hosts than a few."""
+    monkeypatch.setattr(ordering, "_FEW", few)
+    for seed in range(50 * block, 50 * block + 50):
+        compare(seed, 1, alike=True, strict_paper=bool(seed % 2))
+        if few == 0:
+            compare(seed, 1, alike=False, strict_paper=bool(seed % 2))
+
+
+def compare(seed: int, servers: int, *, alike: bool, strict_paper: bool) -> None:
+    state, links, offers, to = drawn(random.Random(f"{seed} {servers}"), servers=servers, alike=alike)
+    found = order(offers, state, to, now=1.0, strict_paper=strict_paper)
+    kept, ends, dropped = naive_order(offers, links, to, 1.0, strict=strict_paper)
+    assert keys(found.kept) == kept, f"seed {seed}"
+    assert [one.end for one in found.transfers] == pytest.approx(ends), f"seed {seed}"
+    assert sorted(keys(found.dropped)) == sorted(dropped), f"seed {seed}"
+
+
+@pytest.mark.parametrize("hosts", [5, 30])
+@pytest.mark.parametrize("to", [[], [("s", 0.0)]])
+def test_gradients_without_bytes_are_there_at_once(to: list[tuple[str, float]], hosts: int) -> None:
+    offers = [Offer(number, f"h{number}", 2 * hosts) for number in range(hosts)]
+    found = order(offers, equal(hosts), to, now=3.0)
+    assert [one.end for one in found.transfers] == [3.0] * hosts
+
+
+def test_with_two_servers_the_host_that_is_idle_later_may_still_be_the_first() -> None:
+    """The second gradient of h1 is at both servers at 2.1 s, that of h0, which is idle first, at 10.4 s."""
+    steady, into = Rates.steady(10.0), Rates((0.0, 2.0), (1.0, 1000.0))
+    hosts = {host: Interface(steady, steady) for host in ("h0", "h1")}
+    state = NetworkState(
+        {**hosts, "s": Interface(steady, into), "t": Interface(steady, Rates((0.0, 0.3), (10.0, 0.01)))}
+    )
+    offers = [Offer(number, f"h{number % 2}") for number in range(4)]
+    found = order(offers, state, [("s", 1.0), ("t", 1.0)], now=0.0)
+    links = Links(
+        {
+            **{host: (Link([(0.0, 10.0)]), Link([(0.0, 10.0)])) for host in ("h0", "h1")},
+            "s": (Link([(0.0, 10.0)]), Link([(0.0, 1.0), (2.0, 1000.0)])),
+            "t": (Link([(0.0, 10.0)]), Link([(0.0, 10.0), (0.3, 0.01)])),
+        }
+    )
+    assert keys(found.kept) == naive_order(offers, links, [("s", 1.0), ("t", 1.0)], 0.0)[0] == [0, 1, 3, 2]

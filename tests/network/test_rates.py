@@ -67,6 +67,20 @@ def test_transfers_that_meet_at_one_bottleneck_leave_one_step_behind() -> None:
     assert server == Rates((0.0, 25.0), (0.0, 10.0))
 
 
+@pytest.mark.parametrize("end", [0.3, 0.7, 1.1])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_what_fits_exactly_into_a_gap_ends_with_it(end: float, count: int) -> None:
+    """Sums that are rounded leave no last byte behind for later, or for ever."""
+    for later in (0.0, 1e9):
+        gap = Rates((0.0, end, 5.0), (1.25e9, 0.0, later))
+        for _ in range(count):
+            taken = pieces(gap, Rates.steady(1e10), 1.25e9 * (end - 0.1) / count, begin=0.1)
+            assert taken is not None
+            gap = gap.less(taken)
+        assert taken[-1].end == pytest.approx(end)
+        assert gap.at(end - 1e-6) == 0.0
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_rounding_leaves_no_steps_behind(seed: int) -> None:
     """Rates whose sums are not exact, taken out hundreds of times: a reservation adds two steps at the most."""
@@ -144,11 +158,17 @@ def test_parts_for_several_hosts_leave_one_interface_behind_each_other() -> None
     assert state["t"].into == Rates((0.0, 2.0, 2.5), (2.0, 0.0, 8.0))
 
 
+def test_parts_for_one_host_share_its_interface() -> None:
+    state = NetworkState({"a": Interface(*(Rates.steady(10.0),) * 2), "s": Interface(*(Rates.steady(4.0),) * 2)})
+    transfer = state.transfer("a", [("s", 8.0), ("s", 8.0)], begin=0.0)
+    assert transfer.end == 4.0
+    state.reserve(transfer)
+    assert state["s"].into == Rates((0.0, 4.0), (0.0, 4.0))
+
+
 def test_a_copy_is_a_state_of_its_own_and_a_mirror_exchanges_the_directions() -> None:
     state = NetworkState({host: Interface(Rates.steady(1.0), Rates.steady(2.0)) for host in "ab"})
     copied = state.copy()
     copied.reserve(copied.transfer("a", [("b", 3.0)], begin=0.0))
     assert state["a"].out == Rates.steady(1.0)
     assert copied.mirrored()["a"].into == copied["a"].out == Rates((0.0, 3.0), (0.0, 1.0))
-    assert "a" in state
-    assert "z" not in state

@@ -9,7 +9,7 @@ import pytest
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.distributions import Constant, Uniform
 from psplatform.jobs.stragglers import Stragglers
-from psplatform.simulation.conditions import Conditions, parse_network, parse_run_times
+from psplatform.simulation.conditions import Conditions, SimulatedNetwork, parse_network, parse_run_times
 from psplatform.simulation.network import Links
 from psplatform.simulation.regimes import Regime, Switching
 from psplatform.simulation.run_times import Correlated, Independent, Nodes, RunTimes, Slowed, Traced
@@ -63,12 +63,13 @@ def test_the_jobs_own_stragglers_are_slow_in_the_simulation_as_well() -> None:
 
 
 def test_a_network_is_its_interfaces_hosts_and_servers() -> None:
-    assert parse_network("nic:gbps=10,latency=0.0001") == (Links((10.0,), latency_s=0.0001), 0.0)
+    assert parse_network("nic:gbps=10,latency=0.0001") == SimulatedNetwork(Links((10.0,), latency_s=0.0001))
     every = "server:update=0.01; hosts:workers=2,servers=3;change:every=5,gbps=5+10,chance=0.1+0.9;"
     links = Links((5.0, 10.0), (0.1, 0.9), 5.0, 0.001, 2, 3)
-    assert parse_network(f"{every}nic:gbps=10,latency=0.001") == (links, 0.01)
-    assert parse_network("server:update=0.01") == (None, 0.01)
-    assert parse_network("nic:gbps=1,latency=0")[0] == Links((1.0,), every_s=math.inf)
+    assert parse_network(f"{every}nic:gbps=10,latency=0.001") == SimulatedNetwork(links, 0.01)
+    assert parse_network("server:update=0.01") == SimulatedNetwork(None, 0.01)
+    assert parse_network("nic:gbps=1,latency=0").links == Links((1.0,), every_s=math.inf)
+    assert parse_network("nic:gbps=1,latency=0;model:mb=100").model_bytes == 100e6
 
 
 BAD_TIMES = [
@@ -140,6 +141,8 @@ BAD_NETWORKS = [
     ),
     ("nic:gbps=10,latency=0;change:every=5,gbps=5+,chance=1", 'change: gbps="" is not a number'),
     ("nic:gbps=-1,latency=0;change:every=5,gbps=5,chance=1", "nic: gbps must be a finite number above 0, not -1.0"),
+    ("nic:gbps=1,latency=0;model:mb=0", "model: mb must be a finite number above 0, not 0.0"),
+    ("model:mb=100", "a network needs its interfaces; write nic:gbps=10,latency=0.0001"),
     ("server:update=-1", "server: update must be a finite number of at least 0, not -1.0"),
     ("server:update=nan", "server: update must be a finite number of at least 0, not nan"),
 ]

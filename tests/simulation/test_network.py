@@ -48,7 +48,7 @@ def test_an_interface_that_has_been_idle_serves_at_once() -> None:
 
 
 @pytest.mark.parametrize(("size", "seconds"), [(0.5, 0.5), (1, 1.0), (1.5, 2.5), (2, 3.0)])
-def test_what_waits_to_leave_holds_up_nobody_at_the_receiver(size: float, seconds: float) -> None:
+def test_what_waits_to_leave_takes_nothing_of_the_receiver_before(size: float, seconds: float) -> None:
     """The second transfer out of a enters b from 1 s to 2 s; before and after that b is free."""
     one = network()
     one.transfer("a", "c", MEGABYTE, now=0.0)
@@ -164,9 +164,9 @@ def test_what_is_known_of_the_rates_is_what_they_are_however_long_nothing_was_se
         way.forget(now)
         way.draw(now)
         for later in (0.0, 0.3, 2.0, 7.0):
-            known = way.rates.at(now + later)
-            assert known in (0.0, way.rate(int((now + later) // CHANGING.every_s))), f"seed {seed}"
-        assert way.rates.at(now) > 0, f"seed {seed}"
+            true = way.rate(int((now + later) // CHANGING.every_s))
+            assert way.rates.at(now + later) == (true if now + later < way.known_until else 0.0), f"seed {seed}"
+        assert way.known_until > now, f"seed {seed}"
 
 
 def test_rates_come_with_their_chances_and_from_seed_and_name_alone() -> None:
@@ -178,6 +178,13 @@ def test_rates_come_with_their_chances_and_from_seed_and_name_alone() -> None:
         assert share == pytest.approx(chance, abs=4 * math.sqrt(chance * (1 - chance) / len(rates)))
     assert [same.rate(period) for period in range(2999, -1, -1)] == rates[::-1]
     assert [other.rate(period) for period in range(3000)] != rates
+
+
+def test_many_senders_that_were_idle_make_a_receiver_known_no_further_than_it_is_needed() -> None:
+    one = network(Links((0.008, 0.08), (0.5, 0.5), every_s=0.01))
+    for number in range(30):
+        one.transfer(f"sender {number}", "b", MEGABYTE / 1000, now=0.0)
+    assert one._direction("b", 0.0, outward=False).known_until < 5.0
 
 
 def test_after_very_many_periods_the_rate_is_the_mean_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,6 +171,31 @@ def test_content_and_gradients_queue_at_the_servers_interface() -> None:
     assert run.virtual_seconds == 4.0
 
 
+@pytest.mark.parametrize(
+    ("given", "clause", "seconds"),
+    [
+        # A model that counts as two megabytes: pulls end at 2 and 4 s, gradients at 5 and 7.
+        ({}, ";model:mb=2", 7.0),
+        # As above, and the version is visible once the replica has the update, a second later.
+        ({"replication": ps.Chain()}, "", 5.0),
+    ],
+)
+def test_transfers_are_as_large_as_is_said_and_replicas_are_sent_theirs(
+    given: dict[str, Any], clause: str, seconds: float
+) -> None:
+    job = ps.Job(
+        model=lambda: nn.Linear(249_999, 1),
+        loss=nn.functional.mse_loss,
+        data=(np.zeros((4, 249_999), np.float32), np.zeros((4, 1), np.float32)),
+        workers=2,
+        batch_size=1,
+        stop=Stop(updates=1),
+        **given,
+    )
+    conditions = Conditions("constant:seconds=1", network=f"nic:gbps=0.008,latency=0{clause}", timing_only=True)
+    assert simulate(job, conditions).virtual_seconds == seconds
+
+
 def test_stragglers_and_slow_servers_of_the_job_are_those_of_the_simulation(small_job: SmallJob) -> None:
     stragglers = Stragglers(trace=((0.5,), (0.25,), (0.75,)))
     job = small_job(stragglers=stragglers, slow_servers=SlowServers((0,), 2.0, 1.0), stop=Stop(updates=2))

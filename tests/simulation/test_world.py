@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from psplatform.core.protocol.effects import COORDINATOR, Role, first_server
-from psplatform.core.protocol.messages import Pull, Pulled, Welcome
+from psplatform.core.protocol.messages import GRADIENTS, STATE, UPDATE, Contribution, Pull, Pulled, Transfer, Welcome
 from psplatform.jobs.stragglers import SlowServers
 from psplatform.simulation.network import Links, Network
 from psplatform.simulation.run_times import Traced
@@ -75,12 +75,45 @@ def test_a_server_answers_its_workers_one_after_the_other() -> None:
     assert [one.deliver(SERVER, who, pulled(), 0.0) for who in (WORKER, OTHER)] == [[1.25], [2.25]]
 
 
-def test_the_late_answers_of_a_slow_server_do_not_hold_up_others() -> None:
+def transfer(kind: str, shard: int = 0, contributions: tuple[Contribution, ...] = ()) -> Transfer:
+    return Transfer("s", shard, 1, 1, kind, 7, 7, 0.1, (), contributions=contributions)
+
+
+REPLICA = Role.copy("replica-0-1")
+
+
+def test_what_replicas_are_sent_takes_its_transfer_too() -> None:
+    """One vector for an update, all of the optimiser's for a state, through the interface that answers pulls."""
+    assert linked().deliver(SERVER, REPLICA, transfer(UPDATE), 0.0) == [1.25]
+    one = linked()
+    one.state_vectors = 3
+    assert one.deliver(SERVER, REPLICA, transfer(STATE), 0.0) == [3.25]
+    assert one.deliver(SERVER, WORKER, pulled(), 0.0) == [4.25]
+
+
+def test_gradients_reach_a_replica_from_their_workers_once_it_is_told_which() -> None:
+    one = linked()
+    named = tuple(Contribution(f"w{slot}", slot, 1) for slot in range(2))
+    assert one.deliver(SERVER, REPLICA, transfer(GRADIENTS, contributions=named), 0.0) == [2.5]
+    assert one.deliver(SERVER, REPLICA, transfer(GRADIENTS), 9.0) == [0.25]
+    assert one.deliver(SERVER, WORKER, pulled(), 9.0) == [1.25]  # the server's interface carried nothing
+
+
+def test_replicas_have_hosts_of_their_own_as_many_on_each_as_servers() -> None:
+    for one, second in ((linked(servers_per_host=2), 2.25), (linked(), 1.25)):
+        found = [
+            one.deliver(Role.copy(first_server(2 * shard)), Role.copy(f"replica-{shard}"), transfer(UPDATE, shard), 0.0)
+            for shard in range(2)
+        ]
+        assert found == [[1.25], [second]]
+
+
+def test_a_late_answer_takes_its_place_at_the_interface_when_it_is_sent() -> None:
+    """Two are late together, one behind the other; what goes before them is not held up."""
     one = linked()
     one.slow_servers = SlowServers((0,), seconds=10.0, chance=1.0)
-    assert one.deliver(SERVER, WORKER, pulled(), 0.0) == [11.25]
-    assert one.deliver(SERVER, OTHER, pulled(), 0.0) == [12.25]  # late as well, behind the first
-    assert one.deliver(Role.copy(first_server(1)), WORKER, pulled(1), 0.0) == [1.25]
+    assert [one.deliver(SERVER, who, pulled(), 0.0) for who in (WORKER, OTHER)] == [[11.25], [12.25]]
+    assert one.deliver(SERVER, REPLICA, transfer(UPDATE), 5.0) == [1.25]
 
 
 def test_answers_are_late_in_the_requests_in_which_those_of_a_real_run_are() -> None:

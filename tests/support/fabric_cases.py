@@ -28,11 +28,15 @@ def keys(offers: Iterable[Offer]) -> list[int]:
 Drawn = tuple[NetworkState, Links, list[Offer], list[tuple[str, float]]]
 
 
-def drawn(rng: random.Random, *, servers: int) -> Drawn:
-    """Return a network whose interfaces carry something already, the same for the reference, and offers on it."""
+def drawn(rng: random.Random, *, servers: int, alike: bool = False) -> Drawn:
+    """Return a network whose interfaces carry something already, the same for the reference, and offers on it.
+
+    Where interfaces are `alike`, everything is a small multiple of a power of two: many transfers end together, many
+    fit exactly, and no sum is rounded.
+    """
     hosts = [f"h{number}" for number in range(rng.randrange(1, 7))]
     names = [*hosts, *(f"s{number}" for number in range(servers))]
-    links = Links({host: (Link(own_rates(rng)), Link(own_rates(rng))) for host in names})
+    links = Links({host: (Link(own_rates(rng, alike)), Link(own_rates(rng, alike))) for host in names})
     state = NetworkState(
         {
             host: Interface(*(Rates(*map(tuple, zip(*one.own, strict=True))) for one in both))
@@ -41,7 +45,7 @@ def drawn(rng: random.Random, *, servers: int) -> Drawn:
     )
     for _ in range(rng.randrange(4)):
         sender, receiver = rng.choice(hosts), rng.choice(names)
-        size = rng.uniform(0.5, 10)
+        size = float(rng.choice((2, 4, 8))) if alike else rng.uniform(0.5, 10)
         if sender != receiver:
             state.reserve(state.transfer(sender, [(receiver, size)], begin=0.0))
             links.send(sender, receiver, size, 0.0, reserve=True)
@@ -51,12 +55,19 @@ def drawn(rng: random.Random, *, servers: int) -> Drawn:
         Offer(key, rng.choice(hosts), None if bound is None or rng.random() < 0.1 else rng.randrange(-1, bound + 1))
         for key in range(count)
     ]
-    return state, links, offers, [(f"s{number}", rng.uniform(1, 8)) for number in range(servers)]
+    return (
+        state,
+        links,
+        offers,
+        [(f"s{number}", float(rng.choice((2, 4))) if alike else rng.uniform(1, 8)) for number in range(servers)],
+    )
 
 
-def own_rates(rng: random.Random) -> list[tuple[float, float]]:
+def own_rates(rng: random.Random, alike: bool) -> list[tuple[float, float]]:
     """Return a steady rate for most, and steps for some; few are dead."""
     if rng.random() < 0.05:
         return [(0.0, 0.0)]
+    if alike:
+        return [(0.0, 4.0)] if rng.random() < 0.6 else [(0.0, 4.0), (3.0, 0.0), (4.0, float(rng.choice((2, 4, 8))))]
     moments = [0.0] if rng.random() < 0.6 else [0.0, rng.uniform(0, 3), rng.uniform(3, 9)]
     return [(moment, rng.uniform(0.5, 10)) for moment in moments]

@@ -1,0 +1,96 @@
+"""Which workers get new parameters through a relay: MLfabric's tree of distributors (section 5.4).
+
+It is the grouping of gradients run backwards: where an aggregator collects from its group and sends one sum on, a relay
+gets the parameters once and hands them to its group; the group that would be summed last is served first.
+
+Differences from the paper: how many workers are served by no relay is searched as for aggregators, and everything
+straight from the servers is taken where the tree is not faster at the rates as they change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psplatform.network.grouping import Grouped, group
+from psplatform.network.ordering import Offer, order
+from psplatform.network.state import NetworkState, Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How a worker gets the parameters.
+
+    Attributes
+    ----------
+    key
+        As in the request.
+    relay
+        The number of the relay's host among those that were given; ``None`` for straight from the servers.
+    end
+        When all of them are there, seconds.
+    """
+
+    key: int
+    relay: int | None
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A worker that waits for parameters: its name in the answer, and its host."""
+
+    key: int
+    host: str
+
+
+def spread(
+    waiting: Sequence[Waiting], state: NetworkState, servers: Parts, relays: Sequence[str], now: float
+) -> tuple[Route, ...]:
+    """Return the routes by which the last worker is served first, in the order in which they are begun.
+
+    Parameters
+    ----------
+    servers
+        Their hosts, with the bytes that each of them sends to a worker.
+    relays
+        Hosts that may hand parameters on.
+    """
+    offers = [Offer(one.key, one.host) for one in waiting]
+    mirrored = state.mirrored()
+    ordered = order(offers, mirrored, servers, now)
+    tree = _forwards(group(ordered, relays), state, servers, relays, now)
+    straight = _forwards(group(ordered, ()), state, servers, (), now)
+    return min(straight, tree, key=lambda routes: max((one.end for one in routes), default=now))
+
+
+def _forwards(
+    grouped: Grouped, state: NetworkState, servers: Parts, relays: Sequence[str], now: float
+) -> tuple[Route, ...]:
+    state, routes = state.copy(), list[Route]()
+    whole = sum(size_bytes for _, size_bytes in servers)
+    for one in reversed(grouped.groups):
+        if one.aggregator is None:
+            (offer, _), *_ = one.members
+            routes.append(Route(offer.key, None, _fetch(state, servers, offer.host, now)))
+            continue
+        relay = relays[one.aggregator]
+        there = _fetch(state, servers, relay, now)
+        for offer, _ in reversed(one.members):
+            end = _send(state, relay, offer.host, whole, there)
+            routes.append(Route(offer.key, one.aggregator, end))
+    return tuple(routes)
+
+
+def _fetch(state: NetworkState, servers: Parts, host: str, now: float) -> float:
+    """Reserve what every server sends to a host; return when all of it is there."""
+    return max((_send(state, server, host, size_bytes, now) for server, size_bytes in servers), default=now)
+
+
+def _send(state: NetworkState, sender: str, receiver: str, size_bytes: float, begin: float) -> float:
+    if math.isinf(begin):
+        return begin
+    transfer = state.transfer(sender, [(receiver, size_bytes)], begin)
+    state.reserve(transfer)
+    return transfer.end

@@ -1,0 +1,144 @@
+"""What interfaces can carry, learned from transfers that have ended."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from psplatform.network.estimates import Estimates, Sighting
+from psplatform.network.rates import Rates
+from psplatform.network.state import Interface, NetworkState
+
+MB = 1e6
+
+
+class Cluster:
+    """Hosts with true rates, on which transfers go one after the other, each observed when it has ended."""
+
+    def __init__(self, rates: dict[str, tuple[float, float]], **given: float) -> None:
+        self.rates, self.now = dict(rates), 0.0
+        self.estimates = Estimates(**{"fastest": 1000 * MB, "forget_s": 1e6, **given})
+
+    def send(self, sender: str, receiver: str, size_bytes: float = 10 * MB) -> None:
+        seconds = size_bytes / min(self.rates[sender][0], self.rates[receiver][1])
+        begin, self.now = self.now, self.now + seconds
+        self.estimates.observe(Sighting(sender, receiver, size_bytes, begin, self.now))
+
+    def path(self, sender: str, receiver: str) -> float:
+        state = self.estimates.state((sender, receiver), self.now)
+        return min(state[sender].out.at(self.now), state[receiver].into.at(self.now))
+
+    def into(self, host: str) -> float:
+        return self.estimates.state([host], self.now)[host].into.at(self.now)
+
+    def out(self, host: str) -> float:
+        return self.estimates.state([host], self.now)[host].out.at(self.now)
+
+
+def test_nothing_is_known_at_first() -> None:
+    state = Estimates(fastest=5.0, forget_s=1.0).state(["a"], now=3.0)
+    assert state["a"] == Interface(Rates.steady(5.0, 3.0), Rates.steady(5.0, 3.0))
+
+
+def test_the_server_is_what_is_slow_where_workers_are_faster_among_each_other() -> None:
+    cluster = Cluster({"a": (400 * MB, 400 * MB), "b": (400 * MB, 400 * MB), "s": (100 * MB, 100 * MB)})
+    cluster.send("a", "s")
+    cluster.send("a", "b")
+    assert (cluster.out("a"), cluster.into("b")) == pytest.approx((400 * MB, 400 * MB))
+    assert cluster.into("s") == pytest.approx(100 * MB)
+
+
+def test_one_slow_worker_is_found_and_the_server_cleared_by_the_others() -> None:
+    cluster = Cluster({"a": (400 * MB, 400 * MB), "slow": (50 * MB, 50 * MB), "s": (100 * MB, 100 * MB)})
+    for _ in range(2):
+        cluster.send("a", "s")
+        cluster.send("slow", "s")
+    cluster.send("a", "s")
+    assert (cluster.path("a", "s"), cluster.path("slow", "s")) == pytest.approx((100 * MB, 50 * MB))
+
+
+def test_a_rate_that_has_changed_is_known_after_the_next_transfer_each_way() -> None:
+    cluster = Cluster({"a": (400 * MB, 400 * MB), "b": (400 * MB, 400 * MB), "s": (100 * MB, 100 * MB)})
+    for sender in ("a", "b", "a", "b"):
+        cluster.send(sender, "s")
+    for rate in (20 * MB, 300 * MB):
+        cluster.rates["s"] = rate, rate
+        cluster.send("a", "s")
+        assert cluster.path("a", "s") == pytest.approx(rate)
+        assert cluster.path("b", "s") == pytest.approx(rate)
+
+
+def test_transfers_at_the_same_time_count_together() -> None:
+    """Two into one interface at half its rate each: it carries the sum."""
+    estimates = Estimates(fastest=1000 * MB, forget_s=1e6)
+    estimates.observe(Sighting("a", "s", 10 * MB, 0.0, 0.2))
+    estimates.observe(Sighting("b", "s", 10 * MB, 0.0, 0.2))
+    assert estimates.state(["s"], 0.2)["s"].into.at(0.2) == pytest.approx(100 * MB)
+
+
+def test_what_was_seen_long_ago_is_tried_again() -> None:
+    """In `forget_s` a rate comes closer to the highest by the factor 1/e."""
+    cluster = Cluster({"a": (100 * MB, 100 * MB), "b": (100 * MB, 100 * MB), "s": (100 * MB, 10 * MB)}, forget_s=10.0)
+    cluster.send("a", "b")
+    cluster.send("a", "s")
+    assert cluster.into("s") == pytest.approx(10 * MB)
+    cluster.now += 10.0
+    assert cluster.into("s") == pytest.approx(100 * MB - 90 * MB / math.e)
+
+
+def test_a_monitor_is_believed_until_something_newer_is_seen() -> None:
+    estimates = Estimates(fastest=1000 * MB, forget_s=1e6)
+    estimates.report("a", 40 * MB, 30 * MB, at=5.0)
+    estimates.report("a", 1 * MB, 1 * MB, at=4.0)
+    state = estimates.state(["a"], 5.0)
+    assert (state["a"].out.at(5.0), state["a"].into.at(5.0)) == pytest.approx((40 * MB, 30 * MB))
+    estimates.report("b", 40 * MB, 40 * MB, at=5.0)
+    estimates.observe(Sighting("a", "b", 10 * MB, 6.0, 7.0))
+    assert estimates.state(["a"], 7.0)["a"].out.at(7.0) == pytest.approx(10 * MB)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        Sighting("a", "a", 10 * MB, 0.0, 1.0),
+        Sighting("a", "b", 100.0, 0.0, 1.0),
+        Sighting("a", "b", 10 * MB, 1.0, 1.0),
+        Sighting("a", "b", 10 * MB, 2.0, 1.0),
+    ],
+)
+def test_what_says_nothing_about_a_rate_is_not_believed(seen: Sighting) -> None:
+    estimates = Estimates(fastest=7.0, forget_s=1.0)
+    estimates.observe(seen)
+    assert estimates.state(["a"], 1.0)["a"].out.at(1.0) == 7.0
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_after_every_pair_has_sent_the_rates_into_the_server_are_known(seed: int) -> None:
+    """Drawn rates, each worker to the server and to two others, twice, in a drawn order."""
+    rng = random.Random(seed)
+    workers = [f"w{number}" for number in range(6)]
+    cluster = Cluster({host: (rng.uniform(20, 400) * MB, rng.uniform(20, 400) * MB) for host in [*workers, "s"]})
+    for _ in range(3):
+        pairs = [(one, to) for one in workers for to in ["s", *rng.sample([w for w in workers if w != one], 2)]]
+        rng.shuffle(pairs)
+        for sender, receiver in pairs:
+            cluster.send(sender, receiver)
+    for one in workers:
+        true = min(cluster.rates[one][0], cluster.rates["s"][1])
+        assert cluster.path(one, "s") == pytest.approx(true, rel=0.15), f"seed {seed}: {one}"
+
+
+def test_plans_on_what_is_known_are_those_on_the_truth() -> None:
+    """What the estimates end in is a network like any other."""
+    cluster = Cluster({"a": (400 * MB, 400 * MB), "b": (100 * MB, 100 * MB), "s": (100 * MB, 100 * MB)})
+    cluster.send("a", "s")
+    cluster.send("b", "s")
+    known = cluster.estimates.state(("a", "b", "s"), cluster.now)
+    true = NetworkState(
+        {host: Interface(Rates.steady(out), Rates.steady(into)) for host, (out, into) in cluster.rates.items()}
+    )
+    for sender in "ab":
+        found, expected = (one.transfer(sender, [("s", 10 * MB)], cluster.now).end for one in (known, true))
+        assert found == pytest.approx(expected)
