@@ -12,8 +12,8 @@ Differences from the paper, whose printed text leaves them open or contradicts i
 * Past the last aggregator everything that is left joins its group.
 * A group of one is sent straight, unless that is slower.
 * The servers count as busy until all that is sent straight has arrived, not the last one of it in order alone.
-* The servers count as busy until all that is sent straight has arrived, not until the last one of it in order has.
-  arrival, as delays are.
+* A group holds the positions of its members in the order.  A later group may arrive before an earlier one: what that
+  means for delays is judged on arrival.
 * How many go straight is searched where there are more than a few, for a time that grows with the number of gradients;
   the paper tries every number.
 """
