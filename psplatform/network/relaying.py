@@ -9,13 +9,12 @@ straight from the servers is taken where the tree is not faster at the rates as 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psplatform.network.grouping import Grouped, group
 from psplatform.network.ordering import Offer, order
-from psplatform.network.state import NetworkState, Parts
+from psplatform.network.state import NetworkState, Parts, Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +27,13 @@ class Route:
         As in the request.
     relay
         The number of the relay's host among those that were given; ``None`` for straight from the servers.
-    end
-        When all of them are there, seconds.
+    begin, end
+        When the servers begin to send what it gets, to it or to its relay, and when all of it is there, seconds.
     """
 
     key: int
     relay: int | None
+    begin: float
     end: float
 
 
@@ -73,24 +73,23 @@ def _forwards(
     for one in reversed(grouped.groups):
         if one.aggregator is None:
             (offer, _), *_ = one.members
-            routes.append(Route(offer.key, None, _fetch(state, servers, offer.host, now)))
+            routes.append(Route(offer.key, None, *_fetch(state, servers, offer.host, now)))
             continue
         relay = relays[one.aggregator]
-        there = _fetch(state, servers, relay, now)
+        begin, there = _fetch(state, servers, relay, now)
         for offer, _ in reversed(one.members):
-            end = _send(state, relay, offer.host, whole, there)
-            routes.append(Route(offer.key, one.aggregator, end))
+            handed_on = _send(state, relay, offer.host, whole, there)
+            routes.append(Route(offer.key, one.aggregator, begin, handed_on.end))
     return tuple(routes)
 
 
-def _fetch(state: NetworkState, servers: Parts, host: str, now: float) -> float:
-    """Reserve what every server sends to a host; return when all of it is there."""
-    return max((_send(state, server, host, size_bytes, now) for server, size_bytes in servers), default=now)
+def _fetch(state: NetworkState, servers: Parts, host: str, now: float) -> tuple[float, float]:
+    """Reserve what every server sends to a host; return when the first begins, and when all of it is there."""
+    sent = [_send(state, server, host, size_bytes, now) for server, size_bytes in servers]
+    return min((one.begin for one in sent), default=now), max((one.end for one in sent), default=now)
 
 
-def _send(state: NetworkState, sender: str, receiver: str, size_bytes: float, begin: float) -> float:
-    if math.isinf(begin):
-        return begin
+def _send(state: NetworkState, sender: str, receiver: str, size_bytes: float, begin: float) -> Transfer:
     transfer = state.transfer(sender, [(receiver, size_bytes)], begin)
     state.reserve(transfer)
-    return transfer.end
+    return transfer

@@ -1,0 +1,267 @@
+"""Plans that are made anew at each tick: what is granted, and what that makes of a run."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+import pytest
+
+from psplatform.network.estimates import Estimates
+from psplatform.network.ordering import Offer
+from psplatform.network.planner import FabricPlanner, Grant
+from psplatform.network.rates import Rates
+from psplatform.network.relaying import Waiting, spread
+from psplatform.network.state import Interface, NetworkState
+
+BYTES = 100.0
+
+
+def known(rates: dict[str, tuple[float, float]]) -> Estimates:
+    estimates = Estimates(fastest=1.0, forget_s=1e9)
+    for host, (out, into) in rates.items():
+        estimates.report(host, out, into, 0.0)
+    return estimates
+
+
+def planner(
+    rates: dict[str, tuple[float, float]], aggregators: tuple[str, ...] = (), tick_s: float = 0.1
+) -> FabricPlanner:
+    return FabricPlanner([("s", BYTES)], aggregators, known(rates), tick_s)
+
+
+def alike(hosts: int) -> dict[str, tuple[float, float]]:
+    return {**{f"h{number}": (100.0, 100.0) for number in range(hosts)}, "s": (100.0, 100.0)}
+
+
+def test_what_begins_before_the_next_tick_is_granted_and_the_rest_waits() -> None:
+    one = planner(alike(3))
+    plan = one.plan([Offer(number, f"h{number}") for number in range(3)], now=0.0)
+    assert plan.granted == (Grant((0,), None, 1.0),)
+    assert (plan.dropped, plan.waiting) == ((), (1, 2))
+
+
+def test_what_is_under_way_is_not_sent_over() -> None:
+    """At 0.5 s half of the first is through: the second begins at 1.0 s, after the next tick."""
+    one = planner(alike(2))
+    one.plan([Offer(0, "h0")], now=0.0)
+    assert one.plan([Offer(1, "h1")], now=0.5).waiting == (1,)
+    assert one.plan([Offer(1, "h1")], now=0.95).granted == (Grant((1,), None, pytest.approx(2.0)),)
+
+
+def test_an_idle_way_is_granted_at_once_and_a_busy_one_is_not() -> None:
+    one = planner(alike(2))
+    assert one.grant_at_once(Offer(0, "h0"), now=0.0) == Grant((0,), None, 1.0)
+    assert one.grant_at_once(Offer(1, "h1"), now=0.2) == 1.0
+    one.settle(0)
+    assert one.grant_at_once(Offer(1, "h1"), now=0.2) == Grant((1,), None, 1.2)
+
+
+def test_a_gradient_on_the_servers_host_is_granted_whatever_is_under_way() -> None:
+    one = planner(alike(1))
+    one.plan([Offer(0, "h0")], now=0.0)
+    assert one.grant_at_once(Offer(1, "s"), now=0.5) == Grant((1,), None, 0.5)
+
+
+def test_deadlines_count_behind_what_is_under_way() -> None:
+    """The one due at 2 is in time behind one that is under way, and late behind two."""
+    for under_way, kept in ((1, True), (2, False)):
+        one = planner(alike(4), tick_s=5.0)
+        one.plan([Offer(number, f"h{number}") for number in range(under_way)], now=0.0)
+        plan = one.plan([Offer(9, "h3", 2)], now=0.0)
+        assert (plan.dropped == ()) is kept
+        assert one.grant_at_once(Offer(8, "s", 2), now=0.0) == math.inf
+
+
+def test_what_is_overdue_no_longer_counts() -> None:
+    one = planner(alike(2))
+    one.plan([Offer(0, "h0")], now=0.0)
+    assert one.grant_at_once(Offer(1, "h1"), now=5.1) == Grant((1,), None, pytest.approx(6.1))
+
+
+def test_a_sum_is_granted_as_a_whole_and_settled_as_a_whole() -> None:
+    rates = {**{f"h{number}": (400.0, 400.0) for number in range(8)}, "s": (100.0, 100.0)}
+    one = planner(rates, ("h0",))
+    plan = one.plan([Offer(number, f"h{number}") for number in range(8)], now=0.0)
+    (sum_,) = [grant for grant in plan.granted if grant.aggregator is not None]
+    assert len(sum_.keys) > 2
+    assert isinstance(one.grant_at_once(Offer(9, "h1"), now=0.1), float)
+    for grant in plan.granted:
+        one.settle(grant.keys[0])
+    assert one.grant_at_once(Offer(9, "h1"), now=0.1) == Grant((9,), None, pytest.approx(1.1))
+
+
+def test_rates_of_zero_drop_what_has_a_deadline_and_send_the_rest() -> None:
+    one = planner({"h0": (0.0, 100.0), "s": (100.0, 100.0)})
+    plan = one.plan([Offer(0, "h0", 9), Offer(1, "h0")], now=0.0)
+    assert plan.dropped == (0,)
+    assert plan.granted == (Grant((1,), None, math.inf),)
+
+
+# --- in a loop: workers that compute, offer, are granted, and pull ---
+
+
+@dataclass
+class Loop:
+    """Asynchronous workers, one on each host, on a network whose true rates the planner knows.
+
+    Without a planner all is sent at once.  A gradient that is late when it arrives is dropped.  Workers whose gradients
+    arrive together get the new parameters through relays where that is faster.
+    """
+
+    rates: dict[str, tuple[float, float]]
+    bound: int
+    fabric: FabricPlanner | None = None
+    compute_s: float = 0.1
+    tick_s: float = 0.1
+    version: int = 0
+    applied: int = 0
+    late: int = 0
+    dropped: int = 0
+    sums: int = 0
+    _agenda: list[tuple[float, int, Callable[[float], None]]] = field(default_factory=list)
+    _number: count[int] = field(default_factory=count)
+    _labels: dict[int, tuple[str, int]] = field(default_factory=dict)
+    _offers: dict[int, str] = field(default_factory=dict)
+    _wanting: list[str] = field(default_factory=list)
+
+    def run(self, seconds: float) -> Loop:
+        self.network = NetworkState(
+            {host: Interface(Rates.steady(out), Rates.steady(into)) for host, (out, into) in self.rates.items()}
+        )
+        for host in self.rates:
+            if host != "s":
+                self._at(self.compute_s, lambda now, host=host: self._offer(host, 0, now))
+        if self.fabric is not None:
+            self._at(self.tick_s, self._tick)
+        while self._agenda[0][0] < seconds:
+            now, _, action = heapq.heappop(self._agenda)
+            action(now)
+        return self
+
+    def _at(self, moment: float, action: Callable[[float], None]) -> None:
+        heapq.heappush(self._agenda, (moment, next(self._number), action))
+
+    def _send(self, sender: str, receiver: str, now: float) -> float:
+        transfer = self.network.transfer(sender, [(receiver, BYTES)], now)
+        self.network.reserve(transfer)
+        return transfer.end
+
+    def _offer(self, host: str, label: int, now: float) -> None:
+        key = next(self._number)
+        self._labels[key] = host, label
+        self._offers[key] = host
+        self._try(key, now)
+
+    def _try(self, key: int, now: float) -> None:
+        """Send an offer that still waits if its way is idle, or try again when it may be."""
+        if key not in self._offers:
+            return
+        found = self.fabric.grant_at_once(self._as_offer(key), now) if self.fabric is not None else None
+        if isinstance(found, float):
+            if found < math.inf:
+                self._at(found, lambda then: self._try(key, then))
+            return
+        host = self._offers.pop(key)
+        self._at(self._send(host, "s", now), lambda then: self._arrive((key,), then))
+
+    def _as_offer(self, key: int) -> Offer:
+        host, label = self._labels[key]
+        return Offer(key, host, label + self.bound - self.version)
+
+    def _tick(self, now: float) -> None:
+        assert self.fabric is not None
+        plan = self.fabric.plan([self._as_offer(key) for key in self._offers], now)
+        for grant in plan.granted:
+            for key in grant.keys:
+                del self._offers[key]
+            self._begin(grant, now)
+        for key in plan.dropped:
+            del self._offers[key]
+            self.dropped += 1
+            self._pull([self._labels.pop(key)[0]], now)
+        self._serve(now)
+        self._at(now + self.tick_s, self._tick)
+
+    def _begin(self, grant: Grant, now: float) -> None:
+        if grant.aggregator is None:
+            (key,) = grant.keys
+            self._at(self._send(self._labels[key][0], "s", now), lambda then: self._arrive((key,), then))
+            return
+        self.sums += 1
+        ready = max(self._send(self._labels[key][0], AGGREGATORS[grant.aggregator], now) for key in grant.keys)
+        hop = AGGREGATORS[grant.aggregator]
+        self._at(ready, lambda then: self._at(self._send(hop, "s", then), lambda end: self._arrive(grant.keys, end)))
+
+    def _arrive(self, keys: tuple[int, ...], now: float) -> None:
+        hosts = []
+        for key in keys:
+            host, label = self._labels.pop(key)
+            hosts.append(host)
+            if self.fabric is not None:
+                self.fabric.settle(key)
+            if self.version - label >= self.bound:
+                self.late += 1
+            else:
+                self.version += 1
+                self.applied += 1
+        self._pull(hosts, now)
+
+    def _pull(self, hosts: list[str], now: float) -> None:
+        """Serve workers at once; with plans, as soon as the server is idle or a tick comes."""
+        self._wanting += hosts
+        out = self.network["s"].out.since(now)
+        idle = next(max(moment, now) for moment, rate in zip(out.times, out.rates, strict=True) if rate > 0)
+        if self.fabric is None or idle == now:
+            self._serve(now)
+        else:
+            self._at(idle, self._serve)
+
+    def _serve(self, now: float) -> None:
+        label, relays = self.version, AGGREGATORS[: len(self.rates) - 2] if self.fabric is not None else ()
+        horizon = now + self.tick_s if self.fabric is not None else math.inf
+        waiting = [Waiting(number, host) for number, host in enumerate(self._wanting)]
+        there: dict[int, float] = {}
+        later = []
+        for route in spread(waiting, self.network, [("s", BYTES)], relays, now):
+            host = self._wanting[route.key]
+            if route.begin >= horizon:
+                later.append(host)
+                continue
+            if route.relay is None:
+                end = self._send("s", host, now)
+            else:
+                relay = relays[route.relay]
+                if route.relay not in there:
+                    there[route.relay] = self._send("s", relay, now)
+                end = self._send(relay, host, there[route.relay])
+            self._at(end + self.compute_s, lambda then, host=host: self._offer(host, label, then))
+        self._wanting = later
+
+
+AGGREGATORS = ("h1", "h2", "h3")
+SECONDS = 40.0
+
+
+def loops(hosts: int, server: float = 1250.0) -> tuple[Loop, Loop]:
+    """Return a run without and one with plans: a transfer takes 80 ms, one host has an eighth, the bound is 2 n."""
+    rates = {f"h{number}": (1250.0, 1250.0) for number in range(hosts)} | {"s": (server, server)}
+    rates["h0"] = (1250.0 / 8, 1250.0 / 8)
+    fabric = FabricPlanner([("s", BYTES)], AGGREGATORS[: hosts - 1], known(rates), 0.1)
+    return Loop(rates, 2 * hosts).run(SECONDS), Loop(rates, 2 * hosts, fabric).run(SECONDS)
+
+
+@pytest.mark.parametrize(("hosts", "factor"), [(3, 0.97), (4, 0.97), (6, 0.95), (8, 1.0), (12, 1.15), (16, 1.3)])
+def test_plans_apply_more_where_the_server_is_the_bottleneck_and_no_less_elsewhere(hosts: int, factor: float) -> None:
+    direct, planned = loops(hosts)
+    assert planned.applied >= factor * direct.applied, (direct.applied, planned.applied)
+    assert planned.late <= max(direct.late, 0.05 * planned.applied) * 1.1
+
+
+def test_into_a_server_with_a_quarter_of_the_rate_far_more_is_applied() -> None:
+    direct, planned = loops(8, server=1250.0 / 4)
+    assert planned.applied >= 1.3 * direct.applied, (direct.applied, planned.applied)
+    assert planned.sums > 0
