@@ -5,7 +5,10 @@ what begins before the next tick is granted, and the rest is forgotten until the
 amended when rates change or a host is lost.  The state of the planner is what is under way, and that expires.
 
 Differences from the paper (MLfabric, section 5), which plans a batch of updates each 100 ms and keeps to it: plans are
-made anew, and an offer whose way is idle need not wait for the tick.
+made anew, and an offer whose way is idle need not wait for the tick.  A group is granted as a whole once its first
+member begins, because a sum must know its members; each of them has its own time to begin.
+
+A slow host whose gradients have no deadlines may wait for as long as faster ones keep the servers busy.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from psplatform.network.grouping import Group, group
 from psplatform.network.ordering import Offer, order
 from psplatform.network.state import NetworkState, Parts, Transfer
 
-_ALONE: Final = 1.05
+_ALONE: Final = 1.2
 """A transfer that takes no longer than so many times what it would take alone has an idle way."""
 
 _OVERDUE: Final = 4.0
@@ -28,15 +31,20 @@ _OVERDUE: Final = 4.0
 
 _GRACE_S: Final = 1.0
 
+_HOPELESS_S: Final = 30.0
+"""After so long, what was sent although it gets nowhere at the known rates is under way no longer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Gradients that are sent now: one straight to the servers, or some to an aggregator that sends their sum on.
+    """Gradients that may be sent: one straight to the servers, or some to an aggregator that sends their sum on.
 
     Attributes
     ----------
     keys
-        Of the offers, in the order in which they are summed.
+        The offers, in the order in which they are summed.
+    begins
+        When each of them is to be sent, so that transfers through one interface do not overlap; seconds.
     aggregator
         The number of the aggregator's host; ``None`` for straight.
     end
@@ -44,26 +52,49 @@ class Grant:
     """
 
     keys: tuple[int, ...]
+    begins: tuple[float, ...]
     aggregator: int | None
     end: float
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is sent now, what is dropped where it lies, and what waits for the next plan."""
+    """What is sent now, what is dropped where it lies, and what waits for the next plan; the two latter by key."""
 
     granted: tuple[Grant, ...]
     dropped: tuple[int, ...]
     waiting: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _UnderWay:
-    """The transfers of a grant, as they were expected when it was made."""
+@dataclass(eq=False)
+class _Leg:
+    """A transfer under way: what is left of it, and how it was last expected to go on."""
 
-    grant: Grant
-    since: float
-    transfers: tuple[Transfer, ...]
+    left: dict[str, float]
+    expected: Transfer
+
+    def advance(self, now: float) -> None:
+        """Take what was expected to go before `now` as gone."""
+        if math.isfinite(self.expected.end):
+            self.left = _bytes_since(now, self.expected)
+
+    def go_on(self, state: NetworkState, begin: float) -> float:
+        """Expect the rest at the rates of `state`, and reserve it; return when it ends."""
+        rest = state.transfer(self.expected.sender, list(self.left.items()), begin)
+        self.expected = rest
+        state.reserve(rest)
+        return rest.end
+
+
+@dataclass(eq=False)
+class _UnderWay:
+    """A grant: the transfers to its aggregator, if it has one, and the one to the servers; and when it is over."""
+
+    keys: tuple[int, ...]
+    to_aggregator: list[_Leg]
+    to_servers: _Leg
+    end: float
+    expires: float
 
 
 class FabricPlanner:
@@ -87,13 +118,17 @@ class FabricPlanner:
         self._under_way: dict[int, _UnderWay] = {}
 
     def plan(self, offers: Sequence[Offer], now: float) -> Plan:
-        """Return what is sent before the next tick.
+        """Return what is sent before the next tick; offers that are under way are left out.
 
-        Deadlines count from the next update; those that are under way come before what is granted now.
+        Deadlines count from the next update.  What is under way comes before an offer if it arrives earlier.
         """
+        self._expire(now)
+        offers = [one for one in offers if one.key not in self._under_way]
         state = self._state(offers, now)
-        ahead = self._updates_under_way()
-        due = [one if one.deadline is None else replace(one, deadline=one.deadline - ahead) for one in offers]
+        due = [
+            one if one.deadline is None else replace(one, deadline=one.deadline - self._ahead(one, state, now))
+            for one in offers
+        ]
         ordered = order(due, state, self._servers, now)
         granted, waiting = [], []
         for one in group(ordered, self._aggregators).groups:
@@ -105,54 +140,84 @@ class FabricPlanner:
                 waiting += [offer.key for offer, _ in one.members]
         return Plan(tuple(granted), tuple(one.key for one in ordered.dropped), tuple(waiting))
 
-    def grant_at_once(self, offer: Offer, now: float) -> Grant | float:
-        """Return the grant of an offer whose way is idle; else when it may be, and infinity if only a plan can tell."""
-        transfer = self._state([offer], now).transfer(offer.host, self._servers, now)
-        if math.isinf(transfer.end) or (offer.deadline is not None and offer.deadline <= self._updates_under_way()):
+    def grant_at_once(self, offer: Offer, now: float, waiting: Sequence[Offer] = ()) -> Grant | float:
+        """Return the grant of an offer whose way is idle; else when it may be, and infinity if only a plan can tell.
+
+        Parameters
+        ----------
+        waiting
+            The offers that wait for a plan: none of them may become late because of this one.
+        """
+        self._expire(now)
+        others = [one for one in waiting if one.key != offer.key]
+        state = self._state([offer, *others], now)
+        transfer = state.transfer(offer.host, self._servers, now)
+        late = offer.deadline is not None and offer.deadline <= self._ahead(offer, state, now)
+        if offer.key in self._under_way or math.isinf(transfer.end) or late:
             return math.inf
-        alone = self._rates([offer.host], now).transfer(offer.host, self._servers, now)
-        if transfer.end - now <= _ALONE * (alone.end - now):
-            return self._grant(Group(None, ((offer, transfer),), transfer), now)
-        return transfer.begin if transfer.begin > now else transfer.end
+        if transfer.end > now:
+            alone = self._rates([offer.host], now).transfer(offer.host, self._servers, now)
+            if transfer.end - now > _ALONE * (alone.end - now):
+                ends = [one.end for one in self._under_way.values() if one.end > now]
+                return transfer.begin if transfer.begin > now else min(ends, default=math.inf)
+            if any(one.deadline is not None and one.deadline <= self._ahead(one, state, now) + 1 for one in others):
+                return math.inf
+        return self._grant(Group(None, ((offer, transfer),), transfer), now)
 
     def settle(self, key: int) -> None:
         """Forget what is under way of a gradient, because it has arrived or is lost, and of those in its sum."""
-        found = self._under_way.pop(key, None)
-        for other in found.grant.keys if found is not None else ():
-            self._under_way.pop(other, None)
+        found = self._under_way.get(key)
+        for other in found.keys if found is not None else ():
+            if self._under_way.get(other) is found:
+                del self._under_way[other]
 
     def _grant(self, one: Group, now: float) -> Grant:
-        grant = Grant(tuple(offer.key for offer, _ in one.members), one.aggregator, one.forward.end)
-        transfers = [transfer for _, transfer in one.members] if one.aggregator is not None else []
-        under_way = _UnderWay(grant, now, (*transfers, one.forward))
-        self._under_way.update(dict.fromkeys(grant.keys, under_way))
-        return grant
+        keys = tuple(offer.key for offer, _ in one.members)
+        begins = tuple(now if math.isinf(transfer.begin) else transfer.begin for _, transfer in one.members)
+        end = one.forward.end
+        expires = now + (_OVERDUE * (end - now) + _GRACE_S if math.isfinite(end) else _HOPELESS_S)
+        to_aggregator = []
+        if one.aggregator is not None:
+            whole = {self._aggregators[one.aggregator]: sum(size_bytes for _, size_bytes in self._servers)}
+            to_aggregator = [_Leg(whole, transfer) for _, transfer in one.members]
+        under_way = _UnderWay(keys, to_aggregator, _Leg(dict(self._servers), one.forward), end, expires)
+        self._under_way.update(dict.fromkeys(keys, under_way))
+        return Grant(keys, begins, one.aggregator, end)
 
-    def _updates_under_way(self) -> int:
-        return len(self._under_way)
+    def _expire(self, now: float) -> None:
+        self._under_way = {key: one for key, one in self._under_way.items() if now <= one.expires}
+
+    def _ahead(self, offer: Offer, state: NetworkState, now: float) -> int:
+        """Return how many updates under way are there before the offer could be."""
+        end = state.transfer(offer.host, self._servers, now).end
+        return sum(one.end <= end for one in self._under_way.values())
 
     def _rates(self, hosts: Sequence[str], now: float) -> NetworkState:
         servers = [server for server, _ in self._servers]
         return self._estimates.state(dict.fromkeys([*servers, *self._aggregators, *hosts]), now)
 
     def _state(self, offers: Sequence[Offer], now: float) -> NetworkState:
-        """Return what is left beside what is under way, at the newest rates."""
-        for key, one in list(self._under_way.items()):
-            expected_s = one.grant.end - one.since
-            if now > one.since + _OVERDUE * expected_s + _GRACE_S:
-                del self._under_way[key]
-        flights = list({id(one): one for one in self._under_way.values()}.values())
-        senders = [transfer.sender for one in flights for transfer in one.transfers]
-        state = self._rates([*senders, *(one.host for one in offers)], now)
+        """Return what is left beside what is under way, which is expected anew at the newest rates."""
+        flights = list(dict.fromkeys(self._under_way.values()))
+        legs = [leg for one in flights for leg in (*one.to_aggregator, one.to_servers)]
+        state = self._rates([*(leg.expected.sender for leg in legs), *(one.host for one in offers)], now)
+        for leg in legs:
+            leg.advance(now)
         for one in flights:
-            for transfer in one.transfers:
-                left = [(receiver, _bytes_after(now, taken)) for receiver, taken in transfer.parts]
-                rest = state.transfer(transfer.sender, left, max(now, transfer.begin))
-                if math.isfinite(rest.end):
-                    state.reserve(rest)
+            collected = max([now, *(leg.go_on(state, _from(leg, now)) for leg in one.to_aggregator)])
+            one.end = one.to_servers.go_on(state, collected if one.to_aggregator else _from(one.to_servers, now))
         return state
 
 
-def _bytes_after(moment: float, taken: Sequence[tuple[float, float, float]]) -> float:
-    """Return the bytes of the pieces of a transfer that were expected to go after a moment."""
-    return sum(max(0.0, end - max(begin, moment)) * rate for begin, end, rate in taken)
+def _from(leg: _Leg, now: float) -> float:
+    """Return when the rest of a leg may go on: not before it was to begin."""
+    return now if math.isinf(leg.expected.begin) else max(now, leg.expected.begin)
+
+
+def _bytes_since(moment: float, transfer: Transfer) -> dict[str, float]:
+    """Return the bytes by receiver that were expected to go from a moment on."""
+    left: dict[str, float] = {}
+    for receiver, taken in transfer.parts:
+        rest = sum(max(0.0, one.end - max(one.begin, moment)) * one.rate for one in taken)
+        left[receiver] = left.get(receiver, 0.0) + rest
+    return left

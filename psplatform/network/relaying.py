@@ -3,12 +3,13 @@
 It is the grouping of gradients run backwards: where an aggregator collects from its group and sends one sum on, a relay
 gets the parameters once and hands them to its group; the group that would be summed last is served first.
 
-Differences from the paper: how many workers are served by no relay is searched as for aggregators, and everything
-straight from the servers is taken where the tree is not faster at the rates as they change.
+Differences from the paper: how many workers are served by no relay is searched as for aggregators; a worker on the host
+of a relay that is used gets the parameters from it; and where the tree turns out not to be faster, no relay is used.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,7 +49,9 @@ class Waiting:
 def spread(
     waiting: Sequence[Waiting], state: NetworkState, servers: Parts, relays: Sequence[str], now: float
 ) -> tuple[Route, ...]:
-    """Return the routes by which the last worker is served first, in the order in which they are begun.
+    """Return the routes by which the last worker has the parameters as early as possible, in the order of sending.
+
+    Workers that cannot be reached count for nothing.
 
     Parameters
     ----------
@@ -62,7 +65,7 @@ def spread(
     ordered = order(offers, mirrored, servers, now)
     tree = _forwards(group(ordered, relays), state, servers, relays, now)
     straight = _forwards(group(ordered, ()), state, servers, (), now)
-    return min(straight, tree, key=lambda routes: max((one.end for one in routes), default=now))
+    return min(straight, tree, key=lambda routes: max((one.end for one in routes if one.end < math.inf), default=now))
 
 
 def _forwards(
@@ -70,14 +73,23 @@ def _forwards(
 ) -> tuple[Route, ...]:
     state, routes = state.copy(), list[Route]()
     whole = sum(size_bytes for _, size_bytes in servers)
+    used = {relays[one.aggregator]: one.aggregator for one in grouped.groups if one.aggregator is not None}
+    # Workers that a relay has beside it go with the relay, whatever group they are in.
+    beside: dict[int, list[Offer]] = {}
+    for one in grouped.groups:
+        for offer, _ in one.members:
+            if one.aggregator is None and offer.host in used:
+                beside.setdefault(used[offer.host], []).append(offer)
     for one in reversed(grouped.groups):
+        members = [offer for offer, _ in reversed(one.members)]
         if one.aggregator is None:
-            (offer, _), *_ = one.members
-            routes.append(Route(offer.key, None, *_fetch(state, servers, offer.host, now)))
+            (offer,) = members
+            if offer.host not in used:
+                routes.append(Route(offer.key, None, *_fetch(state, servers, offer.host, now)))
             continue
         relay = relays[one.aggregator]
         begin, there = _fetch(state, servers, relay, now)
-        for offer, _ in reversed(one.members):
+        for offer in [*beside.pop(one.aggregator, ()), *members]:
             handed_on = _send(state, relay, offer.host, whole, there)
             routes.append(Route(offer.key, one.aggregator, begin, handed_on.end))
     return tuple(routes)

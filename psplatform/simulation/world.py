@@ -89,9 +89,9 @@ class SimulatedWorld:
             vectors = self.state_vectors if message.kind == STATE else 1
             return network.transfer(self._server(message.shard), replica, vectors * size_bytes, now)
         workers = [self._worker(one.member) for one in message.contributions]
-        # Told first, then fetched.
-        fetched_s = [network.transfer(one, replica, size_bytes, now) for one in workers]
-        return max(fetched_s, default=0.0) + network.links.latency_s
+        told_s = network.links.latency_s
+        fetched_s = [network.transfer(one, replica, size_bytes, now, late_s=told_s) for one in workers]
+        return max(fetched_s, default=told_s)
 
     def _lateness(self, shard: int) -> float:
         if self.slow_servers is None:

@@ -23,8 +23,17 @@ class Cluster:
 
     def send(self, sender: str, receiver: str, size_bytes: float = 10 * MB) -> None:
         seconds = size_bytes / min(self.rates[sender][0], self.rates[receiver][1])
-        begin, self.now = self.now, self.now + seconds
-        self.estimates.observe(Sighting(sender, receiver, size_bytes, begin, self.now))
+        begin, end = self.now, self.now + seconds
+        self.estimates.observe(Sighting(sender, receiver, size_bytes, begin, end))
+        self.now = end + seconds  # until it is judged
+
+    def send_together(self, *pairs: tuple[str, str], size_bytes: float = 10 * MB) -> None:
+        """Send at the same time into one interface, which is what is slow: all of them end together."""
+        (receiver,) = {to for _, to in pairs}
+        end = self.now + len(pairs) * size_bytes / self.rates[receiver][1]
+        for sender, _ in pairs:
+            self.estimates.observe(Sighting(sender, receiver, size_bytes, self.now, end))
+        self.now += 2 * (end - self.now)
 
     def path(self, sender: str, receiver: str) -> float:
         state = self.estimates.state((sender, receiver), self.now)
@@ -46,8 +55,8 @@ def test_the_server_is_what_is_slow_where_workers_are_faster_among_each_other() 
     cluster = Cluster({"a": (400 * MB, 400 * MB), "b": (400 * MB, 400 * MB), "s": (100 * MB, 100 * MB)})
     cluster.send("a", "s")
     cluster.send("a", "b")
-    assert (cluster.out("a"), cluster.into("b")) == pytest.approx((400 * MB, 400 * MB))
-    assert cluster.into("s") == pytest.approx(100 * MB)
+    assert (cluster.out("a"), cluster.into("b")) == pytest.approx((400 * MB, 400 * MB), rel=1e-3)
+    assert cluster.into("s") == pytest.approx(100 * MB, rel=1e-3)
 
 
 def test_one_slow_worker_is_found_and_the_server_cleared_by_the_others() -> None:
@@ -56,7 +65,7 @@ def test_one_slow_worker_is_found_and_the_server_cleared_by_the_others() -> None
         cluster.send("a", "s")
         cluster.send("slow", "s")
     cluster.send("a", "s")
-    assert (cluster.path("a", "s"), cluster.path("slow", "s")) == pytest.approx((100 * MB, 50 * MB))
+    assert (cluster.path("a", "s"), cluster.path("slow", "s")) == pytest.approx((100 * MB, 50 * MB), rel=1e-3)
 
 
 def test_a_rate_that_has_changed_is_known_after_the_next_transfer_each_way() -> None:
@@ -66,16 +75,47 @@ def test_a_rate_that_has_changed_is_known_after_the_next_transfer_each_way() -> 
     for rate in (20 * MB, 300 * MB):
         cluster.rates["s"] = rate, rate
         cluster.send("a", "s")
-        assert cluster.path("a", "s") == pytest.approx(rate)
-        assert cluster.path("b", "s") == pytest.approx(rate)
+        assert cluster.path("a", "s") == pytest.approx(rate, rel=1e-3)
+        assert cluster.path("b", "s") == pytest.approx(rate, rel=1e-3)
 
 
-def test_transfers_at_the_same_time_count_together() -> None:
-    """Two into one interface at half its rate each: it carries the sum."""
+@pytest.mark.parametrize("known", [False, True])
+def test_transfers_at_the_same_time_count_together(known: bool) -> None:
+    """Four into one interface at a quarter of its rate each: it carries the sum, and none of the four is slow."""
+    cluster = Cluster(dict.fromkeys("abcds", (100 * MB, 100 * MB)))
+    if known:
+        for sender in "abcd":
+            cluster.send(sender, "s")
+    for _ in range(3):
+        cluster.send_together(*((sender, "s") for sender in "abcd"))
+        assert [cluster.out(sender) for sender in "abcd"] == pytest.approx([100 * MB] * 4, rel=1e-3)
+        assert cluster.into("s") == pytest.approx(100 * MB, rel=1e-3)
+
+
+def test_a_server_that_slows_down_is_found_by_the_second_worker_that_is_slow_with_it() -> None:
+    cluster = Cluster({**dict.fromkeys("abcxyz", (400 * MB, 400 * MB)), "s": (100 * MB, 100 * MB)})
+    cluster.send("x", "y")
+    cluster.send("z", "s")
+    cluster.rates["s"] = 20 * MB, 20 * MB
+    cluster.send("a", "s")
+    cluster.send("b", "s")
+    assert cluster.into("s") == pytest.approx(20 * MB, rel=1e-3)
+    assert [cluster.out(sender) for sender in "abc"] == pytest.approx([400 * MB] * 3, rel=1e-3)
+
+
+def test_the_order_in_which_transfers_are_told_is_of_no_consequence() -> None:
+    """Three one after the other, told when all have ended, the last one first."""
     estimates = Estimates(fastest=1000 * MB, forget_s=1e6)
-    estimates.observe(Sighting("a", "s", 10 * MB, 0.0, 0.2))
-    estimates.observe(Sighting("b", "s", 10 * MB, 0.0, 0.2))
-    assert estimates.state(["s"], 0.2)["s"].into.at(0.2) == pytest.approx(100 * MB)
+    for number in (2, 1, 0):
+        estimates.observe(Sighting("abc"[number], "s", 10 * MB, 0.1 * number, 0.1 * number + 0.1))
+    assert estimates.state(["s"], 1.0)["s"].into.at(1.0) == pytest.approx(100 * MB, rel=1e-3)
+
+
+def test_asking_for_hosts_that_never_sent_keeps_nothing_of_them() -> None:
+    estimates = Estimates(fastest=1000 * MB, forget_s=1e6)
+    for number in range(5):
+        estimates.state([f"h{number}"], 1.0)
+    assert not estimates._ways
 
 
 def test_what_was_seen_long_ago_is_tried_again() -> None:
@@ -83,9 +123,9 @@ def test_what_was_seen_long_ago_is_tried_again() -> None:
     cluster = Cluster({"a": (100 * MB, 100 * MB), "b": (100 * MB, 100 * MB), "s": (100 * MB, 10 * MB)}, forget_s=10.0)
     cluster.send("a", "b")
     cluster.send("a", "s")
-    assert cluster.into("s") == pytest.approx(10 * MB)
-    cluster.now += 10.0
-    assert cluster.into("s") == pytest.approx(100 * MB - 90 * MB / math.e)
+    assert cluster.into("s") == pytest.approx(100 * MB - 90 * MB * math.exp(-0.1), rel=1e-3)  # it ended a second ago
+    cluster.now += 9.0
+    assert cluster.into("s") == pytest.approx(100 * MB - 90 * MB / math.e, rel=1e-3)
 
 
 def test_a_monitor_is_believed_until_something_newer_is_seen() -> None:
@@ -93,10 +133,13 @@ def test_a_monitor_is_believed_until_something_newer_is_seen() -> None:
     estimates.report("a", 40 * MB, 30 * MB, at=5.0)
     estimates.report("a", 1 * MB, 1 * MB, at=4.0)
     state = estimates.state(["a"], 5.0)
-    assert (state["a"].out.at(5.0), state["a"].into.at(5.0)) == pytest.approx((40 * MB, 30 * MB))
+    assert (state["a"].out.at(5.0), state["a"].into.at(5.0)) == pytest.approx((40 * MB, 30 * MB), rel=1e-3)
     estimates.report("b", 40 * MB, 40 * MB, at=5.0)
     estimates.observe(Sighting("a", "b", 10 * MB, 6.0, 7.0))
-    assert estimates.state(["a"], 7.0)["a"].out.at(7.0) == pytest.approx(10 * MB)
+    assert estimates.state(["a"], 8.0)["a"].out.at(8.0) == pytest.approx(10 * MB, rel=1e-3)
+    estimates.report("a", 60 * MB, 30 * MB, at=9.0)
+    estimates.observe(Sighting("a", "b", 20 * MB, 7.0, 8.0))
+    assert estimates.state(["a"], 9.0)["a"].out.at(9.0) == pytest.approx(60 * MB, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +149,7 @@ def test_a_monitor_is_believed_until_something_newer_is_seen() -> None:
         Sighting("a", "b", 100.0, 0.0, 1.0),
         Sighting("a", "b", 10 * MB, 1.0, 1.0),
         Sighting("a", "b", 10 * MB, 2.0, 1.0),
+        Sighting("a", "b", 10 * MB, 1.0, 1.0001),
     ],
 )
 def test_what_says_nothing_about_a_rate_is_not_believed(seen: Sighting) -> None:
@@ -141,4 +185,4 @@ def test_plans_on_what_is_known_are_those_on_the_truth() -> None:
     )
     for sender in "ab":
         found, expected = (one.transfer(sender, [("s", 10 * MB)], cluster.now).end for one in (known, true))
-        assert found == pytest.approx(expected)
+        assert found == pytest.approx(expected, rel=1e-3)

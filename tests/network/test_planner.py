@@ -40,7 +40,7 @@ def alike(hosts: int) -> dict[str, tuple[float, float]]:
 def test_what_begins_before_the_next_tick_is_granted_and_the_rest_waits() -> None:
     one = planner(alike(3))
     plan = one.plan([Offer(number, f"h{number}") for number in range(3)], now=0.0)
-    assert plan.granted == (Grant((0,), None, 1.0),)
+    assert plan.granted == (Grant((0,), (0.0,), None, 1.0),)
     assert (plan.dropped, plan.waiting) == ((), (1, 2))
 
 
@@ -49,37 +49,83 @@ def test_what_is_under_way_is_not_sent_over() -> None:
     one = planner(alike(2))
     one.plan([Offer(0, "h0")], now=0.0)
     assert one.plan([Offer(1, "h1")], now=0.5).waiting == (1,)
-    assert one.plan([Offer(1, "h1")], now=0.95).granted == (Grant((1,), None, pytest.approx(2.0)),)
+    assert one.plan([Offer(1, "h1")], now=0.95).granted == (
+        Grant((1,), (pytest.approx(1.0),), None, pytest.approx(2.0)),
+    )
 
 
 def test_an_idle_way_is_granted_at_once_and_a_busy_one_is_not() -> None:
     one = planner(alike(2))
-    assert one.grant_at_once(Offer(0, "h0"), now=0.0) == Grant((0,), None, 1.0)
+    assert one.grant_at_once(Offer(0, "h0"), now=0.0) == Grant((0,), (0.0,), None, 1.0)
     assert one.grant_at_once(Offer(1, "h1"), now=0.2) == 1.0
     one.settle(0)
-    assert one.grant_at_once(Offer(1, "h1"), now=0.2) == Grant((1,), None, 1.2)
+    assert one.grant_at_once(Offer(1, "h1"), now=0.2) == Grant((1,), (0.2,), None, 1.2)
 
 
 def test_a_gradient_on_the_servers_host_is_granted_whatever_is_under_way() -> None:
     one = planner(alike(1))
     one.plan([Offer(0, "h0")], now=0.0)
-    assert one.grant_at_once(Offer(1, "s"), now=0.5) == Grant((1,), None, 0.5)
+    assert one.grant_at_once(Offer(1, "s"), now=0.5) == Grant((1,), (0.5,), None, 0.5)
 
 
-def test_deadlines_count_behind_what_is_under_way() -> None:
+def test_deadlines_count_behind_what_arrives_before() -> None:
     """The one due at 2 is in time behind one that is under way, and late behind two."""
     for under_way, kept in ((1, True), (2, False)):
         one = planner(alike(4), tick_s=5.0)
         one.plan([Offer(number, f"h{number}") for number in range(under_way)], now=0.0)
         plan = one.plan([Offer(9, "h3", 2)], now=0.0)
         assert (plan.dropped == ()) is kept
-        assert one.grant_at_once(Offer(8, "s", 2), now=0.0) == math.inf
+
+
+def test_what_arrives_later_is_not_ahead() -> None:
+    """A gradient on the server's host is there at once, and a fast one before a slow one that is under way."""
+    one = planner({"slow": (1.0, 1.0), "h0": (100.0, 100.0), "s": (100.0, 100.0)})
+    one.plan([Offer(0, "slow")], now=0.0)
+    assert one.grant_at_once(Offer(1, "s", 1), now=0.0) == Grant((1,), (0.0,), None, 0.0)
+    one.settle(1)
+    assert one.plan([Offer(2, "h0", 1)], now=0.0).dropped == ()
 
 
 def test_what_is_overdue_no_longer_counts() -> None:
+    """It would be the second, due first, as long as the one before it is expected."""
+    for now, dropped in ((0.5, (1,)), (5.1, ())):
+        one = planner(alike(2))
+        one.plan([Offer(0, "h0")], now=0.0)
+        assert one.plan([Offer(1, "h1", 1)], now).dropped == dropped
+
+
+def test_what_gets_nowhere_is_not_ahead_and_forgotten_in_the_end() -> None:
+    one = planner({"dead": (0.0, 100.0), "h0": (100.0, 100.0), "s": (100.0, 100.0)})
+    one.plan([Offer(0, "dead")], now=0.0)
+    assert one.plan([Offer(1, "h0", 1)], now=0.0).dropped == ()
+    one.settle(1)
+    assert one.plan([Offer(0, "dead")], now=29.0).granted == ()  # it is under way
+    assert one.plan([Offer(0, "dead")], now=31.0).granted != ()
+
+
+def test_what_slows_down_while_it_is_under_way_is_expected_anew() -> None:
+    """From 0.1 s on the server takes a tenth: 90 bytes are left for 9 s."""
     one = planner(alike(2))
-    one.plan([Offer(0, "h0")], now=0.0)
-    assert one.grant_at_once(Offer(1, "h1"), now=5.1) == Grant((1,), None, pytest.approx(6.1))
+    one.grant_at_once(Offer(0, "h0"), now=0.0)
+    one._estimates.report("s", 100.0, 10.0, 0.1)
+    for now in (0.1, 0.9, 2.0, 5.0):
+        assert one.grant_at_once(Offer(1, "h1"), now) == pytest.approx(9.1)
+    one.settle(0)
+    assert isinstance(one.grant_at_once(Offer(1, "h1"), 5.0), Grant)
+
+
+def test_an_idle_way_is_kept_for_what_would_be_late_otherwise() -> None:
+    one, waiting = planner(alike(3)), Offer(1, "h1", 1)
+    assert one.grant_at_once(Offer(2, "h2", 20), now=0.0, waiting=[waiting]) == math.inf
+    assert isinstance(one.grant_at_once(waiting, now=0.0, waiting=[waiting]), Grant)
+
+
+def test_what_is_under_way_is_not_granted_again() -> None:
+    one = planner(alike(2))
+    one.plan([Offer(0, "h0", 1)], now=0.0)
+    plan = one.plan([Offer(0, "h0", 1)], now=0.0)
+    assert (plan.granted, plan.dropped, plan.waiting) == ((), (), ())
+    assert one.grant_at_once(Offer(0, "h0"), now=0.0) == math.inf
 
 
 def test_a_sum_is_granted_as_a_whole_and_settled_as_a_whole() -> None:
@@ -88,17 +134,19 @@ def test_a_sum_is_granted_as_a_whole_and_settled_as_a_whole() -> None:
     plan = one.plan([Offer(number, f"h{number}") for number in range(8)], now=0.0)
     (sum_,) = [grant for grant in plan.granted if grant.aggregator is not None]
     assert len(sum_.keys) > 2
+    assert len(sum_.begins) == len(sum_.keys)
+    assert sorted(sum_.begins) == list(sum_.begins)
     assert isinstance(one.grant_at_once(Offer(9, "h1"), now=0.1), float)
     for grant in plan.granted:
         one.settle(grant.keys[0])
-    assert one.grant_at_once(Offer(9, "h1"), now=0.1) == Grant((9,), None, pytest.approx(1.1))
+    assert one.grant_at_once(Offer(9, "h1"), now=0.1) == Grant((9,), (0.1,), None, pytest.approx(1.1))
 
 
 def test_rates_of_zero_drop_what_has_a_deadline_and_send_the_rest() -> None:
     one = planner({"h0": (0.0, 100.0), "s": (100.0, 100.0)})
     plan = one.plan([Offer(0, "h0", 9), Offer(1, "h0")], now=0.0)
     assert plan.dropped == (0,)
-    assert plan.granted == (Grant((1,), None, math.inf),)
+    assert plan.granted == (Grant((1,), (0.0,), None, math.inf),)
 
 
 # --- in a loop: workers that compute, offer, are granted, and pull ---
@@ -160,13 +208,17 @@ class Loop:
         """Send an offer that still waits if its way is idle, or try again when it may be."""
         if key not in self._offers:
             return
-        found = self.fabric.grant_at_once(self._as_offer(key), now) if self.fabric is not None else None
+        found = self._ask(key, now) if self.fabric is not None else None
         if isinstance(found, float):
             if found < math.inf:
                 self._at(found, lambda then: self._try(key, then))
             return
         host = self._offers.pop(key)
         self._at(self._send(host, "s", now), lambda then: self._arrive((key,), then))
+
+    def _ask(self, key: int, now: float) -> Grant | float:
+        assert self.fabric is not None
+        return self.fabric.grant_at_once(self._as_offer(key), now, [self._as_offer(one) for one in self._offers])
 
     def _as_offer(self, key: int) -> Offer:
         host, label = self._labels[key]
@@ -189,10 +241,14 @@ class Loop:
     def _begin(self, grant: Grant, now: float) -> None:
         if grant.aggregator is None:
             (key,) = grant.keys
-            self._at(self._send(self._labels[key][0], "s", now), lambda then: self._arrive((key,), then))
+            end = self._send(self._labels[key][0], "s", grant.begins[0])
+            self._at(end, lambda then: self._arrive((key,), then))
             return
         self.sums += 1
-        ready = max(self._send(self._labels[key][0], AGGREGATORS[grant.aggregator], now) for key in grant.keys)
+        ready = max(
+            self._send(self._labels[key][0], AGGREGATORS[grant.aggregator], begin)
+            for key, begin in zip(grant.keys, grant.begins, strict=True)
+        )
         hop = AGGREGATORS[grant.aggregator]
         self._at(ready, lambda then: self._at(self._send(hop, "s", then), lambda end: self._arrive(grant.keys, end)))
 
@@ -254,7 +310,7 @@ def loops(hosts: int, server: float = 1250.0) -> tuple[Loop, Loop]:
     return Loop(rates, 2 * hosts).run(SECONDS), Loop(rates, 2 * hosts, fabric).run(SECONDS)
 
 
-@pytest.mark.parametrize(("hosts", "factor"), [(3, 0.97), (4, 0.97), (6, 0.95), (8, 1.0), (12, 1.15), (16, 1.3)])
+@pytest.mark.parametrize(("hosts", "factor"), [(3, 0.97), (4, 0.97), (6, 1.0), (8, 1.0), (12, 1.2), (16, 1.3)])
 def test_plans_apply_more_where_the_server_is_the_bottleneck_and_no_less_elsewhere(hosts: int, factor: float) -> None:
     direct, planned = loops(hosts)
     assert planned.applied >= factor * direct.applied, (direct.applied, planned.applied)

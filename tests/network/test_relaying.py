@@ -31,10 +31,17 @@ def of(*hosts: str) -> list[Waiting]:
 def test_a_relay_hands_on_what_the_server_would_send_again_and_again() -> None:
     """Eight hosts at 1: straight takes 8 s.  The relay has it after 1 s and serves four, the server three."""
     waiting = of(*(f"h{number}" for number in range(8)))
-    routes = spread(waiting, equal(8), [("s", 1.0)], ["h0"], now=0.0)
-    assert max(one.end for one in routes) <= 5.0
-    assert {one.relay for one in routes} == {None, 0}
-    assert routes[0].relay == 0
+    routes = {one.key: one for one in spread(waiting, equal(8), [("s", 1.0)], ["h0"], now=0.0)}
+    assert max(one.end for one in routes.values()) <= 5.0
+    assert {one.relay for one in routes.values()} == {None, 0}
+    # The worker beside the relay has what the relay has.
+    assert (routes[0].relay, routes[0].begin, routes[0].end) == (0, 0.0, 1.0)
+
+
+def test_one_worker_that_cannot_be_reached_does_not_keep_the_others_from_relays() -> None:
+    state = network({**{f"h{number}": (1.0, 1.0) for number in range(8)}, "dead": (1.0, 0.0), "s": (1.0, 1.0)})
+    routes = spread(of("dead", *(f"h{number}" for number in range(8))), state, [("s", 1.0)], ["h0"], now=0.0)
+    assert max(one.end for one in routes if one.key > 0) <= 5.0
 
 
 def test_three_relays_are_faster_than_one() -> None:
@@ -65,7 +72,7 @@ def test_a_worker_that_cannot_be_reached_waits_alone() -> None:
     assert routes == {0: math.inf, 1: 1.0}
 
 
-def test_nobody_waits_and_nothing_is_sent() -> None:
+def test_without_waiting_workers_nothing_is_sent() -> None:
     assert spread([], equal(1), [("s", 1.0)], ["h0"], now=0.0) == ()
 
 
@@ -77,7 +84,7 @@ def test_the_state_that_was_given_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize("seed", range(60))
-def test_everyone_is_served_once_and_never_later_than_straight_from_the_servers(seed: int, servers: int) -> None:
+def test_each_worker_is_served_once_and_never_later_than_straight_from_the_servers(seed: int, servers: int) -> None:
     state, _, offers, to = drawn(random.Random(seed), servers=servers)
     waiting = [Waiting(one.key, one.host) for one in offers]
     relays = sorted({one.host for one in offers})[:2]

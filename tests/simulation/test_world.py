@@ -95,15 +95,19 @@ def test_gradients_reach_a_replica_from_their_workers_once_it_is_told_which() ->
     one = linked()
     named = tuple(Contribution(f"w{slot}", slot, 1) for slot in range(2))
     assert one.deliver(SERVER, REPLICA, transfer(GRADIENTS, contributions=named), 0.0) == [2.5]
+    assert one.deliver(SERVER, WORKER, pulled(), 0.0) == [1.25]  # the server's interface carried nothing
+    assert one.reach_s("w0", 0, 0.0) == 2.25  # the workers' did, once they were asked
     assert one.deliver(SERVER, REPLICA, transfer(GRADIENTS), 9.0) == [0.25]
-    assert one.deliver(SERVER, WORKER, pulled(), 9.0) == [1.25]  # the server's interface carried nothing
 
 
 def test_replicas_have_hosts_of_their_own_as_many_on_each_as_servers() -> None:
-    for one, second in ((linked(servers_per_host=2), 2.25), (linked(), 1.25)):
+    """Four shards, two servers on a host: the replicas of the first and third share one, if two share one."""
+    for per_host, second in ((2, 2.25), (1, 1.25)):
+        one = linked(servers_per_host=per_host)
+        one.shard_bytes = (MEGABYTE,) * 4
         found = [
-            one.deliver(Role.copy(first_server(2 * shard)), Role.copy(f"replica-{shard}"), transfer(UPDATE, shard), 0.0)
-            for shard in range(2)
+            one.deliver(Role.copy(first_server(shard)), Role.copy(f"replica-{shard}"), transfer(UPDATE, shard), 0.0)
+            for shard in (0, 2)
         ]
         assert found == [[1.25], [second]]
 
