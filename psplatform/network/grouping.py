@@ -31,7 +31,6 @@ from psplatform.network.state import NetworkState, Transfer
 _EXHAUSTIVE: Final = 40
 """Up to so many gradients every cut is tried: some ten milliseconds."""
 
-
 _COARSE: Final = 12
 """Cuts that are tried before those around the best of them."""
 

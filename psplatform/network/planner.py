@@ -126,7 +126,9 @@ class FabricPlanner:
         offers = [one for one in offers if one.key not in self._under_way]
         state = self._state(offers, now)
         due = [
-            one if one.deadline is None else replace(one, deadline=one.deadline - self._ahead(one, state, now))
+            one
+            if one.deadline is None
+            else replace(one, deadline=one.deadline - self._ahead(self._end(one, state, now)))
             for one in offers
         ]
         ordered = order(due, state, self._servers, now)
@@ -152,7 +154,7 @@ class FabricPlanner:
         others = [one for one in waiting if one.key != offer.key]
         state = self._state([offer, *others], now)
         transfer = state.transfer(offer.host, self._servers, now)
-        late = offer.deadline is not None and offer.deadline <= self._ahead(offer, state, now)
+        late = offer.deadline is not None and offer.deadline <= self._ahead(transfer.end)
         if offer.key in self._under_way or math.isinf(transfer.end) or late:
             return math.inf
         if transfer.end > now:
@@ -160,7 +162,8 @@ class FabricPlanner:
             if transfer.end - now > _ALONE * (alone.end - now):
                 ends = [one.end for one in self._under_way.values() if one.end > now]
                 return transfer.begin if transfer.begin > now else min(ends, default=math.inf)
-            if any(one.deadline is not None and one.deadline <= self._ahead(one, state, now) + 1 for one in others):
+            due = [(one.deadline, self._end(one, state, now)) for one in others if one.deadline is not None]
+            if any(deadline <= self._ahead(end) + 1 for deadline, end in due):
                 return math.inf
         return self._grant(Group(None, ((offer, transfer),), transfer), now)
 
@@ -187,9 +190,12 @@ class FabricPlanner:
     def _expire(self, now: float) -> None:
         self._under_way = {key: one for key, one in self._under_way.items() if now <= one.expires}
 
-    def _ahead(self, offer: Offer, state: NetworkState, now: float) -> int:
-        """Return how many updates under way are there before the offer could be."""
-        end = state.transfer(offer.host, self._servers, now).end
+    def _end(self, offer: Offer, state: NetworkState, now: float) -> float:
+        """Return when an offer that is sent now, straight, is at the servers."""
+        return state.transfer(offer.host, self._servers, now).end
+
+    def _ahead(self, end: float) -> int:
+        """Return how many updates under way are there by then."""
         return sum(one.end <= end for one in self._under_way.values())
 
     def _rates(self, hosts: Sequence[str], now: float) -> NetworkState:

@@ -49,7 +49,7 @@ class Rates:
 
     def less(self, taken: Sequence[Piece]) -> Rates:
         """Return what is left without the pieces, one at least, of a transfer that was made on these very rates."""
-        times, rates, index, last = self.times, self.rates, 0, len(self.times) - 1
+        times, rates, last = self.times, self.rates, len(self.times) - 1
         begin, end = taken[0].begin, taken[-1].end
         if begin == end:
             return self

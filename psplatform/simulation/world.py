@@ -100,16 +100,18 @@ class SimulatedWorld:
         return self.slow_servers.delay(self.seed, shard, number)
 
     def _server(self, shard: int) -> str:
-        per_host = self.network.links.servers_per_host if self.network else 1
-        return f"server {shard // per_host}"
+        return self._host("server", shard)
 
     def _replica(self, name: str) -> str:
         """Return the host of a replica: as many share one as of servers, and none is a server's."""
-        number = self._replicas.setdefault(name, len(self._replicas))
-        per_host = self.network.links.servers_per_host if self.network else 1
-        return f"replica {number // per_host}"
+        return self._host("replica", self._replicas.setdefault(name, len(self._replicas)))
 
     def _worker(self, member: str) -> str:
-        number = self._numbers.setdefault(member, len(self._numbers))
-        per_host = self.network.links.workers_per_host if self.network else 1
-        return f"worker {number // per_host}"
+        return self._host("worker", self._numbers.setdefault(member, len(self._numbers)))
+
+    def _host(self, kind: str, number: int) -> str:
+        per_host = 1
+        if self.network is not None:
+            links = self.network.links
+            per_host = links.workers_per_host if kind == "worker" else links.servers_per_host
+        return f"{kind} {number // per_host}"
