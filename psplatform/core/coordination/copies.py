@@ -321,6 +321,7 @@ class Copies:
             shard=one.shard,
             epoch=one.epoch,
             copy=one.server,
+            position=message.position,
             process=one.lost_process,
             signal=one.reason,
             detected_seconds=one.silence_s,
