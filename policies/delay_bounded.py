@@ -25,8 +25,8 @@ class DelayBounded(Policy):
     Guarantee: no applied gradient has a staleness of `max_delay` or more.
 
     Differences from the paper
-        This is the half of MLfabric-A that decides; ordering transfers, aggregating on the way and dropping before
-        anything is sent need a model of the network.
+        This is the half of MLfabric-A that decides.  Ordering transfers, and dropping before anything is sent, need a
+        planner of transfers (`psplatform.core.transfers`), which is told by when a gradient must arrive.
     """
 
     max_delay: int | None = parameter(None, minimum=1, help="largest delay after commit; none stands for 2 * workers")
@@ -45,12 +45,19 @@ class DelayBounded(Policy):
 
     def admit(self, gradient: Gradient, view: View) -> Verdict:
         """Apply what is fresh enough."""
-        bound = self.max_delay or 2 * view.workers
+        bound = self._bound(view)
         staleness = view.version - gradient.label.version
         if staleness < bound:
             return APPLY
         allowed = f"at most {bound - 1} is allowed by a delay bound of {bound}"
         return drop(Reason("delay", f"staleness {staleness}, {allowed}"))
+
+    def latest(self, gradient: Gradient, view: View) -> int:
+        """Return the version at which it has the largest staleness allowed."""
+        return max(0, gradient.label.version + self._bound(view) - 1)
+
+    def _bound(self, view: View) -> int:
+        return self.max_delay or 2 * view.workers
 
     def staleness_bound(self, workers: int) -> int | None:
         """Return one less than the bound on the delay."""
@@ -58,7 +65,7 @@ class DelayBounded(Policy):
 
     def decision(self, view: View) -> Mapping[str, float]:
         """Return the delay that is not reached."""
-        return {"delay bound": self.max_delay or 2 * view.workers}
+        return {"delay bound": self._bound(view)}
 
     def may_start(self, worker: Worker, view: View) -> Answer:
         """Go on at once."""

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from numpy.random import Generator, default_rng
 
+from psplatform.core.transfers import Offer
 from psplatform.network.grouping import group
-from psplatform.network.ordering import Offer, order
+from psplatform.network.ordering import order
 from psplatform.network.rates import Rates
 from psplatform.network.state import Interface, NetworkState
 

@@ -291,6 +291,13 @@ class Policy(ABC):
     def admit(self, gradient: Gradient, view: View) -> Verdict:
         """Say whether `gradient` is applied at once, pooled, held or dropped."""
 
+    def latest(self, gradient: Gradient, view: View) -> int | None:
+        """Return the last version before a commit at which `admit` would still apply `gradient`; ``None`` for any.
+
+        Where transfers are planned, what cannot be there by then is not sent.
+        """
+        return None
+
     def pool_ready(self, view: View) -> Answer:
         """Say whether the pool is committed now."""
         raise ConfigurationError(f"{type(self).__name__} pools gradients but never says when the pool is ready")

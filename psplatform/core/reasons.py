@@ -14,6 +14,7 @@ LOST: Final = "lost"
 OVERTAKEN: Final = "overtaken"
 LOST_VERSION: Final = "lost version"
 DUPLICATE: Final = "duplicate"
+NOT_SENT: Final = "not sent"
 
 MEANINGS: Final[Mapping[str, str]] = {
     STALE: "It was computed on an old version, and the policy takes the present one only.",
@@ -24,6 +25,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     OVERTAKEN: "It was held until a later gradient of the same worker was applied.",
     LOST_VERSION: "It was computed on a version that was lost with a server.",
     DUPLICATE: "Its batch was dealt twice, by coordinators that took over from each other, and counts once.",
+    NOT_SENT: "It would have come too late to be applied, and was dropped where it was computed.",
 }
 """What each kind means, in a sentence."""
 
@@ -38,8 +40,8 @@ class Reason:
         ``stale`` (computed on an old version), ``non-finite``, ``aborted`` (interrupted because the model moved on),
         ``stopped`` (arrived after the last commit), ``lost`` (its worker died first), ``overtaken`` (held until a later
         one of its slot was applied), ``lost version`` (computed on a version that was lost with a server),
-        ``duplicate`` (its batch was dealt twice, by coordinators that took over from each other), or a kind of a
-        policy's own.
+        ``duplicate`` (its batch was dealt twice, by coordinators that took over from each other), ``not sent``
+        (dropped where it was computed, because it would have come too late), or a kind of a policy's own.
     detail
         What happened, with the figures that decided.
     """

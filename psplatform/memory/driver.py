@@ -23,6 +23,7 @@ from psplatform.core.shards.server import Server
 from psplatform.core.supervision.leases import Grants, entitlement
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.core.supervision.standby import Standby, standby_name
+from psplatform.core.transfers import Fabric
 from psplatform.memory.arithmetic import Arithmetic, Metadata
 from psplatform.memory.engine import make_engine, name_of
 from psplatform.memory.evaluation import Evaluators
@@ -68,6 +69,8 @@ class MemoryRun:
         The coordinator's part of the checkpoint that the run goes on from.
     seating
         Gives roles processes; else each has one of its own.
+    fabric
+        Plans the transfers of gradients, which are sent as soon as computed otherwise.
 
     Attributes
     ----------
@@ -104,6 +107,7 @@ class MemoryRun:
         supervision: Supervision | None = None,
         resume: dict[str, Any] | None = None,
         seating: Seating | None = None,
+        fabric: Fabric | None = None,
     ) -> None:
         self.plan = plan
         self._open()
@@ -127,6 +131,7 @@ class MemoryRun:
             self.arithmetic,
             self._backpressure,
             seed=seed,
+            host_of=fabric.host_of if fabric is not None else lambda name: "",
             join_again=self._join_again,
             on_late=self._on_late_message,
         )
@@ -136,7 +141,8 @@ class MemoryRun:
         self.retirements: Retirements = Retirements(self, self.network, world)
         self.network.on_moved = self.retirements.on_moved
         self._seating = seating or Unplaced(self.supervision.spares)
-        self._begin(Coordinator(plan, policy, resume=resume))
+        planner = fabric.planner if fabric is not None else None
+        self._begin(Coordinator(plan, policy, resume=resume, planner=planner))
 
     def _open(self) -> None:
         self.copies: dict[str, ShardNode[VirtualShardState]] = {}

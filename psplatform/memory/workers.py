@@ -45,6 +45,7 @@ class Workers:
         backpressure: Backpressure,
         *,
         seed: int,
+        host_of: Callable[[str], str],
         join_again: Callable[[str], None],
         on_late: Callable[[str, Any], None],
     ) -> None:
@@ -53,6 +54,7 @@ class Workers:
         self._engine, self._network = engine, engine.network
         self._arithmetic, self._backpressure = arithmetic, backpressure
         self._join_again, self._on_late = join_again, on_late
+        self._host_of = host_of
 
     @property
     def present(self) -> list[str]:
@@ -70,7 +72,9 @@ class Workers:
         gradients = engine, self._arithmetic, self._backpressure
         self._network.introduce(name, term)
         node = self.nodes[name] = WorkerNode(
-            WorkerSession(name, f"memory://{name}", plan.shards, self._traits, seed=self._seed),
+            WorkerSession(
+                name, f"memory://{name}", plan.shards, self._traits, seed=self._seed, host=self._host_of(name)
+            ),
             lambda: engine.agenda.now,
             partial(self._network.send, Role.member(name)),
             lambda fire: VirtualTimers(engine.agenda, engine.processes, name, fire),

@@ -25,7 +25,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from psplatform.network.ordering import Offer, Ordered
+from psplatform.core.transfers import Offer
+from psplatform.network.ordering import Ordered
 from psplatform.network.state import NetworkState, Transfer
 
 _EXHAUSTIVE: Final = 40

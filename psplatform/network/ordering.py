@@ -29,6 +29,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from psplatform.core.transfers import Offer
 from psplatform.network.rates import NOTHING, Rates
 from psplatform.network.state import NetworkState, Parts, Transfer
 
@@ -49,25 +50,6 @@ class Due(NamedTuple):
 
 
 _ALL: Final = Due(-math.inf, math.inf, everything=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """A computed gradient that waits to be sent.
-
-    Attributes
-    ----------
-    key
-        Names it in the answer.
-    host
-        Where it lies.
-    deadline
-        The last position at which it may be committed, counted from 1 for the next update; ``None`` for any.
-    """
-
-    key: int
-    host: str
-    deadline: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

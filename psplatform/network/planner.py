@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from psplatform.network.estimates import Estimates
+from psplatform.core.transfers import Grant, Offer, TransferPlan
+from psplatform.network.estimates import Estimates, Sighting
 from psplatform.network.grouping import Group, group
-from psplatform.network.ordering import Offer, order
+from psplatform.network.ordering import order
 from psplatform.network.state import NetworkState, Parts, Transfer
 
 _ALONE: Final = 1.2
@@ -33,37 +34,6 @@ _GRACE_S: Final = 1.0
 
 _HOPELESS_S: Final = 30.0
 """After so long, what was sent although it gets nowhere at the known rates is under way no longer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """Gradients that may be sent: one straight to the servers, or some to an aggregator that sends their sum on.
-
-    Attributes
-    ----------
-    keys
-        The offers, in the order in which they are summed.
-    begins
-        When each of them is to be sent, so that transfers through one interface do not overlap; seconds.
-    aggregator
-        The number of the aggregator's host; ``None`` for straight.
-    end
-        When it is expected at the servers.
-    """
-
-    keys: tuple[int, ...]
-    begins: tuple[float, ...]
-    aggregator: int | None
-    end: float
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is sent now, what is dropped where it lies, and what waits for the next plan; the two latter by key."""
-
-    granted: tuple[Grant, ...]
-    dropped: tuple[int, ...]
-    waiting: tuple[int, ...]
 
 
 @dataclass(eq=False)
@@ -114,10 +84,10 @@ class FabricPlanner:
 
     def __init__(self, servers: Parts, aggregators: Sequence[str], estimates: Estimates, tick_s: float) -> None:
         self._servers, self._aggregators = servers, aggregators
-        self._estimates, self._tick_s = estimates, tick_s
+        self._estimates, self.tick_s = estimates, tick_s
         self._under_way: dict[int, _UnderWay] = {}
 
-    def plan(self, offers: Sequence[Offer], now: float) -> Plan:
+    def plan(self, offers: Sequence[Offer], now: float) -> TransferPlan:
         """Return what is sent before the next tick; offers that are under way are left out.
 
         Deadlines count from the next update.  What is under way comes before an offer if it arrives earlier.
@@ -135,12 +105,12 @@ class FabricPlanner:
         granted, waiting = [], []
         for one in group(ordered, self._aggregators).groups:
             begins = min(transfer.begin for _, transfer in one.members)
-            if begins < now + self._tick_s or math.isinf(begins):
+            if begins < now + self.tick_s or math.isinf(begins):
                 # What gets nowhere at the known rates is sent as well: they may be wrong.
                 granted.append(self._grant(one, now))
             else:
                 waiting += [offer.key for offer, _ in one.members]
-        return Plan(tuple(granted), tuple(one.key for one in ordered.dropped), tuple(waiting))
+        return TransferPlan(tuple(granted), tuple(one.key for one in ordered.dropped), tuple(waiting))
 
     def grant_at_once(self, offer: Offer, now: float, waiting: Sequence[Offer] = ()) -> Grant | float:
         """Return the grant of an offer whose way is idle; else when it may be, and infinity if only a plan can tell.
@@ -166,6 +136,14 @@ class FabricPlanner:
             if any(deadline <= self._ahead(end) + 1 for deadline, end in due):
                 return math.inf
         return self._grant(Group(None, ((offer, transfer),), transfer), now)
+
+    def arrive(self, key: int, begin: float, end: float) -> None:
+        """Learn what interfaces can carry from a gradient that went straight to the servers, and settle it."""
+        found = self._under_way.get(key)
+        if found is not None and not found.to_aggregator:
+            for receiver, size_bytes in self._servers:
+                self._estimates.observe(Sighting(found.to_servers.expected.sender, receiver, size_bytes, begin, end))
+        self.settle(key)
 
     def settle(self, key: int) -> None:
         """Forget what is under way of a gradient, because it has arrived or is lost, and of those in its sum."""

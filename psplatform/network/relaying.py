@@ -13,8 +13,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from psplatform.core.transfers import Offer
 from psplatform.network.grouping import Grouped, group
-from psplatform.network.ordering import Offer, order
+from psplatform.network.ordering import order
 from psplatform.network.state import NetworkState, Parts, Transfer
 
 

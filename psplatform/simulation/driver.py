@@ -14,6 +14,7 @@ from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy
 from psplatform.core.protocol.effects import Finish
 from psplatform.core.shards.links import MakeAccount
+from psplatform.core.transfers import Fabric
 from psplatform.errors import ClusterError
 from psplatform.memory import MemoryRun
 from psplatform.memory.arithmetic import Arithmetic
@@ -83,8 +84,12 @@ def run_world(
     *,
     seed: int = 0,
     make_account: MakeAccount | None = None,
+    fabric: Fabric | None = None,
 ) -> Simulated:
-    """Run a plan to its end in a world; `make_account` makes the accounts of replicas, where the plan has any.
+    """Run a plan to its end in a world.
+
+    `make_account` makes the accounts of replicas, where the plan has any; `fabric` plans the transfers of gradients,
+    and without one they are sent as soon as computed.
 
     Raises
     ------
@@ -94,7 +99,14 @@ def run_world(
         If it cannot end any more: nobody goes on, nothing is committed, or time stands still.
     """
     run = MemoryRun(
-        plan, policy, arithmetic=arithmetic, world=world, sink=event_trace, seed=seed, make_account=make_account
+        plan,
+        policy,
+        arithmetic=arithmetic,
+        world=world,
+        sink=event_trace,
+        seed=seed,
+        make_account=make_account,
+        fabric=fabric,
     )
     for number in range(plan.workers):
         run.join(f"w{number}")

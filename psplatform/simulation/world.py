@@ -106,6 +106,14 @@ class SimulatedWorld:
         """Return the host of a replica: as many share one as of servers, and none is a server's."""
         return self._host("replica", self._replicas.setdefault(name, len(self._replicas)))
 
+    def host_of(self, member: str) -> str:
+        """Return the host of a worker, as the network calls it."""
+        return self._worker(member)
+
+    def gradients_to(self) -> list[tuple[str, float]]:
+        """Return the host of each shard's server, with the bytes that a gradient has for it."""
+        return [(self._server(shard), size_bytes) for shard, size_bytes in enumerate(self.shard_bytes)]
+
     def _worker(self, member: str) -> str:
         return self._host("worker", self._numbers.setdefault(member, len(self._numbers)))
 

@@ -10,8 +10,9 @@ from fabric_cases import drawn, equal, keys, network
 from fabric_reference import cut
 from fabric_reference import group as naive_group
 
+from psplatform.core.transfers import Offer
 from psplatform.network.grouping import Grouped, group
-from psplatform.network.ordering import Offer, order
+from psplatform.network.ordering import order
 from psplatform.network.rates import Rates
 from psplatform.network.state import NetworkState, Parts
 

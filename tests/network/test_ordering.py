@@ -10,8 +10,9 @@ from fabric_cases import drawn, equal, keys, network
 from fabric_reference import Link, Links
 from fabric_reference import order as naive_order
 
+from psplatform.core.transfers import Offer
 from psplatform.network import ordering
-from psplatform.network.ordering import Offer, order
+from psplatform.network.ordering import order
 from psplatform.network.rates import Rates
 from psplatform.network.state import Interface, NetworkState
 

@@ -10,9 +10,9 @@ from itertools import count
 
 import pytest
 
+from psplatform.core.transfers import Grant, Offer
 from psplatform.network.estimates import Estimates
-from psplatform.network.ordering import Offer
-from psplatform.network.planner import FabricPlanner, Grant
+from psplatform.network.planner import FabricPlanner
 from psplatform.network.rates import Rates
 from psplatform.network.relaying import Waiting, spread
 from psplatform.network.state import Interface, NetworkState

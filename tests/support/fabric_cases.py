@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from fabric_reference import Link, Links
 
-from psplatform.network.ordering import Offer
+from psplatform.core.transfers import Offer
 from psplatform.network.rates import Rates
 from psplatform.network.state import Interface, NetworkState
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from psplatform.network.ordering import Offer
+from psplatform.core.transfers import Offer
 
 
 @dataclass

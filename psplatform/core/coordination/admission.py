@@ -41,12 +41,28 @@ class Admission:
             reason = Reason(reasons.ABORTED, "was ready when it was told to abort")
             state.log_drop(member.slot, message.sequence, message.label.version, reason)
         else:
-            if message.sequence > member.sequence:
-                # Released by a coordinator that is gone and had no time to tell, perhaps on a version gone with it.
-                label = rebased(message.label, state.shards)
-                state.catch_up(member, message.sequence, self._count_of(message, label.version))
+            self.catch_up(member, message)
             if member.busy and message.sequence == member.sequence:
                 self._take(member, message)
+
+    def catch_up(self, member: Member, message: Announce) -> None:
+        """Count a member as released for the gradient that it speaks of, if nobody here has heard of that."""
+        if message.sequence > member.sequence:
+            # Released by a coordinator that is gone and had no time to tell, perhaps on a version gone with it.
+            label = rebased(message.label, self._state.shards)
+            self._state.catch_up(member, message.sequence, self._count_of(message, label.version))
+
+    def latest(self, member: Member, message: Announce) -> int | None:
+        """Return the last version before a commit at which the policy would still apply that gradient, if any is."""
+        return self._asking.latest(self._gradient_of(member, message), self._state.commit_logs[0])
+
+    def give_up(self, member: Member, message: Announce, reason: Reason) -> None:
+        """Drop a gradient that was computed and not sent; its worker waits for a release."""
+        gradient = self._gradient_of(member, message)
+        self._log(gradient, message)
+        self._claim(gradient)
+        self._rest(member, gradient)
+        self._drop(self._state.commit_logs[0], gradient, reason)
 
     def _count_of(self, message: Announce, version: int) -> int:
         # Block by block a worker counts for itself: what it was answered may be older or newer than its iteration.

@@ -57,6 +57,12 @@ class Asking:
             raise self._failed("returned HOLD from admit", "only scope BLOCK may hold gradients")
         return verdict
 
+    def latest(self, gradient: Gradient, view: View) -> int | None:
+        """Return the last version before a commit at which the gradient would still be applied, if there is one."""
+        wanted = "a version or None"
+        latest: int | None = self._ask("latest", _is_version_or_none, wanted, gradient, view)
+        return latest
+
     def pool_ready(self, view: View) -> Answer:
         """Return whether the pool is committed now."""
         answer: Answer = self._ask("pool_ready", _is_answer, "an Answer", view)
@@ -159,6 +165,10 @@ def _is_answer(answer: Any) -> bool:
 
 def _is_version(answer: Any) -> bool:
     return isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer <= LARGEST
+
+
+def _is_version_or_none(answer: Any) -> bool:
+    return answer is None or _is_version(answer)
 
 
 def _are_figures(answer: Any) -> bool:

@@ -16,6 +16,7 @@ from psplatform.core.coordination.membership import Deaths, Membership
 from psplatform.core.coordination.releases import Releases
 from psplatform.core.coordination.state import State
 from psplatform.core.coordination.takeover import Takeover
+from psplatform.core.coordination.transfers import TRANSFERS, Transfers
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Change, Policy
 from psplatform.core.protocol import messages as msg
@@ -44,6 +45,7 @@ from psplatform.core.protocol.events import (
     StopRequested,
     TimerFired,
 )
+from psplatform.core.transfers import TransferPlanner
 from psplatform.errors import ClusterError, StoreError, UserCodeError
 
 
@@ -62,6 +64,8 @@ class Coordinator:
         The coordinator's part of the checkpoint that the run goes on from.
     processes
         Where the copies and, as ``coordinator``, this are, by name: what the log calls them.
+    planner
+        Plans the transfers of gradients that workers offer; ``None`` where they are sent as soon as computed.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class Coordinator:
         term: int = 1,
         resume: Mapping[str, Any] | None = None,
         processes: Mapping[str, str] | None = None,
+        planner: TransferPlanner | None = None,
     ) -> None:
         self.state = State(plan, policy, term)
         self.state.processes.update(processes or {})
@@ -82,6 +87,7 @@ class Coordinator:
         self.ending = Ending(self.state, self.checkpoints)
         self.commits = Commits(self.state, self._asking, self.ending, self.checkpoints)
         self.admission = Admission(self.state, self._asking, self.commits, self.ending)
+        self.transfers = Transfers(self.state, self.admission, planner)
         self.deaths = Deaths(self.state, self.ending)
         self.membership = Membership(self.state, self.admission, self.deaths)
         self.copies = Copies(self.state, self.admission, self.commits, self.ending, self.checkpoints)
@@ -120,7 +126,8 @@ class Coordinator:
         return {
             msg.Join: self.membership.on_join,
             msg.Leave: self._on_member_gone,
-            msg.Announce: self.takeover.on_announce,
+            msg.Offer: self.transfers.on_offer,
+            msg.Announce: self._on_announce,
             msg.Aborted: self.admission.on_aborted,
             msg.Failed: self._on_failed,
             msg.Gathered: self.commits.on_gathered,
@@ -188,12 +195,18 @@ class Coordinator:
             self.ending.fail(ClusterError(f"no live worker for {limit:g} s; {remedy}"))
         elif event.tag == "finish":
             self.ending.on_overdue()
+        elif event.tag == TRANSFERS:
+            self.transfers.on_timer()
         elif event.tag in (DUE, OVERDUE):
             self.checkpoints.on_timer(event.tag)
         elif event.tag.startswith("start:"):
             self.releases.on_due(event.tag.removeprefix("start:"))
         else:
             self.state.changes.add(Change.TIMER)
+
+    def _on_announce(self, message: msg.Announce) -> None:
+        self.transfers.on_announce(message)
+        self.takeover.on_announce(message)
 
     def _on_promoted(self, message: msg.Promoted) -> None:
         if self.takeover.awaited_shards:

@@ -173,6 +173,38 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """A gradient is computed and lies at its worker, which asks whether to send it.
+
+    Attributes
+    ----------
+    announce
+        What will be announced once every shard can reach it, the seconds of sending aside.
+    host
+        Where it lies.
+    """
+
+    announce: Announce
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Send gradient `sequence`, which you have offered, to the servers now."""
+
+    term: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Drop gradient `sequence`, which you have offered, where it lies, and wait for a release."""
+
+    term: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
 class Aborted:
     """The computation of `sequence` really stopped, `latency_s` seconds after the abort reached the worker."""
 

@@ -87,6 +87,9 @@ _TYPES: Final[tuple[type, ...]] = (
     place_messages.ActorReleased,
     place_messages.Logged,
     place_messages.LogWritten,
+    messages.Offer,
+    messages.Route,
+    messages.Drop,
 )
 _CODES: Final = {kind: code for code, kind in enumerate(_TYPES)}
 _ERROR_FIELDS: Final = {"class", "message", "attributes"}

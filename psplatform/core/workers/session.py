@@ -2,13 +2,15 @@
 
 States: *joining* -> *waiting* for a release -> *pulling* -> *computing* -> *exposing* (every shard is given a way to
 reach the gradient) -> announced, *waiting* again.  Where a policy decides block by block, each block is announced when
-its shard can reach it.  What was computed on parameters that were written over meanwhile leads back to *pulling*.  An
-abort in *pulling*, *computing* or *exposing* leads back to *waiting* once the computation has really stopped; a release
-that comes meanwhile is kept, and forgotten if that one is aborted too.  A stop ends the session from any state.
+its shard can reach it.  Where transfers are planned, a gradient is *offered* before it is exposed, and may be dropped
+instead.  What was computed on parameters that were written over meanwhile leads back to *pulling*.  An abort in
+*pulling*, *computing*, *offered* or *exposing* leads back to *waiting* once the computation has really stopped; a
+release that comes meanwhile is kept, and forgotten if that one is aborted too.  A stop ends the session from any state.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
@@ -51,6 +53,7 @@ class Activity(Enum):
     WAITING = "waiting"
     PULLING = "pulling"
     COMPUTING = "computing"
+    OFFERED = "offered"
     EXPOSING = "exposing"
     ABORTING = "aborting"
     GONE = "gone"
@@ -71,13 +74,18 @@ class WorkerSession:
         What the policy wants of workers.
     seed
         Of the drawing of shards to pull, where the policy wants only some.
+    host
+        Where its gradients lie, by the name that the planner of transfers has for it; empty where there is none.
     """
 
-    def __init__(self, member: str, process: str, shards: int, traits: Traits, *, seed: int = 0) -> None:
+    def __init__(
+        self, member: str, process: str, shards: int, traits: Traits, *, seed: int = 0, host: str = ""
+    ) -> None:
         self.member = member
         self.process = process
         self.activity = Activity.JOINING
         self.slot = -1
+        self._host = host
         self._per_block = traits.scope is Scope.BLOCK
         self._pulling = Pulling(member, shards, traits.exact, traits.pull, seed)
         self._servers = [first_server(shard) for shard in range(shards)]
@@ -112,7 +120,8 @@ class WorkerSession:
         """What this session waits for, in words."""
         if self.activity is Activity.PULLING:
             return f"shards {self._pulling.waiting_for}"
-        return "the coordinator" if self.activity in (Activity.JOINING, Activity.WAITING) else self.activity.value
+        of_coordinator = (Activity.JOINING, Activity.WAITING, Activity.OFFERED)
+        return "the coordinator" if self.activity in of_coordinator else self.activity.value
 
     def expects(self, answer: msg.Pulled) -> bool:
         """Whether the content that comes with `answer` belongs into the parameters now."""
@@ -200,8 +209,33 @@ class WorkerSession:
         self._computed = event
         self._unreached = self._shards
         self._since = self._now
+        if self._host and math.isfinite(event.squared_norm) and math.isfinite(event.loss):
+            self.activity = Activity.OFFERED
+            return self._offer()
+        return self._expose(event.sequence)
+
+    def _offer(self) -> list[Effect]:
+        label = self._pulling.label
+        if self.activity is not Activity.OFFERED or self._computed is None or label is None:
+            return []
+        return [Send(COORDINATOR, msg.Offer(self._announcement(self._computed, label, ()), self._host))]
+
+    def _expose(self, sequence: int) -> list[Effect]:
+        self._since = self._now
         self.activity = Activity.EXPOSING
-        return [Expose(self.slot, event.sequence)]
+        return [Expose(self.slot, sequence)]
+
+    def _on_route(self, message: msg.Route) -> list[Effect]:
+        if self.activity is not Activity.OFFERED or not self._is_current(message.sequence):
+            return []
+        return self._expose(message.sequence)
+
+    def _on_drop(self, message: msg.Drop) -> list[Effect]:
+        if self.activity is not Activity.OFFERED or not self._is_current(message.sequence):
+            return []
+        self._computed = None
+        self._aborted = message.sequence  # a coordinator that takes over may not know
+        return self._rest()
 
     def _on_reachable(self, event: Reachable) -> list[Effect]:
         if not self._is_current(event.sequence) or self._computed is None:
@@ -244,7 +278,7 @@ class WorkerSession:
             return self._forestall(sequence)
         if not self._is_current(sequence):
             return []
-        if self.activity is Activity.PULLING:
+        if self.activity in (Activity.PULLING, Activity.OFFERED):
             self._abort_at = self._now
             self._pulling.cancel()
             return self._confirm_abort(sequence)
@@ -301,7 +335,8 @@ class WorkerSession:
         last = newest.sequence, newest.version, newest.assignment
         aborting = self.activity is Activity.ABORTING and newest is self._release
         aborted = aborting or newest.sequence == self._aborted
-        return [Send(COORDINATOR, msg.WorkerState(message.term, self.member, *last, tuple(self._announced), aborted))]
+        state = msg.WorkerState(message.term, self.member, *last, tuple(self._announced), aborted)
+        return [Send(COORDINATOR, state), *self._offer()]
 
     def _on_stop(self, message: msg.Stop) -> list[Effect]:
         computing = self.activity in (Activity.COMPUTING, Activity.ABORTING) and self._release is not None
@@ -331,6 +366,8 @@ _HANDLERS: dict[type, Callable[[WorkerSession, Any], list[Effect]]] = {
     msg.Welcome: WorkerSession._on_welcome,
     msg.Release: WorkerSession._on_release,
     msg.Abort: WorkerSession._on_abort,
+    msg.Drop: WorkerSession._on_drop,
+    msg.Route: WorkerSession._on_route,
     msg.Stop: WorkerSession._on_stop,
     msg.Pulled: WorkerSession._on_pulled,
     msg.Moved: WorkerSession._on_moved,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,6 +13,7 @@ from psplatform.core.coordination.invariants import check_tally
 from psplatform.core.plan import Cuts, Plan, Protection, Stop
 from psplatform.core.policy import Policy, Scope
 from psplatform.core.protocol.effects import Finish
+from psplatform.core.transfers import Fabric
 from psplatform.errors import ClusterError, InvariantViolation, ProcessDied, PsplatformError
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import Optimizer
@@ -20,6 +22,8 @@ from psplatform.memory import MemoryRun
 from psplatform.memory.losses import Supervision
 from psplatform.memory.machines import Machines
 from psplatform.memory.training import TensorArithmetic
+from psplatform.network.estimates import Estimates
+from psplatform.network.planner import FabricPlanner
 from psplatform.policies.registry import make_policy
 from psplatform.replication.accounts import Account
 from psplatform.simulation.faults.checks.coverage import Coverage
@@ -65,6 +69,10 @@ _LONGEST_LEASE_S: Final = 6.0
 _BLOCK_ELEMENTS: Final = 16
 _HIDDEN: Final = 3
 """Units of the network that reads digits here: every state is compared bit by bit, all the time."""
+
+_GRADIENT_BYTES: Final = 1e6
+_BELIEVED_S: Final = (0.05, 0.5, 2.0)
+"""Seconds that a shard's part of a gradient is believed to take, where transfers are planned."""
 
 _TASKS: dict[tuple[str, str], Task | SupervisedTask] = {}
 
@@ -300,6 +308,7 @@ def _run(
         make_account=_account(trial.copying, trial.shards) if trial.copying is not None else None,
         supervision=supervision,
         seating=machines,
+        fabric=_fabric(trial) if trial.fabric else None,
     )
     run.processes.rates.update(trial.rates)
     if trial.shared and machines is None:
@@ -313,6 +322,15 @@ def _run(
     for number, at in enumerate(trial.late):
         run.join(f"late{number}", at)
     return run
+
+
+def _fabric(trial: Trial) -> Fabric:
+    """Return what plans transfers at rates that are wrong: they take no time here but where a fault holds them up."""
+    chance = random.Random(f"rates {trial.seed}")
+    estimates = Estimates(fastest=_GRADIENT_BYTES / chance.choice(_BELIEVED_S), forget_s=5.0)
+    hosts = chance.choice([1, trial.shards])
+    servers = [(f"host {shard % hosts}", _GRADIENT_BYTES) for shard in range(trial.shards)]
+    return Fabric(FabricPlanner(servers, (), estimates, tick_s=0.1), host_of=str)
 
 
 def _plan(trial: Trial, reference: ReferenceModel) -> Plan:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
+from psplatform.core.policy import Scope
 from psplatform.policies.registry import make_policy, policy_names
 from psplatform.simulation.faults.schedules.amending import LATER, amend
 from psplatform.simulation.faults.schedules.hosts import HOSTED, with_hosts
@@ -47,6 +48,9 @@ _NOISES: Final = (Noise(), Noise(0.002), Noise(0.02, 0.3), Noise(0.01, 0.1, 0.2)
 
 _FROM_WORKERS: Final = 0.25
 """Share of the trials with copies in which these take gradients from the workers."""
+
+_FABRIC: Final = 0.5
+"""Share of the trials in which transfers are planned, of those whose policy decides about the whole model."""
 
 _SCENARIOS: Final = 0.4
 """Share of the trials that follow a scenario."""
@@ -99,11 +103,12 @@ def draw(seed: int, *, workload: str = "digits", options: Mapping[str, Any] | No
         late=tuple(rng.uniform(0, 10) for _ in range(rng.choice([0, 0, 1, 2]))),
     )
     if mode == LIVENESS:
-        return with_hosts(_sourced(amend(replace(trial, rates=_rates(rng, trial), faults=_gentle(rng, trial)))))
+        trial = amend(replace(trial, rates=_rates(rng, trial), faults=_gentle(rng, trial)))
+        return with_hosts(_planned(_sourced(trial)))
     scene = _scene(rng, trial, scenario)
     rates = {**_rates(rng, scene.trial), **scene.trial.rates}
     trial = replace(scene.trial, rates=rates, faults=scene.faults)
-    return _sourced(trial) if scenario else with_hosts(_sourced(amend(trial)))
+    return _planned(_sourced(trial)) if scenario else with_hosts(_planned(_sourced(amend(trial))))
 
 
 def _scene(rng: random.Random, trial: Trial, scenario: str) -> Scene:
@@ -132,6 +137,14 @@ def _sourced(trial: Trial) -> Trial:
     if trial.copying is None or random.Random(f"source {trial.seed}").random() >= _FROM_WORKERS:
         return trial
     return replace(trial, copying=replace(trial.copying, source="workers"))
+
+
+def _planned(trial: Trial) -> Trial:
+    # A stream of its own as well.
+    decides = make_policy(trial.policy, dict(trial.parameters)).traits.scope
+    if decides is not Scope.MODEL or random.Random(f"fabric {trial.seed}").random() >= _FABRIC:
+        return trial
+    return replace(trial, fabric=True)
 
 
 def _rates(rng: random.Random, trial: Trial) -> dict[str, float]:

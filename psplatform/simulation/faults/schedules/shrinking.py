@@ -20,6 +20,7 @@ _SIMPLER: Final[dict[str, Any]] = {
     "clip": None,
     "epochs": False,
     "spares": 0,
+    "fabric": False,
     "optimizer": {"name": "sgd", "lr": 0.1},
 }
 

@@ -74,6 +74,8 @@ class Trial:
         Whether silence is noticed; else only the end of a process is.
     rates
         How much faster or slower, by copy, a process's own clock runs.
+    fabric
+        Whether transfers of gradients are planned, at rates that are not the network's.
     cut_every
         Updates between checkpoints; 0 for none.
     faults
@@ -102,6 +104,7 @@ class Trial:
     most_workers: int | None = None
     nannies: bool = True
     leases: bool = False
+    fabric: bool = False
     cut_every: int = 0
     rates: Mapping[str, float] = field(default_factory=dict)
     noise: Noise = field(default_factory=Noise)
@@ -185,7 +188,7 @@ _MOST_AMOUNT: Final = 1e9
 _TRIAL: Final[Checks] = {
     **dict.fromkeys(("mode", "workload", "policy"), _is_text),
     **dict.fromkeys(("options", "parameters", "optimizer", "noise"), _is_table),
-    **dict.fromkeys(("epochs", "standby", "shared", "nannies", "leases"), _is_flag),
+    **dict.fromkeys(("epochs", "standby", "shared", "nannies", "leases", "fabric"), _is_flag),
     **dict.fromkeys(("workers", "shards"), _upto(1000, least=1)),
     **dict.fromkeys(("updates", "batch_size"), _upto(100_000, least=1)),
     "seed": _upto(MOST**2),

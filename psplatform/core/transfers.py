@@ -1,0 +1,90 @@
+"""What a planner of transfers is asked and what it answers: which gradients are sent now, and by which way.
+
+A planner knows hosts and rates, and nothing of gradients but where they lie and by when they must arrive.  It advises:
+what is applied, and in which order, is decided when a gradient has arrived.  So a plan that is wrong costs time, and a
+run without one is the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A computed gradient that waits to be sent.
+
+    Attributes
+    ----------
+    key
+        Names it in the answer.
+    host
+        Where it lies.
+    deadline
+        The last position at which it may be committed, counted from 1 for the next update; ``None`` for any.
+    """
+
+    key: int
+    host: str
+    deadline: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Gradients that may be sent: one straight to the servers, or some to an aggregator that sends their sum on.
+
+    Attributes
+    ----------
+    keys
+        The offers, in the order in which they are summed.
+    begins
+        When each of them is to be sent, so that transfers through one interface do not overlap; seconds.
+    aggregator
+        The number of the aggregator's host; ``None`` for straight.
+    end
+        When it is expected at the servers.
+    """
+
+    keys: tuple[int, ...]
+    begins: tuple[float, ...]
+    aggregator: int | None
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class TransferPlan:
+    """What is sent now, what is dropped where it lies, and what waits for the next plan; the two latter by key."""
+
+    granted: tuple[Grant, ...]
+    dropped: tuple[int, ...]
+    waiting: tuple[int, ...]
+
+
+class TransferPlanner(Protocol):
+    """Plans transfers to the servers; a pure state machine, whose copy goes on as it does."""
+
+    @property
+    def tick_s(self) -> float:
+        """Seconds from one plan to the next, while offers wait."""
+
+    def plan(self, offers: Sequence[Offer], now: float) -> TransferPlan:
+        """Return what is sent before the next tick; offers that are under way are left out."""
+
+    def grant_at_once(self, offer: Offer, now: float, waiting: Sequence[Offer] = ()) -> Grant | float:
+        """Return the grant of an offer whose way is idle; else when it may be, and infinity if only a plan can tell."""
+
+    def arrive(self, key: int, begin: float, end: float) -> None:
+        """Learn when a gradient that was granted was sent, and when it was at every server."""
+
+    def settle(self, key: int) -> None:
+        """Expect a gradient that was granted no longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """A planner for one run, and the host of each worker's gradients, by the worker's name, as the planner calls it."""
+
+    planner: TransferPlanner
+    host_of: Callable[[str], str]
