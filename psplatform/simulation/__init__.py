@@ -10,6 +10,7 @@ for byte.
 ``round_trips``  traces of whole round trips
 ``regimes``      slots that are slower for a while
 ``network``      network interfaces with rates that change, and what is sent through them
+``collectives``  how long ring and tree all-reduce take
 ``world``        the durations of everything, made of these
 ``synthetic``    the figures of gradients that are not computed
 ``event_trace``    the event log as its digest and its picture
