@@ -31,6 +31,7 @@ from psplatform.policies.bsp import BulkSynchronous
 
 LABEL = messages.Label((3, 4), (1, 2))
 TICKET = messages.BatchAssignment(1, 7)
+FLAW = messages.Flaw("the loss", (3, 5), 9, alone=False)
 CONTRIBUTION = messages.Contribution("m", 2, 9, TICKET)
 COMMIT = messages.Commit(1, 2, 3, 4, (CONTRIBUTION,), 0.5, True, False)
 PAST = messages.Past(COMMIT, (0.5,))
@@ -134,7 +135,7 @@ GOLDEN: list[tuple[Any, str]] = [
         00000000",
     ),
     (events.CopyAwake(0, "c", "p"), "c7063d9300a163a170"),
-    (messages.Flaw("the loss", (3, 5), 9, alone=False), "d83e95a8746865206c6f737392030509c2c2"),
+    (FLAW, "d83e95a8746865206c6f737392030509c2c2"),
     (messages.Cut(1, 2, 3, 4), "c7053f9401020304"),
     (
         events.MemberDied("m", DEATH),
@@ -155,6 +156,13 @@ GOLDEN: list[tuple[Any, str]] = [
     (place_messages.ActorReleased("c"), "c7034591a163"),
     (place_messages.Logged({"kind": "note", "at": 0.5}), "c718469182a46b696e64a46e6f7465a26174cb3fe0000000000000"),
     (place_messages.LogWritten(1, 2, 3), "d64793010203"),
+    (
+        messages.Offer(messages.Announce("m", 9, LABEL, 4, 0.5, 2.0, 1.0, 0.0, 0.0, 0.5), "h"),
+        "c74f4892c749079ea16d09c707009292030492010204cb3fe0000000000000cb4000000000000000cb3ff0000000000000cb \
+        0000000000000000cb0000000000000000cb3fe000000000000090ffc0c0a168",
+    ),
+    (messages.Route(1, 9), "c70349920109"),
+    (messages.Drop(1, 9), "c7034a920109"),
 ]
 
 
@@ -191,6 +199,9 @@ def test_a_standby_can_be_told_of_every_event_that_a_coordinator_handles() -> No
         dataclasses.replace(STANDING, commits=(COMMIT, COMMIT)),
         messages.Announce("m", 9, LABEL, 4, 0.5, 2.0, 1.0, 0.0, 0.25, 0.5),
         messages.WorkerState(2, "m", 9, 4, TICKET),
+        messages.Offer(
+            messages.Announce("m", 9, LABEL, 4, 0.5, 2.0, 1.0, 0.0, 0.0, 0.5, (), 4, FLAW, TICKET), "10.0.0.1"
+        ),
     ],
     ids=lambda one: type(one).__name__,
 )

@@ -22,7 +22,8 @@ from fabric_cases import network
 from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from psplatform.network.ordering import Offer, order
+from psplatform.core.transfers import Offer
+from psplatform.network.ordering import order
 from psplatform.network.state import NetworkState
 
 Array = NDArray[np.float64]

@@ -142,6 +142,25 @@ def test_a_sum_is_granted_as_a_whole_and_settled_as_a_whole() -> None:
     assert one.grant_at_once(Offer(9, "h1"), now=0.1) == Grant((9,), (0.1,), None, pytest.approx(1.1))
 
 
+def test_what_has_arrived_tells_what_interfaces_carry() -> None:
+    """Ten times slower than was thought: the next is expected to take as long."""
+    size = 1e6
+    one = FabricPlanner([("s", size)], (), Estimates(fastest=size, forget_s=1e9), 0.1)
+    assert one.grant_at_once(Offer(0, "h0"), now=0.0) == Grant((0,), (0.0,), None, 1.0)
+    one.arrive(0, 0.0, 10.0)
+    assert one.grant_at_once(Offer(1, "h0"), now=30.0) == Grant((1,), (30.0,), None, pytest.approx(40.0))
+
+
+def test_what_is_settled_or_was_never_granted_tells_nothing() -> None:
+    size = 1e6
+    one = FabricPlanner([("s", size)], (), Estimates(fastest=size, forget_s=1e9), 0.1)
+    one.grant_at_once(Offer(0, "h0"), now=0.0)
+    one.settle(0)
+    one.arrive(0, 0.0, 10.0)
+    one.arrive(7, 0.0, 10.0)
+    assert one.grant_at_once(Offer(1, "h0"), now=30.0) == Grant((1,), (30.0,), None, 31.0)
+
+
 def test_rates_of_zero_drop_what_has_a_deadline_and_send_the_rest() -> None:
     one = planner({"h0": (0.0, 100.0), "s": (100.0, 100.0)})
     plan = one.plan([Offer(0, "h0", 9), Offer(1, "h0")], now=0.0)

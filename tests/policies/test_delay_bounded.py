@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from psplatform.core.policy import APPLY
 from psplatform.core.rates import delay_adaptive
 from psplatform.errors import ConfigurationError
 from psplatform.memory import MemoryRun
@@ -92,3 +94,14 @@ def test_the_rate_falls_with_updates_and_staleness_unless_it_is_constant(race: R
 def test_a_bound_below_one_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="max_delay must be an int of at least 1, not 0"):
         DelayBounded(max_delay=0)
+
+
+@pytest.mark.parametrize("bound", [1, 2, 5, None])
+def test_the_latest_version_is_the_last_at_which_it_is_applied(bound: int | None) -> None:
+    policy, gradient = DelayBounded(max_delay=bound), SimpleNamespace(label=SimpleNamespace(version=3))
+
+    def is_applied(version: int) -> bool:
+        return policy.admit(gradient, SimpleNamespace(version=version, workers=4)) is APPLY  # type: ignore[arg-type]
+
+    latest = policy.latest(gradient, SimpleNamespace(version=3, workers=4))  # type: ignore[arg-type]
+    assert [is_applied(version) for version in range(3, 20)] == [version <= latest for version in range(3, 20)]

@@ -20,6 +20,7 @@ from psplatform.core.coordination.commit_logs import Pool
 from psplatform.core.coordination.copies import Copies
 from psplatform.core.coordination.epochs import BatchScheduler
 from psplatform.core.coordination.roster import Roster
+from psplatform.core.coordination.transfers import Transfers
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Finish, SaveModel, Seal
 from psplatform.core.shards import replica as shard_copy
@@ -30,6 +31,7 @@ from psplatform.core.supervision import placement, standby
 from psplatform.core.supervision import replicated_coordinator as lead
 from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.core.supervision.workers import WorkerSupervisor
+from psplatform.core.workers.session import WorkerSession
 from psplatform.memory.leading import VirtualElection
 from psplatform.memory.training import TensorArithmetic
 from psplatform.replication import accounts
@@ -207,6 +209,17 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         "the next process in a slot is released for a gradient that a lost coordinator had committed",
         ((Roster, "reserve", instead.only_what_is_released),),
         "batches are out as coordinators are lost",
+    ),
+    Ablation(
+        "offers made once",
+        "a worker does not offer its gradient again to a coordinator that has taken over",
+        ((WorkerSession, "_offer", instead.once_for_each_gradient),),
+        "a coordinator wakes up",
+    ),
+    Ablation(
+        "offers answered once",
+        "an offer that a lost coordinator may have granted gets no answer when it is repeated",
+        ((Transfers, "on_offer", instead.unless_granted),),
     ),
     Ablation(
         "witnessed by one",

@@ -327,3 +327,25 @@ def only_what_is_released(reserve: Any) -> Any:
             reserve(roster, slot, sequence)
 
     return wrapped
+
+
+def once_for_each_gradient(offer: Any) -> Any:
+    """Let a worker offer each gradient once, whoever has heard it."""
+
+    def wrapped(session: Any) -> list[Send]:
+        offered: set[int] = vars(session).setdefault("offered", set())
+        effects: list[Send] = [one for one in offer(session) if one.message.announce.sequence not in offered]
+        offered.update(one.message.announce.sequence for one in effects)
+        return effects
+
+    return wrapped
+
+
+def unless_granted(on_offer: Any) -> Any:
+    """Answer no offer that was granted, as far as is known."""
+
+    def wrapped(transfers: Any, message: msg.Offer) -> None:
+        if transfers._find(message.announce, transfers._granted) is None:
+            on_offer(transfers, message)
+
+    return wrapped

@@ -71,6 +71,7 @@ WAYS: dict[Activity, Callable[[Worker], Any]] = {
     Activity.WAITING: lambda one: one.welcome(),
     Activity.PULLING: lambda one: one.welcome().release(5),
     Activity.COMPUTING: lambda one: one.welcome().release(5).serve(),
+    Activity.OFFERED: lambda one: one.welcome().release(5).serve().computed(5),
     Activity.EXPOSING: lambda one: one.welcome().release(5).serve().computed(5),
     Activity.ABORTING: lambda one: one.welcome().release(5).serve().handle(msg.Abort(1, 5)),
 }
@@ -80,8 +81,8 @@ WAYS: dict[Activity, Callable[[Worker], Any]] = {
 def fresh() -> Callable[..., Worker]:
     """Make a session that has not begun."""
 
-    def make(shards: int = 2, *, exact: bool = True) -> Worker:
-        return Worker(WorkerSession("w", "here", shards, Traits(exact=exact)))
+    def make(shards: int = 2, *, exact: bool = True, host: str = "") -> Worker:
+        return Worker(WorkerSession("w", "here", shards, Traits(exact=exact), host=host))
 
     return make
 
@@ -91,7 +92,7 @@ def brought_to(fresh: Callable[..., Worker]) -> Callable[[Activity], Worker]:
     """Bring a session into a state, with gradient 5 released where it has one."""
 
     def bring(state: Activity) -> Worker:
-        worker = fresh()
+        worker = fresh(host="h" if state is Activity.OFFERED else "")
         WAYS[state](worker)
         assert worker.activity is state
         return worker
