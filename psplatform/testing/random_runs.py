@@ -15,19 +15,26 @@ from typing import Any, Final
 
 from psplatform.core.coordination.invariants import Invariants
 from psplatform.core.plan import Plan, Stop
-from psplatform.core.policy import Policy
+from psplatform.core.policy import Policy, Scope
 from psplatform.core.protocol.effects import Role
 from psplatform.core.protocol.messages import Contribution
+from psplatform.core.transfers import Fabric
 from psplatform.errors import ConfigurationError, PsplatformError
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun
 from psplatform.memory.arithmetic import Metadata
 from psplatform.memory.world import Ideal
+from psplatform.network.estimates import Estimates
+from psplatform.network.planner import FabricPlanner
 
 _MOST_WORKERS: Final = 16
 
 _MOST_EVENTS: Final = 20_000
 """After which a run counts as one that does not end."""
+
+_GRADIENT_BYTES: Final = 1e6
+_BELIEVED_S: Final = (0.01, 0.5, 2.0)
+"""Seconds that a gradient is believed to take, where transfers are planned."""
 
 MakePolicy = Callable[[], Policy]
 """Makes the policy anew for each run: it learns."""
@@ -68,6 +75,9 @@ class RandomRun:
         Whether gradients are clipped by their norm.
     epochs
         Whether batches are dealt in epochs.
+    planned
+        Whether transfers are planned, at rates that are not the network's, where the policy decides about the whole
+        model.
     disturbances
         What happens to workers.
     """
@@ -79,6 +89,7 @@ class RandomRun:
     noisy: bool
     clipped: bool
     epochs: bool
+    planned: bool
     disturbances: tuple[Disturbance, ...]
 
     @classmethod
@@ -93,7 +104,9 @@ class RandomRun:
         met += [Disturbance("join", f"late{number}", rng.uniform(0, 12)) for number in range(rng.randint(0, 3))]
         met += [Disturbance("kill", "late0", rng.uniform(0, 16))] * rng.randint(0, 1)
         noisy, clipped, epochs = rng.random() < 0.6, rng.random() < 0.3, rng.random() < 0.5
-        return cls(seed, max(workers, least), rng.randint(1, 3), rng.randint(5, 25), noisy, clipped, epochs, tuple(met))
+        shards, updates = rng.randint(1, 3), rng.randint(5, 25)
+        planned = rng.random() < 0.4
+        return cls(seed, max(workers, least), shards, updates, noisy, clipped, epochs, planned, tuple(met))
 
     def calm(self) -> RandomRun:
         """Return the same run undisturbed, on a network that delivers everything once and at once."""
@@ -104,6 +117,7 @@ class RandomRun:
         met = self.disturbances
         runs = [replace(self, disturbances=met[:number] + met[number + 1 :]) for number in range(len(met))]
         runs += [replace(self, noisy=False)] * self.noisy + [replace(self, clipped=False)] * self.clipped
+        runs += [replace(self, planned=False)] * self.planned
         return runs + [replace(self, shards=1)] * (self.shards > 1)
 
 
@@ -244,7 +258,8 @@ def run_policy(policy: Policy, run: RandomRun) -> FinishedRun:
     )
     witness = Witness()
     world = _Rough(compute_s, deliver, noisy=run.noisy, way=random.Random(f"way {run.seed}"))
-    driver = MemoryRun(plan, policy, arithmetic=witness, world=world)
+    planned = run.planned and policy.traits.scope is Scope.MODEL
+    driver = MemoryRun(plan, policy, arithmetic=witness, world=world, fabric=_fabric(run) if planned else None)
     for number in range(run.workers):
         driver.join(f"w{number}")
     for met in run.disturbances:
@@ -253,6 +268,13 @@ def run_policy(policy: Policy, run: RandomRun) -> FinishedRun:
     driver.on_event = lambda one: invariants.check(one.coordinator.state, one.servers, one.records)
     finish = driver.run(events=_MOST_EVENTS)
     return FinishedRun(driver, witness, finish.outcome, finish.detail, finish.failure, driver.drain())
+
+
+def _fabric(run: RandomRun) -> Fabric:
+    estimates = Estimates(
+        fastest=_GRADIENT_BYTES / random.Random(f"rates {run.seed}").choice(_BELIEVED_S), forget_s=9.0
+    )
+    return Fabric(FabricPlanner([("server", _GRADIENT_BYTES)], (), estimates, tick_s=0.25), host_of=str)
 
 
 def least_workers(make: MakePolicy) -> int:

@@ -51,7 +51,7 @@ def test_delay_bounded_applies_no_gradient_whose_staleness_reaches_its_bound(
         assert all(one["staleness"][0] < bound for one in run.of_kind("commit"))
         late = [one for one in run.of_kind("dropped") if one["reason"] == "delay"]
         assert all(one["version"] - one["label"] >= bound for one in late)
-        assert {one["reason"] for one in run.of_kind("dropped")} <= {"delay", "lost", "stopped"}
+        assert {one["reason"] for one in run.of_kind("dropped")} <= {"delay", "not sent", "lost", "stopped"}
 
     through_trouble(maker("delay-bounded", max_delay=bound), check, seeds=SEEDS)
 

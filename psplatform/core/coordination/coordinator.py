@@ -14,9 +14,9 @@ from psplatform.core.coordination.copies import Copies
 from psplatform.core.coordination.ending import Ending, Phase
 from psplatform.core.coordination.membership import Deaths, Membership
 from psplatform.core.coordination.releases import Releases
-from psplatform.core.coordination.state import State
+from psplatform.core.coordination.state import TRANSFERS, State
 from psplatform.core.coordination.takeover import Takeover
-from psplatform.core.coordination.transfers import TRANSFERS, Transfers
+from psplatform.core.coordination.transfers import Transfers
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Change, Policy
 from psplatform.core.protocol import messages as msg

@@ -13,7 +13,7 @@ from typing import Any
 
 from psplatform.core import reasons
 from psplatform.core.coordination.checkpoints import Checkpoints
-from psplatform.core.coordination.state import State
+from psplatform.core.coordination.state import TRANSFERS, State
 from psplatform.core.protocol.effects import CancelTimer, Evaluate, Finish, Role, SaveModel, Send
 from psplatform.core.protocol.events import Evaluated, EvaluationLost, ModelSaved
 from psplatform.core.protocol.messages import Stop
@@ -206,7 +206,13 @@ class Ending:
         for member in state.roster.members():
             state.effects.append(Send(Role.member(member.name), Stop(state.term, detail)))
             state.effects.append(CancelTimer(f"start:{member.name}"))
-        for tag in ("absence", "seconds", "checkpoint due", *(commit_log.timer for commit_log in state.commit_logs)):
+        for tag in (
+            "absence",
+            "seconds",
+            "checkpoint due",
+            TRANSFERS,
+            *(commit_log.timer for commit_log in state.commit_logs),
+        ):
             state.effects.append(CancelTimer(tag))
         state.limit("finish", state.plan.finish_limit_s)
 

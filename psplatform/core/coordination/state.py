@@ -15,6 +15,9 @@ from psplatform.core.protocol.effects import Effect, Log, SetTimer
 from psplatform.core.quality import Progress
 from psplatform.core.reasons import STOPPED, Reason
 
+TRANSFERS: Final = "transfers"
+"""Tag of the timer at which offers are looked at again."""
+
 BY_SHARD_EVERY_S: Final = 1.0
 """Between two records that say how far the replicas of each shard are behind: a run may have thousands of shards."""
 

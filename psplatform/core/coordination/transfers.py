@@ -9,14 +9,11 @@ from typing import Final
 from psplatform.core import reasons
 from psplatform.core.coordination.admission import Admission
 from psplatform.core.coordination.roster import Member
-from psplatform.core.coordination.state import State
+from psplatform.core.coordination.state import TRANSFERS, State
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Role, Send, SetTimer
 from psplatform.core.reasons import Reason
 from psplatform.core.transfers import Grant, Offer, TransferPlanner
-
-TRANSFERS: Final = "transfers"
-"""Tag of the timer at which offers are looked at again."""
 
 _TOO_LATE: Final = "it would have come later than the policy applies it"
 

@@ -12,11 +12,11 @@ import pytest
 
 from psplatform.core import reasons
 from psplatform.core.coordination import Coordinator
-from psplatform.core.coordination.transfers import TRANSFERS
+from psplatform.core.coordination.state import TRANSFERS
 from psplatform.core.plan import Plan, Stop
 from psplatform.core.policy import Policy
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import SetTimer
+from psplatform.core.protocol.effects import CancelTimer, SetTimer
 from psplatform.core.protocol.events import Begin
 from psplatform.core.transfers import Grant, Offer, TransferPlan
 from psplatform.jobs.schedules import Constant
@@ -259,6 +259,7 @@ def test_a_run_that_ends_lets_what_is_offered_come(planned: Callable[..., Any]) 
     offer(scene, "c", at=1.0)
     scene.announce("a")
     assert scene.coordinator.state.stopping
+    assert CancelTimer(TRANSFERS) in scene.effects
     assert routed(offer(scene, "b")) == ["b"]
     assert scene.fire(TRANSFERS, at=1.125).effects == []
 
