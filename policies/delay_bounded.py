@@ -54,7 +54,7 @@ class DelayBounded(Policy):
 
     def latest(self, gradient: Gradient, view: View) -> int:
         """Return the version at which it has the largest staleness allowed."""
-        return max(0, gradient.label.version + self._bound(view) - 1)
+        return gradient.label.version + self._bound(view) - 1
 
     def _bound(self, view: View) -> int:
         return self.max_delay or 2 * view.workers

@@ -11,11 +11,12 @@ in a simulator.
                   decided
 ``shards``        a shard's ``server`` applies commits in order and answers pulls; its ``replica`` follows by
                   what ``sending`` says goes over the ``links``
-``workers``       a worker's ``session``: pull, compute, push, announce; ``pulling`` one consistent version
+``workers``       a worker's ``session``: pull, compute, offer, push, announce; ``pulling`` one consistent version
 ``supervision``   the ``replicated_coordinator``, with its standbys and leases; a ``standby``, which
                   follows and takes over; ``placement`` of roles, and what the run would survive
 ``policy``        the four questions a synchronisation policy answers, about what its ``traits`` say it reads
 ``parameters``    parameters declared once, for validation, command line and forms
+``transfers``     what a planner of transfers is asked, and what it answers
 ``plan``          what the coordinator must know of a job, stop conditions included
 ``rates``         learning-rate rules: constant, proportional, delay-adaptive
 ``quality``       what versions are compared by

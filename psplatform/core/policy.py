@@ -6,6 +6,8 @@ memory and in a simulator.  The coordinator does all bookkeeping and asks:
 
 ``admit(gradient, view)``
     Apply this gradient at once, pool it for the round, hold it until the next one, or drop it, and why?
+``latest(gradient, view)``
+    Up to which version would it be applied?  Asked only where transfers are planned, before it is sent.
 ``pool_ready(view)``
     Commit the pool now, not yet, or at a given time?  Asked only while the pool holds something.
 ``may_start(worker, view)``
@@ -292,9 +294,10 @@ class Policy(ABC):
         """Say whether `gradient` is applied at once, pooled, held or dropped."""
 
     def latest(self, gradient: Gradient, view: View) -> int | None:
-        """Return the last version before a commit at which `admit` would still apply `gradient`; ``None`` for any.
+        """Return the last version before a commit at which `admit` would still apply a gradient that was not sent yet.
 
-        Where transfers are planned, what cannot be there by then is not sent.
+        Where transfers are planned, what cannot be there by then is not sent.  A planner takes each gradient for a
+        version of its own: so only policies that apply one by one answer; ``None`` sets no limit.
         """
         return None
 

@@ -25,7 +25,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     OVERTAKEN: "It was held until a later gradient of the same worker was applied.",
     LOST_VERSION: "It was computed on a version that was lost with a server.",
     DUPLICATE: "Its batch was dealt twice, by coordinators that took over from each other, and counts once.",
-    NOT_SENT: "It would have come too late to be applied, and was dropped where it was computed.",
+    NOT_SENT: "It would have come too late, or held up others; it was dropped where it was computed.",
 }
 """What each kind means, in a sentence."""
 
@@ -41,7 +41,8 @@ class Reason:
         ``stopped`` (arrived after the last commit), ``lost`` (its worker died first), ``overtaken`` (held until a later
         one of its slot was applied), ``lost version`` (computed on a version that was lost with a server),
         ``duplicate`` (its batch was dealt twice, by coordinators that took over from each other), ``not sent``
-        (dropped where it was computed, because it would have come too late), or a kind of a policy's own.
+        (dropped where it was computed, because it would have come too late or held up others), or a kind of a policy's
+        own.
     detail
         What happened, with the figures that decided.
     """

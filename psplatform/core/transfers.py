@@ -1,13 +1,12 @@
 """What a planner of transfers is asked and what it answers: which gradients are sent now, and by which way.
 
-A planner knows hosts and rates, and nothing of gradients but where they lie and by when they must arrive.  It advises:
-what is applied, and in which order, is decided when a gradient has arrived.  So a plan that is wrong costs time, and a
-run without one is the same run.
+A planner knows hosts and rates, and of each gradient its host and its deadline.  It advises: what is applied, and in
+which order, is decided when a gradient has arrived.  So a plan that is wrong costs time, never a promise of the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,6 +33,8 @@ class Offer:
 @dataclass(frozen=True, slots=True)
 class Grant:
     """Gradients that may be sent: one straight to the servers, or some to an aggregator that sends their sum on.
+
+    Runs carry out the former only, so far.
 
     Attributes
     ----------
@@ -72,11 +73,14 @@ class TransferPlanner(Protocol):
     def plan(self, offers: Sequence[Offer], now: float) -> TransferPlan:
         """Return what is sent before the next tick; offers that are under way are left out."""
 
-    def grant_at_once(self, offer: Offer, now: float, waiting: Sequence[Offer] = ()) -> Grant | float:
-        """Return the grant of an offer whose way is idle; else when it may be, and infinity if only a plan can tell."""
+    def grant_at_once(self, offer: Offer, now: float, waiting: Iterable[Offer] = ()) -> Grant | float:
+        """Return the grant of an offer whose way is idle; else when it may be, and infinity if only a plan can tell.
 
-    def arrive(self, key: int, begin: float, end: float) -> None:
-        """Learn when a gradient that was granted was sent, and when it was at every server."""
+        `waiting` are the other offers; it is looked at only if the way is idle.
+        """
+
+    def arrive(self, key: int, host: str, begin: float, end: float) -> None:
+        """Learn when a gradient that was granted was sent from a host, and when it was at every server."""
 
     def settle(self, key: int) -> None:
         """Expect a gradient that was granted no longer."""

@@ -14,7 +14,7 @@ A slow host whose gradients have no deadlines may wait for as long as faster one
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -112,17 +112,16 @@ class FabricPlanner:
                 waiting += [offer.key for offer, _ in one.members]
         return TransferPlan(tuple(granted), tuple(one.key for one in ordered.dropped), tuple(waiting))
 
-    def grant_at_once(self, offer: Offer, now: float, waiting: Sequence[Offer] = ()) -> Grant | float:
+    def grant_at_once(self, offer: Offer, now: float, waiting: Iterable[Offer] = ()) -> Grant | float:
         """Return the grant of an offer whose way is idle; else when it may be, and infinity if only a plan can tell.
 
         Parameters
         ----------
         waiting
-            The offers that wait for a plan: none of them may become late because of this one.
+            The other offers: none of them may become late because of this one.  Looked at only if the way is idle.
         """
         self._expire(now)
-        others = [one for one in waiting if one.key != offer.key]
-        state = self._state([offer, *others], now)
+        state = self._state([offer], now)
         transfer = state.transfer(offer.host, self._servers, now)
         late = offer.deadline is not None and offer.deadline <= self._ahead(transfer.end)
         if offer.key in self._under_way or math.isinf(transfer.end) or late:
@@ -132,17 +131,17 @@ class FabricPlanner:
             if transfer.end - now > _ALONE * (alone.end - now):
                 ends = [one.end for one in self._under_way.values() if one.end > now]
                 return transfer.begin if transfer.begin > now else min(ends, default=math.inf)
+            others = [one for one in waiting if one.key != offer.key]
+            state = self._state(others, now)
             due = [(one.deadline, self._end(one, state, now)) for one in others if one.deadline is not None]
             if any(deadline <= self._ahead(end) + 1 for deadline, end in due):
                 return math.inf
         return self._grant(Group(None, ((offer, transfer),), transfer), now)
 
-    def arrive(self, key: int, begin: float, end: float) -> None:
+    def arrive(self, key: int, host: str, begin: float, end: float) -> None:
         """Learn what interfaces can carry from a gradient that went straight to the servers, and settle it."""
-        found = self._under_way.get(key)
-        if found is not None and not found.to_aggregator:
-            for receiver, size_bytes in self._servers:
-                self._estimates.observe(Sighting(found.to_servers.expected.sender, receiver, size_bytes, begin, end))
+        for receiver, size_bytes in self._servers:
+            self._estimates.observe(Sighting(host, receiver, size_bytes, begin, end))
         self.settle(key)
 
     def settle(self, key: int) -> None:

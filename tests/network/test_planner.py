@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -147,18 +147,20 @@ def test_what_has_arrived_tells_what_interfaces_carry() -> None:
     size = 1e6
     one = FabricPlanner([("s", size)], (), Estimates(fastest=size, forget_s=1e9), 0.1)
     assert one.grant_at_once(Offer(0, "h0"), now=0.0) == Grant((0,), (0.0,), None, 1.0)
-    one.arrive(0, 0.0, 10.0)
+    one.grant_at_once(Offer(9, "s"), now=9.0)  # long after the first was to have arrived
+    one.arrive(0, "h0", 0.0, 10.0)
     assert one.grant_at_once(Offer(1, "h0"), now=30.0) == Grant((1,), (30.0,), None, pytest.approx(40.0))
 
 
-def test_what_is_settled_or_was_never_granted_tells_nothing() -> None:
-    size = 1e6
-    one = FabricPlanner([("s", size)], (), Estimates(fastest=size, forget_s=1e9), 0.1)
-    one.grant_at_once(Offer(0, "h0"), now=0.0)
-    one.settle(0)
-    one.arrive(0, 0.0, 10.0)
-    one.arrive(7, 0.0, 10.0)
-    assert one.grant_at_once(Offer(1, "h0"), now=30.0) == Grant((1,), (30.0,), None, 31.0)
+def test_what_waits_is_looked_at_only_where_the_way_is_idle() -> None:
+    def never() -> Iterator[Offer]:
+        raise AssertionError
+        yield
+
+    one = planner(alike(2))
+    one.plan([Offer(0, "h0")], now=0.0)
+    assert one.grant_at_once(Offer(1, "h1"), now=0.2, waiting=never()) == 1.0
+    assert one.grant_at_once(Offer(1, "h1", 1), now=0.2, waiting=never()) == math.inf
 
 
 def test_rates_of_zero_drop_what_has_a_deadline_and_send_the_rest() -> None:

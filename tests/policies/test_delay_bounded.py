@@ -96,12 +96,13 @@ def test_a_bound_below_one_is_refused() -> None:
         DelayBounded(max_delay=0)
 
 
+@pytest.mark.parametrize("label", [3, 0, -1])
 @pytest.mark.parametrize("bound", [1, 2, 5, None])
-def test_the_latest_version_is_the_last_at_which_it_is_applied(bound: int | None) -> None:
-    policy, gradient = DelayBounded(max_delay=bound), SimpleNamespace(label=SimpleNamespace(version=3))
+def test_the_latest_version_is_the_last_at_which_it_is_applied(bound: int | None, label: int) -> None:
+    policy, gradient = DelayBounded(max_delay=bound), SimpleNamespace(label=SimpleNamespace(version=label))
 
     def is_applied(version: int) -> bool:
         return policy.admit(gradient, SimpleNamespace(version=version, workers=4)) is APPLY  # type: ignore[arg-type]
 
     latest = policy.latest(gradient, SimpleNamespace(version=3, workers=4))  # type: ignore[arg-type]
-    assert [is_applied(version) for version in range(3, 20)] == [version <= latest for version in range(3, 20)]
+    assert [is_applied(version) for version in range(20)] == [version <= latest for version in range(20)]

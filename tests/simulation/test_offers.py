@@ -71,8 +71,9 @@ def test_however_long_gradients_take(compute_s: float) -> None:
     assert with_plans.view.commits >= 0.97 * play(6, EQUAL, planned=False, compute_s=compute_s).view.commits
 
 
-def test_rates_that_are_thought_too_low_are_found_out() -> None:
-    wrong, right = play(4, EQUAL, believed=SLOW), play(4, EQUAL)
+@pytest.mark.parametrize("believed", [SLOW, 30 * 10.0])
+def test_rates_that_are_thought_too_low_or_too_high_are_found_out(believed: float) -> None:
+    wrong, right = play(4, EQUAL, believed=believed), play(4, EQUAL)
     assert wrong.view.commits >= 0.95 * right.view.commits
 
 

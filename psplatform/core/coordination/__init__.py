@@ -8,7 +8,8 @@
                  are not yet visible; also the `View` that policies read
 ``asking``       the policy's hooks, with what they answer checked
 ``membership``   who joins, leaves and dies
-``admission``    what becomes of an announced gradient
+``transfers``    which of the gradients that workers offer are sent, and when
+``admission``    what becomes of a gradient that is announced, or given up before
 ``commits``      order: deciding commits, clipping, noting when they are visible
 ``releases``     who goes on, and when the pool is committed
 ``copies``       servers and replicas: losses, promotions, hand-overs, new ones

@@ -1,4 +1,4 @@
-"""What becomes of an announced gradient."""
+"""What becomes of a gradient that is announced, or given up before."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Admission:
             self._state.catch_up(member, message.sequence, self._count_of(message, label.version))
 
     def latest(self, member: Member, message: Announce) -> int | None:
-        """Return the last version before a commit at which the policy would still apply that gradient, if any is."""
+        """Return the last version before a commit at which the policy would still apply it, ``None`` for no limit."""
         return self._asking.latest(self._gradient_of(member, message), self._state.commit_logs[0])
 
     def give_up(self, member: Member, message: Announce, reason: Reason) -> None:
@@ -62,6 +62,7 @@ class Admission:
         self._log(gradient, message)
         self._claim(gradient)
         self._rest(member, gradient)
+        self._commits.non_finite.pop(gradient.slot, None)
         self._drop(self._state.commit_logs[0], gradient, reason)
 
     def _count_of(self, message: Announce, version: int) -> int:

@@ -58,9 +58,11 @@ class Asking:
         return verdict
 
     def latest(self, gradient: Gradient, view: View) -> int | None:
-        """Return the last version before a commit at which the gradient would still be applied, if there is one."""
-        wanted = "a version or None"
-        latest: int | None = self._ask("latest", _is_version_or_none, wanted, gradient, view)
+        """Return the last version before a commit at which the gradient would still be applied, ``None`` for no limit.
+
+        It may be negative, where the gradient was computed on a version that nobody knows any more.
+        """
+        latest: int | None = self._ask("latest", _is_whole_or_none, "a whole number or None", gradient, view)
         return latest
 
     def pool_ready(self, view: View) -> Answer:
@@ -167,8 +169,9 @@ def _is_version(answer: Any) -> bool:
     return isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer <= LARGEST
 
 
-def _is_version_or_none(answer: Any) -> bool:
-    return answer is None or _is_version(answer)
+def _is_whole_or_none(answer: Any) -> bool:
+    is_whole = isinstance(answer, int) and not isinstance(answer, bool) and abs(answer) <= LARGEST
+    return answer is None or is_whole
 
 
 def _are_figures(answer: Any) -> bool:

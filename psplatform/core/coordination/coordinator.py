@@ -128,7 +128,7 @@ class Coordinator:
             msg.Leave: self._on_member_gone,
             msg.Offer: self.transfers.on_offer,
             msg.Announce: self._on_announce,
-            msg.Aborted: self.admission.on_aborted,
+            msg.Aborted: self._on_aborted,
             msg.Failed: self._on_failed,
             msg.Gathered: self.commits.on_gathered,
             msg.Applied: self._on_applied,
@@ -208,6 +208,10 @@ class Coordinator:
         self.transfers.on_announce(message)
         self.takeover.on_announce(message)
 
+    def _on_aborted(self, message: msg.Aborted) -> None:
+        self.admission.on_aborted(message)
+        self.transfers.review(message.member)
+
     def _on_promoted(self, message: msg.Promoted) -> None:
         if self.takeover.awaited_shards:
             self.takeover.on_promoted(message)
@@ -243,6 +247,7 @@ class Coordinator:
 
     def _on_member_gone(self, event: MemberLost | msg.Leave) -> None:
         self.membership.remove(event.member, event.reason)
+        self.transfers.review(event.member)
 
     def _on_save_failed(self, event: SaveFailed) -> None:
         self.ending.give_up(StoreError(event.text, store=event.store))

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from typing import Final
 
 from psplatform.core import reasons
 from psplatform.core.coordination.admission import Admission
 from psplatform.core.coordination.roster import Member
 from psplatform.core.coordination.state import TRANSFERS, State
+from psplatform.core.policy import Scope
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Role, Send, SetTimer
 from psplatform.core.reasons import Reason
 from psplatform.core.transfers import Grant, Offer, TransferPlanner
+from psplatform.errors import ConfigurationError
 
-_TOO_LATE: Final = "it would have come later than the policy applies it"
+
+@dataclass(eq=False)
+class _Offered:
+    """A gradient that was offered at a time.
+
+    Once it is granted, `begin` is when it is to be sent, and `term` that of the coordinator which granted it.
+    """
+
+    message: msg.Offer
+    at: float
+    begin: float = math.inf
+    term: int = 0
+
+    @property
+    def announce(self) -> msg.Announce:
+        return self.message.announce
 
 
 class Transfers:
@@ -28,13 +46,18 @@ class Transfers:
     """
 
     def __init__(self, state: State, admission: Admission, planner: TransferPlanner | None) -> None:
+        if planner is not None and state.traits.scope is Scope.BLOCK:
+            text = "transfers cannot be planned where the policy decides block by block; choose another policy"
+            raise ConfigurationError(text, field="network")
         self._state, self._admission, self._planner = state, admission, planner
-        self._waiting: dict[int, msg.Offer] = {}
-        self._granted: dict[int, msg.Offer] = {}
+        self._waiting: dict[int, _Offered] = {}
+        self._granted: dict[int, _Offered] = {}
         self._keys: dict[str, int] = {}
         self._number = 0
-        # When to look at which offer: to ask for it again, or, once it is granted, to have it sent.
-        self._agenda: list[tuple[float, int]] = []
+        self._unsent: list[tuple[float, int]] = []
+        """What is granted and begins later, the soonest first."""
+        self._idle_at = math.inf
+        """When a way is expected to be idle that an offer waits for."""
         self._tick_at = math.inf
         self._alarm_at = math.inf
 
@@ -43,8 +66,16 @@ class Transfers:
         """Number of offers that are neither granted nor dropped."""
         return len(self._waiting)
 
+    @property
+    def granted(self) -> int:
+        """Number of gradients that are expected."""
+        return len(self._granted)
+
     def on_offer(self, message: msg.Offer) -> None:
-        """Grant an offer, let it wait, or have it dropped; a repeated one gets the same answer."""
+        """Grant an offer, let it wait, or have it dropped.
+
+        One that is repeated is planned once; it is answered again if it was answered.
+        """
         state, announce = self._state, message.announce
         member = state.roster.by_name.get(announce.member)
         if member is None:
@@ -53,64 +84,87 @@ class Transfers:
         self._admission.catch_up(member, announce)
         if announce.sequence in member.interrupted:
             return  # it was told to abort, and confirms that
-        if not self._is_open(message):
-            self._tell(message, msg.Drop(state.term, announce.sequence))
-        elif self._planner is None or state.stopping or self._find(announce, self._granted) is not None:
-            self._tell(message, msg.Route(state.term, announce.sequence))
+        granted = self._find(announce, self._granted)
+        if not self._is_open(announce):
+            self._tell(announce, msg.Drop(state.term, announce.sequence))
+        elif self._planner is None or state.stopping:
+            self._tell(announce, msg.Route(state.term, announce.sequence))
+        elif granted is not None:
+            self._route(self._granted[granted])
         elif self._find(announce, self._waiting) is None:
-            self._take(message)
+            self._take(message, self._planner)
 
     def on_announce(self, message: msg.Announce) -> None:
         """Expect a gradient no longer that has arrived, and learn how long it took."""
-        now = self._state.now
+        state, planner = self._state, self._planner
         key = self._find(message, self._granted)
-        if key is not None and self._planner is not None:
-            del self._granted[key]
-            self._planner.arrive(key, now - message.push_s, now)
+        if key is not None and planner is not None:
+            offered = self._granted.pop(key)
+            if offered.term == state.term:
+                planner.arrive(key, offered.message.host, state.now - message.push_s, state.now)
+            else:  # it may have been kept for long, until the takeover was over
+                planner.settle(key)
         key = self._find(message, self._waiting)
         if key is not None:  # granted by a coordinator that is gone
             del self._waiting[key]
 
+    def review(self, name: str) -> None:
+        """Forget the gradient of a worker that is gone, or that was told to abort."""
+        key = self._keys.get(name, 0)
+        offered = self._waiting.get(key) or self._granted.get(key)
+        if offered is not None and not self._is_open(offered.announce):
+            self._forget(key)
+        if name not in self._state.roster.by_name:
+            self._keys.pop(name, None)
+
     def on_timer(self) -> None:
         """Do what is due: have gradients sent, ask for offers again, plan anew."""
-        state, self._alarm_at = self._state, math.inf
-        if state.stopping or self._planner is None:
+        state, planner = self._state, self._planner
+        self._alarm_at = math.inf
+        if state.stopping or planner is None:
             return
-        while self._agenda and self._agenda[0][0] <= state.now:
-            _, key = heappop(self._agenda)
+        while self._unsent and self._unsent[0][0] <= state.now:
+            _, key = heappop(self._unsent)
             if key in self._granted:
                 self._route(self._granted[key])
-            else:
-                self._ask(key, self._planner)
         if self._tick_at <= state.now:
-            self._plan(self._planner)
+            self._plan(planner)
+        if self._idle_at <= state.now:
+            self._ask_again(planner)
         self._set_alarm()
 
-    def _take(self, message: msg.Offer) -> None:
-        planner = self._planner
-        if planner is None:
-            return
+    def _take(self, message: msg.Offer, planner: TransferPlanner) -> None:
+        name = message.announce.member
+        self._forget(self._keys.get(name, 0))
         self._number += 1
-        self._keys[message.announce.member] = self._number
-        self._waiting[self._number] = message
+        self._keys[name] = self._number
+        self._waiting[self._number] = _Offered(message, self._state.now)
         self._ask(self._number, planner)
         if self._waiting and math.isinf(self._tick_at):
             self._tick_at = self._state.now + planner.tick_s
         self._set_alarm()
 
+    def _ask_again(self, planner: TransferPlanner) -> None:
+        """Ask for the offers that wait, the oldest first, until one finds its way busy: so do those behind it."""
+        self._idle_at = math.inf
+        for key in list(self._waiting):
+            if self._is_open(self._waiting[key].announce):
+                self._ask(key, planner)
+            if self._idle_at < math.inf:
+                return
+
     def _ask(self, key: int, planner: TransferPlanner) -> None:
-        """Have an offer that waits granted at once, or look at it again when its way is idle."""
-        if key not in self._waiting or not self._is_open(self._waiting[key]):
-            return
-        waiting = [self._as_offer(one) for one in self._waiting if self._is_open(self._waiting[one])]
-        answer = planner.grant_at_once(self._as_offer(key), self._state.now, waiting)
+        """Have an offer that waits granted at once, or note when its way is idle."""
+        others = (self._as_offer(other) for other in self._open() if other != key)
+        answer = planner.grant_at_once(self._as_offer(key), self._state.now, others)
         if isinstance(answer, Grant):
             self._grant(answer)
-        elif self._state.now < answer < math.inf:
-            heappush(self._agenda, (answer, key))
+        elif answer > self._state.now:  # else it would be asked for ever
+            self._idle_at = min(self._idle_at, answer)
 
     def _plan(self, planner: TransferPlanner) -> None:
-        self._forget_closed(planner)
+        for key in [key for known in (self._waiting, self._granted) for key in self._closed(known)]:
+            self._forget(key)
         plan = planner.plan([self._as_offer(key) for key in self._waiting], self._state.now)
         for grant in plan.granted:
             self._grant(grant)
@@ -118,55 +172,68 @@ class Transfers:
             self._drop(self._waiting.pop(key))
         self._tick_at = self._state.now + planner.tick_s if self._waiting else math.inf
 
-    def _forget_closed(self, planner: TransferPlanner) -> None:
-        """Forget the gradients of workers that are gone or were told to abort."""
-        for key in [key for key, one in self._granted.items() if not self._is_open(one)]:
-            del self._granted[key]
-            planner.settle(key)
-        self._waiting = {key: one for key, one in self._waiting.items() if self._is_open(one)}
+    def _open(self) -> Iterator[int]:
+        return (key for key, offered in self._waiting.items() if self._is_open(offered.announce))
+
+    def _closed(self, known: dict[int, _Offered]) -> list[int]:
+        return [key for key, offered in known.items() if not self._is_open(offered.announce)]
+
+    def _forget(self, key: int) -> None:
+        self._waiting.pop(key, None)
+        if self._granted.pop(key, None) is not None and self._planner is not None:
+            self._planner.settle(key)
 
     def _grant(self, grant: Grant) -> None:
+        if grant.aggregator is not None:
+            raise ConfigurationError("runs cannot sum on the way yet; give the planner no aggregators", field="network")
         for key, begin in zip(grant.keys, grant.begins, strict=True):
-            self._granted[key] = offer = self._waiting.pop(key)
-            if begin <= self._state.now:
-                self._route(offer)
-            else:
-                heappush(self._agenda, (begin, key))
+            self._granted[key] = offered = self._waiting.pop(key)
+            offered.begin, offered.term = begin, self._state.term
+            if begin > self._state.now:
+                heappush(self._unsent, (begin, key))
+            self._route(offered)
 
-    def _route(self, offer: msg.Offer) -> None:
-        if self._is_open(offer):
-            self._tell(offer, msg.Route(self._state.term, offer.announce.sequence))
+    def _route(self, offered: _Offered) -> None:
+        """Have a gradient sent, unless it is too early for that."""
+        if offered.begin <= self._state.now and self._is_open(offered.announce):
+            self._tell(offered.announce, msg.Route(self._state.term, offered.announce.sequence))
 
-    def _drop(self, offer: msg.Offer) -> None:
-        announce = offer.announce
-        self._tell(offer, msg.Drop(self._state.term, announce.sequence))
-        self._admission.give_up(self._member_of(offer), announce, Reason(reasons.NOT_SENT, _TOO_LATE))
+    def _drop(self, offered: _Offered) -> None:
+        state, announce = self._state, offered.announce
+        member = self._member_of(announce)
+        figures = f"computed on version {announce.label.version}, the model is at {state.version}"
+        latest = self._admission.latest(member, announce)
+        until = "" if latest is None else f", it could be applied up to version {latest}"
+        self._tell(announce, msg.Drop(state.term, announce.sequence))
+        waited = replace(announce, wait_s=announce.wait_s + state.now - offered.at)
+        self._admission.give_up(member, waited, Reason(reasons.NOT_SENT, figures + until))
 
-    def _tell(self, offer: msg.Offer, message: msg.Route | msg.Drop) -> None:
-        self._state.effects.append(Send(Role.member(offer.announce.member), message))
+    def _tell(self, announce: msg.Announce, message: msg.Route | msg.Drop) -> None:
+        self._state.effects.append(Send(Role.member(announce.member), message))
 
     def _set_alarm(self) -> None:
-        at = min(self._tick_at, self._agenda[0][0] if self._agenda else math.inf)
+        at = min(self._tick_at, self._idle_at, self._unsent[0][0] if self._unsent else math.inf)
         if at < self._alarm_at:
             self._alarm_at = at
             self._state.effects.append(SetTimer(TRANSFERS, at))
 
     def _as_offer(self, key: int) -> Offer:
-        message = self._waiting[key]
-        latest = self._admission.latest(self._member_of(message), message.announce)
+        """Return what the planner must know of an offer that waits, whose worker is there."""
+        message = self._waiting[key].message
+        latest = self._admission.latest(self._member_of(message.announce), message.announce)
         deadline = None if latest is None else latest - self._state.version + 1
         return Offer(key, message.host, deadline)
 
-    def _find(self, announce: msg.Announce, among: dict[int, msg.Offer]) -> int | None:
+    def _find(self, announce: msg.Announce, known: dict[int, _Offered]) -> int | None:
         key = self._keys.get(announce.member, 0)
-        return key if key in among and among[key].announce.sequence == announce.sequence else None
+        return key if key in known and known[key].announce.sequence == announce.sequence else None
 
-    def _is_open(self, offer: msg.Offer) -> bool:
-        """Whether nobody has decided yet what becomes of a gradient, whose worker is still there."""
-        announce = offer.announce
+    def _is_open(self, announce: msg.Announce) -> bool:
+        """Whether its worker is live, busy with that gradient, and not told to abort it."""
         member = self._state.roster.by_name.get(announce.member)
-        at_hand = member is not None and member.busy and member.sequence == announce.sequence
-        return at_hand and member is not None and announce.sequence not in member.interrupted
+        if member is None or not member.busy:
+            return False
+        return member.sequence == announce.sequence and announce.sequence not in member.interrupted
 
-    def _member_of(self, offer: msg.Offer) -> Member:
-        return self._state.roster.by_name[offer.announce.member]
+    def _member_of(self, announce: msg.Announce) -> Member:
+        return self._state.roster.by_name[announce.member]

@@ -145,7 +145,8 @@ class Announce:
     loss
         Mean loss over the batch.
     compute_s, pull_s, push_s, wait_s
-        Seconds spent computing, fetching parameters, sending, and waiting for the release before that.
+        Seconds spent computing, fetching parameters, sending, and waiting: for the release before that, and for being
+        sent where transfers are planned.
     shards
         The shards that can reach it now, where a policy decides block by block; else empty.
     counter

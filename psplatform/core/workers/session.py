@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
 
@@ -218,7 +219,8 @@ class WorkerSession:
         label = self._pulling.label
         if self.activity is not Activity.OFFERED or self._computed is None or label is None:
             return []
-        return [Send(COORDINATOR, msg.Offer(self._announcement(self._computed, label, ()), self._host))]
+        announce = replace(self._announcement(self._computed, label, ()), push_s=0.0)
+        return [Send(COORDINATOR, msg.Offer(announce, self._host))]
 
     def _expose(self, sequence: int) -> list[Effect]:
         self._since = self._now
@@ -228,6 +230,7 @@ class WorkerSession:
     def _on_route(self, message: msg.Route) -> list[Effect]:
         if self.activity is not Activity.OFFERED or not self._is_current(message.sequence):
             return []
+        self._wait_s += self._now - self._since
         return self._expose(message.sequence)
 
     def _on_drop(self, message: msg.Drop) -> list[Effect]:

@@ -71,7 +71,7 @@ _HIDDEN: Final = 3
 """Units of the network that reads digits here: every state is compared bit by bit, all the time."""
 
 _GRADIENT_BYTES: Final = 1e6
-_BELIEVED_S: Final = (0.05, 0.5, 2.0)
+_BELIEVED_S: Final = (1e-4, 0.05, 0.5, 2.0)
 """Seconds that a shard's part of a gradient is believed to take, where transfers are planned."""
 
 _TASKS: dict[tuple[str, str], Task | SupervisedTask] = {}
@@ -131,7 +131,7 @@ class Execution:
         self.coverage = Coverage()
         self.storage = Storage()
         self.policy = policy or make_policy(trial.policy, trial.parameters)
-        self._world = TrialWorld(trial.seed, trial.noise)
+        self._world = TrialWorld(trial.seed, trial.noise, sends=trial.fabric)
         self.reference = _reference(trial, self.policy, self.storage)
         self._machines = machines_of(trial)
         self.run = _run(trial, self.policy, self.reference, self._world, self._machines)
@@ -325,7 +325,7 @@ def _run(
 
 
 def _fabric(trial: Trial) -> Fabric:
-    """Return what plans transfers at rates that are wrong: they take no time here but where a fault holds them up."""
+    """Return what plans transfers, at rates that are wrong: what they really take is drawn (`TrialWorld`)."""
     chance = random.Random(f"rates {trial.seed}")
     estimates = Estimates(fastest=_GRADIENT_BYTES / chance.choice(_BELIEVED_S), forget_s=5.0)
     hosts = chance.choice([1, trial.shards])

@@ -17,6 +17,8 @@ from psplatform.simulation.faults.schedules.trial import Noise
 _PACES: Final = (0.5, 0.9, 1.0, 1.1, 1.3, 3.0)  # seconds of a gradient
 _GATHERING: Final = (0.02, 0.02, 0.4)  # most seconds in which gradients are averaged, or a transfer is loaded
 
+_SENDING: Final = (0.0, 0.3, 3.0)  # most seconds in which a gradient is sent, where transfers are planned
+
 _GRANTS: Final = "grants claims"
 
 
@@ -57,6 +59,8 @@ class TrialWorld:
     ----------
     noise
         What happens to every message.
+    sends
+        Whether gradients take a while to their servers.
 
     Attributes
     ----------
@@ -64,13 +68,16 @@ class TrialWorld:
         Where a role lives, and who serves a shard; set once the run exists.
     """
 
-    def __init__(self, seed: int, noise: Noise) -> None:
+    def __init__(self, seed: int, noise: Noise, *, sends: bool = False) -> None:
         self.process_of: Callable[[Role], str] = lambda role: role.name
         self.server_of: Callable[[int], str] = str
         self._random = random.Random(f"world {seed}")
         self._seed = seed
         self._noise = noise
         self._gather_s = self._random.choice(_GATHERING)
+        # A stream of its own: whatever else a seed stands for stays as it was before gradients could take a while.
+        self._sending = random.Random(f"sending {seed}")
+        self._send_s = self._sending.choice(_SENDING) if sends else 0.0
         self._partitions: list[Partition] = []
         self._bad: list[BadLink] = []
         self._unclaimable: list[Partition] = []
@@ -136,7 +143,8 @@ class TrialWorld:
 
     def reach_s(self, member: str, shard: int, now: float) -> float:
         """Return the time to the server, the time that it is cut off included."""
-        (delay,) = self._troubled(member, self.process_of(Role.copy(self.server_of(shard))), [0.0], now)[:1]
+        taken = self._sending.random() * self._send_s if self._send_s else 0.0
+        (delay,) = self._troubled(member, self.process_of(Role.copy(self.server_of(shard))), [taken], now)[:1]
         return delay
 
     def gather_s(self, shard: int, gradients: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,10 +19,12 @@ from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import CancelTimer, SetTimer
 from psplatform.core.protocol.events import Begin
 from psplatform.core.transfers import Grant, Offer, TransferPlan
+from psplatform.errors import ConfigurationError
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous
 from psplatform.policies.backup import BackupWorkers
 from psplatform.policies.delay_bounded import DelayBounded
+from psplatform.policies.registry import make_policy
 
 TICK_S = 0.125  # times that binary fractions hold exactly
 
@@ -42,7 +44,8 @@ class Planner:
     asked: list[Offer] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
     planned: list[str] = field(default_factory=list)
-    arrived: list[tuple[int, float, float]] = field(default_factory=list)
+    aggregator: int | None = None
+    arrived: list[tuple[int, str, float, float]] = field(default_factory=list)
     settled: list[int] = field(default_factory=list)
 
     def plan(self, offers: Sequence[Offer], now: float) -> TransferPlan:
@@ -54,14 +57,16 @@ class Planner:
         grants = (Grant((one.key,), (at,), None, at + 1) for one, at in zip(granted, begins, strict=True))
         return TransferPlan(tuple(grants), tuple(dropped), tuple(left))
 
-    def grant_at_once(self, offer: Offer, now: float, waiting: Sequence[Offer] = ()) -> Grant | float:
+    def grant_at_once(self, offer: Offer, now: float, waiting: Iterable[Offer] = ()) -> Grant | float:
         self.asked.append(offer)
-        self.waiting = [one.host for one in waiting]
         idle_at = self.idle_at.get(offer.host, 0.0)
-        return Grant((offer.key,), (now,), None, now + 1) if idle_at <= now else idle_at
+        if idle_at > now:
+            return idle_at
+        self.waiting = [one.host for one in waiting]
+        return Grant((offer.key,), (now,), self.aggregator, now + 1)
 
-    def arrive(self, key: int, begin: float, end: float) -> None:
-        self.arrived.append((key, begin, end))
+    def arrive(self, key: int, host: str, begin: float, end: float) -> None:
+        self.arrived.append((key, host, begin, end))
 
     def settle(self, key: int) -> None:
         self.settled.append(key)
@@ -128,7 +133,6 @@ def test_what_waits_is_planned_together_at_each_tick(planned: Callable[..., Any]
     scene = planned(planner)
     for at, name in ((1.0, "a"), (1.04, "b"), (1.06, "c")):
         offer(scene, name, at=at)
-    assert planner.waiting == ["a", "b", "c"]
     planner.grants = {"b": 0.0}
     scene.fire(TRANSFERS, at=1.125)
     assert (planner.planned, routed(scene)) == (["a", "b", "c"], ["b"])
@@ -144,8 +148,68 @@ def test_what_has_arrived_is_told_to_the_planner_with_when_it_was_sent(planned: 
     scene = offer(planned(planner), "a", at=2.0)
     scene.now = 2.5
     scene.announce("a", push_s=0.4)
-    assert planner.arrived == [(planner.asked[0].key, pytest.approx(2.1), 2.5)]
+    assert planner.arrived == [(planner.asked[0].key, "a", pytest.approx(2.1), 2.5)]
     assert len(scene.logged("commit")) == 1
+
+
+def test_an_idle_way_is_granted_with_an_eye_on_those_that_wait(planned: Callable[..., Any]) -> None:
+    planner = Planner(idle_at=dict.fromkeys("ab", math.inf))
+    scene = planned(planner)
+    for name in "abc":
+        offer(scene, name, at=1.0)
+    assert (routed(scene), planner.waiting) == (["c"], ["a", "b"])
+
+
+def test_what_is_to_be_sent_later_is_not_sent_when_its_way_was_expected_to_be_idle(
+    planned: Callable[..., Any],
+) -> None:
+    planner = Planner(idle_at={"a": 1.1875, "b": math.inf})
+    scene = offer(offer(planned(planner), "a", at=1.0), "b", at=1.0)
+    planner.grants = {"a": 0.125}
+    assert routed(scene.fire(TRANSFERS, at=1.125)) == []
+    assert routed(scene.fire(TRANSFERS, at=1.1875)) == []
+    assert routed(offer(scene, "a", at=1.2)) == [], "nor when it is offered again"
+    assert routed(scene.fire(TRANSFERS, at=1.25)) == ["a"]
+
+
+def test_once_a_way_is_idle_the_oldest_offers_are_asked_for_until_one_finds_it_busy(
+    planned: Callable[..., Any],
+) -> None:
+    """However many wait behind them."""
+    names = "abcdefgh"
+    planner = Planner(idle_at=dict.fromkeys(names, 1.0625))
+    scene = planned(planner, names=names)
+    for name in names:
+        offer(scene, name, at=1.0)
+    planner.asked.clear()
+    planner.idle_at = {"a": 1.0} | dict.fromkeys(names[1:], 1.1)
+    assert routed(scene.fire(TRANSFERS, at=1.0625)) == ["a"]
+    assert [one.host for one in planner.asked] == ["a", "b"]
+    assert alarms(scene) == [1.1]
+
+
+def test_what_can_only_be_planned_does_not_keep_those_behind_it_from_being_asked_for(
+    planned: Callable[..., Any],
+) -> None:
+    planner = Planner(idle_at={"a": math.inf, "b": 1.0625})
+    scene = offer(offer(planned(planner), "a", at=1.0), "b", at=1.0)
+    assert routed(scene.fire(TRANSFERS, at=1.0625)) == ["b"]
+
+
+def test_seconds_of_waiting_are_those_of_the_worker_also_where_it_is_dropped(planned: Callable[..., Any]) -> None:
+    planner = Planner(idle_at={"a": math.inf}, drops={"a"})
+    scene = offer(planned(planner), "a", at=1.0).fire(TRANSFERS, at=1.125)
+    assert [one["wait_s"] for one in scene.logged("gradient")] == [0.125]
+
+
+def test_sums_on_the_way_are_refused(planned: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigurationError, match="give the planner no aggregators"):
+        offer(planned(Planner(aggregator=0)), "a")
+
+
+def test_a_policy_that_decides_block_by_block_is_refused(planned: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigurationError, match="block by block; choose another policy"):
+        planned(Planner(), make_policy("psp", {}), shards=2)
 
 
 # --- what a planner drops ---
@@ -161,6 +225,7 @@ def test_what_is_dropped_is_logged_with_its_gradient_and_its_worker_goes_on(plan
     assert scene.addressed(msg.Release) == ["b"]
     (dropped,) = scene.logged("dropped")
     assert (dropped["slot"], dropped["sequence"], dropped["reason"]) == (1, 1, reasons.NOT_SENT)
+    assert dropped["detail"] == "computed on version 0, the model is at 0"
     assert [one["slot"] for one in scene.logged("gradient")] == [1]
     assert not scene.logged("commit")
 
@@ -187,6 +252,28 @@ def test_a_deadline_is_what_the_policy_still_applies_counted_from_the_next_updat
     assert scene.coordinator.state.version == 2
     offer(scene, "c", label=0)
     assert planner.asked[-1].deadline == 1, "only the next update may be its own"
+
+
+def test_what_is_dropped_under_a_bound_is_logged_with_the_version_that_it_could_have_met(
+    planned: Callable[..., Any],
+) -> None:
+    scene = planned(Planner(idle_at={"c": math.inf}, drops={"c"}), DelayBounded(max_delay=3))
+    offer(scene, "c", at=1.0)
+    scene.announce("a")
+    scene.fire(TRANSFERS, at=1.125)
+    (dropped,) = scene.logged("dropped")
+    assert dropped["detail"] == "computed on version 0, the model is at 1, it could be applied up to version 2"
+
+
+def test_a_finite_gradient_that_is_dropped_shows_that_its_worker_has_not_diverged(
+    planned: Callable[..., Any],
+) -> None:
+    planner = Planner(idle_at={"a": math.inf}, drops={"a"})
+    scene = planned(planner)
+    scene.announce("a", loss=math.nan)
+    assert set(scene.coordinator.commits.non_finite) == {0}
+    offer(scene, "a", at=1.0).fire(TRANSFERS, at=1.125)
+    assert not scene.coordinator.commits.non_finite
 
 
 def test_without_a_bound_there_is_no_deadline(planned: Callable[..., Any]) -> None:
@@ -229,6 +316,27 @@ def test_of_a_worker_that_is_lost_nothing_is_planned_or_expected(planned: Callab
     granted = planner.asked[0].key
     scene.lose("a").lose("b").fire(TRANSFERS, at=1.125)
     assert (planner.planned, planner.settled) == (["c"], [granted])
+
+
+def test_a_gradient_that_a_worker_was_told_to_abort_on_its_way_is_expected_no_longer(
+    planned: Callable[..., Any],
+) -> None:
+    planner = Planner()
+    scene = planned(planner, BackupWorkers(k=1, busy="abort"))
+    for name in "abc":
+        offer(scene, name)
+    scene.announce("a")
+    assert scene.coordinator.transfers.granted == 2
+    for name in "bc":
+        scene.handle(msg.Aborted(name, 1, 0.0))
+    assert scene.coordinator.transfers.granted == 0
+    assert sorted(planner.settled) == [2, 3]
+
+
+def test_one_that_is_lost_on_its_way_is_expected_no_longer(planned: Callable[..., Any]) -> None:
+    planner = Planner()
+    scene = offer(planned(planner), "a").lose("a")
+    assert (planner.settled, scene.coordinator.transfers.granted) == ([1], 0)
 
 
 def test_what_was_to_be_sent_later_is_not_sent_once_its_worker_is_lost(planned: Callable[..., Any]) -> None:
@@ -283,6 +391,18 @@ def test_a_coordinator_that_takes_over_grants_what_is_offered_again(planned: Cal
     settled(scene.take_over())
     offer(scene, "a")
     assert scene.sent(msg.Route) == [msg.Route(2, 1)]
+
+
+def test_how_long_a_transfer_took_is_not_known_where_its_end_was_kept_until_a_takeover_was_over(
+    planned: Callable[..., Any],
+) -> None:
+    planner = Planner()
+    scene = offer(planned(planner), "a", at=1.0)
+    settled(scene.take_over(at=1.5))
+    scene.now = 9.0
+    scene.announce("a")
+    found = scene.coordinator.transfers._planner
+    assert (found.arrived, found.settled) == ([], [1])
 
 
 def test_what_only_the_lost_coordinator_had_granted_is_planned_no_longer(planned: Callable[..., Any]) -> None:

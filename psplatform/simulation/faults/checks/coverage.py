@@ -33,8 +33,8 @@ def phases_of(run: MemoryRun) -> set[str]:
         phases.add("takeover under way")
     if coordinator.checkpoints.under_way:
         phases.add("checkpoint under way")
-    if coordinator.transfers.waiting:
-        phases.add("offers waiting")
+    transfers = {"offers waiting": coordinator.transfers.waiting, "transfers granted": coordinator.transfers.granted}
+    phases |= {phase for phase, number in transfers.items() if number}
     if run.standby is None and len(run.leads) > 1:
         phases.add("no standby after a takeover")
     for one in coordinator.state.shards:
