@@ -109,8 +109,8 @@ class RandomRun:
         return cls(seed, max(workers, least), shards, updates, noisy, clipped, epochs, planned, tuple(met))
 
     def calm(self) -> RandomRun:
-        """Return the same run undisturbed, on a network that delivers everything once and at once."""
-        return replace(self, disturbances=(), noisy=False)
+        """Return the same run undisturbed, on a network that delivers everything once and at once, and is not planned."""
+        return replace(self, disturbances=(), noisy=False, planned=False)
 
     def smaller(self) -> list[RandomRun]:
         """Return the runs that lack one thing of this one."""
