@@ -109,7 +109,7 @@ class RandomRun:
         return cls(seed, max(workers, least), shards, updates, noisy, clipped, epochs, planned, tuple(met))
 
     def calm(self) -> RandomRun:
-        """Return the same run undisturbed, on a network that delivers everything once and at once, and is not planned."""
+        """Return the same run undisturbed, without a planner, on a network that delivers all once and at once."""
         return replace(self, disturbances=(), noisy=False, planned=False)
 
     def smaller(self) -> list[RandomRun]:
