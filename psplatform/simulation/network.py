@@ -9,6 +9,7 @@ sharing a bottleneck among all changes when each of several simultaneous transfe
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +18,7 @@ from numpy.random import Generator, Philox, SeedSequence
 from psplatform.core.parameters import parameter, settle
 from psplatform.errors import ConfigurationError
 from psplatform.network.rates import Rates, pieces
+from psplatform.network.state import Interface, NetworkState
 
 _RATES: Final = 21  # stream of random numbers
 _BYTES_PER_GIGABIT: Final = 1e9 / 8
@@ -25,6 +27,8 @@ _CHUNK: Final = 64
 
 _SHORTEST_S: Final = 0.001
 """Rates that change more often than this differ little from their mean, and a transfer goes through each of them."""
+
+_AHEAD_S: Final = 3600.0
 
 _PERIODS: Final = 100_000
 """A transfer that takes longer than this has seen every rate often enough: what comes later, on the interface for which
@@ -147,6 +151,17 @@ class Network:
         if taken:
             out.rates, into.rates = out.rates.less(taken), into.rates.less(taken)
         return (taken[-1].end if taken else begin) + self.links.latency_s - now
+
+    def left(self, hosts: Iterable[str], now: float) -> NetworkState:
+        """Return what the interfaces of these hosts have left from `now` on, for an hour at least."""
+        interfaces = {}
+        for host in hosts:
+            ways = [self._direction(host, now, outward=outward) for outward in (True, False)]
+            for way in ways:
+                while way.known_until < now + _AHEAD_S:
+                    way.draw(now)
+            interfaces[host] = Interface(*(way.rates for way in ways))
+        return NetworkState(interfaces)
 
     def _direction(self, host: str, now: float, *, outward: bool) -> Direction:
         key = host, outward

@@ -232,3 +232,24 @@ def test_interfaces_that_make_no_sense_are_refused(fields: dict[str, object], se
     with pytest.raises(ConfigurationError) as caught:
         Links(**fields)  # type: ignore[arg-type]
     assert sentence in str(caught.value)
+
+
+def test_what_interfaces_have_left_is_known_for_an_hour_and_is_what_transfers_take() -> None:
+    links = Links((0.008, 0.0008), (0.5, 0.5), every_s=5.0)
+    one, two = network(links, seed=3), network(links, seed=3)
+    one.transfer("a", "b", MEGABYTE, now=0.0)
+    two.transfer("a", "b", MEGABYTE, now=0.0)
+    left = one.left(["a", "b", "c"], now=1.0)
+    assert min(left["a"].out.at(3600.0), left["c"].into.at(3600.0)) > 0
+    seconds = [left.transfer("a", [("c", MEGABYTE)], begin).end - begin for begin in (1.0, 17.0, 400.0)]
+    for begin, found in zip((1.0, 17.0, 400.0), seconds, strict=True):
+        other = network(links, seed=3)
+        if begin == 1.0:
+            other = two
+        assert found == pytest.approx(other.transfer("a", "c", MEGABYTE, begin))
+
+
+def test_looking_at_what_is_left_takes_nothing() -> None:
+    one, two = network(), network()
+    assert one.left(["a", "b"], now=0.0)["a"].out == Rates.steady(MEGABYTE)
+    assert one.transfer("a", "b", MEGABYTE, 2.0) == two.transfer("a", "b", MEGABYTE, 2.0)

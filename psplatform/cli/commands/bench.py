@@ -57,6 +57,17 @@ def scheduler(*, updates: tuple[int, ...], seed: int, as_json: bool) -> None:
 
 
 @bench.command()
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=60.0, help="Of each run, virtual. [60]")
+@click.option("--seeds", type=click.IntRange(min=1), default=3, help="Runs of each system in each setting. [3]")
+@_json_option
+def fabric(*, seconds: float, seeds: int, as_json: bool) -> None:
+    """Simulate 30 workers on networks whose rates change: all-reduce, asynchronous runs, and planned transfers."""
+    from psplatform.bench.fabric import measure  # noqa: PLC0415  brings torch
+
+    _run(lambda report: measure(report, seconds=seconds, seeds=range(1, seeds + 1)), as_json=as_json)
+
+
+@bench.command()
 @_json_option
 def digits(*, as_json: bool) -> None:
     """Train digits under every policy with the same stragglers and settings, on a cluster of this machine."""

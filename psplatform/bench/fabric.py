@@ -1,0 +1,205 @@
+"""Seconds for as many updates as there are workers, where rates change: all-reduce beside asynchronous runs.
+
+The setting of R. Viswanathan and A. Akella, "Network-accelerated Distributed Machine Learning Using MLfabric", 2020,
+section 7: 30 workers on 15 hosts, gradients of 100 MB that take 0.1 s, interfaces of 10 Gb/s.  Kinds of stragglers (C1
+to C3: how many gradients of each worker are how much slower by chance) and of networks (N1 to N3: what each direction
+of an interface can carry, drawn anew every five seconds) have the paper's names.
+
+Everything is simulated.  Here the server's interface changes as all others do, a worker pulls when its gradient has
+arrived, and replicas take no part.  Sums on the way are not carried out yet: plans only say when a gradient is sent and
+which are dropped where they lie, so the server takes one gradient per transfer and a ring, of which each interface
+carries the model twice a round, is faster.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from psplatform.core import reasons
+from psplatform.core.plan import Plan, Stop
+from psplatform.core.transfers import Fabric
+from psplatform.jobs.schedules import Constant
+from psplatform.network.estimates import Estimates
+from psplatform.network.planner import FabricPlanner
+from psplatform.network.state import NetworkState
+from psplatform.policies.registry import make_policy
+from psplatform.simulation.collectives import ring_all_reduce, tree_all_reduce
+from psplatform.simulation.conditions import parse_run_times
+from psplatform.simulation.driver import Simulated, run_world
+from psplatform.simulation.event_trace import EventTrace
+from psplatform.simulation.network import Links, Network
+from psplatform.simulation.run_times import RunTimes, seconds_of
+from psplatform.simulation.synthetic import SyntheticGradients
+from psplatform.simulation.world import SimulatedWorld
+
+Row = dict[str, Any]
+AllReduce = Callable[[NetworkState, Sequence[str], float, float], float]
+
+WORKERS: Final = 30
+PER_HOST: Final = 2
+MODEL_BYTES: Final = 100e6
+DELAY_BOUND: Final = 30
+
+COMPUTE: Final = {
+    "C1": "constant:seconds=0.1;slow:chance=0.1,factor=2",
+    "C2": "constant:seconds=0.1;slow:chance=0.1,factor=4",
+    "C3": "constant:seconds=0.1;slow:chance=0.04,factor=2",
+}
+NETWORKS: Final = {
+    "N1": {5.0: 0.1, 10.0: 0.9},
+    "N2": {2.5: 0.1, 3.3: 0.1, 5.0: 0.1, 10.0: 0.7},
+    "N3": {1.0: 0.5, 10.0: 0.5},
+}
+_EVERY_S: Final = 5.0
+_LATENCY_S: Final = 1e-4
+
+ALL_REDUCE: Final[dict[str, AllReduce]] = {"ring": ring_all_reduce, "tree": tree_all_reduce}
+"""Hosts sum what is theirs before; all wait for the slowest."""
+
+_TICK_S: Final = 0.1
+_FASTEST: Final = 10.0 * 1e9 / 8
+_FORGET_S: Final = _EVERY_S
+"""A rate that was seen says little once it may have been drawn anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A kind of stragglers on a kind of network, drawn from a seed."""
+
+    compute: str
+    network: str
+    seed: int
+
+    @property
+    def run_times(self) -> RunTimes:
+        """How long gradients take."""
+        return parse_run_times(COMPUTE[self.compute], seed=self.seed, workers=WORKERS, field="compute")
+
+    def make_network(self) -> Network:
+        """Return the interfaces, with nothing sent."""
+        rates = NETWORKS[self.network]
+        links = Links(tuple(rates), tuple(rates.values()), _EVERY_S, _LATENCY_S, workers_per_host=PER_HOST)
+        return Network(links, self.seed)
+
+
+def measure(
+    report: Callable[[Row], None] | None = None,
+    *,
+    compute: Sequence[str] = tuple(COMPUTE),
+    networks: Sequence[str] = tuple(NETWORKS),
+    seconds: float = 60.0,
+    seeds: Sequence[int] = (1, 2, 3),
+) -> list[Row]:
+    """Return one row per kind of stragglers, kind of network and system.
+
+    Parameters
+    ----------
+    seconds
+        Virtual time of each run.
+    seeds
+        Of stragglers and rates; every figure is the mean over them, `staleness_max` the largest.
+
+    Returns
+    -------
+    list of dict
+        ``compute, network, system, seconds_per_30, ratio_to_ring, dropped, not_sent, aggregation, staleness_max``.
+        Seconds count applied updates; the ratio is how many times more of them there are than with the ring.  `dropped`
+        and `not_sent` are shares of the computed gradients: dropped at arrival, and where they were computed.
+        `aggregation` is applied updates per transfer into the server.
+    """
+    rows: list[Row] = []
+    for stragglers in compute:
+        for network in networks:
+            settings = [Setting(stragglers, network, seed) for seed in seeds]
+            ring_s = math.inf
+            for system, play in SYSTEMS.items():
+                row = _mean([play(setting, seconds) for setting in settings])
+                ring_s = row["seconds_per_30"] if system == "ring" else ring_s
+                ratio = ring_s / row["seconds_per_30"]
+                rows.append(
+                    {"compute": stragglers, "network": network, "system": system, "ratio_to_ring": ratio, **row}
+                )
+                if report is not None:
+                    report(rows[-1])
+    return rows
+
+
+def _mean(rows: Sequence[Row]) -> Row:
+    found: Row = {name: statistics.fmean(row[name] for row in rows) for name in rows[0] if name != "staleness_max"}
+    return {**found, "staleness_max": max(row["staleness_max"] for row in rows)}
+
+
+def _all_reduced(all_reduce: AllReduce) -> Callable[[Setting, float], Row]:
+    def play(setting: Setting, seconds: float) -> Row:
+        run_times, hosts = setting.run_times, [f"worker {number}" for number in range(WORKERS // PER_HOST)]
+        network, now, rounds = setting.make_network(), 0.0, 0
+        while now < seconds:
+            rounds += 1
+            computed = now + max(seconds_of(run_times, slot, rounds) for slot in range(WORKERS))
+            now = all_reduce(network.left(hosts, computed), hosts, MODEL_BYTES, computed)
+        return {
+            "seconds_per_30": now / rounds * 30 / WORKERS,
+            "dropped": 0.0,
+            "not_sent": 0.0,
+            "aggregation": 1.0,
+            "staleness_max": 0,
+        }
+
+    return play
+
+
+def _asynchronous(policy: str, options: dict[str, Any], *, planned: bool = False) -> Callable[[Setting, float], Row]:
+    def play(setting: Setting, seconds: float) -> Row:
+        return _summed_up(_run(setting, seconds, policy, options, planned=planned))
+
+    return play
+
+
+def _run(setting: Setting, seconds: float, policy: str, options: dict[str, Any], *, planned: bool) -> Simulated:
+    world = SimulatedWorld(setting.run_times, setting.seed, network=setting.make_network(), shard_bytes=(MODEL_BYTES,))
+    plan = Plan(
+        "fabric",
+        workers=WORKERS,
+        shards=1,
+        samples=10**9,
+        batch_size=32,
+        stop=Stop(seconds=seconds),
+        schedule=Constant(),
+        absence_limit_s=math.inf,
+        finish_limit_s=math.inf,
+    )
+    fabric = None
+    if planned:
+        planner = FabricPlanner(world.gradients_to(), (), Estimates(_FASTEST, _FORGET_S), _TICK_S)
+        fabric = Fabric(planner, world.host_of)
+    gradients, trace = SyntheticGradients(1, WORKERS), EventTrace(keep=True)
+    return run_world(plan, make_policy(policy, options), gradients, world, trace, seed=setting.seed, fabric=fabric)
+
+
+def _summed_up(run: Simulated) -> Row:
+    commits = [one for one in run.records if one["kind"] == "commit"]
+    drops = [one["reason"] for one in run.records if one["kind"] == "dropped"]
+    late = sum(one not in (reasons.NOT_SENT, reasons.STOPPED) for one in drops)
+    unsent = drops.count(reasons.NOT_SENT)
+    computed = len(commits) + late + unsent
+    return {
+        "seconds_per_30": 30 * run.virtual_seconds / len(commits),
+        "dropped": late / computed,
+        "not_sent": unsent / computed,
+        "aggregation": 1.0,
+        "staleness_max": max(one["staleness"][0] for one in commits),
+    }
+
+
+_BOUNDED: Final = {"max_delay": DELAY_BOUND}
+SYSTEMS: Final[dict[str, Callable[[Setting, float], Row]]] = {
+    **{name: _all_reduced(one) for name, one in ALL_REDUCE.items()},
+    "asp": _asynchronous("asp", {}),
+    "delay-bounded": _asynchronous("delay-bounded", _BOUNDED),
+    "delay-bounded, planned": _asynchronous("delay-bounded", _BOUNDED, planned=True),
+}
+"""By name, what returns the figures of one run; the ring first, because others are compared with it."""

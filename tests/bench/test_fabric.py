@@ -1,0 +1,66 @@
+"""All-reduce beside asynchronous runs on networks whose rates change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from psplatform.bench.fabric import DELAY_BOUND, MODEL_BYTES, PER_HOST, SYSTEMS, WORKERS, Setting, measure
+
+SECONDS = 10.0
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, Any]]:
+    return measure(compute=("C1", "C2"), networks=("N1", "N3"), seconds=SECONDS, seeds=(1,))
+
+
+def of(rows: list[dict[str, Any]], **wanted: str) -> dict[str, Any]:
+    (row,) = [one for one in rows if wanted.items() <= one.items()]
+    return row
+
+
+def test_every_system_is_measured_in_every_setting(rows: list[dict[str, Any]]) -> None:
+    assert len(rows) == 4 * len(SYSTEMS)
+    assert all(0 < one["seconds_per_30"] < SECONDS for one in rows)
+    assert all(one["ratio_to_ring"] == 1 for one in rows if one["system"] == "ring")
+
+
+def test_the_bound_holds_and_where_nothing_bounds_it_staleness_is_larger(rows: list[dict[str, Any]]) -> None:
+    bounded = [one["staleness_max"] for one in rows if one["system"].startswith("delay-bounded")]
+    assert max(bounded) < DELAY_BOUND
+    assert of(rows, compute="C1", network="N3", system="asp")["staleness_max"] >= DELAY_BOUND
+
+
+def test_a_server_that_takes_one_gradient_per_transfer_is_slower_than_a_ring(rows: list[dict[str, Any]]) -> None:
+    """At 10 Gb/s 30 transfers of 80 ms take 2.4 s, however fast gradients are."""
+    asynchronous = [one for one in rows if one["system"] not in ("ring", "tree")]
+    assert all(one["seconds_per_30"] >= 30 * MODEL_BYTES / 1.25e9 for one in asynchronous)
+    assert all(one["ratio_to_ring"] < 1 for one in asynchronous)
+
+
+def test_a_ring_takes_its_slowest_gradient_and_its_transfers(rows: list[dict[str, Any]]) -> None:
+    """Of 15 hosts each interface carries 28 fifteenths of the model: 149 ms where none is slow."""
+    hosts = WORKERS // PER_HOST
+    least = 2 * (hosts - 1) / hosts * MODEL_BYTES / 1.25e9
+    found = of(rows, compute="C2", network="N1", system="ring")["seconds_per_30"]
+    assert least + 0.1 < found <= 2 * least + 0.4 + 1e-9, "with an interface at 5 Gb/s in every round, and a straggler"
+    assert found > of(rows, compute="C1", network="N1", system="ring")["seconds_per_30"]
+
+
+def test_planned_transfers_drop_where_gradients_lie_what_is_dropped_at_the_server_else(
+    rows: list[dict[str, Any]],
+) -> None:
+    where = {"compute": "C2", "network": "N1"}
+    planned, plain = (of(rows, **where, system=f"delay-bounded{name}") for name in (", planned", ""))
+    assert planned["not_sent"] > 0 == plain["not_sent"]
+    assert planned["dropped"] < plain["dropped"]
+
+
+def test_all_systems_of_a_setting_meet_the_same_rates() -> None:
+    setting = Setting("C1", "N3", 7)
+    hosts = [f"worker {number}" for number in range(15)]
+    early, late = setting.make_network().left(hosts, 0.0), setting.make_network().left(hosts, 50.0)
+    for moment in (50.0, 123.0, 3600.0):
+        assert [early[host].out.at(moment) for host in hosts] == [late[host].out.at(moment) for host in hosts]
