@@ -296,8 +296,9 @@ class Policy(ABC):
     def latest(self, gradient: Gradient, view: View) -> int | None:
         """Return the last version before a commit at which `admit` would still apply a gradient that was not sent yet.
 
-        Where transfers are planned, what cannot be there by then is not sent.  A planner takes each gradient for a
-        version of its own: so only policies that apply one by one answer; ``None`` sets no limit.
+        Where transfers are planned, what cannot be there by then is not sent, nor what would hold up others.  A planner
+        takes each gradient for a version of its own: so only policies that apply one by one answer; ``None`` sets no
+        limit.  Asked any number of times of a gradient that waits: it must be cheap, and change nothing.
         """
         return None
 

@@ -70,6 +70,10 @@ class TransferPlanner(Protocol):
     def tick_s(self) -> float:
         """Seconds from one plan to the next, while offers wait."""
 
+    @property
+    def sums(self) -> bool:
+        """Whether it may grant gradients to an aggregator."""
+
     def plan(self, offers: Sequence[Offer], now: float) -> TransferPlan:
         """Return what is sent before the next tick; offers that are under way are left out."""
 

@@ -87,6 +87,11 @@ class FabricPlanner:
         self._estimates, self.tick_s = estimates, tick_s
         self._under_way: dict[int, _UnderWay] = {}
 
+    @property
+    def sums(self) -> bool:
+        """Whether there are aggregators."""
+        return bool(self._aggregators)
+
     def plan(self, offers: Sequence[Offer], now: float) -> TransferPlan:
         """Return what is sent before the next tick; offers that are under way are left out.
 

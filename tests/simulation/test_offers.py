@@ -62,19 +62,19 @@ def drops(run: Simulated) -> Counter[str]:
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 8, 16])
 def test_where_interfaces_are_alike_plans_cost_nothing(workers: int) -> None:
     with_plans, without = play(workers, EQUAL), play(workers, EQUAL, planned=False)
-    assert with_plans.view.commits >= 0.97 * without.view.commits
+    assert with_plans.view.commits >= 0.99 * without.view.commits
 
 
 @pytest.mark.parametrize("compute_s", [0.0, 0.02, 1.0])
 def test_however_long_gradients_take(compute_s: float) -> None:
     with_plans = play(6, EQUAL, compute_s=compute_s)
-    assert with_plans.view.commits >= 0.97 * play(6, EQUAL, planned=False, compute_s=compute_s).view.commits
+    assert with_plans.view.commits >= 0.99 * play(6, EQUAL, planned=False, compute_s=compute_s).view.commits
 
 
 @pytest.mark.parametrize("believed", [SLOW, 30 * 10.0])
 def test_rates_that_are_thought_too_low_or_too_high_are_found_out(believed: float) -> None:
     wrong, right = play(4, EQUAL, believed=believed), play(4, EQUAL)
-    assert wrong.view.commits >= 0.95 * right.view.commits
+    assert wrong.view.commits >= 0.99 * right.view.commits
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])

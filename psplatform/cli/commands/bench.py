@@ -57,8 +57,13 @@ def scheduler(*, updates: tuple[int, ...], seed: int, as_json: bool) -> None:
 
 
 @bench.command()
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=60.0, help="Of each run, virtual. [60]")
-@click.option("--seeds", type=click.IntRange(min=1), default=3, help="Runs of each system in each setting. [3]")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=10),
+    default=60.0,
+    help="Of each run, virtual: 10 at least, in which the slowest network has applied something. [60]",
+)
+@click.option("--seeds", type=click.IntRange(min=1), default=5, help="Runs of each system in each setting. [5]")
 @_json_option
 def fabric(*, seconds: float, seeds: int, as_json: bool) -> None:
     """Simulate 30 workers on networks whose rates change: all-reduce, asynchronous runs, and planned transfers."""

@@ -153,6 +153,8 @@ class Coordinator:
             self._do(event)
             for kept in self.takeover.take_deferred():
                 self._do(kept)
+            if not self.takeover.awaited_shards:
+                self.transfers.forget_closed()
         return self.state.take_effects()
 
     def _do(self, event: Any) -> None:
@@ -207,10 +209,11 @@ class Coordinator:
     def _on_announce(self, message: msg.Announce) -> None:
         self.transfers.on_announce(message)
         self.takeover.on_announce(message)
+        self.transfers.ask_again()
 
     def _on_aborted(self, message: msg.Aborted) -> None:
         self.admission.on_aborted(message)
-        self.transfers.review(message.member)
+        self._have_closed()
 
     def _on_promoted(self, message: msg.Promoted) -> None:
         if self.takeover.awaited_shards:
@@ -247,7 +250,12 @@ class Coordinator:
 
     def _on_member_gone(self, event: MemberLost | msg.Leave) -> None:
         self.membership.remove(event.member, event.reason)
-        self.transfers.review(event.member)
+        self._have_closed()
+
+    def _have_closed(self) -> None:
+        """Expect nothing any more of workers that are gone or have stopped: others may send."""
+        self.transfers.forget_closed()
+        self.transfers.ask_again()
 
     def _on_save_failed(self, event: SaveFailed) -> None:
         self.ending.give_up(StoreError(event.text, store=event.store))

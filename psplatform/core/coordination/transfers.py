@@ -46,9 +46,8 @@ class Transfers:
     """
 
     def __init__(self, state: State, admission: Admission, planner: TransferPlanner | None) -> None:
-        if planner is not None and state.traits.scope is Scope.BLOCK:
-            text = "transfers cannot be planned where the policy decides block by block; choose another policy"
-            raise ConfigurationError(text, field="network")
+        if planner is not None:
+            _check(planner, state)
         self._state, self._admission, self._planner = state, admission, planner
         self._waiting: dict[int, _Offered] = {}
         self._granted: dict[int, _Offered] = {}
@@ -108,14 +107,30 @@ class Transfers:
         if key is not None:  # granted by a coordinator that is gone
             del self._waiting[key]
 
-    def review(self, name: str) -> None:
-        """Forget the gradient of a worker that is gone, or that was told to abort."""
-        key = self._keys.get(name, 0)
-        offered = self._waiting.get(key) or self._granted.get(key)
-        if offered is not None and not self._is_open(offered.announce):
-            self._forget(key)
-        if name not in self._state.roster.by_name:
-            self._keys.pop(name, None)
+    def forget_closed(self) -> None:
+        """Forget the gradients of workers that are gone, or that were told to abort."""
+        for known in (self._waiting, self._granted):
+            for key in [key for key, offered in known.items() if not self._is_open(offered.announce)]:
+                self._forget(key)
+        roster = self._state.roster.by_name
+        self._keys = {name: key for name, key in self._keys.items() if name in roster}
+
+    def ask_again(self) -> None:
+        """Ask for the offers that wait, the oldest first, until one finds its way busy: so do those behind it.
+
+        To be called whenever a way may have become idle: when one is expected to be, and when something has arrived or
+        is expected no longer.
+        """
+        planner = self._planner
+        if planner is None or self._state.stopping or not self._waiting:
+            return
+        self._idle_at = math.inf
+        for key in list(self._waiting):
+            if self._is_open(self._waiting[key].announce):
+                self._ask(key, planner)
+            if self._idle_at < math.inf:
+                break
+        self._set_alarm()
 
     def on_timer(self) -> None:
         """Do what is due: have gradients sent, ask for offers again, plan anew."""
@@ -130,7 +145,8 @@ class Transfers:
         if self._tick_at <= state.now:
             self._plan(planner)
         if self._idle_at <= state.now:
-            self._ask_again(planner)
+            self._idle_at = math.inf
+            self.ask_again()
         self._set_alarm()
 
     def _take(self, message: msg.Offer, planner: TransferPlanner) -> None:
@@ -144,15 +160,6 @@ class Transfers:
             self._tick_at = self._state.now + planner.tick_s
         self._set_alarm()
 
-    def _ask_again(self, planner: TransferPlanner) -> None:
-        """Ask for the offers that wait, the oldest first, until one finds its way busy: so do those behind it."""
-        self._idle_at = math.inf
-        for key in list(self._waiting):
-            if self._is_open(self._waiting[key].announce):
-                self._ask(key, planner)
-            if self._idle_at < math.inf:
-                return
-
     def _ask(self, key: int, planner: TransferPlanner) -> None:
         """Have an offer that waits granted at once, or note when its way is idle."""
         others = (self._as_offer(other) for other in self._open() if other != key)
@@ -163,8 +170,7 @@ class Transfers:
             self._idle_at = min(self._idle_at, answer)
 
     def _plan(self, planner: TransferPlanner) -> None:
-        for key in [key for known in (self._waiting, self._granted) for key in self._closed(known)]:
-            self._forget(key)
+        self.forget_closed()
         plan = planner.plan([self._as_offer(key) for key in self._waiting], self._state.now)
         for grant in plan.granted:
             self._grant(grant)
@@ -175,17 +181,12 @@ class Transfers:
     def _open(self) -> Iterator[int]:
         return (key for key, offered in self._waiting.items() if self._is_open(offered.announce))
 
-    def _closed(self, known: dict[int, _Offered]) -> list[int]:
-        return [key for key, offered in known.items() if not self._is_open(offered.announce)]
-
     def _forget(self, key: int) -> None:
         self._waiting.pop(key, None)
         if self._granted.pop(key, None) is not None and self._planner is not None:
             self._planner.settle(key)
 
     def _grant(self, grant: Grant) -> None:
-        if grant.aggregator is not None:
-            raise ConfigurationError("runs cannot sum on the way yet; give the planner no aggregators", field="network")
         for key, begin in zip(grant.keys, grant.begins, strict=True):
             self._granted[key] = offered = self._waiting.pop(key)
             offered.begin, offered.term = begin, self._state.term
@@ -237,3 +238,11 @@ class Transfers:
 
     def _member_of(self, announce: msg.Announce) -> Member:
         return self._state.roster.by_name[announce.member]
+
+
+def _check(planner: TransferPlanner, state: State) -> None:
+    if state.traits.scope is Scope.BLOCK:
+        text = "transfers cannot be planned where the policy decides block by block; choose another policy"
+        raise ConfigurationError(text, field="network")
+    if planner.sums:
+        raise ConfigurationError("runs cannot sum on the way yet; give the planner no aggregators", field="network")

@@ -44,7 +44,7 @@ class Planner:
     asked: list[Offer] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
     planned: list[str] = field(default_factory=list)
-    aggregator: int | None = None
+    sums: bool = False
     arrived: list[tuple[int, str, float, float]] = field(default_factory=list)
     settled: list[int] = field(default_factory=list)
 
@@ -63,7 +63,7 @@ class Planner:
         if idle_at > now:
             return idle_at
         self.waiting = [one.host for one in waiting]
-        return Grant((offer.key,), (now,), self.aggregator, now + 1)
+        return Grant((offer.key,), (now,), None, now + 1)
 
     def arrive(self, key: int, host: str, begin: float, end: float) -> None:
         self.arrived.append((key, host, begin, end))
@@ -152,6 +152,28 @@ def test_what_has_arrived_is_told_to_the_planner_with_when_it_was_sent(planned: 
     assert len(scene.logged("commit")) == 1
 
 
+def test_a_way_that_is_idle_before_it_was_expected_to_be_is_used(planned: Callable[..., Any]) -> None:
+    """When a gradient has arrived, when its worker is lost, and when that has stopped."""
+    for happens in (lambda scene: scene.announce("a"), lambda scene: scene.lose("a")):
+        planner = Planner(idle_at={"b": 9.0, "c": 9.0})
+        scene = planned(planner)
+        for name in "abc":
+            offer(scene, name, at=1.0)
+        planner.idle_at = {"c": 9.0}
+        scene.now = 1.0625
+        happens(scene)
+        assert routed(scene) == ["b"]
+
+
+def test_deadlines_of_what_is_asked_for_again_count_what_has_arrived(planned: Callable[..., Any]) -> None:
+    planner = Planner(idle_at={"b": 9.0})
+    scene = planned(planner, DelayBounded(max_delay=3))
+    for name in "ab":
+        offer(scene, name, at=1.0)
+    scene.announce("a")
+    assert (planner.asked[-1].host, planner.asked[-1].deadline) == ("b", 2)
+
+
 def test_an_idle_way_is_granted_with_an_eye_on_those_that_wait(planned: Callable[..., Any]) -> None:
     planner = Planner(idle_at=dict.fromkeys("ab", math.inf))
     scene = planned(planner)
@@ -204,7 +226,7 @@ def test_seconds_of_waiting_are_those_of_the_worker_also_where_it_is_dropped(pla
 
 def test_sums_on_the_way_are_refused(planned: Callable[..., Any]) -> None:
     with pytest.raises(ConfigurationError, match="give the planner no aggregators"):
-        offer(planned(Planner(aggregator=0)), "a")
+        planned(Planner(sums=True))
 
 
 def test_a_policy_that_decides_block_by_block_is_refused(planned: Callable[..., Any]) -> None:
@@ -422,6 +444,17 @@ def test_what_only_the_lost_coordinator_had_dropped_is_given_up(planned: Callabl
     scene.handle(msg.ServerState(0, "server-0", 2, 1, True, 0, ()))
     scene.handle(msg.WorkerState(2, "a", 1, 0, None, (), True))
     assert [one.sequence for one in scene.sent(msg.Release)] == [2]
+
+
+def test_of_a_worker_that_only_the_lost_coordinator_had_lost_nothing_is_expected(planned: Callable[..., Any]) -> None:
+    """It had given the slot to another, whose gradient a server knows."""
+    planner = Planner()
+    scene = offer(planned(planner, names="a"), "a", at=1.0)
+    scene.take_over(at=1.5)
+    commit = msg.Commit(1, 1, 1, 1, (msg.Contribution("other", 0, 1),), 1.0)
+    scene.handle(msg.ServerState(0, "server-0", 2, 1, True, 1, (commit,)))
+    transfers = scene.coordinator.transfers
+    assert (transfers.granted, transfers._keys, transfers._planner.settled) == (0, {}, [1])
 
 
 def test_what_was_dropped_is_dropped_again_if_that_did_not_arrive(planned: Callable[..., Any]) -> None:
