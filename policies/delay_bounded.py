@@ -45,7 +45,7 @@ class DelayBounded(Policy):
 
     def admit(self, gradient: Gradient, view: View) -> Verdict:
         """Apply what is fresh enough."""
-        bound = self._bound(view)
+        bound = self._bound(view.workers)
         staleness = view.version - gradient.label.version
         if staleness < bound:
             return APPLY
@@ -54,18 +54,18 @@ class DelayBounded(Policy):
 
     def latest(self, gradient: Gradient, view: View) -> int:
         """Return the version at which it has the largest staleness allowed."""
-        return gradient.label.version + self._bound(view) - 1
+        return gradient.label.version + self._bound(view.workers) - 1
 
-    def _bound(self, view: View) -> int:
-        return self.max_delay or 2 * view.workers
+    def _bound(self, workers: int) -> int:
+        return self.max_delay or 2 * workers
 
     def staleness_bound(self, workers: int) -> int | None:
         """Return one less than the bound on the delay."""
-        return (self.max_delay or 2 * workers) - 1
+        return self._bound(workers) - 1
 
     def decision(self, view: View) -> Mapping[str, float]:
         """Return the delay that is not reached."""
-        return {"delay bound": self._bound(view)}
+        return {"delay bound": self._bound(view.workers)}
 
     def may_start(self, worker: Worker, view: View) -> Answer:
         """Go on at once."""

@@ -22,12 +22,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from psplatform.bench.scheduler import NETWORKS
 from psplatform.core import reasons
 from psplatform.core.plan import Plan, Stop
 from psplatform.core.transfers import Fabric
 from psplatform.jobs.schedules import Constant
 from psplatform.network.estimates import Estimates
 from psplatform.network.planner import FabricPlanner
+from psplatform.network.rates import BYTES_PER_GIGABIT
 from psplatform.network.state import NetworkState
 from psplatform.policies.registry import make_policy
 from psplatform.simulation.collectives import ring_all_reduce, tree_all_reduce
@@ -55,11 +57,6 @@ COMPUTE: Final = {
     "C2": "constant:seconds=0.1;slow:chance=0.1,factor=4",
     "C3": "constant:seconds=0.1;slow:chance=0.04,factor=2",
 }
-NETWORKS: Final = {
-    "N1": {5.0: 0.1, 10.0: 0.9},
-    "N2": {2.5: 0.1, 3.3: 0.1, 5.0: 0.1, 10.0: 0.7},
-    "N3": {1.0: 0.5, 10.0: 0.5},
-}
 _EVERY_S: Final = 5.0
 _LATENCY_S: Final = 1e-4
 
@@ -67,7 +64,7 @@ ALL_REDUCE: Final[dict[str, AllReduce]] = {"ring": ring_all_reduce, "tree": tree
 """Hosts sum what is theirs before; all wait for the slowest."""
 
 _TICK_S: Final = 0.1
-_FASTEST: Final = 10.0 * 1e9 / 8
+_FASTEST: Final = 10.0 * BYTES_PER_GIGABIT
 _FORGET_S: Final = _EVERY_S
 """A rate that was seen says little once it may have been drawn anew."""
 
@@ -87,8 +84,8 @@ class Setting:
 
     def make_network(self) -> Network:
         """Return the interfaces, with nothing sent."""
-        rates = NETWORKS[self.network]
-        links = Links(tuple(rates), tuple(rates.values()), _EVERY_S, _LATENCY_S, workers_per_host=PER_HOST)
+        gigabits, chances = zip(*NETWORKS[self.network], strict=True)
+        links = Links(gigabits, chances, _EVERY_S, _LATENCY_S, workers_per_host=PER_HOST)
         return Network(links, self.seed)
 
     def make_world(self) -> SimulatedWorld:

@@ -19,7 +19,7 @@ from numpy.random import Generator, default_rng
 from psplatform.core.transfers import Offer
 from psplatform.network.grouping import group
 from psplatform.network.ordering import order
-from psplatform.network.rates import Rates
+from psplatform.network.rates import BYTES_PER_GIGABIT, Rates
 from psplatform.network.state import Interface, NetworkState
 
 Row = dict[str, Any]
@@ -27,16 +27,18 @@ Row = dict[str, Any]
 PAPER_MS: Final[Mapping[int, float]] = {10: 5.0, 100: 30.0, 500: 440.0, 1000: 1460.0}
 """By the number of updates; for 10 the paper says that it is less."""
 
-RATES: Final[Mapping[str, tuple[tuple[float, float], ...]]] = {
-    "equal": ((10.0, 1.0),),
+NETWORKS: Final[Mapping[str, tuple[tuple[float, float], ...]]] = {
+    "N1": ((5.0, 0.1), (10.0, 0.9)),
     "N2": ((2.5, 0.1), (3.3, 0.1), (5.0, 0.1), (10.0, 0.7)),
     "N3": ((1.0, 0.5), (10.0, 0.5)),
 }
 """Gigabits per second of each direction of an interface with their chances, by the paper's names (section 7)."""
 
+RATES: Final = {"equal": ((10.0, 1.0),), "N2": NETWORKS["N2"], "N3": NETWORKS["N3"]}
+"""Those that plans are timed with."""
+
 _AGGREGATORS: Final = 3
 _GRADIENT_BYTES: Final = 100e6
-_BYTES_PER_GIGABIT: Final = 1e9 / 8
 _ROUNDS: Final = 7
 
 
@@ -95,10 +97,10 @@ def _case(count: int, rates: str, rng: Generator) -> tuple[list[Offer], NetworkS
     gigabits, chances = zip(*RATES[rates], strict=True)
 
     def drawn() -> Rates:
-        return Rates.steady(_BYTES_PER_GIGABIT * float(rng.choice(gigabits, p=chances)))
+        return Rates.steady(BYTES_PER_GIGABIT * float(rng.choice(gigabits, p=chances)))
 
     interfaces = {host: Interface(drawn(), drawn()) for host in hosts}
-    interfaces["server"] = Interface(*(Rates.steady(10 * _BYTES_PER_GIGABIT),) * 2)
+    interfaces["server"] = Interface(*(Rates.steady(10 * BYTES_PER_GIGABIT),) * 2)
     offers = [Offer(key, hosts[key % len(hosts)], int(rng.integers(1, 2 * count + 1))) for key in range(count)]
     return (
         offers,

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+BYTES_PER_GIGABIT: Final = 1e9 / 8
+
 NOTHING: Final = 1e-9
 """A smaller part, of a rate or of a transfer, is what rounding leaves of nothing."""
 

@@ -17,11 +17,10 @@ from numpy.random import Generator, Philox, SeedSequence
 
 from psplatform.core.parameters import parameter, settle
 from psplatform.errors import ConfigurationError
-from psplatform.network.rates import Rates, pieces
+from psplatform.network.rates import BYTES_PER_GIGABIT, Rates, pieces
 from psplatform.network.state import Interface, NetworkState
 
 _RATES: Final = 21  # stream of random numbers
-_BYTES_PER_GIGABIT: Final = 1e9 / 8
 _CHUNK: Final = 64
 """Rates drawn at once."""
 
@@ -116,7 +115,7 @@ class Direction:
 
     def _mean_rate(self) -> float:
         pairs = zip(self.links.gigabits, self.links.chances, strict=True)
-        return _BYTES_PER_GIGABIT * sum(rate * chance for rate, chance in pairs)
+        return BYTES_PER_GIGABIT * sum(rate * chance for rate, chance in pairs)
 
     def rate(self, period: int) -> float:
         """Return bytes per second in a period, which depends on nothing but the seed and the names."""
@@ -124,7 +123,7 @@ class Direction:
         if chunk != self._chunk:
             source = Generator(Philox(SeedSequence(self.seed, spawn_key=(_RATES, *self.key, chunk))))
             drawn = source.choice(self.links.gigabits, size=_CHUNK, p=self.links.chances)
-            self._chunk, self._chunk_rates = chunk, (drawn * _BYTES_PER_GIGABIT).tolist()
+            self._chunk, self._chunk_rates = chunk, (drawn * BYTES_PER_GIGABIT).tolist()
         return self._chunk_rates[number]
 
 

@@ -61,14 +61,14 @@ class SimulatedWorld:
             return [self._replicate_s(self.network, message, self._replica(to.name), now)]
         if not isinstance(message, Pulled):
             return [self.network.links.latency_s]
-        way = self._server(message.shard), self._worker(to.name), self.shard_bytes[message.shard]
+        way = self._server(message.shard), self.host_of(to.name), self.shard_bytes[message.shard]
         return [self.network.transfer(*way, now, late_s=late)]
 
     def reach_s(self, member: str, shard: int, now: float) -> float:
         """Return how long a gradient takes to the shard's server."""
         if self.network is None:
             return 0.0
-        return self.network.transfer(self._worker(member), self._server(shard), self.shard_bytes[shard], now)
+        return self.network.transfer(self.host_of(member), self._server(shard), self.shard_bytes[shard], now)
 
     def gather_s(self, shard: int, gradients: int) -> float:
         """Return how long the server takes to add up so many gradients, one after the other."""
@@ -88,7 +88,7 @@ class SimulatedWorld:
         if message.kind != GRADIENTS:
             vectors = self.state_vectors if message.kind == STATE else 1
             return network.transfer(self._server(message.shard), replica, vectors * size_bytes, now)
-        workers = [self._worker(one.member) for one in message.contributions]
+        workers = [self.host_of(one.member) for one in message.contributions]
         told_s = network.links.latency_s
         fetched_s = [network.transfer(one, replica, size_bytes, now, late_s=told_s) for one in workers]
         return max(fetched_s, default=told_s)
@@ -108,14 +108,11 @@ class SimulatedWorld:
 
     def host_of(self, member: str) -> str:
         """Return the host of a worker, as the network calls it."""
-        return self._worker(member)
+        return self._host("worker", self._numbers.setdefault(member, len(self._numbers)))
 
     def gradients_to(self) -> list[tuple[str, float]]:
         """Return the host of each shard's server, with the bytes that a gradient has for it."""
         return [(self._server(shard), size_bytes) for shard, size_bytes in enumerate(self.shard_bytes)]
-
-    def _worker(self, member: str) -> str:
-        return self._host("worker", self._numbers.setdefault(member, len(self._numbers)))
 
     def _host(self, kind: str, number: int) -> str:
         per_host = 1

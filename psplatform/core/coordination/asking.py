@@ -165,13 +165,16 @@ def _is_answer(answer: Any) -> bool:
     return isinstance(answer, Answer) and (answer.at is None or (_is_number(answer.at) and answer.at < math.inf))
 
 
+def _is_whole(answer: Any) -> bool:
+    return isinstance(answer, int) and not isinstance(answer, bool) and abs(answer) <= LARGEST
+
+
 def _is_version(answer: Any) -> bool:
-    return isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer <= LARGEST
+    return _is_whole(answer) and answer >= 0
 
 
 def _is_whole_or_none(answer: Any) -> bool:
-    is_whole = isinstance(answer, int) and not isinstance(answer, bool) and abs(answer) <= LARGEST
-    return answer is None or is_whole
+    return answer is None or _is_whole(answer)
 
 
 def _are_figures(answer: Any) -> bool:

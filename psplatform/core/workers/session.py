@@ -227,14 +227,17 @@ class WorkerSession:
         self.activity = Activity.EXPOSING
         return [Expose(self.slot, sequence)]
 
+    def _offers(self, sequence: int) -> bool:
+        return self.activity is Activity.OFFERED and self._is_current(sequence)
+
     def _on_route(self, message: msg.Route) -> list[Effect]:
-        if self.activity is not Activity.OFFERED or not self._is_current(message.sequence):
+        if not self._offers(message.sequence):
             return []
         self._wait_s += self._now - self._since
         return self._expose(message.sequence)
 
     def _on_drop(self, message: msg.Drop) -> list[Effect]:
-        if self.activity is not Activity.OFFERED or not self._is_current(message.sequence):
+        if not self._offers(message.sequence):
             return []
         self._computed = None
         self._aborted = message.sequence  # a coordinator that takes over may not know
