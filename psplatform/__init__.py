@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from psplatform.jobs.checkpoints import Checkpoints
     from psplatform.jobs.job import Job
     from psplatform.jobs.metrics import Metric
+    from psplatform.jobs.network import Fabric, Network
     from psplatform.jobs.optimizers import SGD, AdaGrad, Adam, AdamW, Additive, Group, RMSProp
     from psplatform.jobs.replication import Bounded, Chain, NoReplication
     from psplatform.jobs.schedules import Constant, Cosine, StepDecay
@@ -44,9 +45,11 @@ _HOMES = {
     "Cosine": "psplatform.jobs.schedules",
     "CustomOptimizer": "psplatform.tensors.own_optimizers",
     "Evaluation": "psplatform.tasks.seam",
+    "Fabric": "psplatform.jobs.network",
     "Group": "psplatform.jobs.optimizers",
     "Job": "psplatform.jobs.job",
     "Metric": "psplatform.jobs.metrics",
+    "Network": "psplatform.jobs.network",
     "NoReplication": "psplatform.jobs.replication",
     "RMSProp": "psplatform.jobs.optimizers",
     "Run": "psplatform.client.run",
@@ -79,9 +82,11 @@ __all__ = [
     "Cosine",
     "CustomOptimizer",
     "Evaluation",
+    "Fabric",
     "Group",
     "Job",
     "Metric",
+    "Network",
     "NoReplication",
     "RMSProp",
     "Run",

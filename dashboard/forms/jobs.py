@@ -16,6 +16,7 @@ from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job
 from psplatform.jobs.job_file import text_of
 from psplatform.jobs.metrics import metrics_of
+from psplatform.jobs.network import Fabric, Network
 from psplatform.jobs.optimizers import SGD
 from psplatform.jobs.stragglers import SlowServers, Stragglers
 from psplatform.policies.registry import policy_class, policy_names
@@ -74,6 +75,7 @@ _SHAPES: Final[dict[str, type | tuple[type, ...]]] = {
     "schedule": (str, Mapping),
     "replication": (str, Mapping),
     "checkpoints": (str, int, Mapping),
+    "network": Mapping,
 }
 """What the fields of a job with choices or parts are."""
 
@@ -222,6 +224,7 @@ def _words(job: Mapping[str, Any]) -> list[str] | None:
         if isinstance(rest.get(name), str | int | float):
             words += [flag, str(rest.pop(name))]
     words += _pairs("-o", rest.pop("policy_options", None))
+    words += _network(rest)
     _complete(rest, str(workload))
     for field, flags in _NESTED.items():
         words += _nested(rest, field, flags)
@@ -259,6 +262,15 @@ def _nested(rest: dict[str, Any], field: str, flags: Mapping[str, str]) -> list[
         return []
     del rest[field]
     return [str(word) for name, value in parts.items() for word in (flags[name], value)]
+
+
+def _network(rest: dict[str, Any]) -> list[str]:
+    """Take the field ``network`` out of what is left if a flag can say all of it; return the words that do."""
+    asked = Network.from_plain(rest.get("network"))
+    if asked not in (Network(), Network(Fabric())):
+        return []
+    rest.pop("network", None)
+    return ["--fabric"] if asked.fabric is not None else []
 
 
 def _say_bound(parts: dict[str, Any]) -> bool:

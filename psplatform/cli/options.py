@@ -18,6 +18,7 @@ _STOP: Final = "psplatform.core.plan:Stop"
 _SGD: Final = "psplatform.jobs.optimizers:SGD"
 _COPIES: Final = "psplatform.jobs.replication:Bounded"
 _CHECKPOINTS: Final = "psplatform.jobs.checkpoints:Checkpoints"
+_NETWORK: Final = "psplatform.jobs.network:Network"
 _CONDITIONS: Final = "psplatform.simulation.conditions:Conditions"
 
 
@@ -134,6 +135,7 @@ JOB_FLAGS: Final = (
     Flag("--keep-checkpoints", _CHECKPOINTS, "K", name="keep"),
     Flag("--device", _JOB, "NAME"),
     Flag("--transport", _JOB, "NAME"),
+    Flag("--fabric", _NETWORK, None),
     Flag("--seed", _JOB, "N"),
     Flag("--store", _JOB, "PATH"),
 )

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from psplatform.core.traits import Scope
+from psplatform.errors import ConfigurationError
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -89,6 +92,9 @@ class TransferPlanner(Protocol):
     def settle(self, key: int) -> None:
         """Expect a gradient that was granted no longer."""
 
+    def serve(self, shard: int, host: str, now: float) -> None:
+        """Plan what goes to a shard for that host from now on: another server has taken over there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
@@ -96,3 +102,10 @@ class Fabric:
 
     planner: TransferPlanner
     host_of: Callable[[str], str]
+
+
+def require_plannable(scope: Scope) -> None:
+    """Raise `ConfigurationError` if transfers cannot be planned under a policy that decides about so much at a time."""
+    if scope is Scope.BLOCK:
+        text = "transfers cannot be planned where the policy decides block by block; choose another policy"
+        raise ConfigurationError(text, field="network")

@@ -16,6 +16,7 @@ from psplatform.core.validation import refused
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.metrics import Metric, metrics_of
+from psplatform.jobs.network import Network
 from psplatform.jobs.optimizers import SGD, Optimizer
 from psplatform.jobs.plain import ASKED, job_fields, plain_fields
 from psplatform.jobs.replication import Bounded, Replication
@@ -189,6 +190,10 @@ class Job(BaseModel):
     device: str = Field("auto", description="where gradients are computed: auto, cpu, cuda, cuda:1 and so on")
     transport: Literal["auto", "comms"] = Field(
         "auto", description="shared memory and Unix sockets where a host is shared, or always Dask's comms"
+    )
+    network: Annotated[InstanceOf[Network], BeforeValidator(Network.from_plain)] = Field(
+        default_factory=Network,
+        description="whether transfers are planned, such as {fabric: {tick_s: 0.1}}",
     )
     torch_threads: int | None = Field(
         None, ge=1, le=LARGEST, description="torch threads of a worker; none: as it was started"

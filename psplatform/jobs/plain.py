@@ -138,4 +138,5 @@ _FORMS: Final[dict[str, Callable[[Any], Any]]] = {
     "slow_servers": _optional,
     "replication": _optional,
     "checkpoints": _optional,
+    "network": _optional,
 }

@@ -106,5 +106,6 @@ def description_of(job: Job, run: str, workload: str, workers: int, **known: Any
         "watch": {"metric": job.watch, "lower": sorted(watch_of(job).lower)},
         "replication": job.replication.to_plain(),
         "checkpoints": job.checkpoints.to_plain(),
+        **({"network": job.network.to_plain()} if job.network.fabric is not None else {}),
         **known,
     }

@@ -27,6 +27,13 @@ _KEPT: Final = 64
 """Transfers of a direction that are kept, to know what went beside one of them."""
 
 
+UNLIMITED: Final = 1e15
+"""Bytes per second that no interface has: as long as nothing has been seen, none delays anything."""
+
+FORGET_S: Final = 10.0
+"""Seconds after which a rate that was seen says little, where nobody knows how often rates change."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sighting:
     """A transfer between two hosts that has ended; times in seconds on one clock."""
@@ -95,7 +102,7 @@ class Estimates:
         Seconds in which what was seen loses its weight.
     """
 
-    def __init__(self, fastest: float, forget_s: float) -> None:
+    def __init__(self, fastest: float = UNLIMITED, forget_s: float = FORGET_S) -> None:
         self._fastest, self._forget_s = fastest, forget_s
         self._highest = 0.0
         self._ways: dict[tuple[str, bool], _Direction] = {}

@@ -73,7 +73,7 @@ class FabricPlanner:
     Parameters
     ----------
     servers
-        Their hosts, with the bytes of a gradient for each.
+        Of each shard its server's host, with the bytes of a gradient for it.
     aggregators
         Hosts that may sum what others send, in the order in which they are used.
     estimates
@@ -83,9 +83,11 @@ class FabricPlanner:
     """
 
     def __init__(self, servers: Parts, aggregators: Sequence[str], estimates: Estimates, tick_s: float) -> None:
-        self._servers, self._aggregators = servers, aggregators
+        self._shards, self._servers = list(servers), _by_host(servers)
+        self._aggregators = aggregators
         self._estimates, self.tick_s = estimates, tick_s
         self._under_way: dict[int, _UnderWay] = {}
+        self._moved_at = -math.inf
 
     @property
     def sums(self) -> bool:
@@ -128,6 +130,8 @@ class FabricPlanner:
         self._expire(now)
         state = self._state([offer], now)
         transfer = state.transfer(offer.host, self._servers, now)
+        if not transfer.parts and offer.key not in self._under_way and math.isfinite(transfer.end):
+            return self._grant(Group(None, ((offer, transfer),), transfer), now)  # all servers are on its host
         late = offer.deadline is not None and offer.deadline <= self._ahead(transfer.end)
         if offer.key in self._under_way or math.isinf(transfer.end) or late:
             return math.inf
@@ -145,8 +149,9 @@ class FabricPlanner:
 
     def arrive(self, key: int, host: str, begin: float, end: float) -> None:
         """Learn what interfaces can carry from a gradient that went straight to the servers, and settle it."""
-        for receiver, size_bytes in self._servers:
-            self._estimates.observe(Sighting(host, receiver, size_bytes, begin, end))
+        if begin >= self._moved_at:
+            for receiver, size_bytes in self._servers:
+                self._estimates.observe(Sighting(host, receiver, size_bytes, begin, end))
         self.settle(key)
 
     def settle(self, key: int) -> None:
@@ -155,6 +160,16 @@ class FabricPlanner:
         for other in found.keys if found is not None else ():
             if self._under_way.get(other) is found:
                 del self._under_way[other]
+
+    def serve(self, shard: int, host: str, now: float) -> None:
+        """Plan what goes to a shard for that host from now on.
+
+        What is under way is sent there anew, so that nobody can say when it ends, and its time tells of no rate.
+        """
+        self._shards[shard] = host, self._shards[shard][1]
+        self._servers = _by_host(self._shards)
+        self._under_way.clear()
+        self._moved_at = now
 
     def _grant(self, one: Group, now: float) -> Grant:
         keys = tuple(offer.key for offer, _ in one.members)
@@ -195,6 +210,14 @@ class FabricPlanner:
             collected = max([now, *(leg.go_on(state, _from(leg, now)) for leg in one.to_aggregator)])
             one.end = one.to_servers.go_on(state, collected if one.to_aggregator else _from(one.to_servers, now))
         return state
+
+
+def _by_host(shards: Parts) -> list[tuple[str, float]]:
+    """Return the hosts of the shards' servers, with the bytes for all that are there."""
+    found: dict[str, float] = {}
+    for host, size_bytes in shards:
+        found[host] = found.get(host, 0.0) + size_bytes
+    return list(found.items())
 
 
 def _from(leg: _Leg, now: float) -> float:

@@ -14,16 +14,22 @@ from typing import Any, Final
 import cloudpickle
 import torch
 
+from psplatform.core.addresses import host_of
 from psplatform.core.coordination.checkpoints import place_after
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy
+from psplatform.core.protocol.effects import first_server
 from psplatform.core.supervision.leases import Grants
 from psplatform.core.traits import Scope
+from psplatform.core.transfers import TransferPlanner
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
+from psplatform.jobs.network import Fabric
 from psplatform.jobs.optimizers import Optimizer
 from psplatform.jobs.replication import Replication
 from psplatform.jobs.stragglers import SlowServers, Stragglers
+from psplatform.network.estimates import Estimates
+from psplatform.network.planner import FabricPlanner
 from psplatform.replication.checkpoints.retention import load_checkpoint
 from psplatform.runtime.references import References, StandIn, pickled
 from psplatform.runtime.timeouts import TIMEOUTS
@@ -81,6 +87,10 @@ class Program:
         What the run goes on from, or ``None`` where it begins.
     references
         What the user's objects refer to by name: a process that cannot import it cannot take part.
+    fabric
+        How transfers of gradients are planned, or ``None`` where they are sent as soon as computed.
+    gradient_bytes
+        Of a gradient's part for each shard.
     description
         What the event log's first record says of the run.
     """
@@ -104,6 +114,8 @@ class Program:
     resources: dict[str, dict[str, float]]
     replication: Replication
     checkpoints: Checkpoints
+    fabric: Fabric | None
+    gradient_bytes: tuple[int, ...]
     resume: Resume | None
     references: References
     description: dict[str, Any]
@@ -137,6 +149,20 @@ class Program:
     def grants(self) -> Grants:
         """Return an empty book of leases for servers and coordinators."""
         return Grants(min(TIMEOUTS.shortest_lease_s, self.server_lease_s), self.server_lease_s)
+
+    def make_planner(self, processes: Mapping[str, str]) -> TransferPlanner | None:
+        """Return what plans transfers to the servers that the run begins with, ``None`` where nothing does.
+
+        Parameters
+        ----------
+        processes
+            What the process of each copy is called, by the copy's name.
+        """
+        if self.fabric is None:
+            return None
+        servers = [host_of(processes[first_server(shard)]) for shard in range(self.plan.shards)]
+        parts = list(zip(servers, map(float, self.gradient_bytes), strict=True))
+        return FabricPlanner(parts, (), Estimates(), self.fabric.tick_s)
 
     @property
     def cold(self) -> bool:

@@ -27,16 +27,23 @@ from psplatform.tasks.seam import BatchRef
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.optimizers import make_rule
 from psplatform.tensors.own_optimizers import CustomOptimizer
-from psplatform.tensors.vectors import allocate, fill
+from psplatform.tensors.vectors import allocate, fill, shard_vectors
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one gradient told about a task."""
+    """What one gradient told about a task.
+
+    Attributes
+    ----------
+    gradient_bytes
+        Of the gradient's part for each shard.
+    """
 
     samples: int
     parameters: int
     evaluates: bool
+    gradient_bytes: tuple[int, ...]
 
 
 class TrialHost(Locatable):
@@ -87,7 +94,9 @@ def try_task(task: bytes, initial: bytes, optimizer: Optimizer, settings: Mappin
         workspace.try_evaluating(settings["batch_size"])
     if isinstance(optimizer, CustomOptimizer):
         _try_step(optimizer, values, updates)
-    return Trial(workspace.samples, layout.parameters, workspace.evaluates)
+    parts = [shard_vectors(layout, shard, updates) for shard in range(layout.shards)]
+    gradient_bytes = tuple(sum(vector.nbytes for vector in part.values()) for part in parts)
+    return Trial(workspace.samples, layout.parameters, workspace.evaluates, gradient_bytes)
 
 
 def _try_step(optimizer: CustomOptimizer, values: dict[str, torch.Tensor], updates: dict[str, torch.Tensor]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from psplatform.core.policy import Policy, Scope
+from psplatform.core.transfers import Fabric, require_plannable
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job, require_job, require_slow_shards
@@ -15,6 +16,8 @@ from psplatform.jobs.planning import description_of, plan_of
 from psplatform.jobs.replication import NoReplication
 from psplatform.memory.arithmetic import Arithmetic
 from psplatform.memory.training import TensorArithmetic
+from psplatform.network.estimates import Estimates
+from psplatform.network.planner import FabricPlanner
 from psplatform.policies import readiness
 from psplatform.policies.registry import name_of, parameter_values, policy_of
 from psplatform.replication.accounts import account_factory
@@ -76,6 +79,8 @@ def prepare(job: Job, conditions: Conditions | None = None) -> Prepared:
     network = SimulatedNetwork() if conditions.network is None else parse_network(conditions.network)
     run_times = conditions.run_times(seed=job.seed, workers=workers, stragglers=job.stragglers, read=_read_text)
     policy = copy.deepcopy(policy_of(job))
+    if job.network.fabric is not None:
+        require_plannable(policy.traits.scope)
     readiness.load(policy, read_file)
     readiness.foresee(policy, lambda slot, sequence: seconds_of(run_times, slot, sequence))
     readiness.check(policy, workers)
@@ -108,8 +113,22 @@ class Prepared:
             event_trace.append(self._description(subject))
             world, make_account = self._world(subject.layout), account_factory(job.replication, job.shards)
             return run_world(
-                plan, policy, subject.arithmetic, world, event_trace, seed=job.seed, make_account=make_account
+                plan,
+                policy,
+                subject.arithmetic,
+                world,
+                event_trace,
+                seed=job.seed,
+                make_account=make_account,
+                fabric=self._fabric(world),
             )
+
+    def _fabric(self, world: SimulatedWorld) -> Fabric | None:
+        """Return what plans transfers where the job asks for it: it knows as little of rates as that of a real run."""
+        asked = self.job.network.fabric
+        if asked is None:
+            return None
+        return Fabric(FabricPlanner(world.gradients_to(), (), Estimates(), asked.tick_s), world.host_of)
 
     def _world(self, layout: Layout) -> SimulatedWorld:
         job, network = self.job, self.network

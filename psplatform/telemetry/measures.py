@@ -169,6 +169,18 @@ class Delays:
         """Largest staleness."""
         return int(self.tally.max)
 
+    def percentile(self, part: float) -> int:
+        """Return the smallest staleness that this part of the gradients, from 0 to 1, does not exceed; 0 for none.
+
+        From `EXACT_DELAYS` on it is that of the bin.
+        """
+        left = part * self.tally.count
+        for delay, count in sorted(self.histogram.items()):
+            left -= count
+            if left <= 0:
+                return delay
+        return self.max
+
     def to_plain(self) -> dict[str, Any]:
         """Return mean, largest value, and the histogram in order of staleness."""
         return {"mean": self.mean, "max": self.max, "histogram": dict(sorted(self.histogram.items()))}

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from psplatform.core.reasons import NOT_SENT
 from psplatform.telemetry.checkpoints import CheckpointsView
 from psplatform.telemetry.measures import BadBatches, Delays, Drops, Point, Series, Tally, TimeSpent
 from psplatform.telemetry.protection import Protection, allowance
@@ -188,8 +189,17 @@ class Picture:
             "abort_latency_s": self.abort_s.to_plain(),
             "slots": {slot: worker.to_plain() for slot, worker in sorted(self.workers.items())},
             "incidents": [incident._asdict() for incident in self.incidents],
+            **self._network(),
         }
         return {name: _jsonable(value) for name, value in summary.items()}
+
+    def _network(self) -> dict[str, Any]:
+        """Return what planned transfers have led to, where transfers are planned."""
+        if not self.run.get("network"):
+            return {}
+        delay = {"mean": self.staleness.mean, "p95": self.staleness.percentile(0.95), "max": self.staleness.max}
+        unsent = self.dropped.by_reason[NOT_SENT]
+        return {"network": {**self.run["network"], "dropped_at_source": unsent, "delay": delay}}
 
     def _progress(self) -> dict[str, Any]:
         return {

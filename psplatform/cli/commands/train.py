@@ -84,6 +84,9 @@ def job_fields(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
     fields["stop"] = _stop(fields.get("stop", {}), given, defaults)
     fields["stragglers"] = _stragglers(fields.get("stragglers"))
     fields |= protection_fields({name: fields.pop(name, None) for name in PROTECTION}, given)
+    if given.get("fabric"):
+        described = fields.get("network") or {}
+        fields["network"] = {**described, "fabric": described.get("fabric") or {}}
     if "schedule" in fields:
         fields["schedule"] = with_horizon(fields["schedule"], fields["stop"])
     return fields
@@ -91,7 +94,7 @@ def job_fields(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _from_file(path: Path) -> dict[str, Any]:
     fields = read_job_file(path)
-    for name in ("policy_options", "options", "stop"):
+    for name in ("policy_options", "options", "stop", "network"):
         _require_mapping(fields.get(name), name)
     for name, words in (("optimizer", str), ("replication", str), ("checkpoints", str | int)):
         if not isinstance(fields.get(name), words):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from psplatform.core.policy import Policy
+from psplatform.core.transfers import require_plannable
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job, require_job, require_slow_shards
 from psplatform.jobs.planning import description_of, plan_of, wants_evaluations
@@ -74,6 +75,8 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
     require_job(job)
     job = with_defaults(job)
     policy = policy_of(job)
+    if job.network.fabric is not None:
+        require_plannable(policy.traits.scope)
     readiness.load(policy, read_file)
     if job.workers is not None:
         readiness.check(policy, job.workers)
@@ -147,6 +150,8 @@ def program_of(prepared: Prepared, trial: Trial, workers: int, replication: Repl
         resources=job.resources,
         replication=replication,
         checkpoints=job.checkpoints,
+        fabric=job.network.fabric,
+        gradient_bytes=trial.gradient_bytes,
         resume=prepared.resume,
         references=prepared.references,
         description=_description(prepared, trial, workers, replication),

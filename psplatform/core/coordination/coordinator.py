@@ -155,6 +155,7 @@ class Coordinator:
                 self._do(kept)
             if not self.takeover.awaited_shards:
                 self.transfers.forget_closed()
+                self.transfers.follow_servers()
         return self.state.take_effects()
 
     def _do(self, event: Any) -> None:
@@ -220,6 +221,7 @@ class Coordinator:
             self.takeover.on_promoted(message)
         else:
             self.copies.on_promoted(message)
+            self.transfers.follow_servers()
 
     def _on_applied(self, message: msg.Applied) -> None:
         self.copies.note_applied(message)

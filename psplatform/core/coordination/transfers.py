@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from psplatform.core import reasons
+from psplatform.core.addresses import host_of
 from psplatform.core.coordination.admission import Admission
 from psplatform.core.coordination.roster import Member
 from psplatform.core.coordination.state import TRANSFERS, State
-from psplatform.core.policy import Scope
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Role, Send, SetTimer
 from psplatform.core.reasons import Reason
-from psplatform.core.transfers import Grant, Offer, TransferPlanner
+from psplatform.core.transfers import Grant, Offer, TransferPlanner, require_plannable
 from psplatform.errors import ConfigurationError
 
 
@@ -52,6 +52,7 @@ class Transfers:
         self._waiting: dict[int, _Offered] = {}
         self._granted: dict[int, _Offered] = {}
         self._keys: dict[str, int] = {}
+        self._servers = [one.server for one in state.shards]
         self._number = 0
         self._unsent: list[tuple[float, int]] = []
         """What is granted and begins later, the soonest first."""
@@ -114,6 +115,16 @@ class Transfers:
                 self._forget(key)
         roster = self._state.roster.by_name
         self._keys = {name: key for name, key in self._keys.items() if name in roster}
+
+    def follow_servers(self) -> None:
+        """Tell the planner where a shard is served now that has another server than before, as far as that is known."""
+        for one in self._state.shards:
+            if one.server == self._servers[one.shard]:
+                continue
+            self._servers[one.shard] = one.server
+            process = self._state.processes.get(one.server)
+            if self._planner is not None and process is not None:
+                self._planner.serve(one.shard, host_of(process), self._state.now)
 
     def ask_again(self) -> None:
         """Ask for the offers that wait, the oldest first, until one finds its way busy: so do those behind it.
@@ -241,8 +252,6 @@ class Transfers:
 
 
 def _check(planner: TransferPlanner, state: State) -> None:
-    if state.traits.scope is Scope.BLOCK:
-        text = "transfers cannot be planned where the policy decides block by block; choose another policy"
-        raise ConfigurationError(text, field="network")
+    require_plannable(state.traits.scope)
     if planner.sums:
         raise ConfigurationError("runs cannot sum on the way yet; give the planner no aggregators", field="network")

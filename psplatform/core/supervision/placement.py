@@ -19,6 +19,7 @@ from enum import IntEnum
 from itertools import chain
 from typing import Final, Self
 
+from psplatform.core.addresses import host_of
 from psplatform.errors import ConfigurationError
 
 Resources = Mapping[str, float]
@@ -45,8 +46,7 @@ class Process:
     @classmethod
     def at(cls, address: str) -> Self:
         """Return what is known of a process of which the scheduler says nothing now: its host, from its address."""
-        place = address.rpartition("://")[2]
-        return cls(address, (place.rpartition(":")[0] or place).strip("[]"), {})
+        return cls(address, host_of(address), {})
 
     @property
     def zone(self) -> str:

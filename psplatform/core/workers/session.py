@@ -77,16 +77,26 @@ class WorkerSession:
         Of the drawing of shards to pull, where the policy wants only some.
     host
         Where its gradients lie, by the name that the planner of transfers has for it; empty where there is none.
+    is_sent
+        Says whether a gradient has to be sent to some server now: what all of them see where it lies is not offered.
     """
 
     def __init__(
-        self, member: str, process: str, shards: int, traits: Traits, *, seed: int = 0, host: str = ""
+        self,
+        member: str,
+        process: str,
+        shards: int,
+        traits: Traits,
+        *,
+        seed: int = 0,
+        host: str = "",
+        is_sent: Callable[[], bool] = lambda: True,
     ) -> None:
         self.member = member
         self.process = process
         self.activity = Activity.JOINING
         self.slot = -1
-        self._host = host
+        self._host, self._is_sent = host, is_sent
         self._per_block = traits.scope is Scope.BLOCK
         self._pulling = Pulling(member, shards, traits.exact, traits.pull, seed)
         self._servers = [first_server(shard) for shard in range(shards)]
@@ -210,7 +220,8 @@ class WorkerSession:
         self._computed = event
         self._unreached = self._shards
         self._since = self._now
-        if self._host and math.isfinite(event.squared_norm) and math.isfinite(event.loss):
+        finite = math.isfinite(event.squared_norm) and math.isfinite(event.loss)
+        if self._host and finite and self._is_sent():
             self.activity = Activity.OFFERED
             return self._offer()
         return self._expose(event.sequence)

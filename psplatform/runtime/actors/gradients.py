@@ -55,6 +55,11 @@ class SlabGradients:
         self._shards, self._per_block = range(shards), per_block
         self._exposed: Exposed | None = None
 
+    @property
+    def seen(self) -> bool:
+        """Whether every server sees gradients where they lie: none has to be sent."""
+        return all(self._fetcher.sees(copy) for copy in self._servers())
+
     def compute(self, effect: Compute) -> None:
         """Compute a gradient where the one before it lies."""
         self._slab.begin()
@@ -70,9 +75,8 @@ class SlabGradients:
         """Let servers read what has been computed, and push it to those that cannot see it."""
         self._slab.hold(effect.sequence)
         self._exposed = gradient = Exposed(effect.sequence, counter if self._per_block else None)
-        servers = [self._session.server_of(shard) for shard in self._shards]
-        self._replica_feed.offer(gradient, servers, lambda: self._exposed == gradient)
-        if all(self._fetcher.sees(copy) for copy in servers):
+        self._replica_feed.offer(gradient, self._servers(), lambda: self._exposed == gradient)
+        if self.seen:
             self._feed(Reachable(effect.sequence))
         else:
             self._background.do(self._reach_all(gradient))
@@ -91,6 +95,9 @@ class SlabGradients:
     def close(self) -> None:
         """Compute nothing more."""
         self._computing.close()
+
+    def _servers(self) -> list[str]:
+        return [self._session.server_of(shard) for shard in self._shards]
 
     async def _is_seen(self, copy: str, shard: int) -> bool:
         try:

@@ -152,7 +152,14 @@ class Tenure:
         program, processes = self.program, self.copies.processes()
         resume = program.resume.state if program.resume is not None else None
         self._began_at = self._loop.time()
-        coordinator = Coordinator(program.plan, program.policy, term=program.term, resume=resume, processes=processes)
+        coordinator = Coordinator(
+            program.plan,
+            program.policy,
+            term=program.term,
+            resume=resume,
+            processes=processes,
+            planner=program.make_planner(processes),
+        )
         wanted, number = self._wanted_standbys, program.term + 1
         lead = ReplicatedCoordinator(coordinator, grants=grants_of(program), next_number=number, appoints=wanted)
         node = self.lead_with(lead)

@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 from distributed import get_worker
 
+from psplatform.core.addresses import host_of
 from psplatform.core.policy import Scope
 from psplatform.core.protocol.effects import COORDINATOR, Send, first_server
 from psplatform.core.protocol.events import Begin
@@ -159,7 +160,15 @@ class WorkerHost(Listening):
 
     def _make_node(self, process: str) -> WorkerNode:
         program, shards = self._program, self._layout.shards
-        session = WorkerSession(self._member, process, shards, program.policy.traits, seed=program.seed)
+        session = WorkerSession(
+            self._member,
+            process,
+            shards,
+            program.policy.traits,
+            seed=program.seed,
+            host=host_of(process) if program.fabric is not None else "",
+            is_sent=lambda: not self._gradients.seen,
+        )
         self._fetcher = fetcher = Fetcher(
             self._connect,
             self._layout,

@@ -155,6 +155,7 @@ _RUN: Final[dict[str, _Check]] = {
     "replication": _each(_is_replication),
     "checkpoints": _each(_is_rule),
     "watch": _each(_is_table),
+    "network": _each(_is_table),
     "optimizer": _each(_is_shallow),
     "checkpoints_held": lambda values: not values,  # which is told of a store, and not by its log
 }

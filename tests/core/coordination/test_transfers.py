@@ -47,6 +47,7 @@ class Planner:
     sums: bool = False
     arrived: list[tuple[int, str, float, float]] = field(default_factory=list)
     settled: list[int] = field(default_factory=list)
+    served: list[tuple[int, str, float]] = field(default_factory=list)
 
     def plan(self, offers: Sequence[Offer], now: float) -> TransferPlan:
         self.planned = [one.host for one in offers]
@@ -70,6 +71,9 @@ class Planner:
 
     def settle(self, key: int) -> None:
         self.settled.append(key)
+
+    def serve(self, shard: int, host: str, now: float) -> None:
+        self.served.append((shard, host, now))
 
 
 @pytest.fixture
