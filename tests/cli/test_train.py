@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from psplatform.errors import ConfigurationError, DivergedError, StoreError, UserCodeError
+from psplatform.jobs.network import Fabric
 from psplatform.jobs.optimizers import SGD, Adam, AdamW
 from psplatform.replication.stores.store import create_run
 
@@ -92,6 +93,17 @@ def test_flags_describe_the_job(psplatform: Command, launch: Any) -> None:
     assert (job.device, job.transport, job.seed, job.store) == ("cpu", "comms", 9, "somewhere")
     assert job.stragglers.factors == (1.0, 2.0)
     assert job.slow_servers.seconds == 1.0
+
+
+def test_a_flag_has_transfers_planned(psplatform: Command, launch: Any, tmp_path: Path) -> None:
+    """A job file may say more of the plans, and the flag leaves that as it is."""
+    file = tmp_path / "job.yaml"
+    for network in ("{fabric: {tick_s: 0.5}}", "{}"):
+        file.write_text(f"workload: digits\nnetwork: {network}\n")
+        assert psplatform("train", str(file), "--fabric").exit_code == 0
+    assert psplatform("train", "digits", "--fabric").exit_code == 0
+    assert psplatform("train", "digits").exit_code == 0
+    assert [job.network.fabric for job in launch.jobs] == [Fabric(0.5), Fabric(), Fabric(), None]
 
 
 def test_a_job_file_describes_the_job(psplatform: Command, launch: Any, connected: list[str], job_file: str) -> None:

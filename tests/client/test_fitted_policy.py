@@ -50,6 +50,6 @@ def test_the_policy_keeps_the_model_when_it_is_pickled(prepared: Prepared, model
 
 def test_the_program_that_processes_get_brings_the_model(prepared: Prepared, model: bytes) -> None:
     """Whoever runs it needs neither the file nor the folder that the job was started in."""
-    trial = Trial(samples=100, parameters=650, evaluates=True)
+    trial = Trial(samples=100, parameters=650, evaluates=True, gradient_bytes=(2600,))
     program = program_of(prepared, trial, workers=3, replication=NoReplication())
     assert content_of(cloudpickle.loads(cloudpickle.dumps(program)).policy) == model

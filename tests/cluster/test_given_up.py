@@ -62,7 +62,9 @@ def program(small: dict[str, Any], gate: Path, tmp_path: Path) -> Program:
     """Make the program of a run with a server and a replica."""
     fields = {**small, "model": partial(network, gate), "shards": 1, "replication": ps.Bounded()}
     prepared = prepare(ps.Job(**fields, store=str(tmp_path / "run.zarr")))
-    return program_of(prepared, Trial(samples=240, parameters=6, evaluates=False), 2, prepared.job.replication)
+    return program_of(
+        prepared, Trial(samples=240, parameters=6, evaluates=False, gradient_bytes=(24,)), 2, prepared.job.replication
+    )
 
 
 class Copy:

@@ -45,6 +45,7 @@ FULL = {
     "slow_servers": "shards=0+2,seconds=1,chance=0.05",
     "replication": Chain(replicas=2),
     "checkpoints": "200",
+    "network": {"fabric": {"tick_s": 0.5}},
 }
 
 

@@ -342,3 +342,77 @@ def test_into_a_server_with_a_quarter_of_the_rate_far_more_is_applied() -> None:
     direct, planned = loops(8, server=1250.0 / 4)
     assert planned.applied >= 1.3 * direct.applied, (direct.applied, planned.applied)
     assert planned.sums > 0
+
+
+# --- servers that move ---
+
+
+def two_servers() -> FabricPlanner:
+    rates = {**alike(2), "t": (100.0, 100.0)}
+    return FabricPlanner([("s", BYTES), ("t", BYTES)], (), known(rates), tick_s=0.1)
+
+
+def test_what_goes_to_a_shard_goes_to_the_host_that_serves_it_now() -> None:
+    one = two_servers()
+    assert one.grant_at_once(Offer(0, "s"), 0.0) == Grant((0,), (0.0,), None, 1.0)
+    one.settle(0)
+    one.serve(1, "s", 0.0)
+    assert one.grant_at_once(Offer(1, "s"), 0.0) == Grant((1,), (0.0,), None, 0.0), "both shards are there"
+    assert one.grant_at_once(Offer(2, "h0"), 0.0) == Grant((2,), (0.0,), None, 2.0), "and all of it goes there"
+
+
+def test_what_is_under_way_to_a_lost_server_delays_nobody() -> None:
+    """It is sent anew, to a host that may never have been heard of."""
+    one = planner(alike(2))
+    one.grant_at_once(Offer(0, "h0"), 0.0)
+    assert one.grant_at_once(Offer(1, "h1"), 0.5) == 1.0
+    one.serve(0, "new", 0.5)
+    assert one.grant_at_once(Offer(1, "h1"), 0.5) == Grant((1,), (0.5,), None, 1.5)
+    one.arrive(0, "h0", 0.0, 4.0)
+    one.settle(0)
+
+
+def test_a_transfer_that_waited_for_a_server_tells_of_no_rate() -> None:
+    one = two_servers()
+    before = one.plan([Offer(5, "h0")], 100.0).granted[0].end
+    one.settle(5)
+    one.grant_at_once(Offer(0, "h0"), 100.0)
+    one.serve(0, "s", 101.0)
+    one.arrive(0, "h0", 100.0, 90100.0)
+    assert one.plan([Offer(6, "h0")], 200000.0).granted[0].end == pytest.approx(200000.0 + before - 100.0)
+
+
+# --- without any knowledge ---
+
+
+def ignorant(size_bytes: float) -> FabricPlanner:
+    return FabricPlanner([("s", size_bytes), ("s", size_bytes), ("t", size_bytes)], (), Estimates(), tick_s=0.1)
+
+
+@pytest.mark.parametrize("size_bytes", [16.0, 4e5, 4e9])
+@pytest.mark.parametrize("now", [0.0, 1.5, 1e6])
+def test_before_anything_was_seen_nothing_delays_an_offer(size_bytes: float, now: float) -> None:
+    """One after the other or together, from one host or from many."""
+    one = ignorant(size_bytes)
+    for key in range(40):
+        begun = now + 0.01 * key
+        assert isinstance(one.grant_at_once(Offer(key, f"h{key % 7}"), begun), Grant)
+    plan = one.plan([Offer(key, f"h{key % 29}") for key in range(100, 140)], now + 1)
+    assert sorted(key for grant in plan.granted for key in grant.keys) == list(range(100, 140))
+    assert (plan.dropped, plan.waiting) == ((), ())
+
+
+def test_what_was_seen_first_is_expected_of_all() -> None:
+    one = ignorant(1e6)
+    one.grant_at_once(Offer(0, "h0"), 1.0)
+    one.arrive(0, "h0", 1.0, 2.0)
+    grant = one.grant_at_once(Offer(1, "h1"), 10.0)
+    assert isinstance(grant, Grant)
+    assert grant.end == pytest.approx(11.0)
+
+
+def test_what_is_beside_every_server_is_sent_at_once_even_if_it_may_be_late() -> None:
+    """It takes no part of the network, and its delay is judged where it arrives."""
+    one = planner(alike(1))
+    for key in range(3):
+        assert isinstance(one.grant_at_once(Offer(key, "s", 1), 0.0), Grant)

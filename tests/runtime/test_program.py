@@ -12,6 +12,7 @@ import torch
 
 import psplatform as ps
 from psplatform.client.starting.prepared import prepare, program_of
+from psplatform.core.transfers import Offer
 from psplatform.errors import ConfigurationError, UserCodeError
 from psplatform.runtime.program import Resume, choose_device, pickle_task
 from psplatform.runtime.trial import Trial
@@ -93,7 +94,7 @@ def test_a_coordinator_is_tried_until_its_standby_has_had_time_to_notice_its_sil
         stop=ps.Stop(updates=1),
         store=str(tmp_path / "run.zarr"),
     )
-    program = program_of(prepare(job), Trial(100, 10, evaluates=True), 2, replication)
+    program = program_of(prepare(job), Trial(100, 10, evaluates=True, gradient_bytes=(40,)), 2, replication)
     assert program.patience_s == least_s
 
 
@@ -104,5 +105,26 @@ def test_the_log_says_in_which_term_and_at_which_version_a_run_begins(
     """Or goes on: whoever reads the log can tell what belongs to which life."""
     job = ps.Job(workload="digits", workers=2, stop=ps.Stop(updates=1), store=str(tmp_path / "run.zarr"))
     prepared = prepare(job, run="digits-bsp-1a2b3c", resume=resume)
-    told = program_of(prepared, Trial(100, 10, evaluates=True), 2, job.replication).description
+    told = program_of(prepared, Trial(100, 10, evaluates=True, gradient_bytes=(40,)), 2, job.replication).description
     assert (told["term"], told["from_version"]) == begins
+
+
+def test_transfers_are_planned_to_the_hosts_of_the_servers_if_the_job_asks_for_it(tmp_path: Path) -> None:
+    """A gradient on the host of both is sent at once, and so is the first of another: nothing is known of the way."""
+    fields = {"workload": "digits", "workers": 2, "shards": 2, "store": str(tmp_path / "run.zarr")}
+    at = {"server-0": "tcp://10.0.0.1:4000 pid 7", "server-1": "tcp://10.0.0.1:4001 pid 8", "coordinator": "x"}
+    trial = Trial(100, 10, evaluates=True, gradient_bytes=(24, 16))
+    programs = [
+        program_of(prepare(ps.Job(**fields, network=network)), trial, 2, ps.NoReplication())
+        for network in ({"fabric": {"tick_s": 0.5}}, {})
+    ]
+    assert programs[1].make_planner(at) is None
+    assert "network" not in programs[1].description
+    planner = cloudpickle.loads(cloudpickle.dumps(programs[0])).make_planner(at)
+    assert programs[0].description["network"] == {"fabric": {"tick_s": 0.5}}
+    assert (planner.tick_s, planner.sums) == (0.5, False)
+    for key, host in enumerate(("10.0.0.1", "10.0.0.2")):
+        grant = planner.grant_at_once(Offer(key, host), 1.0)
+        assert (grant.keys, grant.begins) == ((key,), (1.0,))
+    again = cloudpickle.loads(cloudpickle.dumps(planner))
+    assert again.plan([Offer(9, "10.0.0.3")], 1.0) == planner.plan([Offer(9, "10.0.0.3")], 1.0)

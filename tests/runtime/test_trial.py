@@ -52,7 +52,7 @@ def attempt() -> Callable[..., Trial]:
 
 
 def test_a_trial_tells_what_the_run_needs_to_know(attempt: Callable[..., Trial]) -> None:
-    assert attempt() == Trial(samples=8, parameters=9, evaluates=False)
+    assert attempt() == Trial(samples=8, parameters=9, evaluates=False, gradient_bytes=(16, 20))
     assert attempt(test=DATA).evaluates
 
 

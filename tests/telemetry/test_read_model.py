@@ -242,6 +242,20 @@ def test_the_summary_is_json_and_says_it_all() -> None:
     assert summary["abort_latency_s"] == {"mean": 0.02, "max": 0.02}
 
 
+def test_the_summary_says_what_planned_transfers_have_led_to_where_there_are_any() -> None:
+    commits = [_record("commit", version=1 + number, slots=[0], staleness=[number // 4]) for number in range(20)]
+    commits[-1]["staleness"] = [30]
+    records = [*commits, _record("dropped", reason="not sent"), _record("dropped", reason="stale")]
+    assert "network" not in _view(_record("run"), *records).to_summary()
+    network = _view(_record("run", network={"fabric": {"tick_s": 0.1}}), *records).to_summary()["network"]
+    delays = [number // 4 for number in range(19)] + [30]
+    assert network == {
+        "fabric": {"tick_s": 0.1},
+        "dropped_at_source": 1,
+        "delay": {"mean": sum(delays) / 20, "p95": 4, "max": 30},
+    }
+
+
 def test_the_summary_of_nothing_is_a_summary() -> None:
     """A log without records can be summed up."""
     assert RunView().to_summary()["outcome"] is None

@@ -13,11 +13,11 @@ import pytest
 from psplatform.core import reasons
 from psplatform.core.coordination import Coordinator
 from psplatform.core.coordination.state import TRANSFERS
-from psplatform.core.plan import Plan, Stop
+from psplatform.core.plan import Plan, Protection, Stop
 from psplatform.core.policy import Policy
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import CancelTimer, SetTimer
-from psplatform.core.protocol.events import Begin
+from psplatform.core.protocol.events import Begin, CopyLost
 from psplatform.core.transfers import Grant, Offer, TransferPlan
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.schedules import Constant
@@ -254,6 +254,42 @@ def test_what_is_dropped_is_logged_with_its_gradient_and_its_worker_goes_on(plan
     assert dropped["detail"] == "computed on version 0, the model is at 0"
     assert [one["slot"] for one in scene.logged("gradient")] == [1]
     assert not scene.logged("commit")
+
+
+PROTECTED = {"shards": 2, "protection": Protection(1, 8, "updates", 8)}
+
+
+def test_the_planner_hears_where_a_promoted_server_is_once_it_serves(planned: Callable[..., Any]) -> None:
+    planner = Planner()
+    scene = planned(planner, **PROTECTED)
+    scene.coordinator.state.processes["replica-1-0"] = "tcp://10.0.0.2:4000 pid 7"
+    scene.handle(CopyLost("server-1", "tcp://10.0.0.1:4000", "killed"))
+    assert planner.served == []
+    promoted = msg.Promoted(1, "replica-1-0", 2, 0, 0, 1)
+    scene.handle(promoted, at=6.0)
+    scene.handle(promoted, at=7.0)
+    assert planner.served == [(1, "10.0.0.2", 6.0)]
+
+
+def test_a_server_of_which_no_process_is_known_stays_where_it_was_for_the_planner(planned: Callable[..., Any]) -> None:
+    planner = Planner()
+    scene = planned(planner, **PROTECTED)
+    scene.handle(CopyLost("server-1", "tcp://10.0.0.1:4000", "killed"))
+    scene.handle(msg.Promoted(1, "replica-1-0", 2, 0, 0, 1))
+    assert planner.served == []
+
+
+def test_a_coordinator_that_takes_over_tells_its_own_planner_of_the_promotion(planned: Callable[..., Any]) -> None:
+    """The one before may have ended between ordering it and hearing of it."""
+    scene = planned(Planner(), **PROTECTED)
+    scene.coordinator.state.processes["replica-1-0"] = "tcp://10.0.0.2:4000 pid 7"
+    scene.handle(CopyLost("server-1", "tcp://10.0.0.1:4000", "killed"))
+    scene.take_over()
+    scene.handle(msg.Promoted(1, "replica-1-0", 2, 0, 0, 2), at=6.0)
+    planner = scene.coordinator.transfers._planner
+    assert planner.served == []
+    scene.handle(msg.ServerState(0, "server-0", 2, 1, serving=True, position=0, commits=()), at=6.5)
+    assert planner.served == [(1, "10.0.0.2", 6.5)]
 
 
 def test_the_batch_of_what_is_dropped_is_dealt_again(planned: Callable[..., Any]) -> None:

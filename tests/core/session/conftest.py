@@ -81,8 +81,8 @@ WAYS: dict[Activity, Callable[[Worker], Any]] = {
 def fresh() -> Callable[..., Worker]:
     """Make a session that has not begun."""
 
-    def make(shards: int = 2, *, exact: bool = True, host: str = "") -> Worker:
-        return Worker(WorkerSession("w", "here", shards, Traits(exact=exact), host=host))
+    def make(shards: int = 2, *, exact: bool = True, **options: Any) -> Worker:
+        return Worker(WorkerSession("w", "here", shards, Traits(exact=exact), **options))
 
     return make
 

@@ -48,6 +48,16 @@ def test_waiting_to_be_sent_is_waiting(fresh: Fresh) -> None:
     assert worker.messages(msg.Announce)[0].wait_s == 5.0
 
 
+def test_what_every_server_sees_where_it_lies_is_not_offered(fresh: Fresh) -> None:
+    """That may change with a server: it is looked at for each gradient."""
+    far = iter([False, True])
+    worker = fresh(host="h", is_sent=lambda: next(far)).welcome().release(5).serve()
+    assert worker.computed(5).activity is Activity.EXPOSING
+    worker.handle(Reachable(5))
+    assert not worker.messages(msg.Offer)
+    assert worker.release(6).serve().computed(6).activity is Activity.OFFERED
+
+
 def test_what_is_dropped_is_not_sent_and_the_next_release_is_begun(brought_to: Fresh) -> None:
     worker = brought_to(Activity.OFFERED)
     assert worker.handle(msg.Drop(1, 5)) == []

@@ -92,6 +92,7 @@ FIELDS = parts(
     seed=st.integers(0, 2**63 - 1),
     stragglers=st.just("shifted-exponential:shift=0.02,mean=0.05;slow:chance=0.1,factor=4"),
     slow_servers=st.just("shards=0,seconds=1,chance=0.05"),
+    network=st.sampled_from([{}, {"fabric": None}, {"fabric": {}}, {"fabric": {"tick_s": 0.5}}]),
 )
 WORKLOADS = st.sampled_from(
     [
@@ -155,6 +156,7 @@ def test_the_file_and_the_command_start_the_same_job(job: dict[str, Any], tmp_pa
         {"replication": {"mode": "bounded", "unit": "norm"}},
         {"checkpoints": {"every_seconds": 3.0}},
         {"torch_threads": 2},
+        {"network": {"fabric": {"tick_s": 0.5}}},
     ],
 )
 def test_what_no_flag_can_say_needs_a_job_file(more: dict[str, Any]) -> None:
@@ -165,6 +167,14 @@ def test_most_jobs_have_a_command() -> None:
     job = {"workload": "digits", "policy": "ssp", "policy_options": {"bound": 5}, "workers": 4, "stop": {"updates": 9}}
     said = as_command(job, Settings())
     assert said == "psplatform train digits --workers 4 --policy ssp -o bound=5 --updates 9"
+
+
+@pytest.mark.parametrize(
+    ("network", "words"), [({"fabric": {}}, " --fabric"), ({"fabric": {"tick_s": 0.1}}, " --fabric"), ({}, "")]
+)
+def test_usual_plans_of_transfers_are_a_flag(network: dict[str, Any], words: str) -> None:
+    job = {"workload": "digits", "policy": "bsp", "network": network}
+    assert as_command(job, Settings()) == f"psplatform train digits --policy bsp{words}"
 
 
 @pytest.mark.parametrize("workload", ["--help", "job.yaml", "", None, "nosuch"])
