@@ -223,6 +223,21 @@ def test_the_summary_is_plain_and_says_what_came_of_it(small_job: SmallJob) -> N
     assert found["trace_sha256"] == run.trace_sha256
 
 
+def test_a_fabric_drops_at_the_source_what_would_be_late(small_job: SmallJob) -> None:
+    """Four workers share a server's interface, on which a gradient takes as long as it takes to compute two."""
+    fields = {"policy": "delay-bounded", "policy_options": {"max_delay": 3}, "workers": 4, "stop": Stop(updates=60)}
+    conditions = Conditions(compute="uniform:low=0.02,high=0.1", network="nic:gbps=1,latency=0.0001;model:mb=12.5")
+    plain, planned = (
+        simulate(small_job(**fields, network=network), conditions).summary() for network in ({}, {"fabric": {}})
+    )
+    assert "network" not in plain
+    assert "not sent" not in plain["dropped"]["by_reason"]
+    assert planned["updates"] == 60
+    assert planned["network"]["dropped_at_source"] == planned["dropped"]["by_reason"]["not sent"] > 0
+    assert planned["network"]["delay"]["max"] < 3
+    assert planned["dropped"]["by_reason"].get("delay", 0) < plain["dropped"]["by_reason"]["delay"]
+
+
 # --- what fails ---
 
 
@@ -238,6 +253,7 @@ def test_the_summary_is_plain_and_says_what_came_of_it(small_job: SmallJob) -> N
          "cannot read /no/such", "policy"),
         ({}, Conditions(compute="constant"), "constant lacks seconds", "compute"),
         ({}, Conditions(network="nic:gbps=0,latency=0"), "gbps must be a finite number above 0, not 0.0", "network"),
+        ({"policy": "psp", "network": {"fabric": {}}}, Conditions(), "decides block by block", "network"),
         ({"stop": Stop(target_loss=1.0)}, Conditions(timing_only=True), "stop it by updates, epochs", "stop"),
         ({"stragglers": Stragglers(trace=((1.0,),))}, Conditions(), "the trace is of 1 workers", "stragglers"),
     ],
