@@ -92,8 +92,9 @@ def job_of(description: Mapping[str, Any]) -> dict[str, Any]:
     """
     described = description.get("job")
     job = dict(described) if isinstance(described, Mapping) else {}
-    if job.get("metrics") == {}:
-        del job["metrics"]
+    for name, nothing in (("metrics", {}), ("network", Network().to_plain())):
+        if job.get(name) == nothing:
+            del job[name]
     if not job:
         raise ConfigurationError("this run's store does not describe its job; choose another run", field="job")
     code = job.pop("callables", None) or []

@@ -192,6 +192,7 @@ def test_a_stored_job_keeps_what_was_switched_off() -> None:
     plain = Job(workload="digits", evaluate_every=None).to_plain()
     assert job_of({"job": plain})["evaluate_every"] is None
     assert "clip_norm" not in job_of({"job": plain})
+    assert "network" not in job_of({"job": plain})
     assert "store" not in job_of({"job": {**plain, "store": "elsewhere", "scheduler": "tcp://a:1"}})
 
 
