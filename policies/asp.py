@@ -13,11 +13,15 @@ _FREE = yes("nobody waits")
 
 
 def asynchronous_scale(rate: str, damping: float, commit: Committed) -> float:
-    """Return the step scale of an asynchronous policy under the learning-rate rule named `rate`."""
+    """Return the step scale of an asynchronous policy under the learning-rate rule named `rate`.
+
+    Of a sum of several updates, the version before and the staleness are the means over them.
+    """
     if rate == "constant":
         return 1.0
-    mean_staleness = sum(commit.staleness) / len(commit.staleness)
-    return delay_adaptive(commit.version - 1, mean_staleness, damping)
+    updates = len(commit.staleness)
+    mean_staleness = sum(commit.staleness) / updates
+    return delay_adaptive(commit.version - (updates + 1) / 2, mean_staleness, damping)
 
 
 @dataclass
@@ -36,7 +40,7 @@ class Asynchronous(Policy):
     @property
     def traits(self) -> Traits:
         """Each shard's newest version will do; no waiting worker ever needs another look."""
-        return Traits(exact=False, wakes=frozenset())
+        return Traits(exact=False, wakes=frozenset(), sums=True)
 
     def admit(self, gradient: Gradient, view: View) -> Verdict:
         """Apply at once."""

@@ -59,7 +59,7 @@ class BulkSynchronous(Policy):
     @property
     def traits(self) -> Traits:
         """Exactly one version per round; workers finish what they began."""
-        return Traits(exact=True, awaits_all=True)
+        return Traits(exact=True, awaits_all=True, sums=True)
 
     def admit(self, gradient: Gradient, view: View) -> Verdict:
         """Pool current gradients."""

@@ -41,12 +41,12 @@ class DelayBounded(Policy):
     @property
     def traits(self) -> Traits:
         """Each shard's newest version will do; no waiting worker ever needs another look."""
-        return Traits(exact=False, wakes=frozenset())
+        return Traits(exact=False, wakes=frozenset(), sums=True)
 
     def admit(self, gradient: Gradient, view: View) -> Verdict:
         """Apply what is fresh enough."""
         bound = self._bound(view.workers)
-        staleness = view.version - gradient.label.version
+        staleness = view.version + gradient.ahead - gradient.label.version
         if staleness < bound:
             return APPLY
         allowed = f"at most {bound - 1} is allowed by a delay bound of {bound}"

@@ -48,7 +48,7 @@ class StaleSynchronous(Policy):
     @property
     def traits(self) -> Traits:
         """Waiting workers are looked at when the minimum clock moves."""
-        return Traits(exact=False, wakes=frozenset({Change.MINIMUM_CLOCK}))
+        return Traits(exact=False, wakes=frozenset({Change.MINIMUM_CLOCK}), sums=True)
 
     def admit(self, gradient: Gradient, view: View) -> Verdict:
         """Apply at once."""

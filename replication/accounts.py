@@ -54,8 +54,10 @@ class Account:
 
     most_distance: float = math.inf
     most_updates: float = math.inf
-    _steps: deque[tuple[int, float]] = field(default_factory=deque)
+    # Position, norm and updates of each step.
+    _steps: deque[tuple[int, float, int]] = field(default_factory=deque)
     _total: float = 0.0
+    _updates: int = 0
     # What the replica still lacked when each of the last transfers had arrived: updates, and distance.
     _meanwhile: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_RECENT))
 
@@ -67,12 +69,12 @@ class Account:
     @property
     def updates(self) -> int:
         """Number of updates that are lacking."""
-        return len(self._steps)
+        return self._updates
 
     @property
     def within(self) -> bool:
         """Whether the newest state may be visible."""
-        return not self._steps or (self._total <= self.most_distance and len(self._steps) <= self.most_updates)
+        return not self._steps or (self._total <= self.most_distance and self._updates <= self.most_updates)
 
     @property
     def due(self) -> bool:
@@ -84,26 +86,28 @@ class Account:
         if not self._steps:
             return False
         updates, distance = (max(kind) for kind in zip(*self._meanwhile, strict=True)) if self._meanwhile else _UNKNOWN
-        return _is_near(len(self._steps), _MARGIN * updates + 1, self.most_updates) or _is_near(
-            self._total, _MARGIN * distance + self._steps[-1][1], self.most_distance
+        _, step, of_step = self._steps[-1]
+        return _is_near(self._updates, _MARGIN * updates + of_step, self.most_updates) or _is_near(
+            self._total, _MARGIN * distance + step, self.most_distance
         )
 
-    def add(self, position: int, step: float) -> None:
-        """Add a step of the Euclidean norm `step`, which leads to `position`."""
+    def add(self, position: int, step: float, updates: int = 1) -> None:
+        """Add a step of the Euclidean norm `step`, which leads to `position` and is made of so many updates."""
         step *= 1.0 + _SLACK
-        self._steps.append((position, step))
+        self._steps.append((position, step, updates))
         self._total += step
+        self._updates += updates
 
     def settle(self, position: int) -> None:
         """Drop the steps up to `position`, where the replica stands."""
         settled = False
         while self._steps and self._steps[0][0] <= position:
-            self._steps.popleft()
+            self._updates -= self._steps.popleft()[2]
             settled = True
         if settled:
             # Added up anew, because differences of sums drift: once per transfer, over what it did not carry.
-            self._total = math.fsum(step for _, step in self._steps)
-            self._meanwhile.append((len(self._steps), self._total))
+            self._total = math.fsum(step for _, step, _ in self._steps)
+            self._meanwhile.append((self._updates, self._total))
 
 
 def _is_near(found: float, room: float, most: float) -> bool:

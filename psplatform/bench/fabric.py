@@ -6,9 +6,10 @@ to C3: how many gradients of each worker are how much slower by chance) and of n
 of an interface can carry, drawn anew every five seconds) have the paper's names.
 
 Everything is simulated.  The server's interface changes as all others do, a worker pulls when its gradient has arrived,
-and replicas take no part.  Sums on the way are not carried out yet: plans only say when a gradient is sent, and which
-are dropped where they lie, so that the server takes one gradient per transfer.  A ring, of which each interface carries
-the model twice a round, is faster.
+and replicas take no part.  Where transfers are `planned`, each gradient is sent straight to the server, and some are
+dropped where they lie; where they are `summed`, every host may sum gradients on their way and hand parameters on, and
+the planner knows all rates as monitors tell them 0.2 s late; `unmonitored`, it learns them from transfers that have
+ended.  A ring, of which each interface carries the model twice a round, is faster than all of them.
 
 All-reduce is not charged for latencies (0.1 ms a message) nor for the first parameters, which asynchronous runs are.
 The tree is binary and passes the whole model from level to level: libraries cut it into parts that follow each other.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ from psplatform.simulation.collectives import ring_all_reduce, tree_all_reduce
 from psplatform.simulation.conditions import parse_run_times
 from psplatform.simulation.driver import Simulated, run_world
 from psplatform.simulation.event_trace import EventTrace
+from psplatform.simulation.monitoring import Reports
 from psplatform.simulation.network import Links, Network
 from psplatform.simulation.run_times import RunTimes, seconds_of
 from psplatform.simulation.synthetic import SyntheticGradients
@@ -51,6 +53,7 @@ MEMBERS: Final = tuple(f"w{number}" for number in range(WORKERS))
 PER_HOST: Final = 2
 MODEL_BYTES: Final = 100e6
 DELAY_BOUND: Final = 30
+HOSTS: Final = WORKERS // PER_HOST
 
 COMPUTE: Final = {
     "C1": "constant:seconds=0.1;slow:chance=0.1,factor=2",
@@ -64,6 +67,9 @@ ALL_REDUCE: Final[dict[str, AllReduce]] = {"ring": ring_all_reduce, "tree": tree
 """Hosts sum what is theirs before; all wait for the slowest."""
 
 _TICK_S: Final = 0.1
+_LAG_S: Final = 0.2
+"""Seconds by which monitors are late, as the paper has it."""
+
 _FASTEST: Final = 10.0 * BYTES_PER_GIGABIT
 _FORGET_S: Final = _EVERY_S
 """A rate that was seen says little once it may have been drawn anew."""
@@ -148,10 +154,15 @@ def _mean(rows: Sequence[Row]) -> Row:
         "seconds_per_30": statistics.fmean(seconds),
         "low": min(seconds),
         "high": max(seconds),
+        "aggregation": statistics.fmean(row["aggregation"] for row in rows),
         "late": statistics.fmean(row["late"] for row in rows),
         "not_sent": statistics.fmean(row["not_sent"] for row in rows),
         "staleness_max": max(row["staleness_max"] for row in rows),
     }
+
+
+_NOTHING: Final = {"seconds_per_30": 0.0, "aggregation": 1.0, "late": 0.0, "not_sent": 0.0, "staleness_max": 0}
+"""The figures of a run that sends nothing to a server."""
 
 
 def _all_reduced(all_reduce: AllReduce) -> Play:
@@ -163,19 +174,41 @@ def _all_reduced(all_reduce: AllReduce) -> Play:
             rounds += 1
             computed = now + max(seconds_of(run_times, slot, rounds) for slot in range(WORKERS))
             now = all_reduce(network.left(hosts, computed), hosts, MODEL_BYTES, computed)
-        return {"seconds_per_30": now / rounds * 30 / WORKERS, "late": 0.0, "not_sent": 0.0, "staleness_max": 0}
+        return {**_NOTHING, "seconds_per_30": now / rounds * 30 / WORKERS}
 
     return play
 
 
-def _asynchronous(policy: str, options: dict[str, Any], *, planned: bool = False) -> Play:
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """How transfers are planned.
+
+    Attributes
+    ----------
+    aggregators
+        Hosts that may sum and hand on.
+    monitored
+        Whether monitors tell the rates; else they are learned from transfers that have ended.
+    """
+
+    aggregators: int
+    monitored: bool = True
+
+    def make_fabric(self, world: SimulatedWorld, network: Network) -> Fabric:
+        """Return what plans the transfers of a run in a world."""
+        hosts = list(dict.fromkeys(map(world.host_of, MEMBERS)))[: self.aggregators]
+        known = Reports(network, _LAG_S) if self.monitored else Estimates(_FASTEST, _FORGET_S)
+        return Fabric(FabricPlanner(world.gradients_to(), hosts, known, _TICK_S, relays=hosts), world.host_of)
+
+
+def _trained(policy: str, options: dict[str, Any], planned: _Planned | None = None) -> Play:
     def play(setting: Setting, seconds: float) -> Row:
-        return _summed_up(_run(setting, seconds, policy, options, planned=planned))
+        return _summed_up(_run(setting, seconds, policy, options, planned))
 
     return play
 
 
-def _run(setting: Setting, seconds: float, policy: str, options: dict[str, Any], *, planned: bool) -> Simulated:
+def _run(setting: Setting, seconds: float, policy: str, options: dict[str, Any], planned: _Planned | None) -> Simulated:
     world = setting.make_world()
     plan = Plan(
         "fabric",
@@ -188,10 +221,8 @@ def _run(setting: Setting, seconds: float, policy: str, options: dict[str, Any],
         absence_limit_s=math.inf,
         finish_limit_s=math.inf,
     )
-    fabric = None
-    if planned:
-        planner = FabricPlanner(world.gradients_to(), (), Estimates(_FASTEST, _FORGET_S), _TICK_S)
-        fabric = Fabric(planner, world.host_of)
+    network = world.network
+    fabric = planned.make_fabric(world, network) if planned is not None and network is not None else None
     gradients, trace = SyntheticGradients(1, WORKERS), EventTrace(keep=True)
     return run_world(plan, make_policy(policy, options), gradients, world, trace, seed=setting.seed, fabric=fabric)
 
@@ -200,20 +231,35 @@ def _summed_up(run: Simulated) -> Row:
     commits = [one for one in run.records if one["kind"] == "commit"]
     drops = [one["reason"] for one in run.records if one["kind"] == "dropped"]
     late, unsent = drops.count("delay"), drops.count(reasons.NOT_SENT)
-    computed = len(commits) + late + unsent
+    updates = sum(len(one["slots"]) for one in commits)
+    if not updates:
+        return {**_NOTHING, "seconds_per_30": math.inf}
+    computed = updates + late + unsent
     return {
-        "seconds_per_30": 30 * run.virtual_seconds / len(commits),
+        "seconds_per_30": 30 * run.virtual_seconds / updates,
+        "aggregation": updates / sum(map(_transfers, commits)),
         "late": late / computed,
         "not_sent": unsent / computed,
-        "staleness_max": max(one["staleness"][0] for one in commits),
+        "staleness_max": max(max(one["staleness"]) for one in commits),
     }
+
+
+def _transfers(commit: Mapping[str, Any]) -> int:
+    """Return how many vectors came to the servers for a commit: a bundle is one."""
+    bundles = commit.get("bundles") or [0] * len(commit["slots"])
+    return bundles.count(0) + len(set(bundles) - {0})
 
 
 _BOUNDED: Final = {"max_delay": DELAY_BOUND}
 SYSTEMS: Final[dict[str, Play]] = {
     **{name: _all_reduced(one) for name, one in ALL_REDUCE.items()},
-    "asp": _asynchronous("asp", {}),
-    "delay-bounded": _asynchronous("delay-bounded", _BOUNDED),
-    "delay-bounded, planned": _asynchronous("delay-bounded", _BOUNDED, planned=True),
+    "bsp": _trained("bsp", {}),
+    "bsp, summed": _trained("bsp", {}, _Planned(HOSTS)),
+    "asp": _trained("asp", {}),
+    "asp, summed": _trained("asp", {}, _Planned(HOSTS)),
+    "delay-bounded": _trained("delay-bounded", _BOUNDED),
+    "delay-bounded, planned": _trained("delay-bounded", _BOUNDED, _Planned(0)),
+    "delay-bounded, summed": _trained("delay-bounded", _BOUNDED, _Planned(HOSTS)),
+    "delay-bounded, summed, unmonitored": _trained("delay-bounded", _BOUNDED, _Planned(HOSTS, monitored=False)),
 }
 """By name, what returns the figures of one run; the ring first, because others are compared with it."""

@@ -31,7 +31,7 @@ from enum import Enum
 from typing import Any, ClassVar, Protocol
 
 from psplatform.core.parameters import settle
-from psplatform.core.protocol.messages import BatchAssignment, Flaw, Label
+from psplatform.core.protocol.messages import BatchAssignment, Bundle, Flaw, Label
 from psplatform.core.reasons import Reason
 from psplatform.core.traits import Change, Scope, Traits
 from psplatform.errors import ConfigurationError
@@ -139,6 +139,10 @@ class Gradient:
         What is not finite in it, as far as its worker can tell.
     assignment
         The batch it was computed on, under epoch sampling.
+    bundle
+        What it was summed with on the way to the servers, which do not have it alone then.
+    ahead
+        Gradients of its bundle that are applied right before it: so much older than now the model is for it.
     """
 
     member: str
@@ -153,6 +157,8 @@ class Gradient:
     counter: int = 0
     flaw: Flaw | None = None
     assignment: BatchAssignment | None = None
+    bundle: Bundle | None = None
+    ahead: int = 0
 
     @property
     def finite(self) -> bool:
@@ -169,11 +175,12 @@ class Committed:
     position
         Index in the total order of commits, from 1.
     version
-        Version that exists since.
+        Version that exists since; one more than before, or as many more as updates were summed on the way.
     gradients
         The accepted gradients in the order of their slots.
     staleness
-        For each gradient, the version before the commit minus its label.
+        For each gradient, the version right before it minus its label: that before the commit, but in a sum of
+        several updates, where each makes a version.
     mean_squared_norm
         Squared norm of the mean gradient, or ``None`` where `Traits.mean_norm` did not ask for it.
     """
@@ -291,7 +298,10 @@ class Policy(ABC):
 
     @abstractmethod
     def admit(self, gradient: Gradient, view: View) -> Verdict:
-        """Say whether `gradient` is applied at once, pooled, held or dropped."""
+        """Say whether `gradient` is applied at once, pooled, held or dropped.
+
+        With `Traits.sums`, it is asked again about one whose sum could not be used.
+        """
 
     def latest(self, gradient: Gradient, view: View) -> int | None:
         """Return the last version before a commit at which `admit` would still apply a gradient that was not sent yet.

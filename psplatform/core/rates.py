@@ -35,7 +35,7 @@ def proportional(accepted: int, workers: int) -> float:
     return accepted / workers
 
 
-def delay_adaptive(updates: int, staleness: float, damping: float) -> float:
+def delay_adaptive(updates: float, staleness: float, damping: float) -> float:
     """Return 1 / (1 + damping * sqrt(updates + staleness)).
 
     With base rate 1/L and damping c/L this is the rate 1 / (L + c sqrt(t + tau)) of AdaDelay: S. Sra, A. W. Yu,
@@ -44,7 +44,7 @@ def delay_adaptive(updates: int, staleness: float, damping: float) -> float:
     Parameters
     ----------
     updates
-        The t of the paper: version before the commit.
+        The t of the paper: version before the commit; for several gradients, the mean of the versions before each.
     staleness
         The tau of the paper: versions since the gradient's label; for several gradients, their mean.
     damping

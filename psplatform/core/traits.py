@@ -50,6 +50,11 @@ class Traits:
     awaits_all
         No commit is made before every busy worker has announced.  Then a version stays as it is until all have computed
         on it, and workers on the server's host compute on the server's memory instead of a copy.  With `exact` only.
+    sums
+        Gradients may be summed on the way to the servers: `Policy.admit` changes nothing, so that it can be asked about
+        each of a sum, all or none of which is applied, goes by `Gradient.ahead` where it bounds staleness, and counts
+        on nothing between the arrivals of two gradients.  With scope ``MODEL`` and without `interrupt` only: what is in
+        a sum cannot be taken back.
 
     Raises
     ------
@@ -64,6 +69,7 @@ class Traits:
     wakes: frozenset[Change] = frozenset({Change.COMMIT, Change.ROSTER})
     mean_norm: bool = False
     awaits_all: bool = False
+    sums: bool = False
 
     def __post_init__(self) -> None:
         self._require_kinds()
@@ -75,6 +81,10 @@ class Traits:
             raise _contradiction("who may compute on any version is passed by: awaits_all needs exact")
         if self.interrupt and self.scope is Scope.BLOCK:
             raise _contradiction("of several blocks none says that the model moved on: interrupt needs scope MODEL")
+        if self.sums and (self.interrupt or self.scope is Scope.BLOCK):
+            raise _contradiction(
+                "what was summed on the way cannot be taken back: sums needs scope MODEL, no interrupt"
+            )
         if self.pull.fraction < 1 and self.scope is Scope.MODEL:
             # Only a pull from every shard proves that all have read the last gradient where it lies.
             raise _contradiction("who goes on before all shards have answered must push copies: pull < 1 needs BLOCK")
@@ -97,6 +107,7 @@ _KINDS: Final[dict[str, tuple[Any, str]]] = {
     "wakes": (AbstractSet, "a set of Change, such as frozenset({Change.COMMIT})"),
     "mean_norm": _SWITCH,
     "awaits_all": _SWITCH,
+    "sums": _SWITCH,
 }
 
 

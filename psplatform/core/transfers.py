@@ -6,7 +6,7 @@ which order, is decided when a gradient has arrived.  So a plan that is wrong co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,34 +26,35 @@ class Offer:
         Where it lies.
     deadline
         The last position at which it may be committed, counted from 1 for the next update; ``None`` for any.
+    alone
+        Whether it must go straight: it was to be summed once, and that came to nothing.
     """
 
     key: int
     host: str
     deadline: int | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
     """Gradients that may be sent: one straight to the servers, or some to an aggregator that sends their sum on.
 
-    Runs carry out the former only, so far.
-
     Attributes
     ----------
     keys
-        The offers, in the order in which they are summed.
+        The offers.
     begins
         When each of them is to be sent, so that transfers through one interface do not overlap; seconds.
     aggregator
-        The number of the aggregator's host; ``None`` for straight.
+        The aggregator's host; ``None`` for straight.
     end
         When it is expected at the servers.
     """
 
     keys: tuple[int, ...]
     begins: tuple[float, ...]
-    aggregator: int | None
+    aggregator: str | None
     end: float
 
 
@@ -64,6 +65,39 @@ class TransferPlan:
     granted: tuple[Grant, ...]
     dropped: tuple[int, ...]
     waiting: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """A worker that waits for parameters: its name in the answer, and its host."""
+
+    key: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class PullGrant:
+    """A worker that may be sent the parameters now.
+
+    Attributes
+    ----------
+    relay
+        The host from whose relay it gets them; ``None`` for straight from the servers.
+    end
+        When all of it is expected to be there.
+    """
+
+    key: int
+    relay: str | None
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class PullPlan:
+    """Who may be sent the parameters now, and when to ask again for the others."""
+
+    granted: tuple[PullGrant, ...]
+    again_at: float
 
 
 class TransferPlanner(Protocol):
@@ -77,8 +111,24 @@ class TransferPlanner(Protocol):
     def sums(self) -> bool:
         """Whether it may grant gradients to an aggregator."""
 
-    def plan(self, offers: Sequence[Offer], now: float) -> TransferPlan:
-        """Return what is sent before the next tick; offers that are under way are left out."""
+    @property
+    def relays(self) -> bool:
+        """Whether it plans when workers pull, and through whom; else they pull at once, from the servers."""
+
+    def plan_pulls(self, waiting: Sequence[PullRequest], now: float, able: Container[str] | None = None) -> PullPlan:
+        """Return who of those that wait for parameters may be sent them now.
+
+        Of its relays only the hosts in `able` hand on, or all if it is not given.
+        """
+
+    def pulled(self, key: int, begin: float, end: float) -> None:
+        """Learn when a worker that was granted parameters has asked for them, and when it had all of them."""
+
+    def plan(self, offers: Sequence[Offer], now: float, able: Container[str] | None = None) -> TransferPlan:
+        """Return what is sent before the next tick; offers that are under way are left out.
+
+        Of its aggregators only the hosts in `able` sum, or all if it is not given.
+        """
 
     def grant_at_once(self, offer: Offer, now: float, waiting: Iterable[Offer] = ()) -> Grant | float:
         """Return the grant of an offer whose way is idle; else when it may be, and infinity if only a plan can tell.
@@ -87,10 +137,16 @@ class TransferPlanner(Protocol):
         """
 
     def arrive(self, key: int, host: str, begin: float, end: float) -> None:
-        """Learn when a gradient that was granted was sent from a host, and when it was at every server."""
+        """Learn when a gradient that was granted was sent from a host, and when it was at every server.
+
+        Of gradients that were summed: when the sum was sent, and from where; any of their keys stands for all.
+        """
+
+    def seen(self, sender: str, receiver: str, begin: float, end: float) -> None:
+        """Learn when a whole gradient was sent from one host to another, neither a server's, and when it was there."""
 
     def settle(self, key: int) -> None:
-        """Expect a gradient that was granted no longer."""
+        """Expect a gradient that was granted no longer, nor those that it was to be summed with."""
 
     def serve(self, shard: int, host: str, now: float) -> None:
         """Plan what goes to a shard for that host from now on: another server has taken over there."""

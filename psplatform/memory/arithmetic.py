@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from psplatform.core.protocol.effects import Archive, Compute, Seal
 from psplatform.core.protocol.events import Computed, ComputeFailed, Evaluated, EvaluationFailed
-from psplatform.core.protocol.messages import Contribution, Transfer
+from psplatform.core.protocol.messages import Bundle, Contribution, Transfer
 
 
 class Arithmetic(Protocol):
@@ -22,8 +22,25 @@ class Arithmetic(Protocol):
     def expose(self, member: str, slot: int, sequence: int) -> None:
         """Let every shard reach the gradient just computed."""
 
-    def gather(self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...] | None:
-        """Average gradients; return squared norms per block if asked, or ``None`` if one of them is gone."""
+    def send_part(self, member: str, sequence: int, bundle: Bundle) -> bool:
+        """Let the aggregator of a bundle have what `member` computed last, which is to be gradient `sequence`.
+
+        Return whether it was there.
+        """
+
+    def sum_up(self, bundle: Bundle, gradients: tuple[Contribution, ...]) -> None:
+        """Sum what an aggregator has of a bundle, in this order, and let every shard reach that."""
+
+    def forget_parts(self, bundle: Bundle) -> None:
+        """Forget what an aggregator has of a bundle; a sum that shards can reach stays."""
+
+    def gather(
+        self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool, updates: int = 1
+    ) -> tuple[float, ...] | None:
+        """Average gradients; return the mean's squared norms per block if asked, or ``None`` if one of them is gone.
+
+        With several `updates`, add them up instead.
+        """
 
     def stage(self, copy: str, factor: float, rate: float) -> float:
         """Compute the next state beside the visible one; return the norm of the step."""
@@ -102,7 +119,19 @@ class Metadata:
     def expose(self, member: str, slot: int, sequence: int) -> None:
         """There is nothing to expose."""
 
-    def gather(self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...] | None:
+    def send_part(self, member: str, sequence: int, bundle: Bundle) -> bool:
+        """There is nothing to send."""
+        return True
+
+    def sum_up(self, bundle: Bundle, gradients: tuple[Contribution, ...]) -> None:
+        """There is nothing to sum."""
+
+    def forget_parts(self, bundle: Bundle) -> None:
+        """There is nothing to forget."""
+
+    def gather(
+        self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool, updates: int = 1
+    ) -> tuple[float, ...] | None:
         """Pretend that every mean gradient has norm 1 on every shard."""
         return (1.0,) if norms else ()
 

@@ -279,7 +279,7 @@ class Network:
     def send(self, sender: Role, effect: Send, content: Any = None) -> None:
         """Let a message arrive as often, and as late, as the world says."""
         to, message = effect.to, effect.message
-        if type(message) is Pulled:
+        if type(message) is Pulled and content is None:
             content = self._snapshot(sender.name)
         if to.kind == "coordinator":
             to = self.obeyed(sender.name)

@@ -97,8 +97,9 @@ class VirtualShardState:
 
     def gather(self, effect: Gather) -> GatherDone | GatherFailed:
         """Average gradients."""
-        self._gathered_at = self._engine.agenda.now + self._world.gather_s(self._shard, len(effect.contributions))
-        norms = self._arithmetic.gather(self._name, effect.contributions, norms=effect.norms)
+        sources = len({one.bundle or (one.member, one.sequence) for one in effect.contributions})
+        self._gathered_at = self._engine.agenda.now + self._world.gather_s(self._shard, sources)
+        norms = self._arithmetic.gather(self._name, effect.contributions, norms=effect.norms, updates=effect.updates)
         if norms is not None:
             return GatherDone(effect.position, norms)
         if not effect.careful and self._control.part.epoch == 1 and self._is_entitled:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from psplatform.core.protocol.effects import Archive, Compute, Seal, first_server
 from psplatform.core.protocol.events import Computed, ComputeFailed, Evaluated, EvaluationFailed
-from psplatform.core.protocol.messages import GRADIENTS, STATE, UPDATE, Contribution, Transfer
+from psplatform.core.protocol.messages import GRADIENTS, STATE, UPDATE, Bundle, Contribution, Transfer
 from psplatform.jobs.optimizers import Optimizer
 from psplatform.memory.evaluation import EVALUATOR
 from psplatform.tasks.cancellation import Cancellation
@@ -28,6 +28,7 @@ from psplatform.tasks.supervised import SupervisedTask
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.norms import squared_norm
 from psplatform.tensors.shard import Shard
+from psplatform.tensors.sums import add_up
 from psplatform.tensors.vectors import allocate, fill, named_views, shard_vectors
 
 Vectors = dict[str, Tensor]
@@ -35,6 +36,10 @@ Vectors = dict[str, Tensor]
 _KEPT: Final = 16
 """Exposed gradients kept per member where blocks are merged one by one: more than a server lets it run ahead
 (`psplatform.core.shards.server.MOST_AHEAD`)."""
+
+
+_KEPT_SUMS: Final = 256
+"""Sums kept: more than commits can be under way at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,9 @@ class TensorArithmetic:
         self.best_version = -1
         self._benches = {EVALUATOR: self._bench(workspace)}
         self._exposed: dict[str, dict[int, Vectors]] = {}
+        self._parts: dict[Bundle, dict[tuple[str, int], Vectors]] = {}
+        self._sums: dict[Bundle, Vectors] = {}
+        self._updates: dict[str, int] = {}
         self._optimizer, self._initial = optimizer, workspace.initial()
         self.copies: dict[str, Shard] = {}
 
@@ -141,27 +149,58 @@ class TensorArithmetic:
         for old in list(kept)[: -_KEPT if self._several else -1]:
             del kept[old]
 
-    def gather(self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...] | None:
-        """Average gradients; return squared norms per block if asked, or ``None`` if one of them is gone."""
-        held = self.copies[copy]
-        if not self._gather(held, contributions):
-            return None
-        return tuple(held.squared_norms()) if norms else ()
+    def send_part(self, member: str, sequence: int, bundle: Bundle) -> bool:
+        """Let the aggregator of a bundle have what `member` computed last, which is to be gradient `sequence`."""
+        bench = self._benches.get(member)
+        if bench is not None:
+            self._parts.setdefault(bundle, {})[member, sequence] = _copy(bench.updates)
+        return bench is not None
 
-    def _gather(self, held: Shard, contributions: tuple[Contribution, ...]) -> bool:
-        exposed = [self._exposed.get(one.member, {}).get(one.sequence) for one in contributions]
-        pieces = [shard_vectors(self.layout, held.index, one) for one in exposed if one is not None]
-        if len(pieces) < len(contributions):
+    def sum_up(self, bundle: Bundle, gradients: tuple[Contribution, ...]) -> None:
+        """Sum what an aggregator has of a bundle, in this order, and let every shard reach that."""
+        parts, total = self._parts[bundle], allocate(self.layout)
+        add_up([parts[one.member, one.sequence] for one in gradients], total)
+        self._sums[bundle] = total
+        for old in list(self._sums)[:-_KEPT_SUMS]:
+            del self._sums[old]
+
+    def forget_parts(self, bundle: Bundle) -> None:
+        """Forget what an aggregator has of a bundle; a sum that shards can reach stays."""
+        self._parts.pop(bundle, None)
+
+    def gather(
+        self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool, updates: int = 1
+    ) -> tuple[float, ...] | None:
+        """Average gradients; return the mean's squared norms per block if asked, or ``None`` if one of them is gone.
+
+        With several `updates`, add them up instead.
+        """
+        held = self.copies[copy]
+        if not self._gather(held, contributions, updates):
+            return None
+        self._updates[copy] = updates
+        times = updates if held.adds_up else 1
+        return tuple(square / (times * times) for square in held.squared_norms()) if norms else ()
+
+    def _gather(self, held: Shard, contributions: tuple[Contribution, ...], updates: int) -> bool:
+        sources = {one.bundle or (one.member, one.sequence): self._vectors_of(one) for one in contributions}
+        pieces = [shard_vectors(self.layout, held.index, one) for one in sources.values() if one is not None]
+        if len(pieces) < len(sources):
             return False
-        held.gather(pieces)
+        held.gather(pieces, gradients=len(contributions), added=updates > 1)
         return True
+
+    def _vectors_of(self, one: Contribution) -> Vectors | None:
+        if one.bundle is not None:
+            return self._sums.get(one.bundle)
+        return self._exposed.get(one.member, {}).get(one.sequence)
 
     def stage(self, copy: str, factor: float, rate: float) -> float:
         """Compute the next state beside the visible one; return the norm of the step."""
         held = self.copies[copy]
         if factor != 1.0:
             held.scale(factor)
-        held.stage(rate)
+        held.stage(held.rate_of(rate, self._updates[copy]))
         return held.displacement_norm() if self.measures_steps else 0.0
 
     def publish(self, copy: str, version: int) -> None:
@@ -180,7 +219,8 @@ class TensorArithmetic:
         """Return what a transfer carries now, and how many bytes a replica gets by it, the workers' included."""
         held = self.copies[copy]
         if transfer.kind == GRADIENTS:
-            return ({}, 0), len(transfer.contributions) * _size_bytes(dict(held.front))
+            sources = {one.bundle or (one.member, one.sequence) for one in transfer.contributions}
+            return ({}, 0), len(sources) * _size_bytes(dict(held.front))
         vectors = _copy(dict(held.gathered if transfer.kind == UPDATE else held.state()))
         return (vectors, held.commits), _size_bytes(vectors)
 
@@ -192,11 +232,11 @@ class TensorArithmetic:
             return True
         if transfer.kind == UPDATE:
             held.gather([vectors])
-        elif not self._gather(held, transfer.contributions):
+        elif not self._gather(held, transfer.contributions, transfer.updates):
             return False
         if transfer.factor != 1.0:
             held.scale(transfer.factor)
-        held.stage(transfer.rate)
+        held.stage(held.rate_of(transfer.rate, transfer.updates))
         held.publish(max(transfer.version, held.version + 1))
         held.version = transfer.version
         return True

@@ -11,10 +11,13 @@ from psplatform.core.policy import Scope, Traits
 from psplatform.core.protocol.effects import COORDINATOR, Role, Send
 from psplatform.core.protocol.events import Begin
 from psplatform.core.protocol.messages import JOIN_AGAIN, Leave, Pulled
+from psplatform.core.workers.relay import Relay
 from psplatform.core.workers.session import WorkerSession
 from psplatform.memory.arithmetic import Arithmetic
 from psplatform.memory.engine import Engine, VirtualTimers
 from psplatform.memory.gradients import Backpressure, VirtualGradients
+from psplatform.memory.relaying import VirtualRelaying
+from psplatform.memory.sums import VirtualSums
 from psplatform.nodes.worker import WorkerNode
 
 
@@ -59,7 +62,7 @@ class Workers:
     @property
     def present(self) -> list[str]:
         """The names of those that have neither left nor been killed."""
-        return [name for name, one in self.nodes.items() if not one.closed and not self._engine.processes.is_dead(name)]
+        return [name for name in self.nodes if self._is_open(name)]
 
     @property
     def waiting(self) -> dict[str, str]:
@@ -71,6 +74,8 @@ class Workers:
         plan, engine = self._plan, self._engine
         gradients = engine, self._arithmetic, self._backpressure
         self._network.introduce(name, term)
+        relaying = VirtualRelaying(name, self._network)
+        relay = Relay(Role.relay(name).name, plan.shards)
         node = self.nodes[name] = WorkerNode(
             WorkerSession(
                 name, f"memory://{name}", plan.shards, self._traits, seed=self._seed, host=self._host_of(name)
@@ -82,7 +87,13 @@ class Workers:
                 name, *gradients, feed, shards=plan.shards, per_block=self._traits.scope is Scope.BLOCK
             ),
             partial(self.leave, name),
+            make_sums=lambda feed: VirtualSums(
+                name, engine, self._arithmetic, plan.shards, feed, tell=self._tell, is_open=self._is_open
+            ),
+            relay=(relay, relaying),
         )
+        engine.processes.share(relay.name, name)
+        self._network.listen(relay.name, node.feed_relay, partial(self._keep, node, relaying))
         self._network.listen(name, node.feed, partial(self._load, node, name))
         node.feed(Begin())
 
@@ -94,6 +105,17 @@ class Workers:
             self._network.send(Role.member(name), Send(COORDINATOR, Leave(name, reason)))
             if reason == JOIN_AGAIN and f"{name}+" not in self.nodes:
                 self._join_again(f"{name}+")
+
+    def _is_open(self, name: str) -> bool:
+        return name in self.nodes and not self.nodes[name].closed and not self._engine.processes.is_dead(name)
+
+    def _tell(self, name: str, event: Any) -> None:
+        if name in self.nodes:
+            self.nodes[name].feed(event)
+
+    def _keep(self, node: WorkerNode, relaying: VirtualRelaying, message: Any, content: Any) -> None:
+        if node.relays(message):
+            relaying.keep(message, content)
 
     def _load(self, node: WorkerNode, name: str, answer: Pulled, content: Any) -> None:
         if node.expects(answer):

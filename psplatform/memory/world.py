@@ -23,6 +23,9 @@ class World(Protocol):
     def reach_s(self, member: str, shard: int, now: float) -> float:
         """Return how long a gradient that is exposed now takes until the server of `shard` can reach it."""
 
+    def part_s(self, member: str, aggregator: str, now: float) -> float:
+        """Return how long a gradient that is sent now takes to the worker whose process sums it with others."""
+
     def gather_s(self, shard: int, gradients: int) -> float:
         """Return how long the server of `shard` takes to average so many gradients."""
 
@@ -63,6 +66,10 @@ class Ideal:
         return [self.latency_s] if self.send is None else self.send(sender, to, message)
 
     def reach_s(self, member: str, shard: int, now: float) -> float:
+        """Gradients are at hand at once."""
+        return 0.0
+
+    def part_s(self, member: str, aggregator: str, now: float) -> float:
         """Gradients are at hand at once."""
         return 0.0
 

@@ -14,15 +14,17 @@ A slow host whose gradients have no deadlines may wait for as long as faster one
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
-from psplatform.core.transfers import Grant, Offer, TransferPlan
-from psplatform.network.estimates import Estimates, Sighting
+from psplatform.core.transfers import Grant, Offer, PullPlan, PullRequest, TransferPlan
+from psplatform.network.estimates import Sighting
 from psplatform.network.grouping import Group, group
+from psplatform.network.legs import Leg
 from psplatform.network.ordering import order
-from psplatform.network.state import NetworkState, Parts, Transfer
+from psplatform.network.serving import Serving
+from psplatform.network.state import NetworkState, Parts
 
 _ALONE: Final = 1.2
 """A transfer that takes no longer than so many times what it would take alone has an idle way."""
@@ -36,24 +38,14 @@ _HOPELESS_S: Final = 30.0
 """After so long, what was sent although it gets nowhere at the known rates is under way no longer."""
 
 
-@dataclass(eq=False)
-class _Leg:
-    """A transfer under way: what is left of it, and how it was last expected to go on."""
+class Knowledge(Protocol):
+    """What is known of rates."""
 
-    left: dict[str, float]
-    expected: Transfer
+    def observe(self, seen: Sighting) -> None:
+        """Learn from a transfer that has ended."""
 
-    def advance(self, now: float) -> None:
-        """Take what was expected to go before `now` as gone."""
-        if math.isfinite(self.expected.end):
-            self.left = _bytes_since(now, self.expected)
-
-    def go_on(self, state: NetworkState, begin: float) -> float:
-        """Expect the rest at the rates of `state`, and reserve it; return when it ends."""
-        rest = state.transfer(self.expected.sender, list(self.left.items()), begin)
-        self.expected = rest
-        state.reserve(rest)
-        return rest.end
+    def state(self, hosts: Iterable[str], now: float) -> NetworkState:
+        """Return what the interfaces of these hosts can carry, with nothing reserved."""
 
 
 @dataclass(eq=False)
@@ -61,8 +53,8 @@ class _UnderWay:
     """A grant: the transfers to its aggregator, if it has one, and the one to the servers; and when it is over."""
 
     keys: tuple[int, ...]
-    to_aggregator: list[_Leg]
-    to_servers: _Leg
+    to_aggregator: list[Leg]
+    to_servers: Leg
     end: float
     expires: float
 
@@ -80,24 +72,54 @@ class FabricPlanner:
         What interfaces can carry.
     tick_s
         Seconds until the next plan.
+    relays
+        Hosts that may hand parameters on.  Without any, workers pull whenever they go on.
     """
 
-    def __init__(self, servers: Parts, aggregators: Sequence[str], estimates: Estimates, tick_s: float) -> None:
+    def __init__(
+        self,
+        servers: Parts,
+        aggregators: Sequence[str],
+        estimates: Knowledge,
+        tick_s: float,
+        relays: Sequence[str] = (),
+    ) -> None:
         self._shards, self._servers = list(servers), _by_host(servers)
         self._aggregators = aggregators
         self._estimates, self.tick_s = estimates, tick_s
         self._under_way: dict[int, _UnderWay] = {}
         self._moved_at = -math.inf
+        self._serving = Serving(relays)
 
     @property
     def sums(self) -> bool:
         """Whether there are aggregators."""
         return bool(self._aggregators)
 
-    def plan(self, offers: Sequence[Offer], now: float) -> TransferPlan:
+    @property
+    def relays(self) -> bool:
+        """Whether it plans when workers pull, and through whom."""
+        return bool(self._serving.relays)
+
+    def plan_pulls(self, waiting: Sequence[PullRequest], now: float, able: Container[str] | None = None) -> PullPlan:
+        """Return who of those that wait for parameters may be sent them now; of the relays those in `able`, or all."""
+        self._expire(now)
+        state = self._state(waiting, now)
+        relays = _fastest_first(state, self._serving.relays, able, now)
+        return self._serving.plan(waiting, state, self._servers, relays, now=now, tick_s=self.tick_s)
+
+    def pulled(self, key: int, begin: float, end: float) -> None:
+        """Learn what interfaces can carry from parameters that came straight from the servers."""
+        host = self._serving.pulled(key)
+        if host is not None and begin >= self._moved_at:
+            for server, size_bytes in self._servers:
+                self._estimates.observe(Sighting(server, host, size_bytes, begin, end))
+
+    def plan(self, offers: Sequence[Offer], now: float, able: Container[str] | None = None) -> TransferPlan:
         """Return what is sent before the next tick; offers that are under way are left out.
 
-        Deadlines count from the next update.  What is under way comes before an offer if it arrives earlier.
+        Of the aggregators those in `able` sum, or all.  Deadlines count from the next update.  What is under way comes
+        before an offer if it arrives earlier.
         """
         self._expire(now)
         offers = [one for one in offers if one.key not in self._under_way]
@@ -109,15 +131,19 @@ class FabricPlanner:
             for one in offers
         ]
         ordered = order(due, state, self._servers, now)
+        dropped = tuple(one.key for one in ordered.dropped)
         granted, waiting = [], []
-        for one in group(ordered, self._aggregators).groups:
+        # All of them go straight with one that must: it cannot be taken out of a group.
+        aggregators = [] if any(one.alone for one in offers) else _fastest_first(state, self._aggregators, able, now)
+        for one in group(ordered, aggregators).groups:
             begins = min(transfer.begin for _, transfer in one.members)
             if begins < now + self.tick_s or math.isinf(begins):
                 # What gets nowhere at the known rates is sent as well: they may be wrong.
-                granted.append(self._grant(one, now))
+                aggregator = None if one.aggregator is None else aggregators[one.aggregator]
+                granted.append(self._grant(one, aggregator, now))
             else:
                 waiting += [offer.key for offer, _ in one.members]
-        return TransferPlan(tuple(granted), tuple(one.key for one in ordered.dropped), tuple(waiting))
+        return TransferPlan(tuple(granted), dropped, tuple(waiting))
 
     def grant_at_once(self, offer: Offer, now: float, waiting: Iterable[Offer] = ()) -> Grant | float:
         """Return the grant of an offer whose way is idle; else when it may be, and infinity if only a plan can tell.
@@ -131,7 +157,7 @@ class FabricPlanner:
         state = self._state([offer], now)
         transfer = state.transfer(offer.host, self._servers, now)
         if not transfer.parts and offer.key not in self._under_way and math.isfinite(transfer.end):
-            return self._grant(Group(None, ((offer, transfer),), transfer), now)  # all servers are on its host
+            return self._grant(Group(None, ((offer, transfer),), transfer), None, now)  # all servers are on its host
         late = offer.deadline is not None and offer.deadline <= self._ahead(transfer.end)
         if offer.key in self._under_way or math.isinf(transfer.end) or late:
             return math.inf
@@ -145,14 +171,19 @@ class FabricPlanner:
             due = [(one.deadline, self._end(one, state, now)) for one in others if one.deadline is not None]
             if any(deadline <= self._ahead(end) + 1 for deadline, end in due):
                 return math.inf
-        return self._grant(Group(None, ((offer, transfer),), transfer), now)
+        return self._grant(Group(None, ((offer, transfer),), transfer), None, now)
 
     def arrive(self, key: int, host: str, begin: float, end: float) -> None:
-        """Learn what interfaces can carry from a gradient that went straight to the servers, and settle it."""
+        """Learn what interfaces can carry from a gradient, or a sum, that went to the servers, and settle it."""
         if begin >= self._moved_at:
             for receiver, size_bytes in self._servers:
                 self._estimates.observe(Sighting(host, receiver, size_bytes, begin, end))
         self.settle(key)
+
+    def seen(self, sender: str, receiver: str, begin: float, end: float) -> None:
+        """Learn what interfaces can carry from a gradient that has come to an aggregator."""
+        whole = sum(size_bytes for _, size_bytes in self._servers)
+        self._estimates.observe(Sighting(sender, receiver, whole, begin, end))
 
     def settle(self, key: int) -> None:
         """Forget what is under way of a gradient, because it has arrived or is lost, and of those in its sum."""
@@ -169,20 +200,21 @@ class FabricPlanner:
         self._shards[shard] = host, self._shards[shard][1]
         self._servers = _by_host(self._shards)
         self._under_way.clear()
+        self._serving.forget()
         self._moved_at = now
 
-    def _grant(self, one: Group, now: float) -> Grant:
+    def _grant(self, one: Group, aggregator: str | None, now: float) -> Grant:
         keys = tuple(offer.key for offer, _ in one.members)
         begins = tuple(now if math.isinf(transfer.begin) else transfer.begin for _, transfer in one.members)
         end = one.forward.end
         expires = now + (_OVERDUE * (end - now) + _GRACE_S if math.isfinite(end) else _HOPELESS_S)
         to_aggregator = []
-        if one.aggregator is not None:
-            whole = {self._aggregators[one.aggregator]: sum(size_bytes for _, size_bytes in self._servers)}
-            to_aggregator = [_Leg(whole, transfer) for _, transfer in one.members]
-        under_way = _UnderWay(keys, to_aggregator, _Leg(dict(self._servers), one.forward), end, expires)
+        if aggregator is not None:
+            whole = {aggregator: sum(size_bytes for _, size_bytes in self._servers)}
+            to_aggregator = [Leg(whole, transfer) for _, transfer in one.members]
+        under_way = _UnderWay(keys, to_aggregator, Leg(dict(self._servers), one.forward), end, expires)
         self._under_way.update(dict.fromkeys(keys, under_way))
-        return Grant(keys, begins, one.aggregator, end)
+        return Grant(keys, begins, aggregator, end)
 
     def _expire(self, now: float) -> None:
         self._under_way = {key: one for key, one in self._under_way.items() if now <= one.expires}
@@ -199,17 +231,32 @@ class FabricPlanner:
         servers = [server for server, _ in self._servers]
         return self._estimates.state(dict.fromkeys([*servers, *self._aggregators, *hosts]), now)
 
-    def _state(self, offers: Sequence[Offer], now: float) -> NetworkState:
+    def _state(self, asked: Sequence[Offer | PullRequest], now: float) -> NetworkState:
         """Return what is left beside what is under way, which is expected anew at the newest rates."""
         flights = list(dict.fromkeys(self._under_way.values()))
         legs = [leg for one in flights for leg in (*one.to_aggregator, one.to_servers)]
-        state = self._rates([*(leg.expected.sender for leg in legs), *(one.host for one in offers)], now)
+        hosts = [*(host for leg in legs for host in leg.hosts), *self._serving.hosts, *(one.host for one in asked)]
+        state = self._rates([*hosts, *self._serving.relays], now)
         for leg in legs:
             leg.advance(now)
+        late = [one for one in flights if not any(leg.left for leg in (*one.to_aggregator, one.to_servers))]
+        for one in late:
+            one.end = one.to_servers.overrun(state, now)
+        self._serving.overrun(state, now)
         for one in flights:
-            collected = max([now, *(leg.go_on(state, _from(leg, now)) for leg in one.to_aggregator)])
-            one.end = one.to_servers.go_on(state, collected if one.to_aggregator else _from(one.to_servers, now))
+            if one in late:
+                continue
+            collected = max([now, *(leg.go_on(state, leg.may_go_on(now)) for leg in one.to_aggregator)])
+            one.end = one.to_servers.go_on(state, collected if one.to_aggregator else one.to_servers.may_go_on(now))
+        self._serving.go_on(state, now)
         return state
+
+
+def _fastest_first(state: NetworkState, hosts: Sequence[str], able: Container[str] | None, now: float) -> list[str]:
+    """Return the hosts that are able to help, those before that have most left of their slower direction."""
+    known = [host for host in hosts if able is None or host in able]
+    left = {host: min(state[host].out.at(now), state[host].into.at(now)) for host in known}
+    return sorted(known, key=lambda host: -left[host])
 
 
 def _by_host(shards: Parts) -> list[tuple[str, float]]:
@@ -218,17 +265,3 @@ def _by_host(shards: Parts) -> list[tuple[str, float]]:
     for host, size_bytes in shards:
         found[host] = found.get(host, 0.0) + size_bytes
     return list(found.items())
-
-
-def _from(leg: _Leg, now: float) -> float:
-    """Return when the rest of a leg may go on: not before it was to begin."""
-    return now if math.isinf(leg.expected.begin) else max(now, leg.expected.begin)
-
-
-def _bytes_since(moment: float, transfer: Transfer) -> dict[str, float]:
-    """Return the bytes by receiver that were expected to go from a moment on."""
-    left: dict[str, float] = {}
-    for receiver, taken in transfer.parts:
-        rest = sum(max(0.0, one.end - max(one.begin, moment)) * one.rate for one in taken)
-        left[receiver] = left.get(receiver, 0.0) + rest
-    return left

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from psplatform.core.transfers import Offer
+from psplatform.core.transfers import Offer, PullRequest
 from psplatform.network.grouping import Grouped, group
 from psplatform.network.ordering import order
 from psplatform.network.state import NetworkState, Parts, Transfer
@@ -39,16 +39,8 @@ class Route:
     end: float
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A worker that waits for parameters: its name in the answer, and its host."""
-
-    key: int
-    host: str
-
-
 def spread(
-    waiting: Sequence[Waiting], state: NetworkState, servers: Parts, relays: Sequence[str], now: float
+    waiting: Sequence[PullRequest], state: NetworkState, servers: Parts, relays: Sequence[str], now: float
 ) -> tuple[Route, ...]:
     """Return the routes by which the last worker has the parameters as early as possible, in the order of sending.
 

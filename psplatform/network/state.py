@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from psplatform.network.rates import Piece, Rates, pieces
@@ -96,6 +97,13 @@ class NetworkState:
             found.append((receiver, taken))
             first, end = min(first, taken[0].begin), max(end, taken[-1].end)
         return Transfer(sender, first if found else begin, end, tuple(found))
+
+    def occupy(self, sender: str, receiver: str, begin: float, end: float, rate: float) -> None:
+        """Take so many bytes per second out of what is left between two hosts, or all of that if it is less."""
+        for ways, host in ((self._out, sender), (self._into, receiver)):
+            way = ways[host]
+            cuts = [begin, *(step for step in way.times if begin < step < end), end]
+            ways[host] = way.less([Piece(*span, rate) for span in pairwise(cuts)])
 
     def reserve(self, transfer: Transfer) -> None:
         """Take a transfer, which was made of this very state, out of what is left."""

@@ -10,15 +10,20 @@ from psplatform.core.protocol.effects import (
     Compute,
     Evaluate,
     Expose,
+    ForgetParts,
     Gather,
+    HandOn,
     Load,
     Publish,
     Redirect,
     SaveModel,
     Seal,
+    Send,
+    SendPart,
     Serve,
     Skip,
     Stage,
+    SumUp,
     Transmit,
 )
 from psplatform.core.protocol.events import (
@@ -75,6 +80,29 @@ class Gradients(Protocol):
 
     def close(self) -> None:
         """Compute nothing more, and give up what is on its way."""
+
+
+class Sums(Protocol):
+    """Sends a worker's gradients to be summed, and sums those of others."""
+
+    def send_part(self, effect: SendPart) -> None:
+        """Send a gradient to the aggregator of a bundle, which is told that it has arrived."""
+
+    def sum_up(self, effect: SumUp) -> None:
+        """Sum what has arrived of a bundle, and send the sum to every server; `SumReachable` answers."""
+
+    def forget(self, effect: ForgetParts) -> None:
+        """Forget what has arrived of a bundle."""
+
+
+class Relaying(Protocol):
+    """Carries what a worker's process hands on of the parameters."""
+
+    def send(self, effect: Send) -> None:
+        """Send a pull to a server, which answers the relay."""
+
+    def hand_on(self, effect: HandOn) -> None:
+        """Send what was kept of a shard to a worker."""
 
 
 class Evaluation(Protocol):

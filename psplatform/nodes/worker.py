@@ -1,19 +1,33 @@
-"""A gradient worker: executes what its session asks for."""
+"""A gradient worker: executes what its session asks for, and what it does for others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from psplatform.core.protocol.effects import CancelCompute, Compute, Depart, Effect, Expose, Send, SetTimer
+from psplatform.core.protocol.effects import (
+    CancelCompute,
+    Compute,
+    Depart,
+    Effect,
+    Expose,
+    ForgetParts,
+    HandOn,
+    Send,
+    SendPart,
+    SetTimer,
+    SumUp,
+)
 from psplatform.core.protocol.events import TimerFired
-from psplatform.core.protocol.messages import Pulled
+from psplatform.core.protocol.messages import Moved, Pulled, StateRequest
+from psplatform.core.workers.aggregator import OWN, Aggregator
+from psplatform.core.workers.relay import Relay
 from psplatform.core.workers.session import Activity, WorkerSession
-from psplatform.nodes.ports import Gradients, Timers
+from psplatform.nodes.ports import Gradients, Relaying, Sums, Timers
 
 
 class WorkerNode:
-    """Executes the effects of one session, all of them in the caller's thread.
+    """Executes the effects of one session, and of what is beside it, all of them in the caller's thread.
 
     Parameters
     ----------
@@ -29,6 +43,10 @@ class WorkerNode:
         Takes the reason for which the worker leaves the run.
     note
         Told of each effect before it is executed.
+    make_sums
+        Returns the port of the aggregator, as `make_gradients` does; ``None`` where nothing is summed on the way.
+    relay
+        Hands parameters on, with its port; ``None`` where no process does that.
 
     Attributes
     ----------
@@ -45,9 +63,13 @@ class WorkerNode:
         make_gradients: Callable[[Callable[[Any], None]], Gradients],
         depart: Callable[[str], None],
         note: Callable[[Effect], None] = lambda effect: None,
+        *,
+        make_sums: Callable[[Callable[[Any], None]], Sums] | None = None,
+        relay: tuple[Relay, Relaying] | None = None,
     ) -> None:
         self.session = session
         self.closed = False
+        self._aggregator = Aggregator(session.member) if make_sums is not None else None
         self._clock, self._note = clock, note
         self._timers = timers = make_timers(self._fire)
         self._gradients = gradients = make_gradients(self.feed)
@@ -59,6 +81,12 @@ class WorkerNode:
             SetTimer: lambda effect: timers.set(effect.tag, effect.at),
             Depart: lambda effect: depart(effect.reason),
         }
+        self._relay = relay[0] if relay is not None else None
+        if relay is not None:
+            self._execute_of_relay: dict[type, Callable[[Any], None]] = {Send: relay[1].send, HandOn: relay[1].hand_on}
+        if make_sums is not None:
+            sums = make_sums(self.feed)
+            self._execute |= {SendPart: sums.send_part, SumUp: sums.sum_up, ForgetParts: sums.forget}
 
     @property
     def waits_for(self) -> str | None:
@@ -70,12 +98,32 @@ class WorkerNode:
         return not self.closed and self.session.expects(answer)
 
     def feed(self, event: Any) -> None:
-        """Hand an event to the session, and execute what it answers."""
+        """Hand an event to whom it concerns, and execute what they answer."""
         if self.closed:
             return
-        for effect in self.session.handle(event, self._clock()):
+        if type(event) is Moved:
+            self.feed_relay(event)
+        kind, now = type(event), self._clock()
+        effects: list[Effect] = []
+        if self._aggregator is not None and (kind in OWN or kind is StateRequest):
+            effects += self._aggregator.handle(event, now)
+        if kind not in OWN:
+            effects += self.session.handle(event, now)
+        for effect in effects:
             self._note(effect)
             self._execute[type(effect)](effect)
+
+    def feed_relay(self, event: Any) -> None:
+        """Hand an event to the relay, and execute what it answers."""
+        if self._relay is None or self.closed:
+            return
+        for effect in self._relay.handle(event, self._clock()):
+            self._note(effect)
+            self._execute_of_relay[type(effect)](effect)
+
+    def relays(self, answer: Pulled) -> bool:
+        """Whether the content that comes with `answer` is to be kept for others."""
+        return self._relay is not None and not self.closed and self._relay.expects(answer)
 
     def close(self) -> None:
         """Hear and do nothing any more."""

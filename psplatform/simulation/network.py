@@ -134,6 +134,7 @@ class Network:
     links: Links
     seed: int
     _directions: dict[tuple[str, bool], Direction] = field(default_factory=dict)
+    _looked_at: dict[tuple[str, bool], Direction] = field(default_factory=dict)
 
     def transfer(self, sender: str, receiver: str, size_bytes: float, now: float, *, late_s: float = 0.0) -> float:
         """Send bytes from host to host, at `now` or so much later; return the seconds from now until they have arrived.
@@ -151,6 +152,12 @@ class Network:
             out.rates, into.rates = out.rates.less(taken), into.rates.less(taken)
         return (taken[-1].end if taken else begin) + self.links.latency_s - now
 
+    def capacity(self, host: str, moment: float) -> tuple[float, float]:
+        """Return the bytes per second of both directions of a host's interface, out and in, whatever is sent."""
+        period = 0 if math.isinf(self.links.every_s) else int(moment // self.links.every_s)
+        out, into = (self._known(host, outward=outward).rate(period) for outward in (True, False))
+        return out, into
+
     def left(self, hosts: Iterable[str], now: float) -> NetworkState:
         """Return what the interfaces of these hosts have left from `now` on, for an hour at least."""
         interfaces = {}
@@ -162,10 +169,21 @@ class Network:
             interfaces[host] = Interface(*(way.rates for way in ways))
         return NetworkState(interfaces)
 
+    def _known(self, host: str, *, outward: bool) -> Direction:
+        """Return what answers for the rates of a direction alone: asking does not move the other one on."""
+        key = host, outward
+        if key not in self._looked_at:
+            self._looked_at[key] = Direction(self.links, self.seed, _key(host, outward=outward))
+        return self._looked_at[key]
+
     def _direction(self, host: str, now: float, *, outward: bool) -> Direction:
         key = host, outward
         if key not in self._directions:
             # Keyed by what is named, not by the order in which interfaces are first used.
-            self._directions[key] = Direction(self.links, self.seed, (int(outward), *host.encode()))
+            self._directions[key] = Direction(self.links, self.seed, _key(host, outward=outward))
         self._directions[key].forget(now)
         return self._directions[key]
+
+
+def _key(host: str, *, outward: bool) -> tuple[int, ...]:
+    return int(outward), *host.encode()

@@ -45,7 +45,9 @@ class SyntheticGradients(Metadata):
         squared = self._signal(version) + self._noise(version)
         return Computed(effect.sequence, self._samples, 1.0, squared, seconds)
 
-    def gather(self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...]:
+    def gather(
+        self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool, updates: int = 1
+    ) -> tuple[float, ...]:
         """Return the shard's part of the mean gradient's squared norm."""
         if not norms:
             return ()

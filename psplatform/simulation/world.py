@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from psplatform.core.protocol.effects import Role
+from psplatform.core.protocol.effects import RELAY, Role
 from psplatform.core.protocol.messages import GRADIENTS, STATE, Pulled, Transfer
 from psplatform.jobs.stragglers import SlowServers
 from psplatform.memory.evaluation import EVALUATOR
@@ -54,14 +54,16 @@ class SimulatedWorld:
             return _AT_ONCE
         if EVALUATOR in (sender.name, to.name):
             return _AT_ONCE
-        late = self._lateness(message.shard) if isinstance(message, Pulled) else 0.0
+        by_server = isinstance(message, Pulled) and sender.kind == "copy"
+        late = self._lateness(message.shard) if by_server else 0.0
         if self.network is None:
             return [late]
         if isinstance(message, Transfer):
             return [self._replicate_s(self.network, message, self._replica(to.name), now)]
         if not isinstance(message, Pulled):
             return [self.network.links.latency_s]
-        way = self._server(message.shard), self.host_of(to.name), self.shard_bytes[message.shard]
+        source = self.host_of(sender.name) if sender.kind == "member" else self._server(message.shard)
+        way = source, self.host_of(to.name), self.shard_bytes[message.shard]
         return [self.network.transfer(*way, now, late_s=late)]
 
     def reach_s(self, member: str, shard: int, now: float) -> float:
@@ -69,6 +71,12 @@ class SimulatedWorld:
         if self.network is None:
             return 0.0
         return self.network.transfer(self.host_of(member), self._server(shard), self.shard_bytes[shard], now)
+
+    def part_s(self, member: str, aggregator: str, now: float) -> float:
+        """Return how long the whole gradient takes from host to host."""
+        if self.network is None:
+            return 0.0
+        return self.network.transfer(self.host_of(member), self.host_of(aggregator), sum(self.shard_bytes), now)
 
     def gather_s(self, shard: int, gradients: int) -> float:
         """Return how long the server takes to add up so many gradients, one after the other."""
@@ -88,7 +96,10 @@ class SimulatedWorld:
         if message.kind != GRADIENTS:
             vectors = self.state_vectors if message.kind == STATE else 1
             return network.transfer(self._server(message.shard), replica, vectors * size_bytes, now)
-        workers = [self.host_of(one.member) for one in message.contributions]
+        senders: dict[Any, str] = {}
+        for one in message.contributions:  # of a bundle there is the sum, once, from where it was made
+            senders[one.bundle or one] = one.bundle.aggregator if one.bundle is not None else one.member
+        workers = [self.host_of(member) for member in senders.values()]
         told_s = network.links.latency_s
         fetched_s = [network.transfer(one, replica, size_bytes, now, late_s=told_s) for one in workers]
         return max(fetched_s, default=told_s)
@@ -107,8 +118,9 @@ class SimulatedWorld:
         return self._host("replica", self._replicas.setdefault(name, len(self._replicas)))
 
     def host_of(self, member: str) -> str:
-        """Return the host of a worker, as the network calls it."""
-        return self._host("worker", self._numbers.setdefault(member, len(self._numbers)))
+        """Return the host of a worker, or of its relay, as the network calls it."""
+        name = member.removesuffix(RELAY)
+        return self._host("worker", self._numbers.setdefault(name, len(self._numbers)))
 
     def gradients_to(self) -> list[tuple[str, float]]:
         """Return the host of each shard's server, with the bytes that a gradient has for it."""

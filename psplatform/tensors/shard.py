@@ -19,13 +19,14 @@ import torch
 from torch import Tensor
 
 from psplatform.errors import InvariantViolation, ProtocolError
-from psplatform.jobs.optimizers import Additive, Optimizer
+from psplatform.jobs.optimizers import SGD, Additive, Optimizer
 from psplatform.tensors.fused import fits
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.norms import norm, squared_norms
 from psplatform.tensors.optimizers import make_rule
 from psplatform.tensors.shares import Share, shares, together
 from psplatform.tensors.step_norm import Measure, StepNorm, copy_and_measure
+from psplatform.tensors.sums import add_up
 from psplatform.tensors.vectors import sizes, tile, torch_dtype
 
 
@@ -63,6 +64,8 @@ class Shard:
         self._sizes = sizes(layout, index)
         self._rule = make_rule(spec)
         self._sums = isinstance(spec, Additive)
+        self.adds_up = all(isinstance(one, SGD | Additive) for one in spec.members())
+        """Whether several updates at once are a step along their sum; else one along their mean, as much longer."""
         self._parameters = [region.key for region in layout.regions if region.kind == "parameter"]
         self._spans = {key: layout.spans(index, key) for key in self._parameters}
         self._all_spans = [(key, span) for key, spans in self._spans.items() for span in spans]
@@ -118,8 +121,13 @@ class Shard:
         *,
         copied: bool = False,
         into: Mapping[str, Tensor] | None = None,
+        gradients: int = 0,
+        added: bool = False,
     ) -> None:
         """Merge contributions in the order given; they are only read, and must stay as they are until `publish`.
+
+        Some may be sums already: `gradients` says of how many all of them are made, if not one each.  With `added`,
+        each gradient is an update by itself: gradients get the sum, if the optimiser `adds_up`.
 
         If `copied`, they need to stay only until this returns.  Once the step is staged, what was merged lies in the
         vectors `into`, if they are given; `gathered` are these then.
@@ -138,8 +146,21 @@ class Shard:
         self._parts = {key: [vectors[key] for vectors in checked] for key in self._sizes}
         self._gathered = {}
         self._room = {} if into is None else _checked(into, self._sizes, "What is merged into")
-        if copied:
+        if added or gradients not in (0, len(checked)):
+            self._gathered = {
+                key: self._add_up(key, parts, gradients or len(parts), added=added)
+                for key, parts in self._parts.items()
+            }
+        elif copied:
             self._gathered = {key: self._merge(key, parts, copied=True) for key, parts in self._parts.items()}
+
+    def rate_of(self, rate: float, updates: int) -> float:
+        """Return the rate at which a commit of so many updates is staged.
+
+        Optimisers that divide by the size of gradients would make no more of a sum than of one: with them, and with
+        custom ones, the step along the mean is as many times longer.
+        """
+        return rate if self.adds_up else rate * updates
 
     def squared_norms(self) -> list[float]:
         """Return the sum of squares of each block of the gathered gradient, for `norms.norm` over all shards."""
@@ -327,6 +348,13 @@ class Shard:
 
         together(work, shares([out.numel()]))
         return out
+
+    def _add_up(self, key: str, parts: Sequence[Tensor], gradients: int, *, added: bool) -> Tensor:
+        """Return what is merged of parts that may be sums, in one pass after the other."""
+        out = self._private(key)
+        add_up([{key: part} for part in parts], {key: out})
+        is_sum = key in self._parameters and (self._sums or (added and self.adds_up))
+        return out if is_sum or not out.is_floating_point() else out.div_(gradients)
 
     def _merging(self, key: str) -> Callable[[Sequence[Tensor], Tensor], None]:
         if key in self._parameters:

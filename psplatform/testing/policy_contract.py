@@ -6,6 +6,7 @@ Much of it the engine keeps, whatever a policy answers; it is checked all the sa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from typing import Any, Final
 
 import msgpack
@@ -99,14 +100,16 @@ def _check_bound(run: FinishedRun) -> None:
 
 
 def check_order(run: FinishedRun) -> None:
-    """Check that versions grow by one, and that the run ends as asked."""
+    """Check that versions grow by one, or by the gradients of a sum, and that the run ends as asked."""
     ended = f"the run ended with {run.outcome!r}: {run.failure or run.detail}"
     _require(run.outcome == "updates", ended)
     for commits in run.orders():
         counted = list(range(1, len(commits) + 1))
-        _require([one["version"] for one in commits] == counted, "versions do not grow by one")
+        made = [len(one["slots"]) if one["versions"] > 1 else 1 for one in commits]
+        _require([one["version"] for one in commits] == list(accumulate(made)), "versions do not grow by the updates")
         _require([one["position"] for one in commits] == counted, "positions do not grow by one")
-    _require(min(map(len, run.orders())) == run.run.plan.stop.updates, "the run has not made the updates asked for")
+    made_by_all = min(commits[-1]["version"] if commits else 0 for commits in run.orders())
+    _require(made_by_all == run.run.plan.stop.updates, "the run has not made the updates asked for")
 
 
 def check_outcomes(run: FinishedRun) -> None:
@@ -145,11 +148,12 @@ def check_nothing_is_left(run: FinishedRun) -> None:
 
 
 def check_staleness(run: FinishedRun) -> None:
-    """Check that staleness is the version before the commit minus the label."""
+    """Check that staleness is the version before the commit, or before that gradient of a sum, minus the label."""
     labels = {(one["slot"], one["sequence"]): one["label"] for one in run.of_kind("gradient")}
     for commit in run.of_kind("commit"):
         keys = zip(commit["slots"], commit["sequences"], strict=True)
-        oldest = [commit["version"] - 1 - labels[key] for key in keys]
+        before, updates = commit["version"] - commit["versions"], commit["versions"]
+        oldest = [before + min(ahead, updates - 1) - labels[key] for ahead, key in enumerate(keys)]
         for own, most in zip(commit["staleness"], oldest, strict=True):
             # The label in the log is the oldest of the blocks'; a block's own may be newer.
             _require(0 <= own <= most if "block" in commit else own == most >= 0, f"staleness {own}, label says {most}")

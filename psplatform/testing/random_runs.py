@@ -26,6 +26,7 @@ from psplatform.memory.arithmetic import Metadata
 from psplatform.memory.world import Ideal
 from psplatform.network.estimates import Estimates
 from psplatform.network.planner import FabricPlanner
+from psplatform.simulation.faults.random_planner import RandomPlanner
 
 _MOST_WORKERS: Final = 16
 
@@ -33,6 +34,9 @@ _MOST_EVENTS: Final = 20_000
 """After which a run counts as one that does not end."""
 
 _GRADIENT_BYTES: Final = 1e6
+_AT_RANDOM: Final = 0.7
+"""Share of the runs with aggregators in which sums are made at random: by what is believed, there would be few."""
+
 _BELIEVED_S: Final = (0.01, 0.5, 2.0)
 """Seconds that a gradient is believed to take, where transfers are planned."""
 
@@ -137,10 +141,12 @@ class Witness(Metadata):
         self.gathered: dict[int, list[tuple[Contribution, ...]]] = {}
         self.saved: list[int] = []
 
-    def gather(self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...] | None:
+    def gather(
+        self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool, updates: int = 1
+    ) -> tuple[float, ...] | None:
         """Count what a server averages."""
         self.gathered.setdefault(int(copy.removeprefix("server-")), []).append(contributions)
-        return super().gather(copy, contributions, norms=norms)
+        return super().gather(copy, contributions, norms=norms, updates=updates)
 
     def save(self, version: int) -> None:
         """Keep which version is saved."""
@@ -219,6 +225,9 @@ class _Rough(Ideal):
     def reach_s(self, member: str, shard: int, now: float) -> float:
         return self.way.choice([0.0, 0.0, self.way.uniform(0, 3)]) if self.noisy else 0.0
 
+    def part_s(self, member: str, aggregator: str, now: float) -> float:
+        return self.reach_s(member, 0, now)
+
     def gather_s(self, shard: int, gradients: int) -> float:
         return self.way.choice([0.0, 0.0, 0.5 * gradients]) if self.noisy else 0.0
 
@@ -259,7 +268,7 @@ def run_policy(policy: Policy, run: RandomRun) -> FinishedRun:
     witness = Witness()
     world = _Rough(compute_s, deliver, noisy=run.noisy, way=random.Random(f"way {run.seed}"))
     planned = run.planned and policy.traits.scope is Scope.MODEL
-    driver = MemoryRun(plan, policy, arithmetic=witness, world=world, fabric=_fabric(run) if planned else None)
+    driver = MemoryRun(plan, policy, arithmetic=witness, world=world, fabric=_fabric(run, policy) if planned else None)
     for number in range(run.workers):
         driver.join(f"w{number}")
     for met in run.disturbances:
@@ -270,11 +279,13 @@ def run_policy(policy: Policy, run: RandomRun) -> FinishedRun:
     return FinishedRun(driver, witness, finish.outcome, finish.detail, finish.failure, driver.drain())
 
 
-def _fabric(run: RandomRun) -> Fabric:
-    estimates = Estimates(
-        fastest=_GRADIENT_BYTES / random.Random(f"rates {run.seed}").choice(_BELIEVED_S), forget_s=9.0
-    )
-    return Fabric(FabricPlanner([("server", _GRADIENT_BYTES)], (), estimates, tick_s=0.25), host_of=str)
+def _fabric(run: RandomRun, policy: Policy) -> Fabric:
+    chance = random.Random(f"rates {run.seed}")
+    estimates = Estimates(fastest=_GRADIENT_BYTES / chance.choice(_BELIEVED_S), forget_s=9.0)
+    aggregators = [f"w{number}" for number in range(chance.randint(0, 2))] if policy.traits.sums else []
+    if aggregators and chance.random() < _AT_RANDOM:
+        return Fabric(RandomPlanner(run.seed, aggregators, tick_s=0.25), host_of=str)
+    return Fabric(FabricPlanner([("server", _GRADIENT_BYTES)], aggregators, estimates, tick_s=0.25), host_of=str)
 
 
 def least_workers(make: MakePolicy) -> int:

@@ -38,9 +38,20 @@ def test_the_bound_holds_and_where_nothing_bounds_it_staleness_is_larger(rows: l
 
 def test_a_server_that_takes_one_gradient_per_transfer_is_slower_than_a_ring(rows: list[dict[str, Any]]) -> None:
     """At 10 Gb/s 30 transfers of 80 ms take 2.4 s, however fast gradients are."""
-    asynchronous = [one for one in rows if one["system"] not in ("ring", "tree")]
+    asynchronous = [one for one in rows if one["system"] not in ("ring", "tree") and "summed" not in one["system"]]
     assert all(one["seconds_per_30"] >= 30 * MODEL_BYTES / 1.25e9 for one in asynchronous)
     assert all(one["ratio_to_ring"] < 1 for one in asynchronous)
+    assert {one["aggregation"] for one in asynchronous} == {1.0}
+
+
+@pytest.mark.parametrize(("system", "least"), [("asp", 1.7), ("delay-bounded", 1.5), ("bsp", 1.3)])
+def test_sums_on_the_way_make_a_run_faster_that_waits_for_its_server(
+    rows: list[dict[str, Any]], system: str, least: float
+) -> None:
+    plain, summed = (of(rows, compute="C1", network="N1", system=f"{system}{name}") for name in ("", ", summed"))
+    assert plain["seconds_per_30"] > least * summed["seconds_per_30"]
+    assert summed["aggregation"] > 1.5
+    assert summed["ratio_to_ring"] < 1, "a ring is faster all the same"
 
 
 def test_a_ring_takes_its_slowest_gradient_and_its_transfers(rows: list[dict[str, Any]]) -> None:
@@ -80,7 +91,8 @@ def test_all_systems_of_a_setting_meet_the_same_rates(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Setting, "make_world", kept)
     for play in SYSTEMS.values():
         play(setting, SECONDS)
-    ring, asp, planned = worlds[0], worlds[2], worlds[4]
+    names = list(SYSTEMS)
+    ring, asp, planned = (worlds[names.index(name)] for name in ("ring", "asp", "delay-bounded, summed"))
     hosts = list(dict.fromkeys(map(ring.host_of, MEMBERS)))
     assert len(hosts) == WORKERS / PER_HOST
     for other in (asp, planned):

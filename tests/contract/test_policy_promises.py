@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from updates import means_of
 
 from psplatform.core.policy import Policy
 from psplatform.core.rates import delay_adaptive
@@ -119,7 +120,7 @@ def test_the_rate_of_a_round_is_constant_or_the_share_of_accepted_gradients(
 def test_the_delay_adaptive_rate_falls_with_updates_and_staleness(name: str, through_trouble: Through) -> None:
     def check(run: Run) -> None:
         for one in run.of_kind("commit"):
-            assert one["rate"] == delay_adaptive(one["version"] - 1, one["staleness"][0], 0.5)
+            assert one["rate"] == delay_adaptive(*means_of(one), 0.5)
 
     through_trouble(maker((name, {"rate": "delay-adaptive", "damping": 0.5})), check, seeds=SEEDS // 2)
 

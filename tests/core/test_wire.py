@@ -32,6 +32,7 @@ from psplatform.policies.bsp import BulkSynchronous
 LABEL = messages.Label((3, 4), (1, 2))
 TICKET = messages.BatchAssignment(1, 7)
 FLAW = messages.Flaw("the loss", (3, 5), 9, alone=False)
+BUNDLE = messages.Bundle("m", 1, 7)
 CONTRIBUTION = messages.Contribution("m", 2, 9, TICKET)
 COMMIT = messages.Commit(1, 2, 3, 4, (CONTRIBUTION,), 0.5, True, False)
 PAST = messages.Past(COMMIT, (0.5,))
@@ -43,9 +44,9 @@ STANDING = messages.ServerState(0, "c", 2, 3, True, 7, (COMMIT,))
 GOLDEN: list[tuple[Any, str]] = [
     (LABEL, "c7070092920304920102"),
     (TICKET, "c70301920107"),
-    (messages.Join("m", "p"), "c7050292a16da170"),
+    (messages.Join("m", "p", "h"), "c7070293a16da170a168"),
     (messages.Welcome(1, 2, 3), "d60393010203"),
-    (messages.Release(1, 9, 4, None), "c7050494010904c0"),
+    (messages.Release(1, 9, 4, None, "m", 0.5, True), "c7110497010904c0a16dcb3fe0000000000000c3"),
     (messages.Abort(1, 9), "c70305920109"),
     (messages.Stop(1, "r"), "d6069201a172"),
     (
@@ -56,8 +57,8 @@ GOLDEN: list[tuple[Any, str]] = [
     (messages.Aborted("m", 9, 0.5), "c70d0893a16d09cb3fe0000000000000"),
     (messages.Failed("m", 9, "k", "t", "b"), "c70a0995a16d09a16ba174a162"),
     (messages.Leave("m", "r"), "c7050a92a16da172"),
-    (CONTRIBUTION, "c70b0b94a16d0209c70301920107"),
-    (COMMIT, "c7210c9a0102030491c70b0b94a16d0209c70301920107cb3fe0000000000000c3c200c2"),
+    (CONTRIBUTION, "c70c0b95a16d0209c70301920107c0"),
+    (COMMIT, "c7230c9b0102030491c70c0b95a16d0209c70301920107c0cb3fe0000000000000c3c200c201"),
     (messages.Proceed(1, 3, 0.5), "c70c0d930103cb3fe0000000000000"),
     (messages.Gathered(0, 1, 3, (0.5,)), "c70e0e9400010391cb3fe0000000000000"),
     (messages.Applied(0, 1, 3, 4, ()), "c71a0f990001030490cb0000000000000000cb00000000000000000000"),
@@ -73,8 +74,8 @@ GOLDEN: list[tuple[Any, str]] = [
     (messages.Promote(2, 3, 7, "c", ("d",), settled=False), "c70a1996020307a16391a164c2"),
     (
         messages.Promoted(0, "c", 3, 7, 8, 2, (COMMIT,)),
-        "c72d1a9700a1630307080291c7210c9a0102030491c70b0b94a16d0209c70301920107cb3fe0000000000000c3c2 \
-        00c2",
+        "c72f1a9700a1630307080291c7230c9b0102030491c70c0b95a16d0209c70301920107c0cb3fe0000000000000c \
+        3c200c201",
     ),
     (messages.Include(2, 3, "r"), "c7051b930203a172"),
     (messages.Exclude(2, 3, "r"), "c7051c930203a172"),
@@ -84,9 +85,9 @@ GOLDEN: list[tuple[Any, str]] = [
             *("c", 0, 3, 5, messages.GRADIENTS, 7, 8, 0.5, ((0, 4), (2, 9)), 100001, (PAST,)),
             *((messages.Contribution("m", 2, 9),), 0.25),
         ),
-        "c76d1e9da163000305a96772616469656e74730708cb3fe000000000000092920004920209ce000186a191c72f3c \
-        92c7210c9a0102030491c70b0b94a16d0209c70301920107cb3fe0000000000000c3c200c291cb3fe00000000000 \
-        0091c7060b94a16d0209c0cb3fd0000000000000",
+        "c7711e9ea163000305a96772616469656e74730708cb3fe000000000000092920004920209ce000186a191c7313 \
+        c92c7230c9b0102030491c70c0b95a16d0209c70301920107c0cb3fe0000000000000c3c200c20191cb3fe00000 \
+        0000000091c7070b95a16d0209c0c0cb3fd000000000000001",
     ),
     (messages.Replicated(0, "r", 3, 5, 7), "c7071f9500a172030507"),
     (messages.Outdated(0, 4), "c70320920004"),
@@ -99,8 +100,8 @@ GOLDEN: list[tuple[Any, str]] = [
     (messages.StateRequest(2, 7), "c70327920207"),
     (
         STANDING,
-        "c72e289800a1630203c30791c7210c9a0102030491c70b0b94a16d0209c70301920107cb3fe0000000000000c3c2 \
-        00c290",
+        "c730289800a1630203c30791c7230c9b0102030491c70c0b95a16d0209c70301920107c0cb3fe0000000000000c \
+        3c200c20190",
     ),
     (messages.WorkerState(2, "m", 9, 4, TICKET), "c70e299702a16d0904c7030192010790c2"),
     (messages.LogEntry(1, 6, 0.5, messages.Abort(1, 9)), "c7122a940106cb3fe0000000000000c70305920109"),
@@ -131,8 +132,8 @@ GOLDEN: list[tuple[Any, str]] = [
     (events.CheckpointFailed(100001, "t"), "d73b92ce000186a1a174"),
     (
         PAST,
-        "c72f3c92c7210c9a0102030491c70b0b94a16d0209c70301920107cb3fe0000000000000c3c200c291cb3fe00000 \
-        00000000",
+        "c7313c92c7230c9b0102030491c70c0b95a16d0209c70301920107c0cb3fe0000000000000c3c200c20191cb3fe \
+        0000000000000",
     ),
     (events.CopyAwake(0, "c", "p"), "c7063d9300a163a170"),
     (FLAW, "d83e95a8746865206c6f737392030509c2c2"),
@@ -161,8 +162,15 @@ GOLDEN: list[tuple[Any, str]] = [
         "c74f4892c749079ea16d09c707009292030492010204cb3fe0000000000000cb4000000000000000cb3ff0000000000000cb \
         0000000000000000cb0000000000000000cb3fe000000000000090ffc0c0a168",
     ),
-    (messages.Route(1, 9), "c70349920109"),
+    (messages.Route(1, 9, 7, "m"), "c7064994010907a16d"),
     (messages.Drop(1, 9), "c7034a920109"),
+    (BUNDLE, "c7054b93a16d0107"),
+    (
+        messages.Assemble(1, 7, (messages.Contribution("m", 2, 9, None, BUNDLE),), 6),
+        "c7164c94010791c70e0b95a16d0209c0c7054b93a16d010706",
+    ),
+    (messages.Bundled(BUNDLE, 0.5, (0.5,)), "c71c4d93c7054b93a16d0107cb3fe000000000000091cb3fe0000000000000"),
+    (messages.Fetched("m", 9, 0.5), "c70d4e93a16d09cb3fe0000000000000"),
 ]
 
 

@@ -91,8 +91,8 @@ def test_a_gradient_that_is_gone_where_nothing_was_lost_is_a_bug_of_ours(start: 
     """A worker must not be let go on before every shard has read what the next gradient is written over."""
 
     class Forgetful(Metadata):
-        def gather(self, copy: str, contributions: Any, *, norms: bool) -> tuple[float, ...] | None:
-            return None if copy == "server-1" else super().gather(copy, contributions, norms=norms)
+        def gather(self, copy: str, contributions: Any, **options: Any) -> tuple[float, ...] | None:
+            return None if copy == "server-1" else super().gather(copy, contributions, **options)
 
     with pytest.raises(InvariantViolation, match="a gradient of position 1 is gone, though nothing was lost"):
         start(shards=2, arithmetic=Forgetful()).run()

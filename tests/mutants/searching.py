@@ -17,6 +17,7 @@ from psplatform.simulation.faults.schedules.amending import LATER
 from psplatform.simulation.faults.schedules.drawing import draw
 from psplatform.simulation.faults.schedules.hosts import HOSTED
 from psplatform.simulation.faults.schedules.scenarios import SCENARIOS
+from psplatform.simulation.faults.schedules.sums import SUMMED
 from psplatform.simulation.threads import one_thread
 
 
@@ -25,7 +26,7 @@ def trials(count: int, first: list[str]) -> Iterator[tuple[str, int]]:
     if first:
         yield first[0], int(first[1])
     for seed in range(count):
-        for scenario in ("", *sorted({**SCENARIOS, **LATER, **HOSTED})):
+        for scenario in ("", *sorted({**SCENARIOS, **LATER, **HOSTED, **SUMMED})):
             yield scenario, seed
 
 

@@ -10,11 +10,11 @@ from itertools import count
 
 import pytest
 
-from psplatform.core.transfers import Grant, Offer
+from psplatform.core.transfers import Grant, Offer, PullRequest
 from psplatform.network.estimates import Estimates
 from psplatform.network.planner import FabricPlanner
 from psplatform.network.rates import Rates
-from psplatform.network.relaying import Waiting, spread
+from psplatform.network.relaying import spread
 from psplatform.network.state import Interface, NetworkState
 
 BYTES = 100.0
@@ -267,10 +267,10 @@ class Loop:
             return
         self.sums += 1
         ready = max(
-            self._send(self._labels[key][0], AGGREGATORS[grant.aggregator], begin)
+            self._send(self._labels[key][0], grant.aggregator, begin)
             for key, begin in zip(grant.keys, grant.begins, strict=True)
         )
-        hop = AGGREGATORS[grant.aggregator]
+        hop = grant.aggregator
         self._at(ready, lambda then: self._at(self._send(hop, "s", then), lambda end: self._arrive(grant.keys, end)))
 
     def _arrive(self, keys: tuple[int, ...], now: float) -> None:
@@ -300,7 +300,7 @@ class Loop:
     def _serve(self, now: float) -> None:
         label, relays = self.version, AGGREGATORS[: len(self.rates) - 2] if self.fabric is not None else ()
         horizon = now + self.tick_s if self.fabric is not None else math.inf
-        waiting = [Waiting(number, host) for number, host in enumerate(self._wanting)]
+        waiting = [PullRequest(number, host) for number, host in enumerate(self._wanting)]
         there: dict[int, float] = {}
         later = []
         for route in spread(waiting, self.network, [("s", BYTES)], relays, now):

@@ -8,12 +8,13 @@ import random
 import pytest
 from fabric_cases import drawn, equal, network
 
+from psplatform.core.transfers import PullRequest
 from psplatform.network.rates import Rates
-from psplatform.network.relaying import Waiting, spread
+from psplatform.network.relaying import spread
 from psplatform.network.state import NetworkState, Parts
 
 
-def straight(waiting: list[Waiting], state: NetworkState, servers: Parts, now: float) -> float:
+def straight(waiting: list[PullRequest], state: NetworkState, servers: Parts, now: float) -> float:
     """Return when the last one has everything, sent one after the other."""
     state, end = state.copy(), now
     for one in waiting:
@@ -24,8 +25,8 @@ def straight(waiting: list[Waiting], state: NetworkState, servers: Parts, now: f
     return end
 
 
-def of(*hosts: str) -> list[Waiting]:
-    return [Waiting(number, host) for number, host in enumerate(hosts)]
+def of(*hosts: str) -> list[PullRequest]:
+    return [PullRequest(number, host) for number, host in enumerate(hosts)]
 
 
 def test_a_relay_hands_on_what_the_server_would_send_again_and_again() -> None:
@@ -86,7 +87,7 @@ def test_the_state_that_was_given_stays_as_it_is() -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_each_worker_is_served_once_and_never_later_than_straight_from_the_servers(seed: int, servers: int) -> None:
     state, _, offers, to = drawn(random.Random(seed), servers=servers)
-    waiting = [Waiting(one.key, one.host) for one in offers]
+    waiting = [PullRequest(one.key, one.host) for one in offers]
     relays = sorted({one.host for one in offers})[:2]
     routes = spread(waiting, state, to, relays, now=1.0)
     assert sorted(one.key for one in routes) == [one.key for one in waiting], f"seed {seed}"

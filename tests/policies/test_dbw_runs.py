@@ -76,7 +76,9 @@ class Signal(Metadata):
         super().__init__(outcome=lambda slot, sequence: (1.0, self.squared_norm + 1.0))
         self.squared_norm, self._decay = start, decay
 
-    def gather(self, shard: int, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...]:
+    def gather(
+        self, shard: int, contributions: tuple[Contribution, ...], *, norms: bool, updates: int = 1
+    ) -> tuple[float, ...]:
         gathered = (self.squared_norm + 1.0 / len(contributions),) if norms else ()
         self.squared_norm *= self._decay
         return gathered

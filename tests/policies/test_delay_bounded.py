@@ -99,7 +99,7 @@ def test_a_bound_below_one_is_refused() -> None:
 @pytest.mark.parametrize("label", [3, 0, -1])
 @pytest.mark.parametrize("bound", [1, 2, 5, None])
 def test_the_latest_version_is_the_last_at_which_it_is_applied(bound: int | None, label: int) -> None:
-    policy, gradient = DelayBounded(max_delay=bound), SimpleNamespace(label=SimpleNamespace(version=label))
+    policy, gradient = DelayBounded(max_delay=bound), SimpleNamespace(label=SimpleNamespace(version=label), ahead=0)
 
     def is_applied(version: int) -> bool:
         return policy.admit(gradient, SimpleNamespace(version=version, workers=4)) is APPLY  # type: ignore[arg-type]

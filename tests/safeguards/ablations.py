@@ -15,6 +15,7 @@ from typing import Any, Final
 import replacements as instead
 
 from psplatform.core.coordination import admission, commits, takeover
+from psplatform.core.coordination.bundles import Bundles
 from psplatform.core.coordination.checkpoints import Checkpoints
 from psplatform.core.coordination.commit_logs import Pool
 from psplatform.core.coordination.copies import Copies
@@ -222,6 +223,24 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         ((Transfers, "on_offer", instead.unless_granted),),
     ),
     Ablation(
+        "sums count once",
+        "a sum of several updates makes one version, as a mean does",
+        ((commits.Commits, "decide", instead.as_one_update),),
+        "gradients are summed",
+    ),
+    Ablation(
+        "sums given up in part",
+        "a sum that was given up, because a part of it is sent again, is taken when it comes after all",
+        ((Bundles, "_take", instead.always(lambda bundles, found: found)),),
+        "gradients are summed",
+    ),
+    Ablation(
+        "what is ahead is not counted",
+        "the gradients of a sum are judged as if each were the first to be applied",
+        ((admission, "replace", instead.leaving_out("ahead")),),
+        "gradients are summed",
+    ),
+    Ablation(
         "witnessed by one",
         "what cannot be undone happens when one of several standbys has witnessed what led to it",
         ((lead.ReplicatedCoordinator, "_acknowledged", instead.always(property(instead.seen_by_any))),),
@@ -349,6 +368,14 @@ REDUNDANT: Final[tuple[Ablation, ...]] = (
         reason="who pulls has heard of a server and of its epoch in one message, so that no server is ever told a "
         "higher one than its own; one that was replaced and wakes up is stopped by its lease, and by replicas that "
         "refuse its transfers",
+    ),
+    Ablation(
+        "sums without a deadline",
+        "a sum that does not come is waited for",
+        ((Bundles, "take_overdue", instead.always(lambda bundles: [])),),
+        "gradients are summed",
+        reason="who should sum, or give a part, and does not is lost for being silent some seconds later, and its "
+        "bundles with it; so that the deadline saves time only",
     ),
 )
 """Safeguards that no trial can tell from nothing, each with its `Ablation.reason`."""

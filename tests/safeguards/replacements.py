@@ -349,3 +349,21 @@ def unless_granted(on_offer: Any) -> Any:
             on_offer(transfers, message)
 
     return wrapped
+
+
+def as_one_update(decide: Any) -> Any:
+    """Commit as if there were one update, however many are told."""
+
+    def wrapped(commits: Any, commit_log: Any, gradients: Any, reason: str, **_: int) -> None:
+        decide(commits, commit_log, gradients, reason)
+
+    return wrapped
+
+
+def leaving_out(field: str) -> Callable[[Any], Any]:
+    """Change all fields that are to be changed but one."""
+
+    def replacement(replace: Any) -> Any:
+        return lambda one, **changes: replace(one, **{name: value for name, value in changes.items() if name != field})
+
+    return replacement

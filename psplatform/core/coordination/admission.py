@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from psplatform.core import reasons
 from psplatform.core.coordination.asking import Asking
@@ -14,11 +15,13 @@ from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.roster import Member
 from psplatform.core.coordination.shards import rebased
 from psplatform.core.coordination.state import State
-from psplatform.core.policy import Fate, Gradient
+from psplatform.core.policy import Fate, Gradient, Verdict, drop
 from psplatform.core.protocol.effects import Role, Send
-from psplatform.core.protocol.messages import JOIN_AGAIN, Aborted, Announce, Stop
+from psplatform.core.protocol.messages import JOIN_AGAIN, Aborted, Announce, Bundle, Stop
 from psplatform.core.reasons import Reason
 from psplatform.errors import BadBatchError, DivergedError
+
+_NO_REASON: Final = Reason("policy", "no reason given")
 
 
 class Admission:
@@ -180,6 +183,55 @@ class Admission:
         for gradient in held:
             self._judge(gradient, commit_log)
 
+    def on_bundle(self, announces: Sequence[Announce], bundle: Bundle) -> set[int]:
+        """Judge gradients of which the servers have the sum: all of them are accepted, or none.
+
+        Return the slots of those that must be sent again, because another was dropped, or because fewer updates are
+        wanted than the sum has.
+        """
+        roster, commit_log = self._state.roster.by_name, self._state.commit_logs[0]
+        gradients = [
+            replace(self._gradient_of(roster[one.member], one), bundle=bundle, ahead=ahead)
+            for ahead, one in enumerate(announces)
+        ]
+        for gradient in gradients:
+            self._claim(gradient)
+        fates = {self._verdict(one, commit_log).fate for one in gradients}
+        if fates == {Fate.POOL} or (fates == {Fate.APPLY} and self._has_room_for(len(gradients))):
+            for announce, gradient in zip(announces, gradients, strict=True):
+                self._hear(announce, gradient)
+                if Fate.POOL in fates:
+                    commit_log.pool.add(replace(gradient, ahead=0))
+            if Fate.APPLY in fates:
+                self._commits.decide(commit_log, tuple(gradients), "summed on the way", updates=len(gradients))
+            self._state.stirred.add(commit_log.block)
+            return set()
+        again = set()
+        for announce, summed in zip(announces, gradients, strict=True):
+            gradient = replace(summed, bundle=None, ahead=0)  # as it would arrive alone
+            verdict = self._verdict(gradient, commit_log)
+            if verdict.fate is Fate.DROP:
+                self._hear(announce, gradient)
+                self._drop(commit_log, gradient, verdict.reason or _NO_REASON)
+            else:
+                again.add(gradient.slot)
+        return again
+
+    def _hear(self, announce: Announce, gradient: Gradient) -> None:
+        """Note that a gradient of a sum has come, and that its worker is free."""
+        self._log(gradient, announce)
+        self._rest(self._state.roster.by_name[gradient.member], gradient)
+        self._commits.non_finite.pop(gradient.slot, None)
+
+    def _verdict(self, gradient: Gradient, commit_log: CommitLog) -> Verdict:
+        unasked = self._void(gradient, commit_log)
+        return drop(unasked) if unasked is not None else self._asking.admit(gradient, commit_log)
+
+    def _has_room_for(self, updates: int) -> bool:
+        """Whether so many updates are wanted: a run stops after exactly as many as it is told."""
+        most = self._state.plan.stop.updates
+        return most is None or self._state.version + updates <= most
+
     def _judge(self, gradient: Gradient, commit_log: CommitLog) -> None:
         state = self._state
         unasked = self._void(gradient, commit_log)
@@ -189,7 +241,7 @@ class Admission:
         self._commits.non_finite.pop(gradient.slot, None)
         verdict = self._asking.admit(gradient, commit_log)
         if verdict.fate is Fate.DROP:
-            self._drop(commit_log, gradient, verdict.reason or Reason("policy", "no reason given"))
+            self._drop(commit_log, gradient, verdict.reason or _NO_REASON)
         elif verdict.fate is Fate.HOLD:
             commit_log.held.append(gradient)
         elif not gradient.finite:
@@ -226,7 +278,10 @@ class Admission:
     def take_back(self, commit_log: CommitLog) -> list[Gradient]:
         """Take out and return the pooled gradients that were computed on versions that are lost now."""
         rebase = [replace(one, label=rebased(one.label, self._state.shards)) for one in commit_log.pool.drain()]
-        taken = [one for one in rebase if self._on_lost_version(one, commit_log)]
+        lost = [one for one in rebase if self._on_lost_version(one, commit_log)]
+        # What they were summed with is not to be had without them.
+        bundles = {one.bundle for one in lost if one.bundle is not None}
+        taken = [one for one in rebase if one in lost or one.bundle in bundles]
         for one in rebase:
             if one not in taken:
                 commit_log.pool.add(one)

@@ -84,19 +84,19 @@ class Checkpoints:
         parts = self._cut.parts if self._cut is not None else {}
         return [shard for shard in range(self._state.plan.shards) if shard not in parts]
 
-    def cut(self, commit_log: CommitLog) -> int:
-        """Return the number of the checkpoint that ends at the commit log's next commit, or 0."""
+    def cut(self, commit_log: CommitLog, updates: int = 1) -> int:
+        """Return the number of the checkpoint that ends at the commit log's next commit, of so many updates, or 0."""
         state = self._state
-        if self._cut is None and self._is_due():
+        if self._cut is None and self._is_due(updates):
             self._due = False
             if state.version:  # the first one is beside those that are asked for
-                self._last_version = state.version + 1
+                self._last_version = state.version + updates
             self._begin_cut()
         if self._cut is None or commit_log.shards[0] in self._cut.positions:
             return 0
         for shard in commit_log.shards:
             self._cut.positions[shard] = commit_log.position + 1
-            self._cut.versions[shard] = commit_log.version + 1
+            self._cut.versions[shard] = commit_log.version + updates
         return self._cut.number
 
     def _begin_cut(self) -> _Cut:
@@ -129,12 +129,12 @@ class Checkpoints:
     def _version_under_way(self) -> int:
         return self._cut.version if self._cut is not None and self._cut.state is not None else -1
 
-    def _is_due(self) -> bool:
+    def _is_due(self, updates: int) -> bool:
         cuts = self._state.plan.cuts
         if cuts is None:
             return False
         every = cuts.every_updates
-        return self._due or (every is not None and self._state.version + 1 - self._last_version >= every)
+        return self._due or (every is not None and self._state.version + updates - self._last_version >= every)
 
     def decided(self, entry: Entry) -> None:
         """Count a commit as accounted for; with the last of a cut, what the coordinator knows belongs to it."""

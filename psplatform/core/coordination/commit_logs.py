@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from psplatform.core.coordination.roster import Member, Roster
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Committed, Gradient
 from psplatform.core.protocol.messages import Applied, Gathered
+
+_SUMS_KEPT: Final = 4096
+"""Commits of several updates that are remembered: more than a bound ever holds back."""
 
 
 @dataclass(slots=True)
@@ -89,6 +92,11 @@ class Entry:
     factor: float | None = None
     gathered: dict[int, tuple[float, ...]] = field(default_factory=dict)
     applied: dict[int, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def updates(self) -> int:
+        """Versions that it makes."""
+        return self.commit.version - self.before
 
 
 @dataclass
@@ -257,6 +265,7 @@ class CommitLog:
         self.unfit: dict[str, Gradient] = {}
         self.newest: dict[int, int] = {}
         self.ledger = Ledger(len(shards))
+        self._sums: dict[int, int] = {}
 
     @property
     def timer(self) -> str:
@@ -270,6 +279,16 @@ class CommitLog:
         self.unfit.clear()
         for one in commit.gradients:
             self.newest[one.slot] = one.sequence
+
+    def note_sum(self, position: int, updates: int) -> None:
+        """Remember that a commit is made of several updates."""
+        self._sums[position] = updates
+        while len(self._sums) > _SUMS_KEPT:
+            del self._sums[next(iter(self._sums))]
+
+    def updates_at(self, positions: Iterable[int]) -> int:
+        """Return of how many updates the commits at `positions` are made."""
+        return sum(self._sums.get(position, 1) for position in positions)
 
     def version_at(self, position: int) -> int:
         """Return the version after a position that no open commit comes before but it."""

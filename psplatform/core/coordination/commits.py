@@ -34,17 +34,21 @@ class Commits:
         self.non_finite: dict[int, Gradient] = {}
         self.refusals = self.unexplained = 0
 
-    def decide(self, commit_log: CommitLog, gradients: tuple[Gradient, ...], reason: str) -> None:
-        """Commit the mean of `gradients`, which come in the order of their slots, as the commit log's next version."""
+    def decide(self, commit_log: CommitLog, gradients: tuple[Gradient, ...], reason: str, *, updates: int = 1) -> None:
+        """Commit the mean of `gradients`, which come in the order of their slots, as the commit log's next version.
+
+        With as many `updates` as gradients, the sum of a bundle, each of which makes a version.
+        """
         state = self._state
         before, since = commit_log.version, commit_log.round_started_at
-        staleness = tuple([before - commit_log.label_of(one) for one in gradients])
-        commit = Committed(commit_log.position + 1, before + 1, gradients, staleness)
+        staleness = tuple([before + one.ahead - commit_log.label_of(one) for one in gradients])
+        commit = Committed(commit_log.position + 1, before + updates, gradients, staleness)
         # Asked before anything is changed: a policy that fails here leaves no half of a commit behind.
         scheduled = self._asking.factor(state.plan.schedule, before, state.epochs_done)
         rate = scheduled * self._asking.step_scale(commit, commit_log)
         why = reason, self._asking.decision(commit_log)
-        self._enter(commit_log, Entry(commit, state.now, rate, self._checkpoints.cut(commit_log), before), why, since)
+        cut = self._checkpoints.cut(commit_log, updates)
+        self._enter(commit_log, Entry(commit, state.now, rate, cut, before), why, since)
 
     def adopt(self, commit_log: CommitLog, message: msg.Commit, gradients: tuple[Gradient, ...]) -> None:
         """Take over a commit that a lost coordinator has decided, as it was decided.
@@ -52,7 +56,7 @@ class Commits:
         Without gradients it is one that a shard has passed over, and of which nobody knows what it was made of: it is
         lost on every shard.
         """
-        staleness = tuple([max(0, commit_log.version - commit_log.label_of(one)) for one in gradients])
+        staleness = tuple([max(0, commit_log.version + one.ahead - commit_log.label_of(one)) for one in gradients])
         commit = Committed(message.position, message.version, gradients, staleness)
         entry = Entry(commit, self._state.now, message.rate, 0, commit_log.version)
         self._enter(commit_log, entry, ("decided by the coordinator before", {}), commit_log.round_started_at)
@@ -60,10 +64,12 @@ class Commits:
     def _enter(self, commit_log: CommitLog, entry: Entry, why: tuple[str, dict[str, float]], since: float) -> None:
         state, commit = self._state, entry.commit
         commit_log.move(commit, state.now)
+        if entry.updates > 1:
+            commit_log.note_sum(commit.position, entry.updates)
         state.moved.add(commit_log.block)
         commit_log.ledger.open(entry)
         self._send(commit_log, entry)
-        self._log(commit_log, commit, entry.rate, state.now - since, why)
+        self._log(commit_log, entry, state.now - since, why)
         self._account(commit)
         if not state.traits.mean_norm:
             self._asking.on_commit(commit, commit_log)
@@ -141,6 +147,7 @@ class Commits:
             clip=state.plan.clip_norm is not None,
             cut=entry.cut,
             again=again,
+            updates=entry.updates,
         )
         state.effects.append(Send(Role.copy(one.server), message))
 
@@ -206,25 +213,26 @@ class Commits:
     def _log(
         self,
         commit_log: CommitLog,
-        commit: Committed,
-        rate: float,
+        entry: Entry,
         duration_s: float,
         why: tuple[str, dict[str, float]],
     ) -> None:
-        reason, decision = why
+        (reason, decision), commit = why, entry.commit
+        bundles = _bundles(commit)
         self._state.log(
             "commit",
             position=commit.position,
             version=commit.version,
-            versions=1,
+            versions=entry.updates,
             slots=[one.slot for one in commit.gradients],
             sequences=[one.sequence for one in commit.gradients],
             staleness=list(commit.staleness),
             loss=commit_log.loss,
-            rate=rate,
+            rate=entry.rate,
             duration_s=duration_s,
             reason=reason,
             **({"decision": decision} if decision else {}),
+            **({"bundles": bundles} if any(bundles) else {}),
             **self._state.block_field(commit_log),
         )
 
@@ -258,4 +266,10 @@ class Commits:
 
 
 def _contribution(one: Gradient) -> msg.Contribution:
-    return msg.Contribution(one.member, one.slot, one.sequence, one.assignment)
+    return msg.Contribution(one.member, one.slot, one.sequence, one.assignment, one.bundle)
+
+
+def _bundles(commit: Committed) -> list[int]:
+    """Return for each gradient which bundle of the commit it came in, counted from 1, or 0 for none."""
+    numbers: dict[msg.Bundle | None, int] = {None: 0}
+    return [numbers.setdefault(one.bundle, len(numbers)) for one in commit.gradients]

@@ -12,9 +12,11 @@ from psplatform.core.coordination.checkpoints import DUE, OVERDUE, Checkpoints, 
 from psplatform.core.coordination.commits import Commits
 from psplatform.core.coordination.copies import Copies
 from psplatform.core.coordination.ending import Ending, Phase
+from psplatform.core.coordination.hosts import Hosts
 from psplatform.core.coordination.membership import Deaths, Membership
+from psplatform.core.coordination.pulls import Pulls
 from psplatform.core.coordination.releases import Releases
-from psplatform.core.coordination.state import TRANSFERS, State
+from psplatform.core.coordination.state import PULLS, TRANSFERS, State
 from psplatform.core.coordination.takeover import Takeover
 from psplatform.core.coordination.transfers import Transfers
 from psplatform.core.plan import Plan
@@ -87,13 +89,22 @@ class Coordinator:
         self.ending = Ending(self.state, self.checkpoints)
         self.commits = Commits(self.state, self._asking, self.ending, self.checkpoints)
         self.admission = Admission(self.state, self._asking, self.commits, self.ending)
-        self.transfers = Transfers(self.state, self.admission, planner)
+        self.hosts = Hosts(self.state.roster)
+        self.transfers = Transfers(self.state, self.admission, self.hosts, planner)
+        self.pulls = Pulls(self.state, self.hosts, planner)
         self.deaths = Deaths(self.state, self.ending)
         self.membership = Membership(self.state, self.admission, self.deaths)
         self.copies = Copies(self.state, self.admission, self.commits, self.ending, self.checkpoints)
-        self.releases = Releases(self.state, self._asking, self.admission, self.commits)
+        self.releases = Releases(self.state, self._asking, self.admission, self.commits, self.pulls)
         self.takeover = Takeover(
-            self.state, self.admission, self.membership, self.commits, self.copies, self.ending, self.checkpoints
+            self.state,
+            self.admission,
+            self.membership,
+            self.commits,
+            self.copies,
+            self.ending,
+            self.checkpoints,
+            transfers=self.transfers,
         )
         self._handlers = {**self._of_drivers(), **self._of_roles()}
 
@@ -124,9 +135,11 @@ class Coordinator:
 
     def _of_roles(self) -> dict[type, Callable[[Any], None]]:
         return {
-            msg.Join: self.membership.on_join,
+            msg.Join: self._on_join,
             msg.Leave: self._on_member_gone,
+            msg.Fetched: self.pulls.on_fetched,
             msg.Offer: self.transfers.on_offer,
+            msg.Bundled: self._on_bundled,
             msg.Announce: self._on_announce,
             msg.Aborted: self._on_aborted,
             msg.Failed: self._on_failed,
@@ -134,7 +147,7 @@ class Coordinator:
             msg.Applied: self._on_applied,
             msg.Promoted: self._on_promoted,
             msg.ServerState: self.takeover.on_server_state,
-            msg.WorkerState: self.takeover.on_worker_state,
+            msg.WorkerState: self._on_worker_state,
             msg.InSync: self.copies.on_in_sync,
             msg.Retiring: self.copies.on_retiring,
             msg.HandedOver: self.copies.on_handed_over,
@@ -154,7 +167,7 @@ class Coordinator:
             for kept in self.takeover.take_deferred():
                 self._do(kept)
             if not self.takeover.awaited_shards:
-                self.transfers.forget_closed()
+                self.transfers.resume()
                 self.transfers.follow_servers()
         return self.state.take_effects()
 
@@ -179,6 +192,8 @@ class Coordinator:
             self.ending.finish()
         else:
             self.takeover.begin(term, reason, process)
+            self.transfers.on_taken_over()
+            self.pulls.forget()
         return self.state.take_effects()
 
     def _on_begin(self, event: Begin) -> None:
@@ -200,6 +215,8 @@ class Coordinator:
             self.ending.on_overdue()
         elif event.tag == TRANSFERS:
             self.transfers.on_timer()
+        elif event.tag == PULLS:
+            self.pulls.plan()
         elif event.tag in (DUE, OVERDUE):
             self.checkpoints.on_timer(event.tag)
         elif event.tag.startswith("start:"):
@@ -207,9 +224,17 @@ class Coordinator:
         else:
             self.state.changes.add(Change.TIMER)
 
+    def _on_join(self, message: msg.Join) -> None:
+        self.hosts.heard(message.member, message.host)
+        self.membership.on_join(message)
+
     def _on_announce(self, message: msg.Announce) -> None:
         self.transfers.on_announce(message)
         self.takeover.on_announce(message)
+        self.transfers.ask_again()
+
+    def _on_bundled(self, message: msg.Bundled) -> None:
+        self.transfers.on_bundled(message)
         self.transfers.ask_again()
 
     def _on_aborted(self, message: msg.Aborted) -> None:
@@ -222,6 +247,10 @@ class Coordinator:
         else:
             self.copies.on_promoted(message)
             self.transfers.follow_servers()
+
+    def _on_worker_state(self, message: msg.WorkerState) -> None:
+        self.takeover.on_worker_state(message)
+        self._have_closed()
 
     def _on_applied(self, message: msg.Applied) -> None:
         self.copies.note_applied(message)

@@ -327,7 +327,7 @@ class Copies:
             detected_seconds=one.silence_s,
             promoted_seconds=state.now - one.lost_at,
             distance_lost=one.way(lost),
-            updates_lost=len(lost),
+            updates_lost=state.commit_log_of(one.shard).updates_at(lost),
             bound=bound,
             unit=protection.unit if protection is not None else None,
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 from psplatform.core import reasons
 from psplatform.core.coordination.checkpoints import Checkpoints
-from psplatform.core.coordination.state import TRANSFERS, State
+from psplatform.core.coordination.state import PULLS, TRANSFERS, State
 from psplatform.core.protocol.effects import CancelTimer, Evaluate, Finish, Role, SaveModel, Send
 from psplatform.core.protocol.events import Evaluated, EvaluationLost, ModelSaved
 from psplatform.core.protocol.messages import Stop
@@ -211,6 +211,7 @@ class Ending:
             "seconds",
             "checkpoint due",
             TRANSFERS,
+            PULLS,
             *(commit_log.timer for commit_log in state.commit_logs),
         ):
             state.effects.append(CancelTimer(tag))

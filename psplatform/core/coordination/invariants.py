@@ -5,7 +5,7 @@ S1     a gradient (slot, sequence) enters at most one commit, and each shard app
 S3     every server stands at a prefix of the coordinator's order
 S9     every position applies the same gradients on every shard of its order
 S10    no server has heard of a higher term than its coordinator's
-order  positions and versions grow by one, staleness is never negative
+order  positions grow by one, versions by the updates of a commit, staleness is never negative
 tally  the counts that policies read equal a recount
 =====  ==============================================================================================================
 

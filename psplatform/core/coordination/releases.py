@@ -6,9 +6,10 @@ from psplatform.core.coordination.admission import Admission
 from psplatform.core.coordination.asking import Asking
 from psplatform.core.coordination.commit_logs import CommitLog
 from psplatform.core.coordination.commits import Commits
+from psplatform.core.coordination.pulls import Pulls
 from psplatform.core.coordination.roster import Member
 from psplatform.core.coordination.state import State
-from psplatform.core.protocol.effects import CancelTimer, Role, Send, SetTimer
+from psplatform.core.protocol.effects import CancelTimer, SetTimer
 from psplatform.core.protocol.messages import Release
 
 
@@ -19,8 +20,9 @@ class Releases:
     thousand workers cost no more than their events.
     """
 
-    def __init__(self, state: State, asking: Asking, admission: Admission, commits: Commits) -> None:
+    def __init__(self, state: State, asking: Asking, admission: Admission, commits: Commits, pulls: Pulls) -> None:
         self._state = state
+        self._pulls = pulls
         self._asking = asking
         self._admission = admission
         self._commits = commits
@@ -94,7 +96,7 @@ class Releases:
         state.roster.release(member, version)
         assignment = state.batch_scheduler.deal(member.slot, member.sequence) if state.batch_scheduler else None
         release = Release(state.term, member.sequence, version, assignment)
-        state.effects.append(Send(Role.member(member.name), release))
+        self._pulls.send(member, release)
         state.log(
             "start",
             slot=member.slot,

@@ -18,6 +18,9 @@ from psplatform.core.reasons import STOPPED, Reason
 TRANSFERS: Final = "transfers"
 """Tag of the timer at which offers are looked at again."""
 
+PULLS: Final = "pulls"
+"""Tag of the timer at which it is looked again at who can be sent the parameters."""
+
 BY_SHARD_EVERY_S: Final = 1.0
 """Between two records that say how far the replicas of each shard are behind: a run may have thousands of shards."""
 

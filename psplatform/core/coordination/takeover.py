@@ -9,6 +9,7 @@ again.  Workers repeat what they last said.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from psplatform.core.coordination.admission import Admission
@@ -20,6 +21,7 @@ from psplatform.core.coordination.ending import Ending
 from psplatform.core.coordination.membership import Membership
 from psplatform.core.coordination.roster import Member
 from psplatform.core.coordination.state import State
+from psplatform.core.coordination.transfers import Transfers
 from psplatform.core.policy import Gradient
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import COORDINATOR, Role, Send
@@ -49,6 +51,8 @@ class Takeover:
         copies: Copies,
         ending: Ending,
         checkpoints: Checkpoints,
+        *,
+        transfers: Transfers,
     ) -> None:
         self._state = state
         self._admission = admission
@@ -57,6 +61,7 @@ class Takeover:
         self._copies = copies
         self._ending = ending
         self._checkpoints = checkpoints
+        self._transfers = transfers
         self.awaited_shards: set[int] = set()
         self.adopted: list[int] = []
         self._deferred: list[Any] = []
@@ -215,12 +220,22 @@ class Takeover:
         # coordinator had let a shard pass over it.
         passed = max((position for position, one in known.items() if not one.contributions), default=0)
         while (commit := known.get(commit_log.position + 1)) is not None or commit_log.position < passed:
-            commit = commit or msg.Commit(self._state.term, 0, commit_log.position + 1, commit_log.version + 1, (), 0.0)
-            gradients = tuple(self._gradient(commit_log, one) for one in commit.contributions)
+            commit = commit or self._unknown(commit_log, known)
+            gradients = tuple(
+                replace(self._gradient(commit_log, one), bundle=one.bundle, ahead=ahead if commit.updates > 1 else 0)
+                for ahead, one in enumerate(commit.contributions)
+            )
             for one in commit.contributions:  # its worker may be lost before it says that it had been released for it
                 self._state.roster.reserve(one.slot, one.sequence)
                 self._gave[one.slot] = one.member
             self._commits.adopt(commit_log, commit, gradients)
+
+    def _unknown(self, commit_log: CommitLog, known: dict[int, msg.Commit]) -> msg.Commit:
+        """Return the next commit, of which nobody knows what it was made of, and perhaps not how many updates."""
+        position, version = commit_log.position + 1, commit_log.version + 1
+        if (following := known.get(position + 1)) is not None:
+            version = max(version, following.version - following.updates)
+        return msg.Commit(self._state.term, 0, position, version, (), 0.0)
 
     def _gradient(self, commit_log: CommitLog, one: msg.Contribution) -> Gradient:
         pooled = commit_log.pool.take(one.slot, one.sequence)
@@ -229,12 +244,16 @@ class Takeover:
         for event in self._announced():
             if event.member == one.member and event.sequence == one.sequence:
                 return self._admission.take_as_decided(event, commit_log) or self._unheard(commit_log, one)
-        return self._unheard(commit_log, one)
+        offered = self._transfers.announcement_of(one.member, one.sequence)  # of one that came in a sum, nothing more
+        taken = self._admission.take_as_decided(offered, commit_log) if offered is not None else None
+        return taken or self._unheard(commit_log, one)
 
     def _announced(self) -> Iterator[msg.Announce]:
         for event in self._deferred:
             if isinstance(event, msg.Announce):
                 yield event
+            elif isinstance(event, msg.Offer):
+                yield event.announce
             elif isinstance(event, msg.WorkerState):
                 yield from event.announced
 

@@ -1,15 +1,17 @@
-"""Which of the gradients that workers offer are sent, and when."""
+"""Which of the gradients that workers offer are sent, when, and by which way."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from psplatform.core import reasons
 from psplatform.core.addresses import host_of
 from psplatform.core.coordination.admission import Admission
+from psplatform.core.coordination.bundles import Bundles, Expected
+from psplatform.core.coordination.hosts import Hosts
 from psplatform.core.coordination.roster import Member
 from psplatform.core.coordination.state import TRANSFERS, State
 from psplatform.core.protocol import messages as msg
@@ -23,13 +25,17 @@ from psplatform.errors import ConfigurationError
 class _Offered:
     """A gradient that was offered at a time.
 
-    Once it is granted, `begin` is when it is to be sent, and `term` that of the coordinator which granted it.
+    Once it is granted, `begin` is when it is to be sent, by the route `number` of the coordinator of `term`, and to
+    whom, if not to the servers.  With `alone`, it was to be summed with others once, and that came to nothing.
     """
 
     message: msg.Offer
     at: float
     begin: float = math.inf
     term: int = 0
+    number: int = 0
+    aggregator: str = ""
+    alone: bool = False
 
     @property
     def announce(self) -> msg.Announce:
@@ -42,18 +48,24 @@ class Transfers:
     An offer whose way is idle is granted at once; the others wait for the next tick, at which all that wait are planned
     together.  What was granted is expected until it is announced.  Without a planner, every offer is granted at once.
 
+    Some are summed on their way by the process of a worker.  A sum counts as the announcement of all that is in it.
+    One that does not come, because whoever was to give a part or to sum is lost or silent, or that cannot be used as a
+    whole, is given up, and what was to be in it is offered again: the next time, it goes by itself.
+
     Nothing here has to survive a coordinator: a worker whose gradient is neither sent nor dropped offers it again.
     """
 
-    def __init__(self, state: State, admission: Admission, planner: TransferPlanner | None) -> None:
+    def __init__(self, state: State, admission: Admission, hosts: Hosts, planner: TransferPlanner | None) -> None:
         if planner is not None:
             _check(planner, state)
         self._state, self._admission, self._planner = state, admission, planner
         self._waiting: dict[int, _Offered] = {}
         self._granted: dict[int, _Offered] = {}
+        self._hosts = hosts
+        self._bundles = Bundles(state, hosts)
         self._keys: dict[str, int] = {}
         self._servers = [one.server for one in state.shards]
-        self._number = 0
+        self._number = self._routes = 0
         self._unsent: list[tuple[float, int]] = []
         """What is granted and begins later, the soonest first."""
         self._idle_at = math.inf
@@ -71,6 +83,11 @@ class Transfers:
         """Number of gradients that are expected."""
         return len(self._granted)
 
+    @property
+    def aggregator(self) -> str | None:
+        """The worker whose process sums the oldest of the bundles that are expected, if there are any."""
+        return self._bundles.oldest
+
     def on_offer(self, message: msg.Offer) -> None:
         """Grant an offer, let it wait, or have it dropped.
 
@@ -84,6 +101,7 @@ class Transfers:
         self._admission.catch_up(member, announce)
         if announce.sequence in member.interrupted:
             return  # it was told to abort, and confirms that
+        self._hosts.heard(announce.member, message.host)
         granted = self._find(announce, self._granted)
         if not self._is_open(announce):
             self._tell(announce, msg.Drop(state.term, announce.sequence))
@@ -98,6 +116,10 @@ class Transfers:
         """Expect a gradient no longer that has arrived, and learn how long it took."""
         state, planner = self._state, self._planner
         key = self._find(message, self._granted)
+        if key is not None and self._granted[key].aggregator:
+            # Sent straight, as a coordinator had it that is gone: it was not to be summed any more.
+            self._give_up(self._bundles.take_broken({key}))
+            key = None
         if key is not None and planner is not None:
             offered = self._granted.pop(key)
             if offered.term == state.term:
@@ -108,11 +130,61 @@ class Transfers:
         if key is not None:  # granted by a coordinator that is gone
             del self._waiting[key]
 
+    def on_bundled(self, message: msg.Bundled) -> None:
+        """Have the gradients of a sum judged that is at the servers."""
+        bundle = message.bundle
+        self._hosts.heard(bundle.aggregator)
+        expected = self._bundles.take(bundle)
+        if expected is None or self._planner is None:
+            return
+        offered = [self._granted[key] for key in expected.keys]
+        if not all(self._is_open(one.announce) for one in offered):
+            self._give_up([expected])
+            return
+        now, to = self._state.now, self._hosts.of(bundle.aggregator)
+        for one, age_s in zip(offered, message.ages_s, strict=False):
+            self._planner.seen(one.message.host, to, one.begin, max(one.begin, now - age_s))
+        self._planner.arrive(expected.keys[0], to, now - message.push_s, now)
+        again = self._admission.on_bundle([self._as_sent(one) for one in offered], bundle)
+        for key in expected.keys:
+            one = self._granted.pop(key)
+            if self._member_of(one.announce).slot in again:
+                self._offer_alone(key, one)
+        self._ensure_tick()
+
+    def on_taken_over(self) -> None:
+        """Forget what another coordinator had summed, of which this one is not told: its workers offer it again."""
+        for expected in self._bundles.take_all():
+            for key in expected.keys:
+                if key in self._granted:
+                    self._waiting[key] = self._granted.pop(key)
+                    if self._planner is not None:
+                        self._planner.settle(key)
+
+    def resume(self) -> None:
+        """Go on after a takeover, with what is still open."""
+        self.forget_closed()
+        self.ask_again()
+        self._ensure_tick()
+
+    def announcement_of(self, member: str, sequence: int) -> msg.Announce | None:
+        """Return what would be announced of a gradient that was offered and may have been summed with others."""
+        key = self._keys.get(member, 0)
+        offered = self._granted.get(key) or self._waiting.get(key)
+        return offered.announce if offered is not None and offered.announce.sequence == sequence else None
+
     def forget_closed(self) -> None:
         """Forget the gradients of workers that are gone, or that were told to abort."""
-        for known in (self._waiting, self._granted):
-            for key in [key for key, offered in known.items() if not self._is_open(offered.announce)]:
-                self._forget(key)
+        closed = {
+            key
+            for known in (self._waiting, self._granted)
+            for key, offered in known.items()
+            if not self._is_open(offered.announce)
+        }
+        self._hosts.forget_the_gone()
+        self._give_up(self._bundles.take_broken(closed))
+        for key in closed:
+            self._forget(key)
         roster = self._state.roster.by_name
         self._keys = {name: key for name, key in self._keys.items() if name in roster}
 
@@ -121,9 +193,11 @@ class Transfers:
         for one in self._state.shards:
             if one.server == self._servers[one.shard]:
                 continue
-            self._servers[one.shard] = one.server
             process = self._state.processes.get(one.server)
-            if self._planner is not None and process is not None:
+            if process is None:
+                continue
+            self._servers[one.shard] = one.server
+            if self._planner is not None:
                 self._planner.serve(one.shard, host_of(process), self._state.now)
 
     def ask_again(self) -> None:
@@ -153,6 +227,7 @@ class Transfers:
             _, key = heappop(self._unsent)
             if key in self._granted:
                 self._route(self._granted[key])
+        self._give_up(self._bundles.take_overdue())
         if self._tick_at <= state.now:
             self._plan(planner)
         if self._idle_at <= state.now:
@@ -162,14 +237,34 @@ class Transfers:
 
     def _take(self, message: msg.Offer, planner: TransferPlanner) -> None:
         name = message.announce.member
-        self._forget(self._keys.get(name, 0))
+        before = self._keys.get(name, 0)
+        self._give_up(self._bundles.take_broken({before}))
+        self._forget(before)
         self._number += 1
         self._keys[name] = self._number
         self._waiting[self._number] = _Offered(message, self._state.now)
         self._ask(self._number, planner)
-        if self._waiting and math.isinf(self._tick_at):
-            self._tick_at = self._state.now + planner.tick_s
+        self._ensure_tick()
+
+    def _ensure_tick(self) -> None:
+        """Plan at the next tick, if anything waits for that."""
+        if self._waiting and math.isinf(self._tick_at) and self._planner is not None:
+            self._tick_at = self._state.now + self._planner.tick_s
         self._set_alarm()
+
+    def _give_up(self, expected: Iterable[Expected]) -> None:
+        """Let what was to be summed be offered again."""
+        for one in expected:
+            for key in one.keys:
+                if (offered := self._granted.pop(key, None)) is not None:
+                    self._offer_alone(key, offered)
+            self._ensure_tick()
+
+    def _offer_alone(self, key: int, offered: _Offered) -> None:
+        offered.alone = True
+        self._waiting[key] = offered
+        if self._planner is not None:
+            self._planner.settle(key)
 
     def _ask(self, key: int, planner: TransferPlanner) -> None:
         """Have an offer that waits granted at once, or note when its way is idle."""
@@ -182,7 +277,8 @@ class Transfers:
 
     def _plan(self, planner: TransferPlanner) -> None:
         self.forget_closed()
-        plan = planner.plan([self._as_offer(key) for key in self._waiting], self._state.now)
+        able = self._hosts.helpers()
+        plan = planner.plan([self._as_offer(key) for key in self._waiting], self._state.now, able)
         for grant in plan.granted:
             self._grant(grant)
         for key in plan.dropped:
@@ -198,17 +294,41 @@ class Transfers:
             self._planner.settle(key)
 
     def _grant(self, grant: Grant) -> None:
+        term = self._state.term
+        self._routes += 1
+        aggregator = self._aggregator_of(grant)
+        if aggregator:
+            by_slot = sorted(grant.keys, key=lambda key: self._member_of(self._waiting[key].announce).slot)
+            contributions = [(key, self._contribution(self._waiting[key].announce)) for key in by_slot]
+            self._bundles.expect(msg.Bundle(aggregator, term, self._routes), contributions, grant.end)
         for key, begin in zip(grant.keys, grant.begins, strict=True):
             self._granted[key] = offered = self._waiting.pop(key)
-            offered.begin, offered.term = begin, self._state.term
+            offered.begin, offered.term = begin, term
+            offered.number, offered.aggregator = self._routes, aggregator
             if begin > self._state.now:
                 heappush(self._unsent, (begin, key))
             self._route(offered)
 
+    def _aggregator_of(self, grant: Grant) -> str:
+        """Return the worker whose process sums what is granted; empty where all of it goes straight."""
+        if grant.aggregator is None or any(self._waiting[key].alone for key in grant.keys):
+            return ""
+        return self._hosts.helpers().get(grant.aggregator, "")
+
+    def _contribution(self, announce: msg.Announce) -> msg.Contribution:
+        return msg.Contribution(announce.member, self._member_of(announce).slot, announce.sequence)
+
     def _route(self, offered: _Offered) -> None:
         """Have a gradient sent, unless it is too early for that."""
         if offered.begin <= self._state.now and self._is_open(offered.announce):
-            self._tell(offered.announce, msg.Route(self._state.term, offered.announce.sequence))
+            route = msg.Route(self._state.term, offered.announce.sequence, offered.number, offered.aggregator)
+            self._tell(offered.announce, route)
+
+    def _as_sent(self, offered: _Offered) -> msg.Announce:
+        """Return the announcement of a gradient whose sum has just arrived, with the seconds that it has taken."""
+        waited = max(0.0, offered.begin - offered.at)
+        sent = max(0.0, self._state.now - offered.begin)
+        return replace(offered.announce, push_s=sent, wait_s=offered.announce.wait_s + waited)
 
     def _drop(self, offered: _Offered) -> None:
         state, announce = self._state, offered.announce
@@ -224,7 +344,8 @@ class Transfers:
         self._state.effects.append(Send(Role.member(announce.member), message))
 
     def _set_alarm(self) -> None:
-        at = min(self._tick_at, self._idle_at, self._unsent[0][0] if self._unsent else math.inf)
+        unsent_at = self._unsent[0][0] if self._unsent else math.inf
+        at = min(self._tick_at, self._idle_at, unsent_at, self._bundles.next_due)
         if at < self._alarm_at:
             self._alarm_at = at
             self._state.effects.append(SetTimer(TRANSFERS, at))
@@ -234,7 +355,7 @@ class Transfers:
         message = self._waiting[key].message
         latest = self._admission.latest(self._member_of(message.announce), message.announce)
         deadline = None if latest is None else latest - self._state.version + 1
-        return Offer(key, message.host, deadline)
+        return Offer(key, message.host, deadline, self._waiting[key].alone)
 
     def _find(self, announce: msg.Announce, known: dict[int, _Offered]) -> int | None:
         key = self._keys.get(announce.member, 0)
@@ -253,5 +374,9 @@ class Transfers:
 
 def _check(planner: TransferPlanner, state: State) -> None:
     require_plannable(state.traits.scope)
-    if planner.sums:
-        raise ConfigurationError("runs cannot sum on the way yet; give the planner no aggregators", field="network")
+    if planner.sums and not state.traits.sums:
+        text = (
+            "the policy takes no sums of gradients: it learns from each that arrives, or has workers abort; "
+            "choose bsp, asp, ssp or delay-bounded, or no aggregators"
+        )
+        raise ConfigurationError(text, field="network")

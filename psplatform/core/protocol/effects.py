@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from psplatform.core.protocol.messages import BatchAssignment, Contribution, Transfer
+from psplatform.core.protocol.messages import BatchAssignment, Bundle, Contribution, Pulled, Transfer
 from psplatform.errors import PsplatformError
+
+RELAY: Final = "/relay"
+"""What the name of a worker's relay ends with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,11 @@ class Role:
     def member(cls, name: str) -> Role:
         """Address the gradient worker that joined under `name`."""
         return cls("member", name)
+
+    @classmethod
+    def relay(cls, name: str) -> Role:
+        """Address what hands parameters on in the process of the gradient worker `name`."""
+        return cls("member", f"{name}{RELAY}")
 
 
 COORDINATOR = Role("coordinator")
@@ -243,6 +251,41 @@ class Expose:
 
 
 @dataclass(frozen=True, slots=True)
+class SendPart:
+    """Send the gradient of `sequence` to the aggregator of `bundle`, to be summed there; nothing answers."""
+
+    slot: int
+    sequence: int
+    bundle: Bundle
+
+
+@dataclass(frozen=True, slots=True)
+class SumUp:
+    """Sum these gradients, whose parts are here, in this order, and send the sum to every server.
+
+    `SumReachable` answers.  Only the sum is needed from then on.
+    """
+
+    bundle: Bundle
+    gradients: tuple[Contribution, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HandOn:
+    """Send what is held of a shard to a worker, with this answer to its pull."""
+
+    member: str
+    answer: Pulled
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetParts:
+    """Forget what has come of this bundle, which is over."""
+
+    bundle: Bundle
+
+
+@dataclass(frozen=True, slots=True)
 class Depart:
     """The session is over."""
 
@@ -256,6 +299,7 @@ class Depart:
 class Gather:
     """Average these gradients, in this order, into scratch; answer with `GatherDone` or `GatherFailed`.
 
+    Of a commit with several `updates` the sum may be wanted instead; for a bundle stands its sum, once.
     With `careful` their workers may be writing over them: what is read must be whole or refused.
     """
 
@@ -263,6 +307,7 @@ class Gather:
     contributions: tuple[Contribution, ...]
     norms: bool
     careful: bool = False
+    updates: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +386,10 @@ Effect = (
     | Compute
     | CancelCompute
     | Expose
+    | SendPart
+    | SumUp
+    | ForgetParts
+    | HandOn
     | Depart
     | Gather
     | Stage

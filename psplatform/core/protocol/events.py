@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from psplatform.core.protocol.member_messages import Flaw
+from psplatform.core.protocol.member_messages import Bundle, Flaw
 from psplatform.errors import ProcessDied, PsplatformError
 
 
@@ -220,6 +220,23 @@ class Reachable:
 
     sequence: int
     shards: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartArrived:
+    """A gradient that is to be summed has come from its worker."""
+
+    bundle: Bundle
+    member: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class SumReachable:
+    """Every server can reach the sum of `bundle`, which took `push_s` seconds to send."""
+
+    bundle: Bundle
+    push_s: float
 
 
 # --- a server's own ------------------------------------------------------------------------------------------------

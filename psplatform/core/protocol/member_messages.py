@@ -82,10 +82,14 @@ class Flaw:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A process offers itself as a gradient worker under a name of its own that is never used again."""
+    """A process offers itself as a gradient worker under a name of its own that is never used again.
+
+    `host` is where it is, by the name that the planner of transfers has for it; empty where there is none.
+    """
 
     member: str
     process: str
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +103,19 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Compute gradient `sequence` of your slot on `version` or newer."""
+    """Compute gradient `sequence` of your slot on `version` or newer.
+
+    With a `relay`, get the parameters from the process of that member; if it has not answered after `patience_s`
+    seconds, from the servers.  With `tell`, say when they are there.
+    """
 
     term: int
     sequence: int
     version: int
     assignment: BatchAssignment | None
+    relay: str = ""
+    patience_s: float = 0.0
+    tell: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +201,90 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
+class Bundle:
+    """Gradients that are summed on their way to the servers; no two bundles of a run have the same name.
+
+    Attributes
+    ----------
+    aggregator
+        The member whose process sums them.
+    term, number
+        Of the coordinator that grants it, and of the grant.
+    """
+
+    aggregator: str
+    term: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """One gradient of a commit: which member holds or held it, its identity (slot, sequence), and its batch.
+
+    Under epoch sampling the assignment tells a coordinator that takes over, and may never have heard of the gradient,
+    that the batch is used.  With a bundle, servers have only the sum of all gradients of that.
+    """
+
+    member: str
+    slot: int
+    sequence: int
+    assignment: BatchAssignment | None = None
+    bundle: Bundle | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
-    """Send gradient `sequence`, which you have offered, to the servers now."""
+    """Send gradient `sequence`, which you have offered, now.
+
+    Attributes
+    ----------
+    number
+        Of the grant: the worker obeys none below one that it has obeyed.
+    aggregator
+        The member whose process sums it with others as bundle `number`; empty for straight to the servers.  What is
+        sent to be summed may have to be sent again: it must stay as it is until the next release, or until it is sent
+        straight.
+    """
 
     term: int
     sequence: int
+    number: int = 0
+    aggregator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Assemble:
+    """Sum these gradients, in this order, as soon as all are there, and send the sum to every server.
+
+    Without gradients: the bundle is given up.
+
+    Attributes
+    ----------
+    oldest
+        Bundles of this coordinator with a lower number are over: what is left of them can be forgotten.
+    """
+
+    term: int
+    number: int
+    gradients: tuple[Contribution, ...]
+    oldest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bundled:
+    """The sum of a bundle is at every server.
+
+    Attributes
+    ----------
+    push_s
+        Seconds that it took to send the sum.
+    ages_s
+        Of each part, in the order in which they were summed, the seconds since it came.
+    """
+
+    bundle: Bundle
+    push_s: float
+    ages_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +293,15 @@ class Drop:
 
     term: int
     sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A worker has the parameters for gradient `sequence`, `pull_s` seconds after it asked; if it is to say so."""
+
+    member: str
+    sequence: int
+    pull_s: float
 
 
 @dataclass(frozen=True, slots=True)

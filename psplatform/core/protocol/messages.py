@@ -19,10 +19,15 @@ from psplatform.core.protocol.member_messages import (
     Abort,
     Aborted,
     Announce,
+    Assemble,
     BatchAssignment,
+    Bundle,
+    Bundled,
+    Contribution,
     Cut,
     Drop,
     Failed,
+    Fetched,
     Flaw,
     Join,
     Label,
@@ -50,14 +55,18 @@ __all__ = [
     "Acknowledged",
     "Announce",
     "Applied",
+    "Assemble",
     "BatchAssignment",
     "Beat",
+    "Bundle",
+    "Bundled",
     "Commit",
     "Contribution",
     "Cut",
     "Drop",
     "Exclude",
     "Failed",
+    "Fetched",
     "Flaw",
     "Gathered",
     "HandOver",
@@ -98,20 +107,6 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Contribution:
-    """One gradient of a commit: which member holds or held it, its identity (slot, sequence), and its batch.
-
-    Under epoch sampling the assignment tells a coordinator that takes over, and may never have heard of the gradient,
-    that the batch is used.
-    """
-
-    member: str
-    slot: int
-    sequence: int
-    assignment: BatchAssignment | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Commit:
     """Apply the mean of these gradients, in this order, as the `position`-th commit.
 
@@ -130,6 +125,9 @@ class Commit:
     again
         Whether another server may have shown it already: then workers may have gone on, and may be writing over the
         gradients that it is made of.
+    updates
+        Versions that it makes.  More than one: so many gradients, each an update by itself, are applied in one step,
+        along their sum, or as many times the step along their mean where the optimiser divides by their size.
 
     Without contributions every position up to this one that the shard has not applied is lost there: the version
     exists, nothing is applied.
@@ -145,6 +143,7 @@ class Commit:
     clip: bool = False
     cut: int = 0
     again: bool = False
+    updates: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ class Proceed:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A shard has the mean gradient of `position`; its squared norms, block by block."""
+    """A shard has what is to be applied as `position`; the squared norms of the mean gradient, block by block."""
 
     shard: int
     epoch: int
@@ -366,8 +365,9 @@ class Transfer:
         Number of the checkpoint that the state at `position` belongs to, or 0.
     past
         The commits that the state contains and the replica may not know of: it may be the last to know them.
-    contributions, factor
-        For ``gradients``: those that the server applied, in its order, and what it multiplied their mean with to clip.
+    contributions, factor, updates
+        For ``gradients``: those that the server applied, in its order, what it multiplied their mean with to clip, and
+        the commit's updates.
     """
 
     server: str
@@ -383,6 +383,7 @@ class Transfer:
     past: tuple[Past, ...] = ()
     contributions: tuple[Contribution, ...] = ()
     factor: float = 1.0
+    updates: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,10 @@ _TYPES: Final[tuple[type, ...]] = (
     messages.Offer,
     messages.Route,
     messages.Drop,
+    messages.Bundle,
+    messages.Assemble,
+    messages.Bundled,
+    messages.Fetched,
 )
 _CODES: Final = {kind: code for code, kind in enumerate(_TYPES)}
 _ERROR_FIELDS: Final = {"class", "message", "attributes"}

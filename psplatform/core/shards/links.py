@@ -32,8 +32,8 @@ class Account(Protocol):
     def due(self) -> bool:
         """Whether a transfer should begin, so that the bound need not hold the next steps back."""
 
-    def add(self, position: int, step: float) -> None:
-        """Add a step of the Euclidean norm `step`, which leads to `position`."""
+    def add(self, position: int, step: float, updates: int = 1) -> None:
+        """Add a step of the Euclidean norm `step`, which leads to `position` and is made of so many updates."""
 
     def settle(self, position: int) -> None:
         """Drop the steps up to `position`, where the replica stands."""
@@ -129,10 +129,10 @@ class Links:
         self._excluded.add(replica)
         self.by_replica.pop(replica, None)
 
-    def add(self, position: int, step: float) -> None:
+    def add(self, position: int, step: float, updates: int = 1) -> None:
         """Add a staged step to every account."""
         for link in self.by_replica.values():
-            link.account.add(position, step)
+            link.account.add(position, step, updates)
 
     @property
     def within(self) -> bool:

@@ -117,6 +117,7 @@ class Sending:
             past=(step.past,),
             contributions=step.contributions,
             factor=step.factor,
+            updates=commit.updates,
         )
         return Transmit(link.replica, transfer)
 
@@ -144,6 +145,7 @@ class Sending:
             rate=1.0 if replayed is None else replayed.commit.rate,
             applied=newest.applied,
             cut=cut,
+            updates=1 if replayed is None else replayed.commit.updates,
             past=self.shown.past_after(link.position) + (() if staged is None else (staged.past,)),
         )
         return [Transmit(link.replica, transfer)]

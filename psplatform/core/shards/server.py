@@ -205,8 +205,10 @@ class Server:
         contributions = self._contributions = self._unapplied(commit.contributions)
         if not contributions:
             return self._skip(commit)
+        if len(contributions) < len(commit.contributions) and _splits_bundle(commit.contributions, contributions):
+            return self._on_gather_failed(GatherFailed(commit.position))
         self._hand = _Hand.COMPUTING
-        gather = Gather(commit.position, contributions, commit.norms or commit.clip, commit.again)
+        gather = Gather(commit.position, contributions, commit.norms or commit.clip, commit.again, commit.updates)
         return [gather] if commit.clip else [gather, Stage(commit.position, 1.0, commit.rate)]
 
     def _following(self) -> int | None:
@@ -264,7 +266,7 @@ class Server:
             self.applied[one.slot] = max(one.sequence, self.applied.get(one.slot, 0))
         self.newest, self._step = commit.position, event.step
         self._cut = self._cut or commit.cut
-        self.links.add(commit.position, event.step)
+        self.links.add(commit.position, event.step, commit.updates)
         self._sending.note(self._step_of(commit))
         self._hand = _Hand.STAGED
         return self._go_on()
@@ -495,6 +497,13 @@ class Server:
         self._now = now
         self.entitled_until = max(self.entitled_until, until)
         return [] if self.fenced else self._answers()
+
+
+def _splits_bundle(whole: tuple[Contribution, ...], rest: tuple[Contribution, ...]) -> bool:
+    """Whether of a bundle a part is left, which is not to be had without the others."""
+    left = set(rest)
+    gone = {one.bundle for one in whole if one.bundle is not None and one not in left}
+    return bool(gone) and any(one.bundle in gone for one in rest)
 
 
 _HANDLERS: dict[type, Callable[[Server, Any], list[Effect]]] = {

@@ -85,6 +85,7 @@ class Pulling:
     seed: int = 0
     _request: int = 0
     _open: dict[int, int] = field(default_factory=dict)
+    _wanted: dict[int, int] = field(default_factory=dict)
     _content: dict[int, Pulled] = field(default_factory=dict)
     _whole: bool = False
     _missing: int = 0
@@ -105,6 +106,10 @@ class Pulling:
         asked = self._asked(gradient)
         self._missing = len(asked) if self._whole else min(len(asked), self.rule.count(self.shards))
         return [self._ask(shard, version) for shard in asked]
+
+    def again(self) -> list[Pull]:
+        """Return requests that take the place of those that are not answered."""
+        return [self._ask(shard, self._wanted[shard]) for shard in list(self._open)]
 
     def on_pulled(self, answer: Pulled) -> list[Pull]:
         """Take an answer; return the requests it makes necessary.  Answers to void requests change nothing."""
@@ -183,4 +188,5 @@ class Pulling:
     def _ask(self, shard: int, version: int) -> Pull:
         self._request += 1
         self._open[shard] = self._request
+        self._wanted[shard] = version
         return Pull(self.member, shard, self._request, version, self._epochs.get(shard, 0))

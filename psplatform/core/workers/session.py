@@ -3,9 +3,11 @@
 States: *joining* -> *waiting* for a release -> *pulling* -> *computing* -> *exposing* (every shard is given a way to
 reach the gradient) -> announced, *waiting* again.  Where a policy decides block by block, each block is announced when
 its shard can reach it.  Where transfers are planned, a gradient is *offered* before it is exposed, and may be dropped
-instead.  What was computed on parameters that were written over meanwhile leads back to *pulling*.  An abort in
-*pulling*, *computing*, *offered* or *exposing* leads back to *waiting* once the computation has really stopped; a
-release that comes meanwhile is kept, and forgotten if that one is aborted too.  A stop ends the session from any state.
+instead.  One that is sent to be summed with others stays offered until the next release, which says that its fate is
+decided: it may be told to send it again, another way.  What was computed on parameters that were written over meanwhile
+leads back to *pulling*.  An abort in *pulling*, *computing*, *offered* or *exposing* leads back to *waiting* once the
+computation has really stopped; a release that comes meanwhile is kept, and forgotten if that one is aborted too.  A
+stop ends the session from any state.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from psplatform.core.protocol.effects import (
     Expose,
     Role,
     Send,
+    SendPart,
     SetTimer,
     first_server,
 )
@@ -45,6 +48,10 @@ from psplatform.core.workers.pulling import Pulling
 
 _PATIENCE: Final = "pull"
 """Tag of the timer at which a pull goes on with what it has: the same for all pulls, so that one replaces another."""
+
+
+_RELAYED: Final = "relayed"
+"""Tag of the timer at which the servers are asked for what a relay has not answered."""
 
 
 class Activity(Enum):
@@ -116,6 +123,12 @@ class WorkerSession:
         self._wait_s = self._pull_s = 0.0
         self._abort_at = 0.0
         self._now = 0.0
+        # Term and number of the last route obeyed for the gradient at hand.
+        self._routed = -1, -1
+        self._relay = ""
+        # Whether the gradient at hand was sent to be summed; and the last of those that a release said to be decided.
+        self._summed = False
+        self._settled = 0
 
     def server_of(self, shard: int) -> str:
         """Return the name of the copy that serves the shard, as far as this session has heard."""
@@ -148,7 +161,10 @@ class WorkerSession:
         return _HANDLERS[type(event)](self, event)
 
     def _on_begin(self, event: Begin) -> list[Effect]:
-        return [Send(COORDINATOR, msg.Join(self.member, self.process))]
+        return [self._join()]
+
+    def _join(self) -> Send:
+        return Send(COORDINATOR, msg.Join(self.member, self.process, self._host))
 
     def _on_welcome(self, message: msg.Welcome) -> list[Effect]:
         if self.activity is Activity.JOINING:
@@ -159,6 +175,10 @@ class WorkerSession:
     def _on_release(self, release: msg.Release) -> list[Effect]:
         if release.sequence <= self._newest_sequence():
             return []
+        if self.activity is Activity.OFFERED and self._summed:  # with others, and that is decided
+            self._computed, self._next = None, release
+            self._settled = self._release.sequence if self._release is not None else 0
+            return self._rest()
         if self.activity is not Activity.WAITING:
             self._next = release
             return []
@@ -172,18 +192,31 @@ class WorkerSession:
 
     def _pull(self, release: msg.Release) -> list[Effect]:
         self.activity = Activity.PULLING
-        return self._send_pulls(self._pulling.begin(release.version, (self.slot, release.sequence)))
+        self._relay = release.relay
+        pulls = self._send_pulls(self._pulling.begin(release.version, (self.slot, release.sequence)))
+        return [*pulls, SetTimer(_RELAYED, self._now + release.patience_s)] if self._relay else pulls
 
     def _send_pulls(self, pulls: list[msg.Pull]) -> list[Effect]:
-        return [Send(Role.copy(self._servers[pull.shard]), pull) for pull in pulls]
+        return [Send(self._source(pull.shard), pull) for pull in pulls]
+
+    def _source(self, shard: int) -> Role:
+        return Role.relay(self._relay) if self._relay else Role.copy(self._servers[shard])
+
+    def _pass_over_relay(self) -> list[Effect]:
+        """Ask the servers for what a relay has not answered."""
+        if self.activity is not Activity.PULLING or not self._relay:
+            return []
+        self._relay = ""
+        return self._send_pulls(self._pulling.again())
 
     def _on_moved(self, message: msg.Moved) -> list[Effect]:
         pulling = self.activity is Activity.PULLING
+        over = self._pass_over_relay() if message.epoch > self._epochs[message.shard] else []
         again = self._pulling.moved(message.shard, message.epoch, pulling=pulling)
         if message.epoch >= self._epochs[message.shard]:
             self._epochs[message.shard] = message.epoch
             self._servers[message.shard] = message.copy
-        return self._send_pulls(again)
+        return over + self._send_pulls(again)
 
     def _on_pulled(self, answer: msg.Pulled) -> list[Effect]:
         if self.activity is not Activity.PULLING:
@@ -200,6 +233,8 @@ class WorkerSession:
         return []
 
     def _on_timer(self, event: TimerFired) -> list[Effect]:
+        if event.tag == _RELAYED:
+            return self._pass_over_relay()
         # One that an earlier pull left behind finds this one without enough: with enough, it has been replaced.
         due = self.activity is Activity.PULLING and self._pulling.enough
         return self._compute() if due else []
@@ -210,7 +245,10 @@ class WorkerSession:
         self._pulling.cancel()
         self._pull_s = self._now - self._since
         self.activity = Activity.COMPUTING
-        return [Compute(self.slot, self._release.sequence, self._release.assignment)]
+        compute = Compute(self.slot, self._release.sequence, self._release.assignment)
+        if not self._release.tell:
+            return [compute]
+        return [Send(COORDINATOR, msg.Fetched(self.member, self._release.sequence, self._pull_s)), compute]
 
     def _on_computed(self, event: Computed) -> list[Effect]:
         if not self._is_current(event.sequence):
@@ -220,6 +258,7 @@ class WorkerSession:
         self._computed = event
         self._unreached = self._shards
         self._since = self._now
+        self._routed, self._summed = (-1, -1), False
         finite = math.isfinite(event.squared_norm) and math.isfinite(event.loss)
         if self._host and finite and self._is_sent():
             self.activity = Activity.OFFERED
@@ -242,8 +281,14 @@ class WorkerSession:
         return self.activity is Activity.OFFERED and self._is_current(sequence)
 
     def _on_route(self, message: msg.Route) -> list[Effect]:
-        if not self._offers(message.sequence):
+        route = message.term, message.number
+        if not self._offers(message.sequence) or route <= self._routed:
             return []
+        self._routed = route
+        if message.aggregator:
+            self._summed = True
+            bundle = msg.Bundle(message.aggregator, *route)
+            return [SendPart(self.slot, message.sequence, bundle)]
         self._wait_s += self._now - self._since
         return self._expose(message.sequence)
 
@@ -293,6 +338,8 @@ class WorkerSession:
         sequence = message.sequence
         if self._release is None or sequence > self._release.sequence:
             return self._forestall(sequence)
+        if sequence == self._settled:  # its release has overtaken this
+            return [Send(COORDINATOR, msg.Aborted(self.member, sequence, 0.0))]
         if not self._is_current(sequence):
             return []
         if self.activity in (Activity.PULLING, Activity.OFFERED):
@@ -348,7 +395,7 @@ class WorkerSession:
         self._forestalled = 0  # releases that are on their way are of a lower term: nobody takes them any more
         if self.activity is Activity.JOINING or newest is None:
             self.activity = Activity.JOINING  # the new coordinator may not know that it was welcomed either
-            return [Send(COORDINATOR, msg.Join(self.member, self.process))]
+            return [self._join()]
         last = newest.sequence, newest.version, newest.assignment
         aborting = self.activity is Activity.ABORTING and newest is self._release
         aborted = aborting or newest.sequence == self._aborted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,6 +43,7 @@ from psplatform.simulation.faults.checks.reference_model import ReferenceModel, 
 from psplatform.simulation.faults.checks.replacement import Replacement
 from psplatform.simulation.faults.checks.serial import SerialLoop, check_serial
 from psplatform.simulation.faults.injection import Injection
+from psplatform.simulation.faults.random_planner import RandomPlanner
 from psplatform.simulation.faults.schedules.hosts import Nannies, machines_of
 from psplatform.simulation.faults.schedules.schedule import Fault
 from psplatform.simulation.faults.schedules.trial import LIVENESS, Copying, Trial
@@ -71,6 +73,10 @@ _HIDDEN: Final = 3
 """Units of the network that reads digits here: every state is compared bit by bit, all the time."""
 
 _GRADIENT_BYTES: Final = 1e6
+_WORKER_HOSTS: Final = 4
+_AT_RANDOM: Final = 0.7
+"""Share of the trials with aggregators in which sums are made at random: by what is believed, there would be few."""
+
 _BELIEVED_S: Final = (1e-4, 0.05, 0.5, 2.0)
 """Seconds that a shard's part of a gradient is believed to take, where transfers are planned."""
 
@@ -308,7 +314,7 @@ def _run(
         make_account=_account(trial.copying, trial.shards) if trial.copying is not None else None,
         supervision=supervision,
         seating=machines,
-        fabric=_fabric(trial) if trial.fabric else None,
+        fabric=_fabric(trial, policy) if trial.fabric else None,
     )
     run.processes.rates.update(trial.rates)
     if trial.shared and machines is None:
@@ -324,13 +330,20 @@ def _run(
     return run
 
 
-def _fabric(trial: Trial) -> Fabric:
+def _fabric(trial: Trial, policy: Policy) -> Fabric:
     """Return what plans transfers, at rates that are wrong: what they really take is drawn (`TrialWorld`)."""
     chance = random.Random(f"rates {trial.seed}")
     estimates = Estimates(fastest=_GRADIENT_BYTES / chance.choice(_BELIEVED_S), forget_s=5.0)
     hosts = chance.choice([1, trial.shards])
     servers = [(f"host {shard % hosts}", _GRADIENT_BYTES) for shard in range(trial.shards)]
-    return Fabric(FabricPlanner(servers, (), estimates, tick_s=0.1), host_of=str)
+    aggregators = [f"workers {number}" for number in range(chance.choice([0, 1, 2]))] if policy.traits.sums else []
+    if aggregators and chance.random() < _AT_RANDOM:
+        return Fabric(RandomPlanner(trial.seed, aggregators, tick_s=0.1), host_of=_host_of)
+    return Fabric(FabricPlanner(servers, aggregators, estimates, tick_s=0.1), host_of=_host_of)
+
+
+def _host_of(worker: str) -> str:
+    return f"workers {zlib.crc32(worker.encode()) % _WORKER_HOSTS}"
 
 
 def _plan(trial: Trial, reference: ReferenceModel) -> Plan:

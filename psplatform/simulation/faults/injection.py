@@ -88,14 +88,19 @@ class Injection:
         if role.role == "evaluator":
             name = run.leads[-1].workers.evaluator
             return name if run.addresses and name in run.evaluators else None
-        if role.role == "worker":
-            names = list(run.workers.nodes)
-            return names[role.number % len(names)] if names else None
+        if role.role in ("worker", "aggregator"):
+            return self._worker(role)
         shards = run.coordinator.state.shards
         if role.role == "client" or role.number >= len(shards):
             return None
         one = shards[role.number]
         return one.server if role.role == "server" else next(iter([*one.in_sync, *one.joining]), None)
+
+    def _worker(self, role: Selector) -> str | None:
+        if role.role == "aggregator":
+            return self._run.coordinator.transfers.aggregator
+        names = list(self._run.workers.nodes)
+        return names[role.number % len(names)] if names else None
 
     # --- what each kind means here ---
 

@@ -147,6 +147,12 @@ class TrialWorld:
         (delay,) = self._troubled(member, self.process_of(Role.copy(self.server_of(shard))), [taken], now)[:1]
         return delay
 
+    def part_s(self, member: str, aggregator: str, now: float) -> float:
+        """Return the time to the process that sums it, the time that it is cut off included."""
+        taken = self._sending.random() * self._send_s if self._send_s else 0.0
+        (delay,) = self._troubled(member, self.process_of(Role.member(aggregator)), [taken], now)[:1]
+        return delay
+
     def gather_s(self, shard: int, gradients: int) -> float:
         """Return a short time, by chance."""
         return self._random.random() * self._gather_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,11 +45,12 @@ class Planner:
     waiting: list[str] = field(default_factory=list)
     planned: list[str] = field(default_factory=list)
     sums: bool = False
+    relays: bool = False
     arrived: list[tuple[int, str, float, float]] = field(default_factory=list)
     settled: list[int] = field(default_factory=list)
     served: list[tuple[int, str, float]] = field(default_factory=list)
 
-    def plan(self, offers: Sequence[Offer], now: float) -> TransferPlan:
+    def plan(self, offers: Sequence[Offer], now: float, able: Container[str] | None = None) -> TransferPlan:
         self.planned = [one.host for one in offers]
         granted = [one for one in offers if one.host in self.grants]
         dropped = [one.key for one in offers if one.host in self.drops]
@@ -115,7 +116,7 @@ def alarms(scene: Any) -> list[float]:
 
 def test_an_offer_whose_way_is_idle_is_granted_at_once(planned: Callable[..., Any]) -> None:
     scene = offer(planned(Planner()), "a")
-    assert scene.sent(msg.Route) == [msg.Route(1, 1)]
+    assert scene.sent(msg.Route) == [msg.Route(1, 1, 1)]
     assert (routed(scene), alarms(scene)) == (["a"], [])
 
 
@@ -228,9 +229,10 @@ def test_seconds_of_waiting_are_those_of_the_worker_also_where_it_is_dropped(pla
     assert [one["wait_s"] for one in scene.logged("gradient")] == [0.125]
 
 
-def test_sums_on_the_way_are_refused(planned: Callable[..., Any]) -> None:
-    with pytest.raises(ConfigurationError, match="give the planner no aggregators"):
-        planned(Planner(sums=True))
+@pytest.mark.parametrize("name", ["dbw", "cutoff", "backup", "dssp", "elastic-bsp"])
+def test_a_policy_that_counts_arrivals_takes_no_sums(planned: Callable[..., Any], name: str) -> None:
+    with pytest.raises(ConfigurationError, match="takes no sums of gradients.*choose bsp, asp, ssp or delay-bounded"):
+        planned(Planner(sums=True), make_policy(name, {}))
 
 
 def test_a_policy_that_decides_block_by_block_is_refused(planned: Callable[..., Any]) -> None:
@@ -452,7 +454,7 @@ def test_a_coordinator_that_takes_over_grants_what_is_offered_again(planned: Cal
     scene = offer(planned(Planner()), "a", at=1.0)
     settled(scene.take_over())
     offer(scene, "a")
-    assert scene.sent(msg.Route) == [msg.Route(2, 1)]
+    assert scene.sent(msg.Route) == [msg.Route(2, 1, 1)]
 
 
 def test_how_long_a_transfer_took_is_not_known_where_its_end_was_kept_until_a_takeover_was_over(

@@ -15,6 +15,7 @@ from psplatform.simulation.faults.schedules.drawing import draw
 from psplatform.simulation.faults.schedules.hosts import HOSTED
 from psplatform.simulation.faults.schedules.scenarios import SCENARIOS
 from psplatform.simulation.faults.schedules.shrinking import shrink
+from psplatform.simulation.faults.schedules.sums import SUMMED
 from psplatform.simulation.threads import one_thread
 
 SEEDS = 40
@@ -50,7 +51,7 @@ def test_nothing_is_violated_whatever_fails_and_enough_has_failed() -> None:
     assert len({name for name in met if name.startswith("kill | ")}) > 5
 
 
-@pytest.mark.parametrize("name", sorted([*SCENARIOS, *LATER, *HOSTED]))
+@pytest.mark.parametrize("name", sorted([*SCENARIOS, *LATER, *HOSTED, *SUMMED]))
 def test_nothing_is_violated_when_losses_come_together(name: str) -> None:
     for seed in range(6):
         verdict = run_trial(draw(seed, scenario=name))

@@ -35,6 +35,8 @@ def phases_of(run: MemoryRun) -> set[str]:
         phases.add("checkpoint under way")
     transfers = {"offers waiting": coordinator.transfers.waiting, "transfers granted": coordinator.transfers.granted}
     phases |= {phase for phase, number in transfers.items() if number}
+    if coordinator.transfers.aggregator is not None:
+        phases.add("sums under way")
     if run.standby is None and len(run.leads) > 1:
         phases.add("no standby after a takeover")
     for one in coordinator.state.shards:

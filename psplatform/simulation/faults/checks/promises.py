@@ -29,22 +29,30 @@ _ROUNDING: Final = 1e-9
 
 
 def check_order(records: Records) -> None:
-    """Raise unless positions and versions grow by one, and each gradient is in one commit of each order."""
+    """Raise unless positions grow by one, versions by the updates, and each gradient is in one commit of each order."""
     last: dict[int, int] = defaultdict(int)
+    versions: dict[int, int] = defaultdict(int)
     seen: dict[tuple[int, int, int], int] = {}
     for one in records:
         if one["kind"] != "commit":
             continue
         block = one.get("block", 0)
-        if one["position"] != last[block] + 1 or one["version"] != one["position"]:
+        updates = len(one["slots"]) or one["versions"] if _is_sum(one) else 1
+        if one["position"] != last[block] + 1 or one["version"] != versions[block] + updates:
             raise violated("order", f"commit {one['position']} makes version {one['version']} after {last[block]}")
-        if min(one["staleness"], default=0) < 0:
+        if any(each < (ahead if _is_sum(one) else 0) for ahead, each in enumerate(one["staleness"])):
             raise violated("order", f"commit {one['position']} has staleness {one['staleness']}")
-        last[block] = one["position"]
+        last[block], versions[block] = one["position"], one["version"]
         for slot, sequence in zip(one["slots"], one["sequences"], strict=True):
             before = seen.setdefault((block, slot, sequence), one["position"])
             if before != one["position"]:
                 raise violated("S1", f"gradient {slot, sequence} is in commits {before} and {one['position']}")
+
+
+def _is_sum(commit: Record) -> bool:
+    """Whether the gradients of a commit are updates by themselves, summed on the way."""
+    versions: int = commit["versions"]
+    return versions > 1
 
 
 def check_names(records: Records) -> None:
@@ -186,10 +194,17 @@ def _gap_within(most: Callable[[Any], int]) -> Callable[[Case], None]:
 
 
 def _delay_bounded(case: Case) -> None:
+    _one_by_one(case)
     most = case.policy.max_delay
     for one in _commits(case.records):
-        if most is not None and one["staleness"][0] >= most and one["reason"] != ADOPTED:
-            raise violated("S6", f"commit {one['position']} has delay {one['staleness'][0]} of {most}")
+        if most is not None and max(one["staleness"]) >= most and one["reason"] != ADOPTED:
+            raise violated("S6", f"commit {one['position']} has delays {one['staleness']} of {most}")
+
+
+def _one_by_one(case: Case) -> None:
+    for one in _commits(case.records):
+        if one["versions"] != len(one["slots"]):
+            raise violated("S6", f"commit {one['position']} of {one['slots']} makes {one['versions']} versions")
 
 
 _PROMISES: dict[str, Callable[[Case], None]] = {
@@ -198,10 +213,11 @@ _PROMISES: dict[str, Callable[[Case], None]] = {
     "b-dbw": _some_fresh,
     "cutoff": _some_fresh,
     "backup": _at_most_k,
+    "asp": _one_by_one,
     "ssp": _gap_within(lambda policy: int(policy.bound)),
     "dssp": _gap_within(lambda policy: int(policy.lower + policy.credit)),
     "delay-bounded": _delay_bounded,
     "psp": check_blocks,
     "elastic-bsp": check_supersteps,
 }
-"""By policy; `asp` promises nothing of its own."""
+"""By policy."""

@@ -199,30 +199,31 @@ class ReferenceModel(TensorArithmetic):
         history = self.histories[copy] = History(shard, 1, parameters, parameters, self._digest(copy))
         self._states[shard, 1].setdefault(0, history.digest)
 
-    def gather(self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool) -> tuple[float, ...] | None:
+    def gather(
+        self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool, updates: int = 1
+    ) -> tuple[float, ...] | None:
         """Average, and see that it is what the workers computed, in the order of their slots."""
         history = self.histories[copy]
         history.gathered = contributions
         if [one.slot for one in contributions] != sorted(one.slot for one in contributions):
             raise violated("S8", f"{copy} sums gradients in another order than that of the slots: {contributions}")
-        found = super().gather(copy, contributions, norms=norms)
+        found = super().gather(copy, contributions, norms=norms, updates=updates)
         if found is not None:
-            self._check_gathered(copy, contributions)
+            self._check_gathered(copy, contributions, updates)
         if self.exact:
             self._check_exact(copy, history, contributions)
         return found
 
-    def _check_gathered(self, copy: str, contributions: tuple[Contribution, ...]) -> None:
+    def _check_gathered(self, copy: str, contributions: tuple[Contribution, ...], updates: int) -> None:
         held = self.copies[copy]
-        parts = [
-            shard_vectors(self.layout, held.index, self._gradients[one.member, one.sequence]) for one in contributions
-        ]
+        sources: dict[Any, list[Mapping[str, torch.Tensor]]] = defaultdict(list)
+        for one in contributions:
+            vectors = shard_vectors(self.layout, held.index, self._gradients[one.member, one.sequence])
+            sources[one.bundle or (one.member, one.sequence)].append(vectors)
         for key in self._parameter_keys:
-            total = parts[0][key].clone()
-            for part in parts[1:]:
-                total.add_(part[key])
-            mean = total.div_(len(parts)) if len(parts) > 1 else total
-            if not torch.equal(mean, held.gathered[key]):
+            total = _sum([_sum([part[key] for part in parts]) for parts in sources.values()])
+            divided = len(contributions) > 1 and not (updates > 1 and held.adds_up)
+            if not torch.equal(total.div_(len(contributions)) if divided else total, held.gathered[key]):
                 raise violated("S1", f"{copy} averaged something else than the gradients {contributions}")
 
     def _check_exact(self, copy: str, history: History, contributions: tuple[Contribution, ...]) -> None:
@@ -358,12 +359,11 @@ class ReferenceModel(TensorArithmetic):
         """Compute, and note on what."""
         self._bases_of[member, effect.sequence] = dict(self._pulled[member])
         self._assignments_of[member, effect.sequence] = effect.assignment
-        return super().compute(member, effect, seconds)
-
-    def expose(self, member: str, slot: int, sequence: int) -> None:
-        """Expose, and keep a copy of what was exposed."""
-        super().expose(member, slot, sequence)
-        self._gradients[member, sequence] = self._exposed[member][sequence]
+        found = super().compute(member, effect, seconds)
+        self._gradients[member, effect.sequence] = {
+            key: vector.clone() for key, vector in self._bench_of(member).updates.items()
+        }
+        return found
 
     # --- checkpoints ---
 
@@ -419,6 +419,13 @@ class ReferenceModel(TensorArithmetic):
         held = self.copies[copy]
         state = held.state()
         return hash((held.commits, *(state[name].numpy().tobytes() for name in sorted(state))))
+
+
+def _sum(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    total = parts[0].clone()
+    for part in parts[1:]:
+        total.add_(part)
+    return total
 
 
 def by_position(lineage: Lineage) -> dict[int, frozenset[Identity]]:

@@ -15,14 +15,14 @@ one under a policy that computes on versions other than the visible one: on whic
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from psplatform.core.coordination.commit_logs import clipping_factor
 from psplatform.core.protocol.effects import Compute, first_server
-from psplatform.core.protocol.messages import Contribution
+from psplatform.core.protocol.messages import Bundle, Contribution
 from psplatform.memory import MemoryRun
 from psplatform.memory.training import TensorArithmetic
 from psplatform.simulation.faults.checks.reference_model import Record, ReferenceModel, by_position, violated
@@ -60,15 +60,28 @@ class SerialLoop:
         """Do what a commit of the run did, on the batches that its gradients had."""
         arithmetic, contributions = self._arithmetic, []
         arithmetic.load(_WORKER, 0, arithmetic.snapshot(self._copy))
-        for slot, sequence in zip(round_["slots"], round_["sequences"], strict=True):
+        identities = list(zip(round_["slots"], round_["sequences"], strict=True))
+        numbers = round_.get("bundles") or [0] * len(identities)
+        for (slot, sequence), number in zip(identities, numbers, strict=True):
             arithmetic.compute(_WORKER, Compute(slot, sequence, reference.assignments[slot, sequence]), 0.0)
             self._computed += 1
-            arithmetic.expose(_WORKER, slot, self._computed)
-            contributions.append(Contribution(_WORKER, slot, self._computed))
+            bundle = Bundle(_WORKER, round_["position"], number) if number else None
+            contributions.append(Contribution(_WORKER, slot, self._computed, bundle=bundle))
+            if bundle is None:
+                arithmetic.expose(_WORKER, slot, self._computed)
+            else:
+                arithmetic.send_part(_WORKER, self._computed, bundle)
+        self._sum_up(contributions)
         squares = arithmetic.gather(self._copy, tuple(contributions), norms=self._clip is not None)
         factor = 1.0 if self._clip is None else clipping_factor(math.fsum(squares or ()), self._clip)
         arithmetic.stage(self._copy, factor, round_["rate"])
         arithmetic.publish(self._copy, round_["version"])
+
+    def _sum_up(self, contributions: Sequence[Contribution]) -> None:
+        """Sum what the run summed on the way: floating-point numbers depend on what is added first."""
+        for bundle in dict.fromkeys(one.bundle for one in contributions if one.bundle is not None):
+            self._arithmetic.sum_up(bundle, tuple(one for one in contributions if one.bundle == bundle))
+            self._arithmetic.forget_parts(bundle)
 
 
 def check_serial(run: MemoryRun, reference: ReferenceModel, loop: SerialLoop) -> bool:

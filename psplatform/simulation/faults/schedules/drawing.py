@@ -14,6 +14,7 @@ from psplatform.simulation.faults.schedules.amending import LATER, amend
 from psplatform.simulation.faults.schedules.hosts import HOSTED, with_hosts
 from psplatform.simulation.faults.schedules.scenarios import CLOCKS, Scene, draw_scenario
 from psplatform.simulation.faults.schedules.schedule import FLAWS, WAYS, Fault
+from psplatform.simulation.faults.schedules.sums import SUMMED, at_aggregators
 from psplatform.simulation.faults.schedules.trial import LIVENESS, SAFETY, Copying, Noise, Trial
 
 Setting = tuple[str, dict[str, Any]]
@@ -112,8 +113,9 @@ def draw(seed: int, *, workload: str = "digits", options: Mapping[str, Any] | No
 
 
 def _scene(rng: random.Random, trial: Trial, scenario: str) -> Scene:
-    if scenario in LATER or scenario in HOSTED:
-        return {**LATER, **HOSTED}[scenario](rng, trial)
+    more = {**LATER, **HOSTED, **SUMMED}
+    if scenario in more:
+        return more[scenario](rng, trial)
     follows = bool(scenario) or rng.random() < _SCENARIOS
     return draw_scenario(rng, trial, scenario) if follows else Scene(trial, _any(rng, trial))
 
@@ -141,10 +143,12 @@ def _sourced(trial: Trial) -> Trial:
 
 def _planned(trial: Trial) -> Trial:
     # A stream of its own as well.
-    decides = make_policy(trial.policy, dict(trial.parameters)).traits.scope
-    if decides is not Scope.MODEL or random.Random(f"fabric {trial.seed}").random() >= _FABRIC:
+    traits, rng = make_policy(trial.policy, dict(trial.parameters)).traits, random.Random(f"fabric {trial.seed}")
+    if traits.scope is not Scope.MODEL or rng.random() >= _FABRIC or trial.fabric:
         return trial
-    return replace(trial, fabric=True)
+    kinds = ("pause",) if trial.mode == LIVENESS else ("kill", "pause")
+    more = at_aggregators(rng, kinds=kinds, most=2) if traits.sums else ()
+    return replace(trial, fabric=True, faults=(*trial.faults, *more))
 
 
 def _rates(rng: random.Random, trial: Trial) -> dict[str, float]:

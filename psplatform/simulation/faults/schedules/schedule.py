@@ -2,7 +2,8 @@
 
 A schedule names roles, never processes or objects, so that the run finds out who plays them then: ``server 0``
 (the server of shard 0 at that moment), ``replica 0`` (the first of its replicas, those in sync before the others),
-``worker 1``, ``coordinator``, ``standby``, ``client``, and on hosts ``evaluator``.  A role that nobody plays at that
+``worker 1``, ``aggregator`` (the worker that sums the oldest of the bundles under way), ``coordinator``, ``standby``,
+``client``, and on hosts ``evaluator``.  A role that nobody plays at that
 moment is spared.  The client, which has started the run and looks at it, is played in a run of real processes only: in
 memory there is none.
 """
@@ -142,7 +143,7 @@ class Selector:
         """
         role, _, number = text.partition(" ")
         numbered = role in ("server", "replica", "worker")
-        single = role in ("coordinator", "standby", "evaluator", "client")
+        single = role in ("aggregator", "coordinator", "standby", "evaluator", "client")
         _require((numbered and number.isdigit()) or (single and not number), "who", f"{text!r} names no role")
         return cls(role, int(number) if numbered else 0)
 

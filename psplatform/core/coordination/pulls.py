@@ -1,0 +1,93 @@
+"""When workers that go on are told so, and from whom they get the parameters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Final
+
+from psplatform.core.coordination.hosts import Hosts
+from psplatform.core.coordination.roster import Member
+from psplatform.core.coordination.state import PULLS, State
+from psplatform.core.protocol.effects import Role, Send, SetTimer
+from psplatform.core.protocol.messages import Fetched, Release
+from psplatform.core.transfers import PullRequest, TransferPlanner
+
+_PATIENCE: Final = 4.0
+_LEAST_S: Final = 1.0
+"""After so many times the seconds that were expected, and so many at least, a worker asks the servers themselves."""
+
+
+class Pulls:
+    """Sends releases: at once, or where transfers are planned, when the servers can send the parameters.
+
+    Workers that wait at the same time may get them through a relay, the process of one of them, which the servers then
+    send them once.  Nothing here has to survive a coordinator: the next one tells all workers again what they do.
+    """
+
+    def __init__(self, state: State, hosts: Hosts, planner: TransferPlanner | None) -> None:
+        self._state, self._hosts = state, hosts
+        self._planner = planner if planner is not None and planner.relays else None
+        self._waiting: dict[str, Release] = {}
+        # By worker, what it was sent last: the sequence, and the key under which the planner knows it.
+        self._granted: dict[str, tuple[int, int]] = {}
+        self._keys: dict[str, int] = {}
+        self._number = 0
+
+    @property
+    def waiting(self) -> int:
+        """Number of releases that are not sent yet."""
+        return len(self._waiting)
+
+    def send(self, member: Member, release: Release) -> None:
+        """Tell a worker to go on, as soon as that makes sense."""
+        if self._planner is None or not self._hosts.of(member.name):
+            self._tell(member.name, release)
+            return
+        self._number += 1
+        self._waiting[member.name], self._keys[member.name] = release, self._number
+        self.plan()
+
+    def on_fetched(self, message: Fetched) -> None:
+        """Learn how long a pull took, and send others."""
+        sequence, key = self._granted.get(message.member, (0, 0))
+        if self._planner is not None and sequence == message.sequence:
+            del self._granted[message.member]
+            self._planner.pulled(key, self._state.now - message.pull_s, self._state.now)
+            self.plan()
+
+    def plan(self) -> None:
+        """Send what can be sent now, and look again when more can be."""
+        self._forget_closed()
+        planner, now = self._planner, self._state.now
+        if planner is None or self._state.stopping or not self._waiting:
+            return
+        names, helpers = {self._keys[name]: name for name in self._waiting}, self._hosts.helpers()
+        requests = [PullRequest(key, self._hosts.of(name)) for key, name in names.items()]
+        found = planner.plan_pulls(requests, now, helpers)
+        for grant in found.granted:
+            name = names[grant.key]
+            release, relay = self._waiting.pop(name), helpers.get(grant.relay or "", "")
+            self._granted[name] = release.sequence, grant.key
+            patience_s = max(_LEAST_S, _PATIENCE * (grant.end - now)) if relay and grant.end < math.inf else _LEAST_S
+            self._tell(name, replace(release, relay=relay, patience_s=patience_s if relay else 0.0, tell=True))
+        if self._waiting:
+            self._state.effects.append(SetTimer(PULLS, found.again_at))
+
+    def forget(self) -> None:
+        """Forget what was to be sent: a coordinator that takes over tells all workers what they do."""
+        self._waiting.clear()
+        self._granted.clear()
+
+    def _forget_closed(self) -> None:
+        roster = self._state.roster.by_name
+        for name, release in list(self._waiting.items()):
+            member = roster.get(name)
+            if member is None or not member.busy or member.sequence != release.sequence:
+                del self._waiting[name]
+        for known in (self._granted, self._keys):
+            for name in known.keys() - roster.keys():
+                del known[name]
+
+    def _tell(self, name: str, release: Release) -> None:
+        self._state.effects.append(Send(Role.member(name), release))

@@ -1,0 +1,75 @@
+"""Transfers that are under way: what is left of them is expected anew as often as rates are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from psplatform.network.state import NetworkState, Transfer
+
+_SHORTEST_S: Final = 0.005
+"""Seconds that are looked ahead for what is late, at least."""
+
+
+@dataclass(eq=False)
+class Leg:
+    """A transfer under way: what is left of it by receiver, in bytes, and how it was last expected to go on."""
+
+    left: dict[str, float]
+    expected: Transfer
+
+    def __post_init__(self) -> None:
+        self._sizes, self._begin = dict(self.left), self.expected.begin
+        self._due = self.expected.end
+
+    @property
+    def sender(self) -> str:
+        """The host that sends."""
+        return self.expected.sender
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """All hosts that it concerns."""
+        return self.sender, *self._sizes
+
+    def advance(self, now: float) -> None:
+        """Take what was expected to go before `now` as gone."""
+        if math.isfinite(self.expected.end):
+            self.left = _bytes_since(now, self.expected)
+
+    def go_on(self, state: NetworkState, begin: float) -> float:
+        """Expect the rest at the rates of `state`, and reserve it; return when it ends."""
+        rest = state.transfer(self.sender, list(self.left.items()), begin)
+        self.expected = rest
+        self._due = rest.end
+        state.reserve(rest)
+        return rest.end
+
+    def overrun(self, state: NetworkState, now: float) -> float:
+        """Reserve for one that should be there and is not, without anybody knowing why; return when it may be.
+
+        It is expected to be late by twice as much as it is now, and so to have gone at the rate that follows from that:
+        one from a slow host keeps little of a fast receiver busy, one that waits behind others all of it.
+        """
+        if not math.isfinite(self._begin) or now <= self._begin:
+            return now
+        end = now + max(now - self._due, _SHORTEST_S)
+        for receiver, size_bytes in self._sizes.items():
+            if receiver != self.sender:
+                state.occupy(self.sender, receiver, now, end, size_bytes / (end - self._begin))
+        return end
+
+    def may_go_on(self, now: float) -> float:
+        """Return when the rest may go on: not before it was to begin."""
+        return now if math.isinf(self.expected.begin) else max(now, self.expected.begin)
+
+
+def _bytes_since(moment: float, transfer: Transfer) -> dict[str, float]:
+    """Return the bytes by receiver that were expected to go from a moment on."""
+    left: dict[str, float] = {}
+    for receiver, taken in transfer.parts:
+        rest = sum(max(0.0, one.end - max(one.begin, moment)) * one.rate for one in taken)
+        if rest > 0:
+            left[receiver] = left.get(receiver, 0.0) + rest
+    return left
