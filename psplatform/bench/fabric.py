@@ -126,10 +126,11 @@ def measure(
     Returns
     -------
     list of dict
-        ``compute, network, system, seconds_per_30, low, high, ratio_to_ring, late, not_sent, staleness_max``.  Seconds
-        per 30 applied updates are the mean over the seeds, with the least and the most; the ratio is that of the ring's
-        mean to this one.  `late` and `not_sent` are the shares of the computed gradients that were dropped when they
-        had arrived, and where they were computed.  `staleness_max` is the largest of all seeds.
+        ``compute, network, system, seconds_per_30, low, high, ratio_to_ring, aggregation, late, not_sent, dropped,
+        staleness_max``.  Seconds per 30 applied updates are the mean over the seeds, with the least and the most; the
+        ratio is that of the ring's mean to this one.  `aggregation` is how many gradients a vector that comes to the
+        server is made of.  `late` and `not_sent` are the shares of the computed gradients that were dropped when they
+        had arrived, and where they were computed; `dropped` is both.  `staleness_max` is the largest of all seeds.
     """
     rows: list[Row] = []
     for stragglers in compute:
@@ -157,6 +158,7 @@ def _mean(rows: Sequence[Row]) -> Row:
         "aggregation": statistics.fmean(row["aggregation"] for row in rows),
         "late": statistics.fmean(row["late"] for row in rows),
         "not_sent": statistics.fmean(row["not_sent"] for row in rows),
+        "dropped": statistics.fmean(row["late"] + row["not_sent"] for row in rows),
         "staleness_max": max(row["staleness_max"] for row in rows),
     }
 

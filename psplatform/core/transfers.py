@@ -6,12 +6,21 @@ which order, is decided when a gradient has arrived.  So a plan that is wrong co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
-from psplatform.core.traits import Scope
+from psplatform.core.traits import Scope, Traits
 from psplatform.errors import ConfigurationError
+
+_PATIENCE: Final = 4.0
+_LEAST_S: Final = 1.0
+
+
+def patience_s(seconds: float) -> float:
+    """Return how long something is waited for that was expected to take so long, infinity where nobody knows."""
+    return max(_LEAST_S, _PATIENCE * seconds) if seconds < math.inf else _LEAST_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +169,14 @@ class Fabric:
     host_of: Callable[[str], str]
 
 
-def require_plannable(scope: Scope) -> None:
-    """Raise `ConfigurationError` if transfers cannot be planned under a policy that decides about so much at a time."""
-    if scope is Scope.BLOCK:
+def require_plannable(traits: Traits, *, sums: bool) -> None:
+    """Raise `ConfigurationError` if transfers cannot be planned, or gradients not summed, under such a policy."""
+    if traits.scope is Scope.BLOCK:
         text = "transfers cannot be planned where the policy decides block by block; choose another policy"
+        raise ConfigurationError(text, field="network")
+    if sums and not traits.sums:
+        text = (
+            "the policy takes no sums of gradients: it learns from each that arrives, or has workers abort; "
+            "choose bsp, asp, ssp or delay-bounded, or no aggregators"
+        )
         raise ConfigurationError(text, field="network")

@@ -18,7 +18,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from psplatform.core.transfers import Grant, Offer, PullPlan, PullRequest, TransferPlan
+from psplatform.core.transfers import Grant, Offer, PullPlan, PullRequest, TransferPlan, patience_s
 from psplatform.network.estimates import Sighting
 from psplatform.network.grouping import Group, group
 from psplatform.network.legs import Leg
@@ -29,10 +29,8 @@ from psplatform.network.state import NetworkState, Parts
 _ALONE: Final = 1.2
 """A transfer that takes no longer than so many times what it would take alone has an idle way."""
 
-_OVERDUE: Final = 4.0
-"""What has not arrived in so many times the seconds that were expected, and `_GRACE_S`, is under way no longer."""
-
 _GRACE_S: Final = 1.0
+"""So much longer than `patience_s` what has not arrived counts as under way."""
 
 _HOPELESS_S: Final = 30.0
 """After so long, what was sent although it gets nowhere at the known rates is under way no longer."""
@@ -207,7 +205,7 @@ class FabricPlanner:
         keys = tuple(offer.key for offer, _ in one.members)
         begins = tuple(now if math.isinf(transfer.begin) else transfer.begin for _, transfer in one.members)
         end = one.forward.end
-        expires = now + (_OVERDUE * (end - now) + _GRACE_S if math.isfinite(end) else _HOPELESS_S)
+        expires = now + (patience_s(end - now) + _GRACE_S if math.isfinite(end) else _HOPELESS_S)
         to_aggregator = []
         if aggregator is not None:
             whole = {aggregator: sum(size_bytes for _, size_bytes in self._servers)}

@@ -8,16 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from psplatform.core.transfers import PullGrant, PullPlan, PullRequest
+from psplatform.core.transfers import PullGrant, PullPlan, PullRequest, patience_s
 from psplatform.network.legs import Leg
 from psplatform.network.relaying import spread
 from psplatform.network.state import NetworkState, Parts
-
-_OVERDUE: Final = 4.0
-_GRACE_S: Final = 1.0
-"""What is not there in so many times the seconds that were expected, and so many more, is not waited for."""
 
 
 @dataclass(eq=False)
@@ -130,7 +125,7 @@ class Serving:
     def _send(self, state: NetworkState, servers: Parts, host: str, key: int | None, now: float) -> _Served:
         legs = [_sent(state, server, host, size_bytes, now) for server, size_bytes in servers]
         served = _Served(host, key, legs, [], max([now, *(leg.expected.end for leg in legs)]))
-        served.expires = now + (_OVERDUE * (served.end - now) + _GRACE_S if served.end < math.inf else _GRACE_S)
+        served.expires = now + patience_s(served.end - now)
         self._under_way.append(served)
         return served
 

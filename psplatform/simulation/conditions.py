@@ -32,7 +32,7 @@ _OWN_S: Final = 0.1
 """What a gradient takes where nothing is said about it."""
 
 _TIMES: Final = (*DISTRIBUTIONS, "nodes", "trace", "slow", "factors", "regime")
-_NETWORK: Final = ("nic", "change", "hosts", "model", "server")
+_NETWORK: Final = ("nic", "change", "hosts", "model", "report", "server")
 _BYTES_PER_MB: Final = 1e6
 
 
@@ -160,11 +160,14 @@ class SimulatedNetwork:
         Seconds a server takes to add up a gradient.
     model_bytes
         What all shards of the model take in a transfer; ``None`` for what they really do.
+    lag_s
+        Seconds by which monitors are late that tell who plans transfers the rates of all interfaces; ``None`` for none.
     """
 
     links: Links | None = None
     update_s: float = 0.0
     model_bytes: float | None = None
+    lag_s: float | None = None
 
 
 def parse_network(text: str, *, field: str = "network") -> SimulatedNetwork:
@@ -172,7 +175,7 @@ def parse_network(text: str, *, field: str = "network") -> SimulatedNetwork:
 
     Clauses between semicolons, in any order: ``nic:gbps=10,latency=0.0001``,
     ``change:every=5,gbps=5+10,chance=0.1+0.9`` (instead of the steady rate), ``hosts:workers=2,servers=1``,
-    ``model:mb=100`` (instead of the model's own size), ``server:update=0.01``.
+    ``model:mb=100`` (instead of the model's own size), ``report:lag=0.2``, ``server:update=0.01``.
 
     Raises
     ------
@@ -194,7 +197,15 @@ def parse_network(text: str, *, field: str = "network") -> SimulatedNetwork:
             if clauses.keys() - {"server"}:
                 raise ConfigurationError("a network needs its interfaces; write nic:gbps=10,latency=0.0001")
             return SimulatedNetwork(None, update_s)
-        return SimulatedNetwork(_links(clauses), update_s, _model_bytes(clauses))
+        return SimulatedNetwork(_links(clauses), update_s, _model_bytes(clauses), _lag_s(clauses))
+
+
+def _lag_s(clauses: Mapping[str, str]) -> float | None:
+    if "report" not in clauses:
+        return None
+    lag_s = _numbers(clauses["report"], ("lag",))["lag"]
+    require_not_negative("report", "lag", lag_s)
+    return lag_s
 
 
 def _model_bytes(clauses: Mapping[str, str]) -> float | None:

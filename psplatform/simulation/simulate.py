@@ -24,6 +24,7 @@ from psplatform.replication.accounts import account_factory
 from psplatform.simulation.conditions import Conditions, SimulatedNetwork, parse_network
 from psplatform.simulation.driver import Simulated, run_world
 from psplatform.simulation.event_trace import EventTrace
+from psplatform.simulation.monitoring import Reports
 from psplatform.simulation.network import Network
 from psplatform.simulation.run_times import RunTimes, seconds_of
 from psplatform.simulation.synthetic import SyntheticGradients
@@ -80,7 +81,8 @@ def prepare(job: Job, conditions: Conditions | None = None) -> Prepared:
     run_times = conditions.run_times(seed=job.seed, workers=workers, stragglers=job.stragglers, read=_read_text)
     policy = copy.deepcopy(policy_of(job))
     if job.network.fabric is not None:
-        require_plannable(policy.traits.scope)
+        require_plannable(policy.traits, sums=job.network.fabric.aggregators > 0)
+        job.network.fabric.require_carried_out(workers=workers)
     readiness.load(policy, read_file)
     readiness.foresee(policy, lambda slot, sequence: seconds_of(run_times, slot, sequence))
     readiness.check(policy, workers)
@@ -124,11 +126,17 @@ class Prepared:
             )
 
     def _fabric(self, world: SimulatedWorld) -> Fabric | None:
-        """Return what plans transfers where the job asks for it: it knows as little of rates as that of a real run."""
-        asked = self.job.network.fabric
+        """Return what plans transfers where the job asks for it.
+
+        It knows as little of rates as that of a real run, or what monitors report.
+        """
+        asked, lag_s, network = self.job.network.fabric, self.network.lag_s, world.network
         if asked is None:
             return None
-        return Fabric(FabricPlanner(world.gradients_to(), (), Estimates(), asked.tick_s), world.host_of)
+        hosts = list(dict.fromkeys(world.host_of(f"w{number}") for number in range(self.workers)))[: asked.aggregators]
+        known = Estimates() if lag_s is None or network is None else Reports(network, lag_s)
+        planner = FabricPlanner(world.gradients_to(), hosts, known, asked.tick_s, relays=hosts)
+        return Fabric(planner, world.host_of)
 
     def _world(self, layout: Layout) -> SimulatedWorld:
         job, network = self.job, self.network

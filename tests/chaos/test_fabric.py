@@ -12,6 +12,7 @@ import psplatform as ps
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5")
 PLANNED: dict[str, Any] = {
     "options": {"samples": 2000, "dimension": 512},
+    "optimizer": ps.SGD(lr=0.01),  # small enough for stale gradients of a model of this width
     "policy": "delay-bounded",
     "policy_options": {"max_delay": 4},
     "evaluate_every": 25,

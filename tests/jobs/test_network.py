@@ -48,6 +48,7 @@ def test_a_mapping_describes_a_fabric() -> None:
         ({"fabric": {"tick_s": float("nan")}}, "tick_s must be a float above 0"),
         ({"fabric": {"tick_s": "0.1"}}, "tick_s must be a float above 0"),
         ({"fabric": {"tick_s": None}}, "tick_s must be a float above 0"),
+        ({"fabric": {"aggregators": -1}}, "network: fabric: aggregators must be an int of at least 0, not -1"),
     ],
 )
 def test_anything_else_is_refused(plain: Any, sentence: str) -> None:

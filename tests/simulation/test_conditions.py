@@ -70,6 +70,8 @@ def test_a_network_is_its_interfaces_hosts_and_servers() -> None:
     assert parse_network("server:update=0.01") == SimulatedNetwork(None, 0.01)
     assert parse_network("nic:gbps=1,latency=0").links == Links((1.0,), every_s=math.inf)
     assert parse_network("nic:gbps=1,latency=0;model:mb=100").model_bytes == 100e6
+    assert parse_network("nic:gbps=1,latency=0;report:lag=0.2").lag_s == 0.2
+    assert parse_network("nic:gbps=1,latency=0").lag_s is None
 
 
 BAD_TIMES = [
@@ -142,6 +144,8 @@ BAD_NETWORKS = [
     ("nic:gbps=10,latency=0;change:every=5,gbps=5+,chance=1", 'change: gbps="" is not a number'),
     ("nic:gbps=-1,latency=0;change:every=5,gbps=5,chance=1", "nic: gbps must be a finite number above 0, not -1.0"),
     ("nic:gbps=1,latency=0;model:mb=0", "model: mb must be a finite number above 0, not 0.0"),
+    ("nic:gbps=1,latency=0;report:lag=-1", "report: lag must be a finite number of at least 0, not -1.0"),
+    ("report:lag=1", "a network needs its interfaces"),
     ("model:mb=100", "a network needs its interfaces; write nic:gbps=10,latency=0.0001"),
     ("server:update=-1", "server: update must be a finite number of at least 0, not -1.0"),
     ("server:update=nan", "server: update must be a finite number of at least 0, not nan"),

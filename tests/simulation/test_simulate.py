@@ -238,6 +238,51 @@ def test_a_fabric_drops_at_the_source_what_would_be_late(small_job: SmallJob) ->
     assert planned["dropped"]["by_reason"].get("delay", 0) < plain["dropped"]["by_reason"]["delay"]
 
 
+@pytest.mark.parametrize("policy", ["asp", "bsp", "delay-bounded", "ssp"])
+@pytest.mark.parametrize(("clause", "least"), [("", 1.15), (";report:lag=0.2", 1.3)])
+def test_sums_on_the_way_make_more_updates_where_the_server_is_the_bottleneck(
+    small_job: SmallJob, policy: str, clause: str, least: float
+) -> None:
+    """Sixteen workers of equal interfaces, through which a gradient takes as long as it takes to compute.
+
+    Without reports the rates are learned first.
+    """
+    conditions = Conditions("constant:seconds=0.1", network=f"nic:gbps=1,latency=0.0001;model:mb=12.5{clause}")
+    stop = Stop(updates=160 if policy != "bsp" else 10)
+    plain, summed = (
+        simulate(
+            small_job(policy=policy, workers=16, stop=stop, network={"fabric": {"aggregators": number}}), conditions
+        )
+        for number in (0, 16)
+    )
+    assert plain.summary()["updates"] == summed.summary()["updates"] == stop.updates
+    assert plain.virtual_seconds > least * summed.virtual_seconds
+
+
+@pytest.mark.parametrize("workers", [3, 4, 8])
+@pytest.mark.parametrize("policy", ["asp", "delay-bounded"])
+def test_few_hosts_lose_nothing_by_plans(small_job: SmallJob, policy: str, workers: int) -> None:
+    conditions = Conditions("constant:seconds=0.1", network="nic:gbps=1,latency=0.0001;model:mb=12.5")
+    stop = Stop(updates=40 * workers)
+    plain, summed = (
+        simulate(small_job(policy=policy, workers=workers, stop=stop, network=network), conditions)
+        for network in ({}, {"fabric": {"aggregators": workers}})
+    )
+    assert summed.virtual_seconds <= plain.virtual_seconds / 0.97
+
+
+def test_sums_make_no_other_model_but_for_rounding(small_job: SmallJob) -> None:
+    """Rounds of the same gradients, added in another order."""
+    conditions = Conditions("constant:seconds=0.1", network="nic:gbps=1,latency=0.0001;model:mb=12.5")
+    plain, summed = (
+        simulate(small_job(workers=8, network={"fabric": {"aggregators": number}}), conditions, keep_records=True)
+        for number in (0, 8)
+    )
+    assert any(one.get("bundles") for one in summed.records if one["kind"] == "commit")
+    for name, tensor in plain.model.items():
+        assert torch.allclose(tensor, summed.model[name], rtol=1e-5, atol=1e-7), name
+
+
 # --- what fails ---
 
 
@@ -254,6 +299,9 @@ def test_a_fabric_drops_at_the_source_what_would_be_late(small_job: SmallJob) ->
         ({}, Conditions(compute="constant"), "constant lacks seconds", "compute"),
         ({}, Conditions(network="nic:gbps=0,latency=0"), "gbps must be a finite number above 0, not 0.0", "network"),
         ({"policy": "psp", "network": {"fabric": {}}}, Conditions(), "decides block by block", "network"),
+        ({"network": {"fabric": {"aggregators": 4}}}, Conditions(), "4 aggregators need as many workers, there are 3",
+         "network"),
+        ({"policy": "dbw", "network": {"fabric": {"aggregators": 1}}}, Conditions(), "takes no sums", "network"),
         ({"stop": Stop(target_loss=1.0)}, Conditions(timing_only=True), "stop it by updates, epochs", "stop"),
         ({"stragglers": Stragglers(trace=((1.0,),))}, Conditions(), "the trace is of 1 workers", "stragglers"),
     ],

@@ -76,7 +76,8 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
     job = with_defaults(job)
     policy = policy_of(job)
     if job.network.fabric is not None:
-        require_plannable(policy.traits.scope)
+        require_plannable(policy.traits, sums=False)
+        job.network.fabric.require_carried_out(workers=None)
     readiness.load(policy, read_file)
     if job.workers is not None:
         readiness.check(policy, job.workers)

@@ -5,18 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from psplatform.core.coordination.hosts import Hosts
 from psplatform.core.coordination.state import State
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Role, Send
 from psplatform.core.protocol.messages import Bundle
-
-_PATIENCE: Final = 4.0
-_LEAST_S: Final = 1.0
-"""A sum that is not at the servers after so many times the seconds that were expected, and so many at least, is given
-up: leases are longer, and nobody else would notice that an aggregator has stopped."""
+from psplatform.core.transfers import patience_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +47,8 @@ class Bundles:
         """Have gradients summed, given by the keys of their offers; the sum is expected at `end`."""
         state = self._state
         keys, contributions = zip(*gradients, strict=True)
-        due = state.now + max(_LEAST_S, _PATIENCE * (end - state.now))
-        self._expected[bundle.number] = Expected(bundle, keys, due if math.isfinite(due) else state.now + _LEAST_S)
+        # Leases are longer, and nobody else would notice that an aggregator has stopped.
+        self._expected[bundle.number] = Expected(bundle, keys, state.now + patience_s(end - state.now))
         assemble = msg.Assemble(bundle.term, bundle.number, contributions, min(self._expected))
         state.effects.append(Send(Role.member(bundle.aggregator), assemble))
 

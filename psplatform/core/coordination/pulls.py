@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from typing import Final
 
 from psplatform.core.coordination.hosts import Hosts
 from psplatform.core.coordination.roster import Member
 from psplatform.core.coordination.state import PULLS, State
 from psplatform.core.protocol.effects import Role, Send, SetTimer
 from psplatform.core.protocol.messages import Fetched, Release
-from psplatform.core.transfers import PullRequest, TransferPlanner
-
-_PATIENCE: Final = 4.0
-_LEAST_S: Final = 1.0
-"""After so many times the seconds that were expected, and so many at least, a worker asks the servers themselves."""
+from psplatform.core.transfers import PullRequest, TransferPlanner, patience_s
 
 
 class Pulls:
@@ -69,8 +63,8 @@ class Pulls:
             name = names[grant.key]
             release, relay = self._waiting.pop(name), helpers.get(grant.relay or "", "")
             self._granted[name] = release.sequence, grant.key
-            patience_s = max(_LEAST_S, _PATIENCE * (grant.end - now)) if relay and grant.end < math.inf else _LEAST_S
-            self._tell(name, replace(release, relay=relay, patience_s=patience_s if relay else 0.0, tell=True))
+            patient_s = patience_s(grant.end - now) if relay else 0.0
+            self._tell(name, replace(release, relay=relay, patience_s=patient_s, tell=True))
         if self._waiting:
             self._state.effects.append(SetTimer(PULLS, found.again_at))
 

@@ -18,7 +18,6 @@ from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Role, Send, SetTimer
 from psplatform.core.reasons import Reason
 from psplatform.core.transfers import Grant, Offer, TransferPlanner, require_plannable
-from psplatform.errors import ConfigurationError
 
 
 @dataclass(eq=False)
@@ -57,7 +56,7 @@ class Transfers:
 
     def __init__(self, state: State, admission: Admission, hosts: Hosts, planner: TransferPlanner | None) -> None:
         if planner is not None:
-            _check(planner, state)
+            require_plannable(state.traits, sums=planner.sums)
         self._state, self._admission, self._planner = state, admission, planner
         self._waiting: dict[int, _Offered] = {}
         self._granted: dict[int, _Offered] = {}
@@ -370,13 +369,3 @@ class Transfers:
 
     def _member_of(self, announce: msg.Announce) -> Member:
         return self._state.roster.by_name[announce.member]
-
-
-def _check(planner: TransferPlanner, state: State) -> None:
-    require_plannable(state.traits.scope)
-    if planner.sums and not state.traits.sums:
-        text = (
-            "the policy takes no sums of gradients: it learns from each that arrives, or has workers abort; "
-            "choose bsp, asp, ssp or delay-bounded, or no aggregators"
-        )
-        raise ConfigurationError(text, field="network")
