@@ -287,7 +287,7 @@ def test_every_clause_about_stragglers_is_understood(clause: str) -> None:
 def test_every_clause_about_a_modelled_cluster_is_understood(clause: str) -> None:
     trace = "slot,sequence,seconds\n" + "".join(f"{slot},0,0.1\n" for slot in range(3))
     kind = clause.partition(":")[0]
-    if kind in ("change", "hosts", "model", "server"):
+    if kind in ("change", "hosts", "model", "report", "server"):
         parse_network(f"nic:gbps=10,latency=0.0001;{clause}")
         return
     base = "constant:seconds=1;" if kind in ("slow", "factors", "regime") else ""
