@@ -7,6 +7,7 @@ from collections.abc import Callable
 from psplatform.memory import MemoryRun
 from psplatform.memory.machines import Machines
 from psplatform.simulation.faults.schedules.schedule import Fault, Selector
+from psplatform.simulation.faults.schedules.sums import AGGREGATOR
 from psplatform.simulation.faults.storage import Storage
 from psplatform.simulation.faults.world import BadLink, Partition, TrialWorld
 
@@ -46,6 +47,7 @@ class Injection:
         self._world = world
         self._storage = storage
         self._on_fault = on_fault
+        self._waiting: list[Fault] = []
         self._by_event = sorted((one for one in faults if one.event is not None), key=lambda one: one.event or 0)
         self._by_time = len(faults) - len(self._by_event)
         for one in faults:
@@ -61,6 +63,9 @@ class Injection:
         """Carry out what is due before event `number` of the run."""
         while self._by_event and (self._by_event[0].event or 0) <= number:
             self._do(self._by_event.pop(0))
+        # Sums take moments: a fault of who makes them waits for one.
+        if self._waiting and self._run.coordinator.transfers.aggregator is not None:
+            self._do(self._waiting.pop(0))
 
     def _do_timed(self, fault: Fault) -> None:
         self._by_time -= 1
@@ -69,6 +74,8 @@ class Injection:
     def _do(self, fault: Fault) -> None:
         process = self._process(fault.who) if fault.who else ""
         if process is None:
+            if fault.who == AGGREGATOR:
+                self._waiting.append(fault)
             return
         self.done += 1
         self.quiet_at = max(self.quiet_at, self._run.agenda.now + fault.seconds)
@@ -88,7 +95,7 @@ class Injection:
         if role.role == "evaluator":
             name = run.leads[-1].workers.evaluator
             return name if run.addresses and name in run.evaluators else None
-        if role.role in ("worker", "aggregator"):
+        if role.role in ("worker", AGGREGATOR):
             return self._worker(role)
         shards = run.coordinator.state.shards
         if role.role == "client" or role.number >= len(shards):
@@ -97,7 +104,7 @@ class Injection:
         return one.server if role.role == "server" else next(iter([*one.in_sync, *one.joining]), None)
 
     def _worker(self, role: Selector) -> str | None:
-        if role.role == "aggregator":
+        if role.role == AGGREGATOR:
             return self._run.coordinator.transfers.aggregator
         names = list(self._run.workers.nodes)
         return names[role.number % len(names)] if names else None

@@ -3,9 +3,9 @@
 A schedule names roles, never processes or objects, so that the run finds out who plays them then: ``server 0``
 (the server of shard 0 at that moment), ``replica 0`` (the first of its replicas, those in sync before the others),
 ``worker 1``, ``aggregator`` (the worker that sums the oldest of the bundles under way), ``coordinator``, ``standby``,
-``client``, and on hosts ``evaluator``.  A role that nobody plays at that
-moment is spared.  The client, which has started the run and looks at it, is played in a run of real processes only: in
-memory there is none.
+``client``, and on hosts ``evaluator``.  A fault of the aggregator waits until there is one; any other role that nobody
+plays at that moment is spared.  The client, which has started the run and looks at it, is played in a run of real
+processes only: in memory there is none.
 """
 
 from __future__ import annotations
