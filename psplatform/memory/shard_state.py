@@ -97,7 +97,7 @@ class VirtualShardState:
 
     def gather(self, effect: Gather) -> GatherDone | GatherFailed:
         """Average gradients."""
-        sources = len({one.bundle or (one.member, one.sequence) for one in effect.contributions})
+        sources = len({one.source for one in effect.contributions})
         self._gathered_at = self._engine.agenda.now + self._world.gather_s(self._shard, sources)
         norms = self._arithmetic.gather(self._name, effect.contributions, norms=effect.norms, updates=effect.updates)
         if norms is not None:

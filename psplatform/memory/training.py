@@ -183,7 +183,7 @@ class TensorArithmetic:
         return tuple(square / (times * times) for square in held.squared_norms()) if norms else ()
 
     def _gather(self, held: Shard, contributions: tuple[Contribution, ...], updates: int) -> bool:
-        sources = {one.bundle or (one.member, one.sequence): self._vectors_of(one) for one in contributions}
+        sources = {one.source: self._vectors_of(one) for one in contributions}
         pieces = [shard_vectors(self.layout, held.index, one) for one in sources.values() if one is not None]
         if len(pieces) < len(sources):
             return False
@@ -219,7 +219,7 @@ class TensorArithmetic:
         """Return what a transfer carries now, and how many bytes a replica gets by it, the workers' included."""
         held = self.copies[copy]
         if transfer.kind == GRADIENTS:
-            sources = {one.bundle or (one.member, one.sequence) for one in transfer.contributions}
+            sources = {one.source for one in transfer.contributions}
             return ({}, 0), len(sources) * _size_bytes(dict(held.front))
         vectors = _copy(dict(held.gathered if transfer.kind == UPDATE else held.state()))
         return (vectors, held.commits), _size_bytes(vectors)

@@ -98,7 +98,7 @@ class SimulatedWorld:
             return network.transfer(self._server(message.shard), replica, vectors * size_bytes, now)
         senders: dict[Any, str] = {}
         for one in message.contributions:  # of a bundle there is the sum, once, from where it was made
-            senders[one.bundle or one] = one.bundle.aggregator if one.bundle is not None else one.member
+            senders[one.source] = one.bundle.aggregator if one.bundle is not None else one.member
         workers = [self.host_of(member) for member in senders.values()]
         told_s = network.links.latency_s
         fetched_s = [network.transfer(one, replica, size_bytes, now, late_s=told_s) for one in workers]

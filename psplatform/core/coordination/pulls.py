@@ -22,10 +22,10 @@ class Pulls:
     def __init__(self, state: State, hosts: Hosts, planner: TransferPlanner | None) -> None:
         self._state, self._hosts = state, hosts
         self._planner = planner if planner is not None and planner.relays else None
-        self._waiting: dict[str, Release] = {}
+        # By worker, the key under which the planner knows its request, and what it is to be sent.
+        self._waiting: dict[str, tuple[int, Release]] = {}
         # By worker, what it was sent last: the sequence, and the key under which the planner knows it.
         self._granted: dict[str, tuple[int, int]] = {}
-        self._keys: dict[str, int] = {}
         self._number = 0
 
     @property
@@ -39,7 +39,7 @@ class Pulls:
             self._tell(member.name, release)
             return
         self._number += 1
-        self._waiting[member.name], self._keys[member.name] = release, self._number
+        self._waiting[member.name] = self._number, release
         self.plan()
 
     def on_fetched(self, message: Fetched) -> None:
@@ -56,12 +56,12 @@ class Pulls:
         planner, now = self._planner, self._state.now
         if planner is None or self._state.stopping or not self._waiting:
             return
-        names, helpers = {self._keys[name]: name for name in self._waiting}, self._hosts.helpers()
+        names, helpers = {key: name for name, (key, _) in self._waiting.items()}, self._hosts.helpers()
         requests = [PullRequest(key, self._hosts.of(name)) for key, name in names.items()]
         found = planner.plan_pulls(requests, now, helpers)
         for grant in found.granted:
             name = names[grant.key]
-            release, relay = self._waiting.pop(name), helpers.get(grant.relay or "", "")
+            (_, release), relay = self._waiting.pop(name), helpers.get(grant.relay or "", "")
             self._granted[name] = release.sequence, grant.key
             patient_s = patience_s(grant.end - now) if relay else 0.0
             self._tell(name, replace(release, relay=relay, patience_s=patient_s, tell=True))
@@ -75,13 +75,12 @@ class Pulls:
 
     def _forget_closed(self) -> None:
         roster = self._state.roster.by_name
-        for name, release in list(self._waiting.items()):
+        for name, (_, release) in list(self._waiting.items()):
             member = roster.get(name)
             if member is None or not member.busy or member.sequence != release.sequence:
                 del self._waiting[name]
-        for known in (self._granted, self._keys):
-            for name in known.keys() - roster.keys():
-                del known[name]
+        for name in self._granted.keys() - roster.keys():
+            del self._granted[name]
 
     def _tell(self, name: str, release: Release) -> None:
         self._state.effects.append(Send(Role.member(name), release))

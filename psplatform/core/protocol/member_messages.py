@@ -231,6 +231,11 @@ class Contribution:
     assignment: BatchAssignment | None = None
     bundle: Bundle | None = None
 
+    @property
+    def source(self) -> Bundle | tuple[str, int]:
+        """What names the vector that servers have it in: all of a bundle have the same."""
+        return self.bundle or (self.member, self.sequence)
+
 
 @dataclass(frozen=True, slots=True)
 class Route:

@@ -20,6 +20,7 @@ from psplatform.core.protocol.effects import Effect, HandOn, Role, Send, first_s
 class _Held:
     """What is known of one shard: its server, what is held of it, who waits, and what was asked for them."""
 
+    shard: int
     server: str
     epoch: int = 0
     version: int = -1
@@ -44,7 +45,7 @@ class Relay:
 
     def __init__(self, name: str, shards: int) -> None:
         self.name = name
-        self._shards = [_Held(first_server(shard)) for shard in range(shards)]
+        self._shards = [_Held(shard, first_server(shard)) for shard in range(shards)]
         self._request = 0
 
     def handle(self, event: Any, now: float) -> list[Effect]:
@@ -93,8 +94,7 @@ class Relay:
         epoch = max(one.epoch, *(pull.epoch for pull in one.waiting.values()))
         if one.asked is None or one.asked.epoch < epoch:  # else what comes is mostly new enough for all
             self._request += 1
-            shard = next(iter(one.waiting.values())).shard
-            one.asked = msg.Pull(self.name, shard, self._request, version, epoch)
+            one.asked = msg.Pull(self.name, one.shard, self._request, version, epoch)
             effects.append(Send(Role.copy(one.server), one.asked))
         return effects
 

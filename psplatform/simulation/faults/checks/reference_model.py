@@ -219,7 +219,7 @@ class ReferenceModel(TensorArithmetic):
         sources: dict[Any, list[Mapping[str, torch.Tensor]]] = defaultdict(list)
         for one in contributions:
             vectors = shard_vectors(self.layout, held.index, self._gradients[one.member, one.sequence])
-            sources[one.bundle or (one.member, one.sequence)].append(vectors)
+            sources[one.source].append(vectors)
         for key in self._parameter_keys:
             total = _sum([_sum([part[key] for part in parts]) for parts in sources.values()])
             divided = len(contributions) > 1 and not (updates > 1 and held.adds_up)
