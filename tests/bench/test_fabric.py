@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from psplatform.bench.fabric import DELAY_BOUND, MEMBERS, MODEL_BYTES, PER_HOST, SYSTEMS, WORKERS, Setting, measure
+from psplatform.bench.fabric import DELAY_BOUND, MEMBERS, MODEL_BYTES, PER_HOST, SYSTEMS, WORKERS, Setting
+from psplatform.bench.fabric_tables import measure
 from psplatform.simulation.world import SimulatedWorld
 
 SECONDS = 10.0
@@ -14,7 +15,9 @@ SECONDS = 10.0
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
-    return measure(compute=("C1", "C2"), networks=("N1", "N3"), seconds=SECONDS, seeds=(1,))
+    found = measure(parts=["results"], compute=("C1", "C2"), networks=("N1", "N3"), seconds=SECONDS, seeds=(1,))
+    assert list(found) == ["results"]
+    return list(found["results"])
 
 
 def of(rows: list[dict[str, Any]], **wanted: str) -> dict[str, Any]:

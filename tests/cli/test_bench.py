@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from psplatform.bench import dashboard, dbw, psp, simulator, zipline
+from psplatform.bench import dashboard, dbw, fabric_tables, psp, simulator, zipline
+from psplatform.bench.fabric import Figures, Played
 from psplatform.bench.simulator import Case
 
 Command = Callable[..., Result]
@@ -71,12 +72,26 @@ def test_scheduler_says_what_a_plan_costs_beside_the_published_figures(
 def test_fabric_says_what_each_system_takes_beside_the_ring(
     psplatform: Command, last_json: Callable[[Result], dict[str, Any]]
 ) -> None:
-    rows = last_json(psplatform("bench", "fabric", "--seconds", "10", "--seeds", "1", "--json"))["results"]
+    short = "bench", "fabric", "--seconds", "10", "--seeds", "1", "--part", "results"
+    rows = last_json(psplatform(*short, "--json"))["results"]
     assert len({(one["compute"], one["network"], one["system"]) for one in rows}) == len(rows) == 9 * 10
     assert all(one["seconds_per_30"] > 0 for one in rows)
     refused = psplatform("bench", "fabric", "--seconds", "1")
     assert refused.exit_code == 2
     assert "in the range" in refused.output
+
+
+def test_fabric_shows_the_published_tables_with_what_they_rest_on(
+    psplatform: Command, last_json: Callable[[Result], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fabric_tables._Runs, "of", lambda *_: [Played(Figures(2.0, 1.0), Figures(2.0, 1.0))])
+    every = last_json(psplatform("bench", "fabric", "--json"))
+    assert list(every) == ["results", "assumptions", "table2", "dropped", "lag"]
+    assert {"compute": "C2", "network": "N3", "ours": 1.0, "paper": 2.32}.items() <= every["table2"][5].items()
+    text = psplatform("bench", "fabric", "--part", "lag", "--part", "table2").stdout
+    assert text.index("assumptions: {") < text.index("table2:\n") < text.index("lag:\n")
+    assert "compute_in_transfers" in text[text.index("lag:") :]
+    assert "system" not in text
 
 
 def test_every_row_is_reported_as_soon_as_it_is_known() -> None:

@@ -61,15 +61,24 @@ def scheduler(*, updates: tuple[int, ...], seed: int, as_json: bool) -> None:
     "--seconds",
     type=click.FloatRange(min=10),
     default=60.0,
-    help="Of each run, virtual: 10 at least, in which the slowest network has applied something. [60]",
+    help="Of each run, virtual: 10 at least, in which the slowest network has applied something; five times as long "
+    "where gradients are. [60]",
 )
 @click.option("--seeds", type=click.IntRange(min=1), default=5, help="Runs of each system in each setting. [5]")
+@click.option(
+    "--part",
+    "parts",
+    type=click.Choice(["results", "table2", "dropped", "lag"]),
+    multiple=True,
+    help="All systems; Table 2 of MLfabric's authors; what delay bounds drop; the lag of monitors. [all four]",
+)
 @_json_option
-def fabric(*, seconds: float, seeds: int, as_json: bool) -> None:
+def fabric(*, seconds: float, seeds: int, parts: tuple[str, ...], as_json: bool) -> None:
     """Simulate 30 workers on networks whose rates change: all-reduce, asynchronous runs, and planned transfers."""
-    from psplatform.bench.fabric import measure  # noqa: PLC0415  brings torch
+    from psplatform.bench.fabric_tables import measure  # noqa: PLC0415  brings torch
 
-    _run(lambda report: measure(report, seconds=seconds, seeds=range(1, seeds + 1)), as_json=as_json)
+    chosen = range(1, seeds + 1)
+    _measured(lambda report: measure(report, parts=parts, seconds=seconds, seeds=chosen), as_json=as_json)
 
 
 @bench.command()
@@ -273,7 +282,7 @@ def soak(*, faults: int, seed: int, processes: int, kinds: str, settle_s: float,
 
 
 def _measured(measure: Callable[[Callable[[Row], None]], Row], *, as_json: bool) -> Row:
-    """Show a whole object: as it is, or its rows as a table and the rest as lines."""
+    """Show a whole object: as it is, or its rows as a table, the rest as lines, and further rows as tables."""
     with ProgressLine() as line:
         found = measure(lambda row: line.say(", ".join(f"{name} {_text(value)}" for name, value in row.items())))
     if as_json:
@@ -281,7 +290,12 @@ def _measured(measure: Callable[[Callable[[Row], None]], Row], *, as_json: bool)
         return found
     _show_rows(found.get("rows") or found.get("results") or [])
     for name, value in found.items():
-        if name not in ("rows", "results"):
+        if name in ("rows", "results"):
+            continue
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            click.echo(f"{name}:")
+            _show_rows(value)
+        else:
             click.echo(f"{name}: {json.dumps(value)}")
     return found
 
