@@ -7,7 +7,7 @@ which order, is decided when a gradient has arrived.  So a plan that is wrong co
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -124,19 +124,22 @@ class TransferPlanner(Protocol):
     def relays(self) -> bool:
         """Whether it plans when workers pull, and through whom; else they pull at once, from the servers."""
 
-    def plan_pulls(self, waiting: Sequence[PullRequest], now: float, able: Container[str] | None = None) -> PullPlan:
+    def plan_pulls(self, waiting: Sequence[PullRequest], now: float, able: Collection[str] | None = None) -> PullPlan:
         """Return who of those that wait for parameters may be sent them now.
 
-        Of its relays only the hosts in `able` hand on, or all if it is not given.
+        Of its relays only the hosts in `able` hand on, the lowest slots' before, or all if it is not given.
         """
 
     def pulled(self, key: int, begin: float, end: float) -> None:
         """Learn when a worker that was granted parameters has asked for them, and when it had all of them."""
 
-    def plan(self, offers: Sequence[Offer], now: float, able: Container[str] | None = None) -> TransferPlan:
+    def settle_pull(self, key: int) -> None:
+        """Expect a worker that was granted parameters to say no more when it had them."""
+
+    def plan(self, offers: Sequence[Offer], now: float, able: Collection[str] | None = None) -> TransferPlan:
         """Return what is sent before the next tick; offers that are under way are left out.
 
-        Of its aggregators only the hosts in `able` sum, or all if it is not given.
+        Of its aggregators only the hosts in `able` sum, the lowest slots' before, or all if it is not given.
         """
 
     def grant_at_once(self, offer: Offer, now: float, waiting: Iterable[Offer] = ()) -> Grant | float:

@@ -1,15 +1,15 @@
 """What interfaces can carry, from the transfers that have ended and from what monitors report.
 
 A run is not told how fast its network is.  A transfer that has ended tells what both its directions can carry at least,
-and that one of the two can carry no more.  Which one follows from what each of them has carried besides: a transfer is
-judged when those that went beside it have been seen as well.
+and that one of the two can carry no more.  Which one follows from what each of them has carried besides, from how long
+ago its rate was seen, and from how many peers it is slow with.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,11 +21,10 @@ _SHORTEST_S: Final = 0.001
 """A smaller or shorter transfer takes as long as a message does, or as clocks differ: it says nothing about a rate."""
 
 _TOLERANCE: Final = 0.1
-"""Rates closer than this part of them are the same."""
+"""Rates closer than this part of them are the same, and transfers that end closer together end at the same time."""
 
 _KEPT: Final = 64
 """Transfers of a direction that are kept, to know what went beside one of them."""
-
 
 UNLIMITED: Final = 1e15
 """Bytes per second that no interface has: as long as nothing has been seen, none delays anything."""
@@ -52,66 +51,90 @@ class Sighting:
 
 @dataclass(eq=False)
 class _Direction:
-    """What is known of a direction: a rate, and when it was seen.
+    """What is known of a direction: its rate, and when it was last seen to be that.
 
-    `excused` are the peers that were held to be slow in its stead, with the rates of these transfers.
+    Attributes
+    ----------
+    before
+        The rate and its moment as they were before it was held to be what slows a transfer.
+    accuser
+        The peer of that transfer, which may turn out to be the slow one.
+    slow_with
+        The peers with which it has been slower since its rate was last seen.
     """
 
     rate: float = math.inf
     at: float = -math.inf
+    before: tuple[float, float] = (math.inf, -math.inf)
+    accuser: _Direction | None = None
     carried: deque[Sighting] = field(default_factory=lambda: deque(maxlen=_KEPT))
-    excused: list[tuple[_Direction, float]] = field(default_factory=list)
+    slow_with: dict[_Direction, None] = field(default_factory=dict)
 
     @property
     def unknown(self) -> bool:
         return math.isinf(self.at)
 
+    def explains(self, shown: float) -> bool:
+        """Whether it is known to carry no more than that."""
+        return self.rate <= shown * (1 + _TOLERANCE)
+
     def learn(self, rate: float, at: float) -> None:
         """Believe a rate, unless a newer one is known."""
         if at >= self.at:
-            self.rate, self.at = rate, at
-            self.excused.clear()
+            self.rate, self.at = self.before = rate, at
+            self.accuser = None
+            self.slow_with.clear()
 
-    def forget(self) -> None:
-        self.rate, self.at = math.inf, -math.inf
+    def blame(self, rate: float, at: float, accuser: _Direction) -> None:
+        """Believe that it has become slower, unless a newer rate is known, and clear the peers blamed in its stead."""
+        if at < self.at:
+            return
+        for peer in self.slow_with:
+            if peer.accuser is self:
+                peer.rate, peer.at = peer.before
+                peer.accuser = None
+                peer.slow_with.pop(self, None)
+        self.slow_with.clear()
+        self.rate, self.at, self.accuser = rate, at, accuser
 
     def during(self, begin: float, end: float) -> float:
-        """Return the bytes per second of all known transfers in a span: it can carry that at least."""
-        overlaps = [(one, min(end, one.end) - max(begin, one.begin)) for one in self.carried]
-        return sum(one.rate * overlap for one, overlap in overlaps if overlap > 0) / (end - begin)
+        """Return the bytes per second of the transfers that have ended by the end of a span: it can carry that.
 
-    def most_since(self, moment: float, but: Sighting) -> float:
-        """Return the most that it has carried from a moment on, while any other of its known transfers went."""
-        others = [one for one in self.carried if one is not but and one.end > moment]
-        return max((self.during(max(one.begin, moment), one.end) for one in others), default=0.0)
+        One that ends later may have waited for them all the time.
+        """
+        ended = (one for one in self.carried if begin < one.end <= end)
+        return sum(one.rate * (one.end - max(begin, one.begin)) for one in ended) / (end - begin)
+
+
+_Ways = tuple[_Direction, _Direction]
 
 
 class Estimates:
     """Rates of every direction, as far as they have been seen.
 
-    A direction of which nothing is known has the highest rate that any has shown, or `fastest` where none has.  What
-    was seen long ago comes closer to that as well, by the factor 1/e in `forget_s`, so that a slow one is tried again.
-    Where one direction is slow and nothing tells it from its peers, these are held to be slow at first, until a second
-    one is as slow with it.
+    A direction of which nothing is known takes as long for a byte as those that are known do on average, or has the
+    rate `fastest` where none is.  What was seen long ago comes closer to that as well, by the factor 1/e in `forget_s`:
+    so a fast one that may have changed is not trusted for ever, and a slow one is tried again.
+
+    A transfer that is slower than both its directions were thought to be leaves open which of them has changed: it is
+    the one that is slow with more peers, which are cleared then; else the one whose rate was seen longest ago.
 
     Parameters
     ----------
     fastest
         Bytes per second of an interface before anything is known.
     forget_s
-        Seconds in which what was seen loses its weight.
+        Seconds in which what was seen loses its weight: about as often rates are expected to change.
     """
 
     def __init__(self, fastest: float = UNLIMITED, forget_s: float = FORGET_S) -> None:
         self._fastest, self._forget_s = fastest, forget_s
-        self._highest = 0.0
         self._ways: dict[tuple[str, bool], _Direction] = {}
         self._unjudged: list[Sighting] = []
 
     def observe(self, seen: Sighting) -> None:
-        """Learn from a transfer that has ended, as soon as as much time again has passed."""
-        too_short = seen.size_bytes < _SMALLEST_BYTES or seen.end - seen.begin < _SHORTEST_S
-        if seen.sender == seen.receiver or too_short:
+        """Learn from a transfer that has ended, as soon as those have ended as well that end at the same time."""
+        if _says_nothing(seen):
             return
         for way in self._both(seen):
             way.carried.append(seen)
@@ -123,15 +146,22 @@ class Estimates:
         self._judge_until(at)
         for outward, rate in ((True, out), (False, into)):
             self._way(host, outward=outward).learn(rate, at)
-            self._highest = max(self._highest, rate)
 
-    def state(self, hosts: Iterable[str], now: float) -> NetworkState:
-        """Return what the interfaces of these hosts can carry, with nothing reserved."""
+    def state(self, hosts: Iterable[str], now: float, running: Iterable[Sighting] = ()) -> NetworkState:
+        """Return what the interfaces of these hosts can carry, with nothing reserved.
+
+        `running` are transfers that have not ended by `now`: one that should have tells that a direction is slow before
+        it ends.
+        """
         self._judge_until(now)
+        for one in sorted(running, key=lambda one: one.begin):
+            if not _says_nothing(one):
+                self._doubt(one)
+        usual = self._usual()
         return NetworkState(
             {
                 host: Interface(
-                    *(Rates.steady(self._rate(self._ways.get((host, way)), now), now) for way in (True, False))
+                    *(Rates.steady(self._rate(self._ways.get((host, way)), now, usual), now) for way in (True, False))
                 )
                 for host in hosts
             }
@@ -140,62 +170,68 @@ class Estimates:
     def _way(self, host: str, *, outward: bool) -> _Direction:
         return self._ways.setdefault((host, outward), _Direction())
 
-    def _both(self, seen: Sighting) -> tuple[_Direction, _Direction]:
+    def _both(self, seen: Sighting) -> _Ways:
         return self._way(seen.sender, outward=True), self._way(seen.receiver, outward=False)
 
-    def _rate(self, way: _Direction | None, now: float) -> float:
-        highest = self._highest or self._fastest
+    def _usual(self) -> float:
+        """Return the rate at which a byte takes as long as on average of what is known."""
+        rates = [way.rate for way in self._ways.values() if not way.unknown and way.rate > 0]
+        return len(rates) / sum(1 / rate for rate in rates) if rates else self._fastest
+
+    def _rate(self, way: _Direction | None, now: float, usual: float) -> float:
         if way is None or way.unknown:
-            return highest
+            return usual
         weight = math.exp(-max(now - way.at, 0.0) / self._forget_s)
-        return highest + (way.rate - highest) * weight
+        return 1 / (weight / way.rate + (1 - weight) / usual) if way.rate > 0 else 0.0
 
     def _judge_until(self, now: float) -> None:
-        ready = [one for one in self._unjudged if 2 * one.end - one.begin <= now]
+        ready = [one for one in self._unjudged if _same_end(one) <= now]
         for one in sorted(ready, key=lambda one: one.end):
             self._unjudged.remove(one)
             self._judge(one)
 
     def _judge(self, seen: Sighting) -> None:
         ways = self._both(seen)
-        shown = [way.during(seen.begin, seen.end) for way in ways]
-        self._highest = max(self._highest, *shown)
-        slower = [self._rate(way, seen.end) > rate * (1 + _TOLERANCE) for way, rate in zip(ways, shown, strict=True)]
-        if all(slower):
-            blamed = self._suspects(ways, shown, seen)
-        else:
-            # What one of them is known to carry, or shows, explains it: of the other one nothing new is learned.
-            new = all(way.unknown for way in ways)
-            blamed = [not one and (new or not way.unknown) for way, one in zip(ways, slower, strict=True)]
-        for way, rate, is_blamed in zip(ways, shown, blamed, strict=True):
-            if is_blamed:
+        ends = [max((one.end for one in way.carried if one.end <= _same_end(seen)), default=seen.end) for way in ways]
+        shown = [way.during(seen.begin, end) for way, end in zip(ways, ends, strict=True)]
+        explained = [way.explains(rate) for way, rate in zip(ways, shown, strict=True)]
+        for way, rate, explains in zip(ways, shown, explained, strict=True):
+            # Of the other one nothing new is learned, unless it is fast for one of which nothing was known.
+            if explains or (any(explained) and way.unknown and rate > self._usual()):
                 way.learn(rate, seen.end)
+        if not any(explained):
+            self._blame(ways, shown, seen)
 
-    def _suspects(self, ways: tuple[_Direction, _Direction], shown: list[float], seen: Sighting) -> list[bool]:
-        """Return which of two directions are slower than was thought: both, where nothing tells them apart.
+    def _doubt(self, running: Sighting) -> None:
+        """Learn from a transfer that has not ended: both its directions have carried less than with all of it."""
+        ways = self._both(running)
+        most = [way.during(running.begin, running.end) + running.rate for way in ways]
+        explained = any(way.explains(rate) for way, rate in zip(ways, most, strict=True))
+        if not explained and not all(way.unknown for way in ways):
+            self._blame(ways, most, running)
 
-        In this order: one is cleared that has carried more since the transfer began; one that carried others besides is
-        the one to blame; and so is one of which nothing is known, unless it is the second that is as slow with the same
-        other one.
-        """
-        cleared = [
-            way.most_since(seen.begin, seen) > rate * (1 + _TOLERANCE) for way, rate in zip(ways, shown, strict=True)
-        ]
-        shared = [rate > seen.rate * (1 + _TOLERANCE) for rate in shown]
-        if any(cleared) != all(cleared):
-            return [not one for one in cleared]
-        if any(shared) != all(shared):
-            return shared
-        unknown = [way.unknown for way in ways]
-        if any(unknown) == all(unknown):
-            return [True, True]
-        known, other = ways if unknown[1] else ways[::-1]
-        accomplices = [
-            one for one, rate in known.excused if one is not other and abs(rate - seen.rate) <= _TOLERANCE * seen.rate
-        ]
-        if accomplices:
-            for one in accomplices:
-                one.forget()
-            return [not one for one in unknown]
-        known.excused.append((other, seen.rate))
-        return unknown
+    def _blame(self, ways: _Ways, shown: Sequence[float], seen: Sighting) -> None:
+        """Find which of two directions is slower than was thought; both, where nothing is known of either."""
+        # One whose rate was seen since the transfer began is not what slows it.
+        open_to_doubt = [way for way in ways if way.at <= seen.begin] or ways
+        for way, other in (ways, ways[::-1]):
+            if way in open_to_doubt:
+                way.slow_with[other] = None
+        if all(way.unknown for way in ways):
+            shared = [way for way, rate in zip(ways, shown, strict=True) if rate > seen.rate * (1 + _TOLERANCE)]
+            for way in shared or ways:
+                way.learn(shown[ways.index(way)], seen.end)
+            return
+        slow = max(open_to_doubt, key=lambda way: (len(way.slow_with), -way.at))
+        number = ways.index(slow)
+        slow.blame(shown[number], seen.end, ways[1 - number])
+
+
+def _says_nothing(seen: Sighting) -> bool:
+    short = seen.size_bytes < _SMALLEST_BYTES or seen.end - seen.begin < _SHORTEST_S
+    return short or seen.sender == seen.receiver
+
+
+def _same_end(seen: Sighting) -> float:
+    """Return until when others may end that end at the same time."""
+    return seen.end + _TOLERANCE * (seen.end - seen.begin)

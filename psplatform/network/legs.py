@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from psplatform.network.estimates import Sighting
 from psplatform.network.state import NetworkState, Transfer
 
 _SHORTEST_S: Final = 0.005
@@ -32,6 +33,12 @@ class Leg:
     def hosts(self) -> tuple[str, ...]:
         """All hosts that it concerns."""
         return self.sender, *self._sizes
+
+    def until(self, now: float) -> list[Sighting]:
+        """Return what has begun, as if it ended now."""
+        if not self._begin < now:
+            return []
+        return [Sighting(self.sender, to, size, self._begin, now) for to, size in self._sizes.items()]
 
     def advance(self, now: float) -> None:
         """Take what was expected to go before `now` as gone."""

@@ -2,7 +2,8 @@
 
 A receding horizon: at each tick all offers are ordered and grouped at the newest rates, as if no others were to come;
 what begins before the next tick is granted, and the rest is forgotten until then.  So no long reservation has to be
-amended when rates change or a host is lost.  The state of the planner is what is under way, and that expires.
+amended when rates change or a host is lost.  The state of the planner is what is under way, until it is told what
+became of that: what is only late keeps interfaces busy.
 
 Differences from the paper (MLfabric, section 5), which plans a batch of updates each 100 ms and keeps to it: plans are
 made anew, and an offer whose way is idle need not wait for the tick.  A group is granted as a whole once its first
@@ -14,11 +15,12 @@ A slow host whose gradients have no deadlines may wait for as long as faster one
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final, Protocol
 
-from psplatform.core.transfers import Grant, Offer, PullPlan, PullRequest, TransferPlan, patience_s
+from psplatform.core.transfers import Grant, Offer, PullPlan, PullRequest, TransferPlan
 from psplatform.network.estimates import Sighting
 from psplatform.network.grouping import Group, group
 from psplatform.network.legs import Leg
@@ -29,12 +31,6 @@ from psplatform.network.state import NetworkState, Parts
 _ALONE: Final = 1.2
 """A transfer that takes no longer than so many times what it would take alone has an idle way."""
 
-_GRACE_S: Final = 1.0
-"""So much longer than `patience_s` what has not arrived counts as under way."""
-
-_HOPELESS_S: Final = 30.0
-"""After so long, what was sent although it gets nowhere at the known rates is under way no longer."""
-
 
 class Knowledge(Protocol):
     """What is known of rates."""
@@ -42,19 +38,21 @@ class Knowledge(Protocol):
     def observe(self, seen: Sighting) -> None:
         """Learn from a transfer that has ended."""
 
-    def state(self, hosts: Iterable[str], now: float) -> NetworkState:
-        """Return what the interfaces of these hosts can carry, with nothing reserved."""
+    def state(self, hosts: Iterable[str], now: float, running: Iterable[Sighting] = ()) -> NetworkState:
+        """Return what the interfaces of these hosts can carry, with nothing reserved.
+
+        `running` are transfers that have not ended, as if they ended now.
+        """
 
 
 @dataclass(eq=False)
 class _UnderWay:
-    """A grant: the transfers to its aggregator, if it has one, and the one to the servers; and when it is over."""
+    """A grant: the transfers to its aggregator, if it has one, and the one to the servers; and when it should end."""
 
     keys: tuple[int, ...]
     to_aggregator: list[Leg]
     to_servers: Leg
     end: float
-    expires: float
 
 
 class FabricPlanner:
@@ -72,6 +70,8 @@ class FabricPlanner:
         Seconds until the next plan.
     relays
         Hosts that may hand parameters on.  Without any, workers pull whenever they go on.
+    others
+        So many others may do both: the first of those that are able to, where no server is.
     """
 
     def __init__(
@@ -81,47 +81,55 @@ class FabricPlanner:
         estimates: Knowledge,
         tick_s: float,
         relays: Sequence[str] = (),
+        *,
+        others: int = 0,
     ) -> None:
         self._shards, self._servers = list(servers), _by_host(servers)
         self._aggregators = aggregators
         self._estimates, self.tick_s = estimates, tick_s
         self._under_way: dict[int, _UnderWay] = {}
         self._moved_at = -math.inf
-        self._serving = Serving(relays)
+        self._relays, self._others = relays, others
+        self._serving = Serving()
 
     @property
     def sums(self) -> bool:
         """Whether there are aggregators."""
-        return bool(self._aggregators)
+        return bool(self._aggregators or self._others)
 
     @property
     def relays(self) -> bool:
         """Whether it plans when workers pull, and through whom."""
-        return bool(self._serving.relays)
+        return bool(self._relays or self._others)
 
-    def plan_pulls(self, waiting: Sequence[PullRequest], now: float, able: Container[str] | None = None) -> PullPlan:
+    def plan_pulls(self, waiting: Sequence[PullRequest], now: float, able: Collection[str] | None = None) -> PullPlan:
         """Return who of those that wait for parameters may be sent them now; of the relays those in `able`, or all."""
-        self._expire(now)
-        state = self._state(waiting, now)
-        relays = _fastest_first(state, self._serving.relays, able, now)
+        relays = self._helpers(self._relays, able)
+        state = self._state(waiting, now, relays)
+        relays = _fastest_first(state, relays, now)
         return self._serving.plan(waiting, state, self._servers, relays, now=now, tick_s=self.tick_s)
 
     def pulled(self, key: int, begin: float, end: float) -> None:
-        """Learn what interfaces can carry from parameters that came straight from the servers."""
-        host = self._serving.pulled(key)
-        if host is not None and begin >= self._moved_at:
-            for server, size_bytes in self._servers:
-                self._estimates.observe(Sighting(server, host, size_bytes, begin, end))
+        """Learn what interfaces can carry from parameters that a worker has got."""
+        seen = self._serving.pulled(key, begin, end, self._servers)
+        if begin >= self._moved_at:
+            for one in seen:
+                self._estimates.observe(one)
 
-    def plan(self, offers: Sequence[Offer], now: float, able: Container[str] | None = None) -> TransferPlan:
+    def settle_pull(self, key: int) -> None:
+        """Forget what is under way to a worker, because it is gone or does something else."""
+        self._serving.settle(key)
+
+    def plan(self, offers: Sequence[Offer], now: float, able: Collection[str] | None = None) -> TransferPlan:
         """Return what is sent before the next tick; offers that are under way are left out.
 
         Of the aggregators those in `able` sum, or all.  Deadlines count from the next update.  What is under way comes
         before an offer if it arrives earlier.
         """
-        self._expire(now)
         offers = [one for one in offers if one.key not in self._under_way]
-        state = self._state(offers, now)
+        # All of them go straight with one that must: it cannot be taken out of a group.
+        helpers = [] if any(one.alone for one in offers) else self._helpers(self._aggregators, able)
+        state = self._state(offers, now, helpers)
         due = [
             one
             if one.deadline is None
@@ -131,8 +139,7 @@ class FabricPlanner:
         ordered = order(due, state, self._servers, now)
         dropped = tuple(one.key for one in ordered.dropped)
         granted, waiting = [], []
-        # All of them go straight with one that must: it cannot be taken out of a group.
-        aggregators = [] if any(one.alone for one in offers) else _fastest_first(state, self._aggregators, able, now)
+        aggregators = _fastest_first(state, helpers, now)
         for one in group(ordered, aggregators).groups:
             begins = min(transfer.begin for _, transfer in one.members)
             if begins < now + self.tick_s or math.isinf(begins):
@@ -151,7 +158,6 @@ class FabricPlanner:
         waiting
             The other offers: none of them may become late because of this one.  Looked at only if the way is idle.
         """
-        self._expire(now)
         state = self._state([offer], now)
         transfer = state.transfer(offer.host, self._servers, now)
         if not transfer.parts and offer.key not in self._under_way and math.isfinite(transfer.end):
@@ -205,17 +211,13 @@ class FabricPlanner:
         keys = tuple(offer.key for offer, _ in one.members)
         begins = tuple(now if math.isinf(transfer.begin) else transfer.begin for _, transfer in one.members)
         end = one.forward.end
-        expires = now + (patience_s(end - now) + _GRACE_S if math.isfinite(end) else _HOPELESS_S)
         to_aggregator = []
         if aggregator is not None:
             whole = {aggregator: sum(size_bytes for _, size_bytes in self._servers)}
             to_aggregator = [Leg(whole, transfer) for _, transfer in one.members]
-        under_way = _UnderWay(keys, to_aggregator, Leg(dict(self._servers), one.forward), end, expires)
+        under_way = _UnderWay(keys, to_aggregator, Leg(dict(self._servers), one.forward), end)
         self._under_way.update(dict.fromkeys(keys, under_way))
         return Grant(keys, begins, aggregator, end)
-
-    def _expire(self, now: float) -> None:
-        self._under_way = {key: one for key, one in self._under_way.items() if now <= one.expires}
 
     def _end(self, offer: Offer, state: NetworkState, now: float) -> float:
         """Return when an offer that is sent now, straight, is at the servers."""
@@ -225,16 +227,25 @@ class FabricPlanner:
         """Return how many updates under way are there by then."""
         return sum(one.end <= end for one in self._under_way.values())
 
+    def _helpers(self, listed: Sequence[str], able: Collection[str] | None) -> list[str]:
+        """Return the hosts that help now: of those listed the able ones, and of the able ones so many others."""
+        servers = [server for server, _ in self._servers]
+        others = (host for host in able or () if host not in servers and host not in listed)
+        return [*(host for host in listed if able is None or host in able), *islice(others, self._others)]
+
     def _rates(self, hosts: Sequence[str], now: float) -> NetworkState:
         servers = [server for server, _ in self._servers]
-        return self._estimates.state(dict.fromkeys([*servers, *self._aggregators, *hosts]), now)
+        straight = [one for one in dict.fromkeys(self._under_way.values()) if not one.to_aggregator]
+        running = [seen for one in straight for seen in one.to_servers.until(now)]
+        running += self._serving.running(now)
+        return self._estimates.state(dict.fromkeys([*servers, *hosts]), now, running)
 
-    def _state(self, asked: Sequence[Offer | PullRequest], now: float) -> NetworkState:
+    def _state(self, asked: Sequence[Offer | PullRequest], now: float, helpers: Sequence[str] = ()) -> NetworkState:
         """Return what is left beside what is under way, which is expected anew at the newest rates."""
         flights = list(dict.fromkeys(self._under_way.values()))
         legs = [leg for one in flights for leg in (*one.to_aggregator, one.to_servers)]
         hosts = [*(host for leg in legs for host in leg.hosts), *self._serving.hosts, *(one.host for one in asked)]
-        state = self._rates([*hosts, *self._serving.relays], now)
+        state = self._rates([*hosts, *helpers], now)
         for leg in legs:
             leg.advance(now)
         late = [one for one in flights if not any(leg.left for leg in (*one.to_aggregator, one.to_servers))]
@@ -250,11 +261,10 @@ class FabricPlanner:
         return state
 
 
-def _fastest_first(state: NetworkState, hosts: Sequence[str], able: Container[str] | None, now: float) -> list[str]:
-    """Return the hosts that are able to help, those before that have most left of their slower direction."""
-    known = [host for host in hosts if able is None or host in able]
-    left = {host: min(state[host].out.at(now), state[host].into.at(now)) for host in known}
-    return sorted(known, key=lambda host: -left[host])
+def _fastest_first(state: NetworkState, hosts: Sequence[str], now: float) -> list[str]:
+    """Return the hosts, those before that have most left of their slower direction."""
+    left = {host: min(state[host].out.at(now), state[host].into.at(now)) for host in hosts}
+    return sorted(hosts, key=lambda host: -left[host])
 
 
 def _by_host(shards: Parts) -> list[tuple[str, float]]:

@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from psplatform.core.transfers import PullGrant, PullPlan, PullRequest, patience_s
+from psplatform.core.transfers import PullGrant, PullPlan, PullRequest
+from psplatform.network.estimates import Sighting
 from psplatform.network.legs import Leg
 from psplatform.network.relaying import spread
 from psplatform.network.state import NetworkState, Parts
@@ -17,48 +18,46 @@ from psplatform.network.state import NetworkState, Parts
 
 @dataclass(eq=False)
 class _Served:
-    """What servers send to one host, and what that hands on.
+    """What servers send to one host, for workers there and for those to which it hands it on.
 
-    With a `key`, a worker there asks for it, who says when it has it.
+    `legs` are by the keys of these workers, until they have the parameters: the transfer from this host to theirs, or
+    ``None`` for a worker that is here.  `there_at` is when the parameters have come here, once that is known.
     """
 
     host: str
-    key: int | None
     fetched: list[Leg]
-    handed_on: list[Leg]
+    legs: dict[int, Leg | None]
     end: float
-    expires: float = math.inf
+    there_at: float | None = None
 
     def go_on(self, state: NetworkState, now: float) -> None:
         there = max([now, *(leg.go_on(state, leg.may_go_on(now)) for leg in self.fetched)])
         self.end = max([there, *(leg.go_on(state, there) for leg in self.handed_on)])
 
     @property
-    def legs(self) -> list[Leg]:
-        return [*self.fetched, *self.handed_on]
+    def handed_on(self) -> list[Leg]:
+        return [leg for leg in self.legs.values() if leg is not None]
 
     @property
     def late(self) -> bool:
-        return not any(leg.left for leg in self.legs)
+        return not any(leg.left for leg in (*self.fetched, *self.handed_on))
 
 
 class Serving:
-    """What is under way to workers.
+    """What is under way to workers."""
 
-    Parameters
-    ----------
-    relays
-        Hosts that may hand on.
-    """
-
-    def __init__(self, relays: Sequence[str]) -> None:
-        self.relays = relays
+    def __init__(self) -> None:
         self._under_way: list[_Served] = []
 
     @property
     def hosts(self) -> Iterator[str]:
         """The hosts that something is under way to or from."""
-        return (host for one in self._under_way for leg in one.legs for host in leg.hosts)
+        return (host for one in self._under_way for leg in (*one.fetched, *one.handed_on) for host in leg.hosts)
+
+    def running(self, now: float) -> list[Sighting]:
+        """Return what servers are known to send still, as if it ended now."""
+        here = [one for one in self._under_way if None in one.legs.values()]
+        return [seen for one in here for leg in one.fetched for seen in leg.until(now)]
 
     def forget(self) -> None:
         """Expect nothing of what is under way."""
@@ -66,12 +65,11 @@ class Serving:
 
     def overrun(self, state: NetworkState, now: float) -> None:
         """Take what was expected before now as gone; reserve for what should be there, and is not."""
-        self._under_way = [one for one in self._under_way if now < (one.end if one.key is None else one.expires)]
         for one in self._under_way:
-            for leg in one.legs:
+            for leg in (*one.fetched, *one.handed_on):
                 leg.advance(now)
             if one.late:
-                one.end = max([now, *(leg.overrun(state, now) for leg in one.fetched)])
+                one.end = max([now, *(leg.overrun(state, now) for leg in one.fetched or one.handed_on)])
 
     def go_on(self, state: NetworkState, now: float) -> None:
         """Expect anew what else is under way, and reserve it."""
@@ -79,13 +77,32 @@ class Serving:
             if not one.late:
                 one.go_on(state, now)
 
-    def pulled(self, key: int) -> str | None:
-        """Count what came straight to a worker as there; return its host, if it was that."""
-        found = next((one for one in self._under_way if one.key == key), None)
+    def pulled(self, key: int, begin: float, end: float, servers: Parts) -> list[Sighting]:
+        """Count what a worker was sent as there; return the transfers whose times are known by that."""
+        found = self._find(key)
         if found is None:
-            return None
-        self._under_way.remove(found)
-        return found.host
+            return []
+        leg, seen = found.legs[key], list[Sighting]()
+        if leg is not None and found.there_at is not None:
+            whole = sum(size_bytes for _, size_bytes in servers)
+            seen = [Sighting(found.host, leg.hosts[-1], whole, max(begin, found.there_at), end)]
+        elif leg is None and found.there_at is None and found.fetched:
+            seen = [Sighting(server, found.host, size_bytes, begin, end) for server, size_bytes in servers]
+            found.there_at = end
+        found.fetched.clear()
+        self.settle(key)
+        return seen
+
+    def settle(self, key: int) -> None:
+        """Expect nothing more for a worker."""
+        found = self._find(key)
+        if found is not None:
+            del found.legs[key]
+            if not found.legs:
+                self._under_way.remove(found)
+
+    def _find(self, key: int) -> _Served | None:
+        return next((one for one in self._under_way if key in one.legs), None)
 
     def plan(
         self,
@@ -108,24 +125,27 @@ class Serving:
             if now + tick_s <= route.begin < math.inf:
                 continue
             if route.relay is None:
-                served = self._send(state, servers, hosts[route.key], route.key, now)
+                served = self._send(state, servers, hosts[route.key], now)
+                served.legs[route.key] = None
                 granted.append(PullGrant(route.key, None, served.end))
                 continue
             relay = relays[route.relay]
             if route.relay not in through:
-                through[route.relay] = self._send(state, servers, relay, None, now)
+                through[route.relay] = self._send(state, servers, relay, now)
             served = through[route.relay]
             there = max([now, *(leg.expected.end for leg in served.fetched)])
-            leg = _sent(state, relay, hosts[route.key], sum(size_bytes for _, size_bytes in servers), there)
-            served.handed_on.append(leg)
-            served.end = max(served.end, leg.expected.end)
-            granted.append(PullGrant(route.key, relay, leg.expected.end))
+            end = there
+            served.legs[route.key] = None
+            if hosts[route.key] != relay:
+                leg = _sent(state, relay, hosts[route.key], sum(size_bytes for _, size_bytes in servers), there)
+                served.legs[route.key], end = leg, leg.expected.end
+                served.end = max(served.end, end)
+            granted.append(PullGrant(route.key, relay, end))
         return PullPlan(tuple(granted), now + tick_s)
 
-    def _send(self, state: NetworkState, servers: Parts, host: str, key: int | None, now: float) -> _Served:
+    def _send(self, state: NetworkState, servers: Parts, host: str, now: float) -> _Served:
         legs = [_sent(state, server, host, size_bytes, now) for server, size_bytes in servers]
-        served = _Served(host, key, legs, [], max([now, *(leg.expected.end for leg in legs)]))
-        served.expires = now + patience_s(served.end - now)
+        served = _Served(host, legs, {}, max([now, *(leg.expected.end for leg in legs)]))
         self._under_way.append(served)
         return served
 

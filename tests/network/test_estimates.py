@@ -68,7 +68,7 @@ def test_one_slow_worker_is_found_and_the_server_cleared_by_the_others() -> None
     assert (cluster.path("a", "s"), cluster.path("slow", "s")) == pytest.approx((100 * MB, 50 * MB), rel=1e-3)
 
 
-def test_a_rate_that_has_changed_is_known_after_the_next_transfer_each_way() -> None:
+def test_a_rate_that_has_changed_is_known_after_the_next_transfer_of_each_of_two_workers() -> None:
     cluster = Cluster({"a": (400 * MB, 400 * MB), "b": (400 * MB, 400 * MB), "s": (100 * MB, 100 * MB)})
     for sender in ("a", "b", "a", "b"):
         cluster.send(sender, "s")
@@ -76,7 +76,44 @@ def test_a_rate_that_has_changed_is_known_after_the_next_transfer_each_way() -> 
         cluster.rates["s"] = rate, rate
         cluster.send("a", "s")
         assert cluster.path("a", "s") == pytest.approx(rate, rel=1e-3)
+        cluster.send("b", "s")
         assert cluster.path("b", "s") == pytest.approx(rate, rel=1e-3)
+
+
+def test_of_two_that_may_have_slowed_down_it_is_the_one_that_was_seen_longest_ago() -> None:
+    cluster = Cluster(dict.fromkeys("abs", (100 * MB, 100 * MB)))
+    for sender in ("a", "b", "b"):
+        cluster.send(sender, "s")
+    cluster.rates["a"] = 20 * MB, 20 * MB
+    cluster.send("a", "s")
+    assert (cluster.out("a"), cluster.into("s")) == pytest.approx((20 * MB, 100 * MB), rel=1e-3)
+
+
+def test_transfers_that_wait_for_each_other_do_not_count_twice() -> None:
+    """Ten are sent at once and come one after the other, at the rate of the server and no more."""
+    estimates = Estimates(fastest=1000 * MB, forget_s=1e6)
+    for number in range(1, 11):
+        estimates.observe(Sighting(f"w{number}", "s", 10 * MB, 0.0, 0.1 * number))
+    assert estimates.state(["s"], 2.0)["s"].into.at(2.0) == pytest.approx(100 * MB, rel=1e-3)
+
+
+def test_what_should_have_ended_shows_a_slow_server_before_it_ends() -> None:
+    """Of two that take long already it can have carried one at most, and neither worker is held to be slow."""
+    cluster = Cluster(dict.fromkeys("abs", (100 * MB, 100 * MB)))
+    for sender in ("a", "b", "a", "b"):
+        cluster.send(sender, "s")
+    running = [Sighting(sender, "s", 10 * MB, cluster.now, cluster.now + 1.0) for sender in "ab"]
+    state = cluster.estimates.state("abs", cluster.now + 1.0, running)
+    assert state["s"].into.at(cluster.now + 1) == pytest.approx(10 * MB, rel=1e-3)
+    assert min(state[one].out.at(cluster.now + 1) for one in "ab") > 15 * MB
+
+
+def test_what_still_runs_says_nothing_before_it_should_have_ended() -> None:
+    cluster = Cluster(dict.fromkeys("as", (100 * MB, 100 * MB)))
+    cluster.send("a", "s")
+    running = [Sighting("a", "s", 10 * MB, cluster.now, cluster.now + 0.1)]
+    state = cluster.estimates.state("as", cluster.now + 0.1, running)
+    assert state["s"].into.at(cluster.now) == pytest.approx(100 * MB, rel=1e-3)
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -100,7 +137,8 @@ def test_a_server_that_slows_down_is_found_by_the_second_worker_that_is_slow_wit
     cluster.send("a", "s")
     cluster.send("b", "s")
     assert cluster.into("s") == pytest.approx(20 * MB, rel=1e-3)
-    assert [cluster.out(sender) for sender in "abc"] == pytest.approx([400 * MB] * 3, rel=1e-3)
+    usual = 4 / sum(1 / (rate * MB) for rate in (400, 400, 100, 20))
+    assert [cluster.out(sender) for sender in "abc"] == pytest.approx([usual] * 3, rel=1e-3), "nothing is known of them"
 
 
 def test_the_order_in_which_transfers_are_told_is_of_no_consequence() -> None:
@@ -119,13 +157,15 @@ def test_asking_for_hosts_that_never_sent_keeps_nothing_of_them() -> None:
 
 
 def test_what_was_seen_long_ago_is_tried_again() -> None:
-    """In `forget_s` a rate comes closer to the highest by the factor 1/e."""
+    """In `forget_s` the seconds for a byte come closer to what is usual by the factor 1/e."""
     cluster = Cluster({"a": (100 * MB, 100 * MB), "b": (100 * MB, 100 * MB), "s": (100 * MB, 10 * MB)}, forget_s=10.0)
     cluster.send("a", "b")
     cluster.send("a", "s")
-    assert cluster.into("s") == pytest.approx(100 * MB - 90 * MB * math.exp(-0.1), rel=1e-3)  # it ended a second ago
+    known = [1 / (100 * MB), 1 / (100 * MB), 1 / (10 * MB)]
+    usual, known_s = sum(known) / 3, known[2]
+    assert 1 / cluster.into("s") == pytest.approx(usual + (known_s - usual) * math.exp(-0.1), rel=1e-3)
     cluster.now += 9.0
-    assert cluster.into("s") == pytest.approx(100 * MB - 90 * MB / math.e, rel=1e-3)
+    assert 1 / cluster.into("s") == pytest.approx(usual + (known_s - usual) / math.e, rel=1e-3)
 
 
 def test_a_monitor_is_believed_until_something_newer_is_seen() -> None:

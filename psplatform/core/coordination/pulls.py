@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from psplatform.core.coordination.hosts import Hosts
@@ -38,6 +39,7 @@ class Pulls:
         if self._planner is None or not self._hosts.of(member.name):
             self._tell(member.name, release)
             return
+        self._settle([member.name])  # it may never have got what it was sent before
         self._number += 1
         self._waiting[member.name] = self._number, release
         self.plan()
@@ -71,7 +73,7 @@ class Pulls:
     def forget(self) -> None:
         """Forget what was to be sent: a coordinator that takes over tells all workers what they do."""
         self._waiting.clear()
-        self._granted.clear()
+        self._settle(list(self._granted))
 
     def _forget_closed(self) -> None:
         roster = self._state.roster.by_name
@@ -79,8 +81,14 @@ class Pulls:
             member = roster.get(name)
             if member is None or not member.busy or member.sequence != release.sequence:
                 del self._waiting[name]
-        for name in self._granted.keys() - roster.keys():
-            del self._granted[name]
+        self._settle([name for name in self._granted if name not in roster])
+
+    def _settle(self, names: Iterable[str]) -> None:
+        """Have nothing expected any more of what those workers were sent."""
+        for name in names:
+            _, key = self._granted.pop(name, (0, 0))
+            if key and self._planner is not None:
+                self._planner.settle_pull(key)
 
     def _tell(self, name: str, release: Release) -> None:
         self._state.effects.append(Send(Role.member(name), release))

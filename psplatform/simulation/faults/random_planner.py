@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from psplatform.core.transfers import Grant, Offer, PullGrant, PullPlan, PullRequest, TransferPlan
@@ -38,7 +38,7 @@ class RandomPlanner:
         """Whether there are aggregators."""
         return bool(self._aggregators)
 
-    def plan(self, offers: Sequence[Offer], now: float, able: Container[str] | None = None) -> TransferPlan:
+    def plan(self, offers: Sequence[Offer], now: float, able: Collection[str] | None = None) -> TransferPlan:
         """Grant nothing, mostly, so that offers meet; else cut them, in any order, into groups."""
         chance, granted = self._chance, list[Grant]()
         if chance.random() < (_SKIPPED if len(offers) > 1 else 0.9):
@@ -58,7 +58,7 @@ class RandomPlanner:
         """Whether any host may hand parameters on: those that may sum, too."""
         return bool(self._aggregators)
 
-    def plan_pulls(self, waiting: Sequence[PullRequest], now: float, able: Container[str] | None = None) -> PullPlan:
+    def plan_pulls(self, waiting: Sequence[PullRequest], now: float, able: Collection[str] | None = None) -> PullPlan:
         """Let half of those that wait be sent the parameters now, most of them through a relay."""
         chance, hosts = self._chance, [host for host in self._aggregators if able is None or host in able]
         granted = [
@@ -69,6 +69,9 @@ class RandomPlanner:
         return PullPlan(tuple(granted), now + self.tick_s)
 
     def pulled(self, key: int, begin: float, end: float) -> None:
+        """Learn nothing."""
+
+    def settle_pull(self, key: int) -> None:
         """Learn nothing."""
 
     def grant_at_once(self, offer: Offer, now: float, waiting: Iterable[Offer] = ()) -> Grant | float:

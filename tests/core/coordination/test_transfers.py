@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,7 +50,7 @@ class Planner:
     settled: list[int] = field(default_factory=list)
     served: list[tuple[int, str, float]] = field(default_factory=list)
 
-    def plan(self, offers: Sequence[Offer], now: float, able: Container[str] | None = None) -> TransferPlan:
+    def plan(self, offers: Sequence[Offer], now: float, able: Collection[str] | None = None) -> TransferPlan:
         self.planned = [one.host for one in offers]
         granted = [one for one in offers if one.host in self.grants]
         dropped = [one.key for one in offers if one.host in self.drops]
