@@ -17,7 +17,7 @@ LONGEST_TICK_S: Final = 60.0
 class Fabric:
     """Plans when each gradient is sent, and drops where it was computed what would come too late.
 
-    With aggregators, which a simulation takes from the first workers' hosts, some are summed on their way.
+    With aggregators, which are the first workers' hosts but those of servers, some are summed on their way.
 
     Raises
     ------
@@ -32,23 +32,15 @@ class Fabric:
     aggregators: int = parameter(
         0,
         minimum=0,
-        help="hosts whose workers' processes sum gradients on their way and hand parameters on; simulated only, so far",
+        help="hosts whose workers' processes sum gradients on their way and hand parameters on",
     )
 
     def __post_init__(self) -> None:
         settle(self, "network: fabric: ", field="network")
 
-    def require_carried_out(self, *, workers: int | None) -> None:
-        """Raise `ConfigurationError` where nobody carries out sums: in a real run, or with fewer workers than that.
-
-        Parameters
-        ----------
-        workers
-            Of a simulated run; ``None`` for a real one.
-        """
-        if self.aggregators and workers is None:
-            raise _refused("sums on the way are simulated only, so far; leave aggregators out, or simulate the job")
-        if workers is not None and self.aggregators > workers:
+    def require_workers(self, workers: int) -> None:
+        """Raise `ConfigurationError` if there are fewer workers than aggregators."""
+        if self.aggregators > workers:
             raise _refused(f"{self.aggregators} aggregators need as many workers, there are {workers}; ask for less")
 
 

@@ -82,13 +82,17 @@ def cuts_of(checkpoints: Checkpoints) -> Cuts | None:
     return Cuts(checkpoints.every_updates, checkpoints.every_seconds) if checkpoints.written else None
 
 
-def description_of(job: Job, run: str, workload: str, workers: int, **known: Any) -> dict[str, Any]:
+def description_of(
+    job: Job, run: str, workload: str, workers: int, *, gradient_bytes: float = 0.0, **known: Any
+) -> dict[str, Any]:
     """Return what the event log's first record says of the run.
 
     Parameters
     ----------
     workload
         A word for what is trained.
+    gradient_bytes
+        How many bytes a gradient has on its way to all servers; said where transfers are planned.
     known
         What the job itself does not say, such as the policy in force and the number of parameters, or what replaces
         the job's word, such as the replication in force where a cluster is too small for replicas.
@@ -106,6 +110,6 @@ def description_of(job: Job, run: str, workload: str, workers: int, **known: Any
         "watch": {"metric": job.watch, "lower": sorted(watch_of(job).lower)},
         "replication": job.replication.to_plain(),
         "checkpoints": job.checkpoints.to_plain(),
-        **({"network": job.network.to_plain()} if job.network.fabric is not None else {}),
+        **({"network": {**job.network.to_plain(), "gradient_bytes": gradient_bytes}} if job.network.fabric else {}),
         **known,
     }

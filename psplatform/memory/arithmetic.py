@@ -34,6 +34,9 @@ class Arithmetic(Protocol):
     def forget_parts(self, bundle: Bundle) -> None:
         """Forget what an aggregator has of a bundle; a sum that shards can reach stays."""
 
+    def forget_sum(self, bundle: Bundle) -> None:
+        """Forget the sum of a bundle, which no shard needs any more."""
+
     def gather(
         self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool, updates: int = 1
     ) -> tuple[float, ...] | None:
@@ -127,6 +130,9 @@ class Metadata:
         """There is nothing to sum."""
 
     def forget_parts(self, bundle: Bundle) -> None:
+        """There is nothing to forget."""
+
+    def forget_sum(self, bundle: Bundle) -> None:
         """There is nothing to forget."""
 
     def gather(

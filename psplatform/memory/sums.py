@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from psplatform.core.protocol.effects import ForgetParts, SendPart, SumUp
+from psplatform.core.protocol.effects import ForgetParts, ForgetSum, SendPart, SumUp
 from psplatform.core.protocol.events import PartArrived, SumReachable
 from psplatform.core.protocol.messages import Bundle
 from psplatform.memory.arithmetic import Arithmetic
@@ -59,6 +59,10 @@ class VirtualSums:
     def forget(self, effect: ForgetParts) -> None:
         """Forget what has arrived."""
         self._arithmetic.forget_parts(effect.bundle)
+
+    def forget_sum(self, effect: ForgetSum) -> None:
+        """Forget the sum: no shard reaches it any more."""
+        self._arithmetic.forget_sum(effect.bundle)
 
     def _arrive(self, bundle: Bundle, sequence: int) -> None:
         if self._is_open(bundle.aggregator) and self._arithmetic.send_part(self._member, sequence, bundle):

@@ -161,12 +161,16 @@ class TensorArithmetic:
         parts, total = self._parts[bundle], allocate(self.layout)
         add_up([parts[one.member, one.sequence] for one in gradients], total)
         self._sums[bundle] = total
-        for old in list(self._sums)[:-_KEPT_SUMS]:
+        for old in list(self._sums)[:-_KEPT_SUMS]:  # of aggregators that are gone
             del self._sums[old]
 
     def forget_parts(self, bundle: Bundle) -> None:
         """Forget what an aggregator has of a bundle; a sum that shards can reach stays."""
         self._parts.pop(bundle, None)
+
+    def forget_sum(self, bundle: Bundle) -> None:
+        """Forget the sum of a bundle, which no shard needs any more."""
+        self._sums.pop(bundle, None)
 
     def gather(
         self, copy: str, contributions: tuple[Contribution, ...], *, norms: bool, updates: int = 1

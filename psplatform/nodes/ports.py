@@ -11,6 +11,7 @@ from psplatform.core.protocol.effects import (
     Evaluate,
     Expose,
     ForgetParts,
+    ForgetSum,
     Gather,
     HandOn,
     Load,
@@ -93,6 +94,9 @@ class Sums(Protocol):
 
     def forget(self, effect: ForgetParts) -> None:
         """Forget what has arrived of a bundle."""
+
+    def forget_sum(self, effect: ForgetSum) -> None:
+        """Forget what was summed, and send it no more: no server will ask for it."""
 
 
 class Relaying(Protocol):

@@ -12,6 +12,7 @@ from psplatform.core.protocol.effects import (
     Effect,
     Expose,
     ForgetParts,
+    ForgetSum,
     HandOn,
     Send,
     SendPart,
@@ -86,7 +87,12 @@ class WorkerNode:
             self._execute_of_relay: dict[type, Callable[[Any], None]] = {Send: relay[1].send, HandOn: relay[1].hand_on}
         if make_sums is not None:
             sums = make_sums(self.feed)
-            self._execute |= {SendPart: sums.send_part, SumUp: sums.sum_up, ForgetParts: sums.forget}
+            self._execute |= {
+                SendPart: sums.send_part,
+                SumUp: sums.sum_up,
+                ForgetParts: sums.forget,
+                ForgetSum: sums.forget_sum,
+            }
 
     @property
     def waits_for(self) -> str | None:

@@ -162,7 +162,7 @@ class Program:
             return None
         servers = [host_of(processes[first_server(shard)]) for shard in range(self.plan.shards)]
         parts = list(zip(servers, map(float, self.gradient_bytes), strict=True))
-        return FabricPlanner(parts, (), Estimates(), self.fabric.tick_s)
+        return FabricPlanner(parts, (), Estimates(), self.fabric.tick_s, others=self.fabric.aggregators)
 
     @property
     def cold(self) -> bool:

@@ -82,7 +82,7 @@ def prepare(job: Job, conditions: Conditions | None = None) -> Prepared:
     policy = copy.deepcopy(policy_of(job))
     if job.network.fabric is not None:
         require_plannable(policy.traits, sums=job.network.fabric.aggregators > 0)
-        job.network.fabric.require_carried_out(workers=workers)
+        job.network.fabric.require_workers(workers)
     readiness.load(policy, read_file)
     readiness.foresee(policy, lambda slot, sequence: seconds_of(run_times, slot, sequence))
     readiness.check(policy, workers)
@@ -163,6 +163,7 @@ class Prepared:
             staleness_bound=self.policy.staleness_bound(self.workers),
             samples=subject.samples,
             parameters=subject.layout.parameters,
+            gradient_bytes=self.network.model_bytes or size_bytes(subject.layout),
             store=None,
             replication=(self.job.replication if self.job.replication_asked else NoReplication()).to_plain(),
             checkpoints=Checkpoints.never().to_plain(),

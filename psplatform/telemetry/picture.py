@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from psplatform.core.reasons import NOT_SENT
 from psplatform.telemetry.checkpoints import CheckpointsView
-from psplatform.telemetry.measures import BadBatches, Delays, Drops, Point, Series, Tally, TimeSpent
+from psplatform.telemetry.measures import BadBatches, Delays, Drops, Point, Series, Tally, TimeSpent, Transfers
 from psplatform.telemetry.protection import Protection, allowance
 from psplatform.telemetry.workers import WorkerView
 
@@ -93,6 +93,8 @@ class Picture:
         Copies of the servers, how far they lag, and failovers.
     checkpoints
         Those that are complete, and how many failed.
+    transfers
+        What has come to the servers, where transfers are planned.
     outcome
         How the run ended, ``None`` while it is on.
     """
@@ -128,6 +130,7 @@ class Picture:
     abort_s: Tally = field(default_factory=Tally)
     protection: Protection = field(default_factory=Protection)
     checkpoints: CheckpointsView = field(default_factory=CheckpointsView)
+    transfers: Transfers = field(default_factory=Transfers)
     outcome: Outcome | None = None
 
     @property
@@ -199,7 +202,9 @@ class Picture:
             return {}
         delay = {"mean": self.staleness.mean, "p95": self.staleness.percentile(0.95), "max": self.staleness.max}
         unsent = self.dropped.by_reason[NOT_SENT]
-        return {"network": {**self.run["network"], "dropped_at_source": unsent, "delay": delay}}
+        known = dict(self.run["network"])
+        moved = self.transfers.to_plain(known.pop("gradient_bytes", None))
+        return {"network": {**known, **moved, "dropped_at_source": unsent, "delay": delay}}
 
     def _progress(self) -> dict[str, Any]:
         return {

@@ -234,6 +234,9 @@ class RunView(Picture):
         if text is not None:
             self._incident(record, text)
 
+    def _transfer(self, record: Record) -> None:
+        self.transfers.add(record)
+
     def _aborted(self, record: Record) -> None:
         worker = self._worker(record["slot"])
         worker.aborted += 1
@@ -336,6 +339,7 @@ _FOLDS: Final[dict[str, Callable[[RunView, Record], None]]] = {
     "checkpoint": RunView._checkpoint,
     "cold replica": RunView._note,
     "store": RunView._note,
+    "transfer": RunView._transfer,
     "aborted": RunView._aborted,
     "evaluated": RunView._evaluated,
     "bad batch": RunView._bad_batch,

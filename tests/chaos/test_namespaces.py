@@ -134,3 +134,22 @@ def test_what_is_missing_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch
     monkeypatch.undo()
     monkeypatch.setattr(namespaces, "_TOOLS", ("ip", "no-such-command"))
     assert "no command no-such-command here" in why_not()
+
+
+def test_what_goes_through_an_interface_is_counted_and_limited(hosts: Hosts, until: Any) -> None:
+    """A limit that is set again takes the place of the one before."""
+    left = hosts["left"]
+    before = left.traffic
+    until(lambda: _answers(left.address), "the host answers")
+    for mbit in (100.0, 50.0):
+        left.limit(mbit)
+        assert _answers(left.address)
+    assert all(one < other for one, other in zip(before, left.traffic, strict=True))
+
+
+def _answers(address: str) -> bool:
+    try:
+        with socket.create_connection((address, PORT), timeout=5) as asked:
+            return bool(asked.recv(1))
+    except OSError:
+        return False

@@ -166,8 +166,8 @@ GOLDEN: list[tuple[Any, str]] = [
     (messages.Drop(1, 9), "c7034a920109"),
     (BUNDLE, "c7054b93a16d0107"),
     (
-        messages.Assemble(1, 7, (messages.Contribution("m", 2, 9, None, BUNDLE),), 6),
-        "c7164c94010791c70e0b95a16d0209c0c7054b93a16d010706",
+        messages.Assemble(1, 7, (messages.Contribution("m", 2, 9, None, BUNDLE),), 6, 1),
+        "c7174c95010791c70e0b95a16d0209c0c7054b93a16d01070601",
     ),
     (messages.Bundled(BUNDLE, 0.5, (0.5,)), "c71c4d93c7054b93a16d0107cb3fe000000000000091cb3fe0000000000000"),
     (messages.Fetched("m", 9, 0.5), "c70d4e93a16d09cb3fe0000000000000"),

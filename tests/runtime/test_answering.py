@@ -73,3 +73,17 @@ def test_an_answer_that_nobody_waits_for_is_not_given(jump: Jump) -> None:
         assert not answering.give("w", Pulled(0, 3, 8, 1))
 
     jump(talk())
+
+
+def test_all_that_wait_are_answered_when_nothing_more_is(jump: Jump) -> None:
+    async def talk() -> None:
+        fed: list[Any] = []
+        answering: Answering[str] = Answering(fed.append)
+        answers = [answering.answer_to(Pull(name, 0, 3, 7), finish) for name in ("v", "w")]
+        answering.close()
+        assert [await one for one in answers] == ["not yet"] * 2
+        assert not answering.give("w", Pulled(0, 3, 7, 1))
+        await asyncio.sleep(2 * TIMEOUTS.not_yet_s)
+        assert not [event for event in fed if isinstance(event, PullWithdrawn)]
+
+    jump(talk())

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from psplatform.core.protocol.effects import Load
-from psplatform.core.protocol.messages import GRADIENTS, STATE, Contribution, Replicated, Transfer
+from psplatform.core.protocol.messages import GRADIENTS, STATE, Bundle, Contribution, Replicated, Transfer
 from psplatform.core.protocol.wire import decode
 from psplatform.core.shards.replica import Replica
-from psplatform.jobs.optimizers import SGD
+from psplatform.jobs.optimizers import SGD, Adam
 from psplatform.runtime.actors.copy_host import CopyHost
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.dataplane.feed_reader import MOST_KEPT, FeedReader
 from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers, Slab
-from psplatform.runtime.dataplane.pushing import Exposed
+from psplatform.runtime.dataplane.pushing import Exposed, Pushes, Summed
 from psplatform.runtime.dataplane.replica_feed import ReplicaFeed
 from psplatform.runtime.dataplane.transfers import Parcel, Receiver
 from psplatform.runtime.timeouts import TIMEOUTS
@@ -28,6 +28,7 @@ from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, shard_vectors
 
 Jump = Callable[[Any], Any]
+MOMENTUM = SGD(lr=1.0, momentum=0.9)
 
 
 def named(*members: str, sequence: int = 5, server: str = "s", number: int = 1, **fields: Any) -> Transfer:
@@ -42,9 +43,9 @@ def pieces(layout: Layout, value: float) -> list[Any]:
     return [piece.numpy() for piece in shard_vectors(layout, 0, whole).values()]
 
 
-def new_shard(layout: Layout) -> Shard:
+def new_shard(layout: Layout, optimizer: Any = MOMENTUM) -> Shard:
     start = shard_vectors(layout, 0, allocate(layout))
-    return Shard(layout, 0, SGD(lr=1.0, momentum=0.9), start, (allocate(layout, 0), allocate(layout, 0)))
+    return Shard(layout, 0, optimizer, start, (allocate(layout, 0), allocate(layout, 0)))
 
 
 @pytest.fixture
@@ -412,6 +413,55 @@ def test_what_is_pushed_does_not_change_with_the_workers_next_gradient(
         vector.fill_(1.0)
     assert taken
     assert not any(array.any() for array in taken)
+
+
+def test_a_sum_is_pushed_to_replicas_whatever_they_see_and_not_to_servers(
+    layout: Layout, peer: Peer, network: Any, jump: Jump
+) -> None:
+    taken: list[tuple[str, str, bytes, float]] = []
+
+    async def slowly(method: str, member: str, order: bytes, arrays: list[Any]) -> bool:
+        taken.append((method, member, order, float(arrays[0][0])))
+        await asyncio.sleep(0.5)
+        return True
+
+    async def course() -> None:
+        answering = network(slowly)
+        made, total = replica_feed(layout, answering, Places(peer, "b"), []), allocate(layout)
+        for vector in total.values():
+            vector.fill_(3)
+        pushes = Pushes(answering, layout, "w", total, {}, lambda shard: f"server-{shard}", Background())
+        made.offer_sum(Summed(b"one"), pushes)
+        await asyncio.sleep(0.25)
+        made.offer_sum(Summed(b"two"), pushes)  # while they are being sent the one before
+        await asyncio.sleep(1.0)
+        made.offer_sum(Summed(b"three"), pushes)
+        await asyncio.sleep(1.0)
+
+    jump(course())
+    assert taken == [("push_sum", "w", order, 3.0) for order in (b"one", b"one", b"three", b"three")]
+
+
+def test_a_replica_takes_the_step_of_a_sum_as_its_server_does(
+    layout: Layout, gradient_buffers: GradientBuffers
+) -> None:
+    """Of three gradients, two of which were summed: each is an update, so the step is their sum."""
+    bundle = Bundle("c", 1, 1)
+    summed = tuple(Contribution(member, slot, 5, None, bundle) for slot, member in enumerate("ab"))
+    gradient_buffers.keep_sum(bundle, summed, pieces(layout, 4.0))
+    gradient_buffers.keep("d", 5, pieces(layout, 1.0))
+    contributions = (*summed, Contribution("d", 3, 5))
+    for optimizer in (MOMENTUM, Adam(lr=0.5)):
+        server, replica = new_shard(layout, optimizer), new_shard(layout, optimizer)
+        for version in (3, 6):
+            assert gradient_buffers.gather(server, contributions, careful=False, updates=3)
+            server.stage(server.rate_of(0.5, 3))
+            server.publish(version)
+            transfer = Transfer(
+                "s", 0, 1, version, GRADIENTS, 1, version, 0.5, (), contributions=contributions, updates=3
+            )
+            assert Receiver(replica, FeedReader(gradient_buffers, replica)).load(transfer, lambda: None)
+        assert all(torch.equal(one, server.state()[name]) for name, one in replica.state().items())
 
 
 def test_a_replica_that_is_lost_is_given_up_without_a_word(

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psplatform.core.protocol.messages import Contribution
+from psplatform.core.protocol.messages import Bundle, Contribution
+from psplatform.jobs.optimizers import SGD
 from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers, Slab
 from psplatform.runtime.dataplane.segments import SegmentName
 from psplatform.tensors.layout import Layout
-from psplatform.tensors.vectors import shard_vectors
+from psplatform.tensors.shard import Shard
+from psplatform.tensors.vectors import allocate, shard_vectors
 
 SHARD = 1
 
@@ -84,7 +86,7 @@ def test_what_is_pushed_again_while_it_is_read_disturbs_nobody(
     class Summing:
         """Stands for a shard, in the midst of whose sums a push arrives."""
 
-        def gather(self, contributions: Any, *, copied: bool, into: Any) -> None:
+        def gather(self, contributions: Any, **how: Any) -> None:
             gradient_buffers.keep("worker-1", 1, _pieces(layout, 10))
 
     contributions = (Contribution("worker-1", 0, 1),)
@@ -168,7 +170,7 @@ def test_what_is_written_over_while_it_is_read_with_care_is_refused(
     class Summing:
         """Stands for a shard, in the midst of whose sums a worker goes on."""
 
-        def gather(self, contributions: Any, *, copied: bool, into: Any) -> None:
+        def gather(self, contributions: Any, **how: Any) -> None:
             slab.begin()
 
     contributions = (Contribution("worker-1", 0, 1),)
@@ -188,3 +190,97 @@ def test_arrays_of_another_layout_are_refused(gradient_buffers: GradientBuffers)
     """One piece for each region, no more and no fewer."""
     with pytest.raises(ValueError, match="shorter"):
         gradient_buffers.keep("worker-1", 1, [np.zeros(4, np.float32)])
+
+
+# --- sums ---
+
+BUNDLE = Bundle("worker-3", 1, 4)
+
+
+def _summed(*members: str, sequence: int = 5, bundle: Bundle = BUNDLE) -> tuple[Contribution, ...]:
+    return tuple(Contribution(member, slot, sequence, None, bundle) for slot, member in enumerate(members))
+
+
+@pytest.fixture
+def with_sum(layout: Layout, gradient_buffers: GradientBuffers) -> GradientBuffers:
+    """Keep the sum of a gradient of worker-1 and one of worker-2."""
+    gradient_buffers.keep_sum(BUNDLE, _summed("worker-1", "worker-2"), _pieces(layout, 9))
+    return gradient_buffers
+
+
+def test_what_was_summed_is_found_by_its_bundle_and_not_by_its_workers(with_sum: GradientBuffers) -> None:
+    for one in _summed("worker-1", "worker-2"):
+        found = with_sum.find_source(one)
+        assert found is not None
+        assert float(found["parameter.float32"][0]) == 9
+    assert with_sum.find("worker-1", 5) is None
+    assert with_sum.find_source(Contribution("worker-1", 0, 5)) is None
+    (other,) = _summed("worker-1", bundle=Bundle("worker-3", 2, 4))
+    assert with_sum.find_source(other) is None
+
+
+@pytest.mark.parametrize("newer", ["alone", "in a sum"])
+def test_a_sum_is_kept_until_something_newer_comes_of_one_of_its_workers(
+    layout: Layout, with_sum: GradientBuffers, newer: str
+) -> None:
+    (one, _) = _summed("worker-1", "worker-2")
+    for sequence, is_there in ((5, True), (6, False)):
+        if newer == "alone":
+            with_sum.keep("worker-2", sequence, _pieces(layout, 1))
+        else:
+            bundle = Bundle("worker-1", 1, sequence)
+            gradients = _summed("worker-2", sequence=sequence, bundle=bundle)
+            with_sum.keep_sum(bundle, gradients, _pieces(layout, 1))
+        assert (with_sum.find_source(one) is not None) is is_there
+
+
+def test_gradients_of_others_leave_a_sum_alone(layout: Layout, with_sum: GradientBuffers) -> None:
+    with_sum.keep("worker-3", 99, _pieces(layout, 1))
+    assert with_sum.has_all(_summed("worker-1", "worker-2"), careful=False)
+
+
+def test_a_sum_that_is_sent_again_disturbs_nobody_who_reads_it(layout: Layout, with_sum: GradientBuffers) -> None:
+    (one, _) = gradients = _summed("worker-1", "worker-2")
+    before = with_sum.find_source(one)
+    with_sum.keep_sum(BUNDLE, gradients, _pieces(layout, 9))
+    assert with_sum.find_source(one) is before
+
+
+@pytest.mark.parametrize("member", ["worker-1", "worker-3"], ids=["in it", "who summed it"])
+def test_a_sum_goes_with_a_worker_that_was_dismissed_once_no_commit_refers_to_it(
+    with_sum: GradientBuffers, member: str
+) -> None:
+    with_sum.dismiss(member, 3)
+    with_sum.release(2)
+    assert with_sum.has_all(_summed("worker-1", "worker-2"), careful=False)
+    with_sum.release(3)
+    assert not with_sum.has_all(_summed("worker-1", "worker-2"), careful=False)
+
+
+def test_a_sum_may_come_as_long_as_the_worker_that_makes_it_is_there(gradient_buffers: GradientBuffers) -> None:
+    (one,) = _summed("worker-1")
+    gradient_buffers.dismiss("worker-1", 3)
+    assert gradient_buffers.may_come(one), "its part may have been there before"
+    gradient_buffers.dismiss("worker-3", 3)
+    assert not gradient_buffers.may_come(one)
+
+
+@pytest.mark.parametrize("careful", [False, True])
+@pytest.mark.parametrize(("updates", "wanted"), [(1, (9 + 3) / 3), (3, 9 + 3)], ids=["mean", "one update each"])
+def test_a_sum_counts_as_often_as_it_has_gradients(
+    layout: Layout, with_sum: GradientBuffers, careful: bool, updates: int, wanted: float
+) -> None:
+    with_sum.keep("worker-4", 1, _pieces(layout, 3))
+    start = shard_vectors(layout, SHARD, allocate(layout))
+    shard = Shard(layout, SHARD, SGD(lr=1.0), start, (allocate(layout, SHARD), allocate(layout, SHARD)))
+    contributions = (*_summed("worker-1", "worker-2"), Contribution("worker-4", 3, 1))
+    assert with_sum.gather(shard, contributions, careful=careful, updates=updates)
+    shard.stage(1.0)
+    shard.publish(1)
+    assert shard.front["parameter.float32"].unique().tolist() == [-wanted]
+
+
+def test_nothing_is_gathered_without_the_sum(layout: Layout, gradient_buffers: GradientBuffers) -> None:
+    start = shard_vectors(layout, SHARD, allocate(layout))
+    shard = Shard(layout, SHARD, SGD(lr=1.0), start, (allocate(layout, SHARD), allocate(layout, SHARD)))
+    assert not gradient_buffers.gather(shard, _summed("worker-1"), careful=False)

@@ -25,6 +25,7 @@ _EXAMPLES: dict[str, Record] = {
     "commit": {"position": 1, "version": 1, "versions": 1, "slots": [0, 1], "sequences": [0, 0], "staleness": [0, 2],
                "loss": 1.5, "rate": 1.0, "duration_s": 0.2, "reason": "all in"},
     "applied": {"position": 1, "version": 1, "visible_s": 0.01},
+    "transfer": {"slots": [0], "sequences": [1], "took_s": 1.5, "planned_s": 1.0, "host": "a"},
     "aborted": {"slot": 0, "sequence": 1, "latency_s": 0.02},
     "evaluated": {"version": 1, "loss": 1.25, "accuracy": 0.5},
     "copy": {"shard": 0, "copy": "server-0-2", "process": "tcp://b:1", "event": "in sync", "reason": "caught up"},
@@ -251,9 +252,26 @@ def test_the_summary_says_what_planned_transfers_have_led_to_where_there_are_any
     delays = [number // 4 for number in range(19)] + [30]
     assert network == {
         "fabric": {"tick_s": 0.1},
+        "bytes_in": None,
+        "aggregation": None,
+        "took_s": {"mean": 0.0, "max": 0.0},
+        "planned_s": {"mean": 0.0, "max": 0.0},
         "dropped_at_source": 1,
         "delay": {"mean": sum(delays) / 20, "p95": 4, "max": 30},
     }
+
+
+def test_the_summary_says_what_came_to_the_servers_and_a_sum_came_once() -> None:
+    known = {"fabric": {"tick_s": 0.1}, "gradient_bytes": 100}
+    transfers = [
+        _record("transfer"),
+        _record("transfer", slots=[1, 2, 3], sequences=[1, 4, 1], took_s=2.5, planned_s=2.0, host="b"),
+        _record("transfer", slots=[0], sequences=[2], took_s=9.0, planned_s=None, host="a"),
+    ]
+    network = _view(_record("run", network=known), *transfers).to_summary()["network"]
+    assert "gradient_bytes" not in network
+    assert (network["bytes_in"], network["aggregation"]) == (300, 5 / 3)
+    assert (network["took_s"], network["planned_s"]) == ({"mean": 2.0, "max": 2.5}, {"mean": 1.5, "max": 2.0})
 
 
 def test_the_summary_of_nothing_is_a_summary() -> None:

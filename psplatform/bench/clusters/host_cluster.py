@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -29,7 +29,7 @@ _QUIET: Final = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
 
 
 class HostCluster:
-    """Three hosts and a scheduler; a context that leaves nothing of them.
+    """Some hosts and a scheduler; a context that leaves nothing of them.
 
     Parameters
     ----------
@@ -37,19 +37,33 @@ class HostCluster:
         For what the processes say, and for their temporary files.
     processes
         Dask workers on each host.
+    names
+        The hosts, beside the scheduler's.
+    mbit
+        Rates of the hosts' interfaces (`Hosts`).
+    resources
+        What Dask is told that the processes of a host have, by host.
     environment
         Variables of all processes.
     """
 
     def __init__(
-        self, folder: Path, processes: int, *, mbit: float | None = None, environment: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        processes: int,
+        *,
+        names: Sequence[str] = HOSTS,
+        mbit: float | Mapping[str, float] | None = None,
+        resources: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._folder, self._processes, self._environment = folder, processes, dict(environment or {})
-        self.hosts = Hosts((SCHEDULER, *HOSTS), mbit)
+        self._names, self._resources = tuple(names), dict(resources or {})
+        self.hosts = Hosts((SCHEDULER, *names), mbit)
         self.client: Any = None
         try:
             self._start_scheduler()
-            for name in HOSTS:
+            for name in self._names:
                 self.start(name)
             self._connect()
         except BaseException:
@@ -76,8 +90,9 @@ class HostCluster:
         host = self.hosts[name]
         one = ("--nworkers", "1", "--nthreads", "1", "--memory-limit", "0")
         place = ("--host", host.address, "--local-directory", str(self._folder / name))
+        has = ("--resources", self._resources[name]) if name in self._resources else ()
         # Each with a command of its own, which ends with its worker: one for all would last until the last has ended.
-        command = ("worker", self.address, *one, *place, "--preload", "psplatform.preload")
+        command = ("worker", self.address, *one, *place, *has, "--preload", "psplatform.preload")
         self._dask(host, *command, processes=self._processes)
 
     def _dask(self, host: Host, *command: str, processes: int = 1) -> None:
@@ -97,7 +112,7 @@ class HostCluster:
     def is_whole(self) -> bool:
         """Whether every Dask worker of every host is there."""
         try:
-            return len(look_at_cluster(self.client).processes) == self._processes * len(HOSTS)
+            return len(look_at_cluster(self.client).processes) == self._processes * len(self._names)
         except ClusterError:
             return False
 

@@ -111,9 +111,19 @@ class Host:
         for link in ("lo", "eth0"):
             _run(*inside, "link", "set", link, "up")
         if mbit is not None:
-            limit = ("root", "tbf", "rate", f"{mbit}mbit", "burst", "256kb", "latency", "100ms")
-            _run("tc", "qdisc", "add", "dev", self._cable, *limit)
-            _run("tc", "-n", self._network, "qdisc", "add", "dev", "eth0", *limit)
+            self.limit(mbit)
+
+    def limit(self, mbit: float) -> None:
+        """Let its interface carry so many megabits per second in either direction from now on."""
+        limit = ("root", "tbf", "rate", f"{mbit}mbit", "burst", "256kb", "latency", "100ms")
+        _run("tc", "qdisc", "replace", "dev", self._cable, *limit)
+        _run("tc", "-n", self._network, "qdisc", "replace", "dev", "eth0", *limit)
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """Bytes that have come in through its interface, and that have gone out."""
+        counted = Path("/sys/class/net", self._cable, "statistics")  # of the other end of the cable
+        return int((counted / "tx_bytes").read_text()), int((counted / "rx_bytes").read_text())
 
     def start(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str], *, processes: int = 1
@@ -148,6 +158,12 @@ class Host:
         """Put its cable back in."""
         _run("ip", "link", "set", self._cable, "up")
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to all processes of the host."""
+        for pid in _try("ip", "netns", "pids", self._network).split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), number)
+
     def kill(self) -> int:
         """Kill all processes of the host by their ids, with SIGKILL; return how many there were."""
         count = _end_all(self._network)
@@ -175,7 +191,8 @@ class Hosts:
     names
         One host for each.
     mbit
-        Rate of each host's network interface in either direction, in megabits per second; ``None`` for no limit.
+        Rate of each host's network interface in either direction, in megabits per second, for all or by host; ``None``
+        for no limit.
 
     Raises
     ------
@@ -183,7 +200,7 @@ class Hosts:
         If hosts cannot be made here, with the reason.
     """
 
-    def __init__(self, names: Sequence[str], mbit: float | None = None) -> None:
+    def __init__(self, names: Sequence[str], mbit: float | Mapping[str, float] | None = None) -> None:
         if reason := why_not():
             raise ConfigurationError(reason)
         sweep()
@@ -196,7 +213,8 @@ class Hosts:
             _run("ip", "addr", "add", f"{net}.254/24", "dev", self._bridge)
             _run("ip", "link", "set", self._bridge, "up")
             for number, name in enumerate(names, 1):
-                self._hosts[name] = Host(name, f"{net}.{number}", number, self._bridge, mbit)
+                rate = mbit.get(name) if isinstance(mbit, Mapping) else mbit
+                self._hosts[name] = Host(name, f"{net}.{number}", number, self._bridge, rate)
         except BaseException:
             self.close()
             raise

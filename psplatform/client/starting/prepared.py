@@ -76,8 +76,9 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
     job = with_defaults(job)
     policy = policy_of(job)
     if job.network.fabric is not None:
-        require_plannable(policy.traits, sums=False)
-        job.network.fabric.require_carried_out(workers=None)
+        require_plannable(policy.traits, sums=job.network.fabric.aggregators > 0)
+        if job.workers is not None:
+            job.network.fabric.require_workers(job.workers)
     readiness.load(policy, read_file)
     if job.workers is not None:
         readiness.check(policy, job.workers)
@@ -171,6 +172,7 @@ def _description(prepared: Prepared, trial: Trial, workers: int, replication: Re
         staleness_bound=prepared.policy.staleness_bound(workers),
         samples=trial.samples,
         parameters=trial.parameters,
+        gradient_bytes=sum(trial.gradient_bytes),
         store=prepared.store,
         started=time.time(),
         replication=replication.to_plain(),

@@ -49,7 +49,8 @@ class Bundles:
         keys, contributions = zip(*gradients, strict=True)
         # Leases are longer, and nobody else would notice that an aggregator has stopped.
         self._expected[bundle.number] = Expected(bundle, keys, state.now + patience_s(end - state.now))
-        assemble = msg.Assemble(bundle.term, bundle.number, contributions, min(self._expected))
+        term, number = self._first_open()
+        assemble = msg.Assemble(bundle.term, bundle.number, contributions, number, term)
         state.effects.append(Send(Role.member(bundle.aggregator), assemble))
 
     def take(self, bundle: Bundle) -> Expected | None:
@@ -83,6 +84,12 @@ class Bundles:
     def next_due(self) -> float:
         """When the next one is given up; infinity where none is expected."""
         return min((one.due for one in self._expected.values()), default=math.inf)
+
+    def _first_open(self) -> tuple[int, int]:
+        """Return term and number of the first bundle that some shard may still ask for."""
+        expected = [one.bundle for one in self._expected.values()]
+        come = [one.bundle for of in self._state.commit_logs for one in of.undecided_or_open()]
+        return min((one.term, one.number) for one in (*expected, *come) if one is not None)
 
     def _take(self, found: list[Expected]) -> list[Expected]:
         for one in found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -180,6 +180,9 @@ class Pool:
     def __len__(self) -> int:
         return len(self._gradients)
 
+    def __iter__(self) -> Iterator[Gradient]:
+        return iter(self._gradients.values())
+
     def holds(self, slot: int, sequence: int) -> bool:
         """Whether that gradient is in."""
         return (slot, sequence) in self._gradients
@@ -294,6 +297,13 @@ class CommitLog:
         """Return the version after a position that no open commit comes before but it."""
         following = self.ledger.get(position + 1)
         return self.version if following is None else following.before
+
+    def undecided_or_open(self) -> Iterator[Gradient]:
+        """Return the gradients that wait to be decided, and those of commits that some shard may not show yet."""
+        yield from self.pool
+        yield from self.held
+        for entry in self.ledger.entries():
+            yield from entry.commit.gradients
 
     def give_up_held(self, member: str) -> list[Gradient]:
         """Take out and return what is held of a member: nothing more is decided about it."""

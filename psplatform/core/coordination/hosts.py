@@ -33,10 +33,13 @@ class Hosts:
         return self._hosts.get(member, "")
 
     def helpers(self) -> dict[str, str]:
-        """Return for each host a worker whose process may be asked: the one of the lowest slot."""
+        """Return for each host a worker whose process may be asked: the one of the lowest slot, which orders hosts."""
         roster = self._roster.by_name
         known = [one for one in self._hosts if one in roster and one not in self._suspects]
-        return {self._hosts[one]: one for one in sorted(known, key=lambda one: -roster[one].slot)}
+        found: dict[str, str] = {}
+        for one in sorted(known, key=lambda one: roster[one].slot):
+            found.setdefault(self._hosts[one], one)
+        return found
 
     def forget_the_gone(self) -> None:
         """Forget workers that have left."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
@@ -25,12 +25,14 @@ class _Offered:
     """A gradient that was offered at a time.
 
     Once it is granted, `begin` is when it is to be sent, by the route `number` of the coordinator of `term`, and to
-    whom, if not to the servers.  With `alone`, it was to be summed with others once, and that came to nothing.
+    whom, if not to the servers; `end` is when it, or the sum it is in, is expected there.  With `alone`, it was to be
+    summed with others once, and that came to nothing.
     """
 
     message: msg.Offer
     at: float
     begin: float = math.inf
+    end: float = math.inf
     term: int = 0
     number: int = 0
     aggregator: str = ""
@@ -123,6 +125,8 @@ class Transfers:
             offered = self._granted.pop(key)
             if offered.term == state.term:
                 planner.arrive(key, offered.message.host, state.now - message.push_s, state.now)
+                if message.member in state.roster.by_name:
+                    self._log([offered])
             else:  # it may have been kept for long, until the takeover was over
                 planner.settle(key)
         key = self._find(message, self._waiting)
@@ -144,6 +148,7 @@ class Transfers:
         for one, age_s in zip(offered, message.ages_s, strict=False):
             self._planner.seen(one.message.host, to, one.begin, max(one.begin, now - age_s))
         self._planner.arrive(expected.keys[0], to, now - message.push_s, now)
+        self._log(offered, bundle.aggregator)
         again = self._admission.on_bundle([self._as_sent(one) for one in offered], bundle)
         for key in expected.keys:
             one = self._granted.pop(key)
@@ -302,7 +307,7 @@ class Transfers:
             self._bundles.expect(msg.Bundle(aggregator, term, self._routes), contributions, grant.end)
         for key, begin in zip(grant.keys, grant.begins, strict=True):
             self._granted[key] = offered = self._waiting.pop(key)
-            offered.begin, offered.term = begin, term
+            offered.begin, offered.end, offered.term = begin, grant.end, term
             offered.number, offered.aggregator = self._routes, aggregator
             if begin > self._state.now:
                 heappush(self._unsent, (begin, key))
@@ -322,6 +327,19 @@ class Transfers:
         if offered.begin <= self._state.now and self._is_open(offered.announce):
             route = msg.Route(self._state.term, offered.announce.sequence, offered.number, offered.aggregator)
             self._tell(offered.announce, route)
+
+    def _log(self, offered: Sequence[_Offered], aggregator: str = "") -> None:
+        """Log that a vector has come to the servers, made of these gradients, and how long that was to take."""
+        state, begin = self._state, min(one.begin for one in offered)
+        end = offered[0].end
+        state.log(
+            "transfer",
+            slots=[self._member_of(one.announce).slot for one in offered],
+            sequences=[one.announce.sequence for one in offered],
+            took_s=state.now - begin,
+            planned_s=max(0.0, end - begin) if end < math.inf else None,
+            host=self._hosts.of(aggregator) if aggregator else offered[0].message.host,
+        )
 
     def _as_sent(self, offered: _Offered) -> msg.Announce:
         """Return the announcement of a gradient whose sum has just arrived, with the seconds that it has taken."""

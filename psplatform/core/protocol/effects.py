@@ -280,7 +280,14 @@ class HandOn:
 
 @dataclass(frozen=True, slots=True)
 class ForgetParts:
-    """Forget what has come of this bundle, which is over."""
+    """Forget the parts that have come of this bundle, which is summed or given up."""
+
+    bundle: Bundle
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetSum:
+    """Forget the sum of this bundle, and send it to no server any more: it is over."""
 
     bundle: Bundle
 
@@ -389,6 +396,7 @@ Effect = (
     | SendPart
     | SumUp
     | ForgetParts
+    | ForgetSum
     | HandOn
     | Depart
     | Gather

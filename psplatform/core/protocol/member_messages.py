@@ -265,14 +265,16 @@ class Assemble:
 
     Attributes
     ----------
-    oldest
-        Bundles of this coordinator with a lower number are over: what is left of them can be forgotten.
+    oldest, oldest_term
+        The first bundle that is not over, and its term: of those before, all servers show what became of them, so that
+        what is left of them can be forgotten, the sums included.
     """
 
     term: int
     number: int
     gradients: tuple[Contribution, ...]
     oldest: int = 0
+    oldest_term: int = 0
 
 
 @dataclass(frozen=True, slots=True)

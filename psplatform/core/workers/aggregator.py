@@ -2,8 +2,9 @@
 
 Parts come straight from the workers, in any order, and perhaps before it is known what they are parts of.  As soon as
 all of a bundle are here they are summed in the order that the coordinator says, whoever came first; and the sum is
-sent to every server.  Nothing here has to survive: a worker keeps its gradient until its fate is decided, and sends it
-again if the coordinator hears nothing of the sum.
+sent to every server, and kept until all of them show what was made of it, because one may be replaced before.  Nothing
+here has to survive: a worker keeps its gradient until its fate is decided, and sends it again if the coordinator hears
+nothing of the sum.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import COORDINATOR, Effect, ForgetParts, Send, SumUp
+from psplatform.core.protocol.effects import COORDINATOR, Effect, ForgetParts, ForgetSum, Send, SumUp
 from psplatform.core.protocol.events import PartArrived, SumReachable
 from psplatform.core.protocol.messages import Bundle, Contribution
 
@@ -44,14 +45,17 @@ class Aggregator:
     def __init__(self, member: str) -> None:
         self._member = member
         self._open: dict[Bundle, _Open] = {}
-        self._done: set[Bundle] = set()
+        # What was given up, and what was summed: of this the sums are kept.
+        self._given_up: set[Bundle] = set()
+        self._summed: set[Bundle] = set()
         self._now = 0.0
-        # Term of the coordinator that is obeyed, and the lowest number of its bundles that are not over.
+        self._term = 0
+        # Term and number of the first bundle that is not over.
         self._oldest = 0, 0
 
     @property
     def bundles(self) -> int:
-        """Number of bundles of which something is kept here."""
+        """Number of bundles of which parts are kept here."""
         return len(self._open)
 
     def handle(self, event: Any, now: float) -> list[Effect]:
@@ -61,12 +65,12 @@ class Aggregator:
 
     def _on_assemble(self, message: msg.Assemble) -> list[Effect]:
         bundle = Bundle(self._member, message.term, message.number)
-        forgotten = self._forget_before(message.term, message.oldest)
+        self._oldest = max(self._oldest, (message.oldest_term, message.oldest))
+        forgotten = self._forget(message.term)
+        if not message.gradients:
+            return forgotten if message.term < self._term else [*forgotten, *self._give_up(bundle)]
         if self._is_over(bundle):
             return forgotten
-        if not message.gradients:
-            self._done.add(bundle)
-            return [*forgotten, ForgetParts(bundle)] if self._open.pop(bundle, None) is not None else forgotten
         found = self._open.setdefault(bundle, _Open())
         found.gradients = message.gradients
         return forgotten + self._sum_up(bundle, found)
@@ -88,27 +92,50 @@ class Aggregator:
         found = self._open.pop(event.bundle, None)
         if found is None:
             return []
-        self._done.add(event.bundle)
+        self._summed.add(event.bundle)
         ages_s = tuple(self._now - found.arrived[one.member, one.sequence] for one in found.gradients)
         return [ForgetParts(event.bundle), Send(COORDINATOR, msg.Bundled(event.bundle, event.push_s, ages_s))]
 
     def _on_state_request(self, message: msg.StateRequest) -> list[Effect]:
-        """Forget what other coordinators had summed: this one has all of it offered again."""
-        return self._forget_before(message.term, 0)
+        """Forget what other coordinators would have had summed: this one has all of it offered again.
 
-    def _forget_before(self, term: int, number: int) -> list[Effect]:
-        self._oldest = max(self._oldest, (term, number))
-        self._done = {bundle for bundle in self._done if not self._precedes(bundle)}
-        over = [bundle for bundle in self._open if self._precedes(bundle)]
-        for bundle in over:
-            del self._open[bundle]
-        return [ForgetParts(bundle) for bundle in over]
+        Not what has been summed, because commits that it goes on with may be of that.
+        """
+        return self._forget(message.term)
+
+    def _forget(self, term: int) -> list[Effect]:
+        """Obey the coordinator of that term, if no later one was heard; forget what is over."""
+        self._term = max(self._term, term)
+        effects: list[Effect] = []
+        for bundle in [one for one in self._open if self._precedes(one)]:
+            effects += self._give_up(bundle)
+        shown = [bundle for bundle in self._summed if self._is_shown(bundle)]
+        self._summed.difference_update(shown)
+        self._given_up = {one for one in self._given_up if not self._precedes(one)}
+        return effects + [ForgetSum(bundle) for bundle in sorted(shown, key=_age)]
+
+    def _give_up(self, bundle: Bundle) -> list[Effect]:
+        found = self._open.pop(bundle, None)
+        self._given_up.add(bundle)
+        if bundle in self._summed:
+            self._summed.remove(bundle)
+            return [ForgetSum(bundle)]
+        if found is None:
+            return []
+        return [ForgetSum(bundle), ForgetParts(bundle)] if found.begun else [ForgetParts(bundle)]
 
     def _is_over(self, bundle: Bundle) -> bool:
-        return bundle in self._done or self._precedes(bundle)
+        return bundle in self._given_up or bundle in self._summed or self._precedes(bundle)
 
     def _precedes(self, bundle: Bundle) -> bool:
-        return (bundle.term, bundle.number) < self._oldest
+        return bundle.term < self._term or self._is_shown(bundle)
+
+    def _is_shown(self, bundle: Bundle) -> bool:
+        return _age(bundle) < self._oldest
+
+
+def _age(bundle: Bundle) -> tuple[int, int]:
+    return bundle.term, bundle.number
 
 
 _HANDLERS: dict[type, Callable[[Aggregator, Any], list[Effect]]] = {

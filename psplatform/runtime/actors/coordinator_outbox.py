@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from psplatform.core.protocol.effects import Effect, Send
-from psplatform.core.protocol.messages import Commit, Lease, LogEntry, Moved, Release
+from psplatform.core.protocol.messages import Commit, Lease, LogEntry, Moved, Release, Route
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.runtime.pools.shard_pool import DaskShardPool
 from psplatform.runtime.pools.standbys import Standbys
@@ -32,13 +32,15 @@ class CoordinatorOutbox:
         self._decided = False
         self._listener = ""
         self._answers: list[Any] = []
+        # Which worker was told where which other is.
+        self._introduced: set[tuple[str, str]] = set()
 
     def look_at(self, effects: Iterable[Effect]) -> None:
         """Take the effects that are about to be executed together."""
         self._decided = any(isinstance(one, Send) and isinstance(one.message, Commit) for one in effects)
 
     def send(self, effect: Send) -> None:
-        """Send a message; one that names a server or replica goes with where that is."""
+        """Send a message; one that names a server, a replica or another worker goes with where that is."""
         to, message = effect.to, effect.message
         if to.name == self._listener and self._may_answer_with(message):
             self._answers.append(message)
@@ -49,7 +51,17 @@ class CoordinatorOutbox:
         else:
             if isinstance(message, Moved) and (place := self._copies.place_of(message.copy)) is not None:
                 self._worker_pool.send(to.name, place)
+            elif (helper := _helper_in(message)) and not self._knows(to.name, helper):
+                self._introduce(to.name, helper)
             self._worker_pool.send(to.name, message)
+
+    def _knows(self, worker: str, other: str) -> bool:
+        return worker == other or (worker, other) in self._introduced
+
+    def _introduce(self, worker: str, other: str) -> None:
+        if (place := self._worker_pool.place_of(other)) is not None:
+            self._introduced.add((worker, other))
+            self._worker_pool.send(worker, place)
 
     @contextmanager
     def answering(self, sender: str) -> Iterator[list[Any]]:
@@ -63,10 +75,19 @@ class CoordinatorOutbox:
     def _may_answer_with(self, message: Any) -> bool:
         # A release that comes before what was sent earlier would be in no order.
         return isinstance(message, Lease) or (
-            isinstance(message, Release) and self._worker_pool.has_heard_all(self._listener)
+            isinstance(message, Release)
+            and (not message.relay or self._knows(self._listener, message.relay))
+            and self._worker_pool.has_heard_all(self._listener)
         )
 
     def _may_wait_s(self, message: Any) -> float:
         if not isinstance(message, LogEntry) or self._lead.awaits_acknowledgment:
             return 0.0
         return TIMEOUTS.decided_s if self._decided else TIMEOUTS.together_s
+
+
+def _helper_in(message: Any) -> str:
+    """Return the worker that a message asks another to send to, or to pull from; empty where it names none."""
+    if isinstance(message, Route):
+        return message.aggregator
+    return message.relay if isinstance(message, Release) else ""

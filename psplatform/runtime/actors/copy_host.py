@@ -20,7 +20,17 @@ from numpy.typing import NDArray
 
 from psplatform.core.protocol.effects import Send
 from psplatform.core.protocol.events import Tick
-from psplatform.core.protocol.messages import GRADIENTS, Exclude, InSync, Promoted, Pull, Pulled, Retiring
+from psplatform.core.protocol.messages import (
+    GRADIENTS,
+    Assemble,
+    Bundle,
+    Exclude,
+    InSync,
+    Promoted,
+    Pull,
+    Pulled,
+    Retiring,
+)
 from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.core.shards.replica import ShardCopy
@@ -188,6 +198,15 @@ class CopyHost(Listening):
         if counter is None or counter >= node.control.part.version:
             node.state.gradient_buffers.keep(member, sequence, arrays, counter, None if serves else MOST_KEPT)
         node.state.feed_reader.note_arrival()
+        return True
+
+    async def push_sum(self, aggregator: str, order: bytes, arrays: list[NDArray[Any]]) -> bool:
+        """Take the sum of gradients that `aggregator` was ordered to make; return that it was taken."""
+        await self._built.wait()  # the caller has a deadline
+        assemble: Assemble = decode(order)
+        bundle = Bundle(aggregator, assemble.term, assemble.number)
+        self._node.state.gradient_buffers.keep_sum(bundle, assemble.gradients, arrays)
+        self._node.state.feed_reader.note_arrival()
         return True
 
     async def _waits_for_room(self, counter: int) -> bool:

@@ -10,6 +10,7 @@ from psplatform.core.protocol.effects import Compute, Expose
 from psplatform.core.protocol.events import Reachable
 from psplatform.core.workers.session import WorkerSession
 from psplatform.runtime.actors.computing import Computing
+from psplatform.runtime.actors.sums import SlabSums
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import PeerLost
 from psplatform.runtime.dataplane.fetching import Fetcher
@@ -31,9 +32,11 @@ class SlabGradients:
         Takes what becomes of a gradient once it is computed.
     per_block
         Whether a gradient is reachable block by block instead of as a whole.
+    sums
+        Sends gradients to be summed with others, where that is done.
     """
 
-    def __init__(  # noqa: PLR0917  the parts of a worker, which its host makes
+    def __init__(  # noqa: PLR0913, PLR0917  the parts of a worker, which its host makes
         self,
         session: WorkerSession,
         slab: Slab,
@@ -46,6 +49,7 @@ class SlabGradients:
         *,
         shards: int,
         per_block: bool,
+        sums: SlabSums | None = None,
     ) -> None:
         self._session = session
         self._slab, self._computing = slab, computing
@@ -54,6 +58,7 @@ class SlabGradients:
         self._feed = feed
         self._shards, self._per_block = range(shards), per_block
         self._exposed: Exposed | None = None
+        self._sums = sums
 
     @property
     def seen(self) -> bool:
@@ -65,6 +70,7 @@ class SlabGradients:
         self._slab.begin()
         self._exposed = None
         self._pushes.end()
+        self._end_part()
         self._computing.start(effect)
 
     def cancel(self, sequence: int) -> None:
@@ -73,6 +79,7 @@ class SlabGradients:
 
     def expose(self, effect: Expose, counter: int) -> None:
         """Let servers read what has been computed, and push it to those that cannot see it."""
+        self._end_part()
         self._slab.hold(effect.sequence)
         self._exposed = gradient = Exposed(effect.sequence, counter if self._per_block else None)
         self._replica_feed.offer(gradient, self._servers(), lambda: self._exposed == gradient)
@@ -87,6 +94,8 @@ class SlabGradients:
 
     async def redirect(self, shard: int, before: str) -> None:
         """Push what is exposed to the shard's new server, if it does not see it: what `before` was sent is gone."""
+        if self._sums is not None:
+            self._sums.redirect(shard)
         self._replica_feed.forget(before)
         self._pushes.redirect(shard)
         if not await self._is_seen(self._session.server_of(shard), shard) and self._exposed is not None:
@@ -95,6 +104,10 @@ class SlabGradients:
     def close(self) -> None:
         """Compute nothing more."""
         self._computing.close()
+
+    def _end_part(self) -> None:
+        if self._sums is not None:
+            self._sums.end()
 
     def _servers(self) -> list[str]:
         return [self._session.server_of(shard) for shard in self._shards]

@@ -11,14 +11,16 @@ from typing import Any, Final
 
 import torch
 from distributed import get_worker
+from numpy.typing import NDArray
 
 from psplatform.core.addresses import host_of
 from psplatform.core.policy import Scope
 from psplatform.core.protocol.effects import COORDINATOR, Send, first_server
-from psplatform.core.protocol.events import Begin
-from psplatform.core.protocol.messages import JOIN_AGAIN, PROCESS_ENDS, Leave, Moved, Pulled
+from psplatform.core.protocol.events import Begin, PartArrived
+from psplatform.core.protocol.messages import JOIN_AGAIN, PROCESS_ENDS, Bundle, Leave, Moved, Pulled
 from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import decode
+from psplatform.core.supervision.workers import WORKER
 from psplatform.core.workers.session import WorkerSession
 from psplatform.errors import ConfigurationError
 from psplatform.nodes.worker import WorkerNode
@@ -26,18 +28,21 @@ from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.computing import Computing
 from psplatform.runtime.actors.gradients import SlabGradients
 from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
+from psplatform.runtime.actors.sums import SlabSums
 from psplatform.runtime.comms.answering import Listening
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.comms.processes import process_at
 from psplatform.runtime.comms.timers import LoopTimers
+from psplatform.runtime.dataplane.content import Answer, Vectors
 from psplatform.runtime.dataplane.devices import DeviceParameters, updates_on
 from psplatform.runtime.dataplane.fetching import Fetcher
 from psplatform.runtime.dataplane.parameters import BorrowedParameters, Parameters
 from psplatform.runtime.dataplane.pushing import Pushes
+from psplatform.runtime.dataplane.relaying import ProcessRelaying
 from psplatform.runtime.dataplane.replica_feed import NoReplicaFeed, ReplicaFeed
-from psplatform.runtime.dataplane.segments import sweep
+from psplatform.runtime.dataplane.segments import SegmentName, sweep
 from psplatform.runtime.dataplane.transports import COMMS, TRANSPORTS
 from psplatform.runtime.program import Program, choose_device
 from psplatform.runtime.store.recording import WorkerHistory
@@ -62,6 +67,9 @@ class WorkerHost(Listening):
     def __init__(self, run: str, member: str, coordinator: Peer, copies: Mapping[str, tuple[int, Peer]]) -> None:
         self._run, self._member = run, member
         self._coordinator, self._copies = coordinator, dict(copies)
+        self._workers: dict[str, Peer] = {}
+        self._sums: SlabSums | None = None
+        self._relaying: ProcessRelaying | None = None
         self._term = 0
         self._closed = False
         self._node: WorkerNode | None = None
@@ -184,18 +192,27 @@ class WorkerHost(Listening):
         )
         self._closing.callback(fetcher.close)
         places = self._connect, self._layout, self._member
-        pushes = Pushes(*places, self._slab.vectors, fetcher.peers, session.server_of, self._background)
+
+        def make_pushes(vectors: Vectors) -> Pushes:
+            return Pushes(*places, vectors, fetcher.peers, session.server_of, self._background)
+
         self._replica_feed = (
             ReplicaFeed(*places, self._slab, fetcher, self._background)
             if program.plan.from_workers
             else NoReplicaFeed()
         )
+        pushes = make_pushes(self._slab.vectors)
         parts = session, self._slab, self._computing, fetcher, pushes, self._replica_feed, self._background
+        if program.fabric is not None and program.fabric.aggregators:
+            kept = self._layout, self._slab, self._replica_feed, self._connect, self._workers
+            self._sums = SlabSums(self._member, *kept, make_pushes, self._background, feed=self._feed)
+        sums = self._sums
 
         def make_gradients(feed: Callable[[Any], None]) -> SlabGradients:
-            self._gradients = SlabGradients(*parts, feed, shards=shards, per_block=self._per_block)
+            self._gradients = SlabGradients(*parts, feed, shards=shards, per_block=self._per_block, sums=sums)
             return self._gradients
 
+        self._relaying = relaying = self._make_relaying(fetcher)
         self._node = node = WorkerNode(
             session,
             self._loop.time,
@@ -204,10 +221,23 @@ class WorkerHost(Listening):
             make_gradients,
             self._begin_to_leave,
             self._history.does,
+            make_sums=None if sums is None else lambda feed: sums,
+            relay=None if relaying is None else (relaying.relay, relaying),
         )
+        if relaying is not None:
+            relaying.serve(node)
         self._closing.callback(node.close)
         self._closing.callback(self._forget_the_end)
         return node
+
+    def _make_relaying(self, fetcher: Fetcher) -> ProcessRelaying | None:
+        program = self._program
+        if program.fabric is None or not program.fabric.aggregators:
+            return None
+        ways = self._connect, self._layout, self._member, self._workers, fetcher, self._transport
+        relaying = ProcessRelaying(*ways, Background(self._on_mishap, self._log), slow_s=program.slow_s)
+        self._closing.callback(relaying.close)
+        return relaying
 
     async def _attach(self) -> None:
         for name, (shard, peer) in list(self._copies.items()):
@@ -222,7 +252,9 @@ class WorkerHost(Listening):
     def take(self, sender: str, data: bytes) -> bool:
         """Take messages of the coordinator."""
         for message in decode(data) if not self._closed else ():
-            if isinstance(message, ActorAt):
+            if isinstance(message, ActorAt) and message.part == WORKER:
+                self._workers[message.name] = Peer(message.address, message.key)
+            elif isinstance(message, ActorAt):
                 self._meet(message.name, Peer(message.address, message.key), message.shard)
             elif isinstance(message, CoordinatorAt):
                 self._turn_to(message)
@@ -254,6 +286,36 @@ class WorkerHost(Listening):
         if self._node.session.server_of(moved.shard) != before:  # it is said again whenever a coordinator takes over
             await self._gradients.redirect(moved.shard, before)
 
+    async def take_part(
+        self,
+        part: tuple[str, int],
+        bundle: tuple[int, int],
+        name: SegmentName | None,
+        arrays: list[NDArray[Any]] | None,
+    ) -> bool:
+        """Take a worker's gradient that is to be summed here, where it lies or as it was sent.
+
+        Parameters
+        ----------
+        part, bundle
+            The worker and the sequence; the coordinator's term and the bundle's number.
+
+        Returns
+        -------
+        bool
+            Whether it was to be had.
+        """
+        if self._closed or self._sums is None:
+            return False
+        arrived = PartArrived(Bundle(self._member, *bundle), *part)
+        return self._sums.take_part(arrived, name, arrays)
+
+    async def relay_pull(self, data: bytes) -> Answer:
+        """Answer another worker's pull as soon as there is an answer, or "not yet"; raise `PeerLost` once it leaves."""
+        if self._relaying is None:
+            raise PeerLost(f"{self._member} hands nothing on")
+        return await self._relaying.answer(decode(data))
+
     async def _retire(self) -> None:
         if self._line is not None and not self._closed:
             await self._leave(PROCESS_ENDS, 1.0)
@@ -267,14 +329,20 @@ class WorkerHost(Listening):
     def _send(self, effect: Send) -> None:
         if effect.to == COORDINATOR:
             self._say(effect.message)
-        else:
+        elif effect.to.kind == "copy":
             self._fetcher.pull(effect.message, effect.to.name)
+        elif self._relaying is not None:
+            self._relaying.pull(effect.message, effect.to.name)
 
     def _on_pulled(self, answer: Pulled) -> None:
         if self._node is not None:
             if self._node.expects(answer):
                 self._history.pulled(answer)
             self._node.feed(answer)
+
+    def _feed(self, event: Any) -> None:
+        if self._node is not None:
+            self._node.feed(event)
 
     def _feed_from_thread(self, event: Any) -> None:
         if self._node is not None:

@@ -51,12 +51,12 @@ class _Waiting(Generic[Answer]):
 
 
 class Answering(Generic[Answer]):
-    """The pulls of one copy of a shard, which wait until its control half answers them.
+    """The pulls that one copy of a shard, or a relay, was sent, which wait until its control half answers them.
 
     Parameters
     ----------
     feed
-        Hands an event to the copy's control half.
+        Hands an event to the control half.
     """
 
     def __init__(self, feed: Callable[[Any], None]) -> None:
@@ -86,3 +86,9 @@ class Answering(Generic[Answer]):
         """Answer a member's pull; return whether it still waited for that."""
         waiting = self._waiting.pop((member, pulled.request), None)
         return waiting is not None and waiting.end(pulled)
+
+    def close(self) -> None:
+        """Answer all that wait "not yet", and tell the control half nothing of it."""
+        for waiting in self._waiting.values():
+            waiting.end(None)
+        self._waiting.clear()

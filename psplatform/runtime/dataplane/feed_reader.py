@@ -49,15 +49,16 @@ class FeedReader:
                     await self._arrived.wait()
 
     def _may_have_all(self, contributions: tuple[Contribution, ...], late: bool) -> bool:
-        identities = [(one.member, one.sequence) for one in contributions]
-        missing = [of for of in identities if self._gradient_buffers.find(*of, late=late) is None]
-        return bool(missing) and all(self._gradient_buffers.may_come(*of) for of in missing)
+        buffers = self._gradient_buffers
+        missing = [one for one in contributions if buffers.find_source(one, late=late) is None]
+        return bool(missing) and all(buffers.may_come(one) for one in missing)
 
     def gather(self, transfer: Transfer) -> bool:
         """Average what a transfer names, clipped, unless a gradient is gone.  For the thread that computes."""
         # What is written over while it is read may be found in a copy.
+        named, updates = transfer.contributions, transfer.updates
         if not any(
-            self._gradient_buffers.gather(self._shard, transfer.contributions, careful=True) for _ in range(_TRIES)
+            self._gradient_buffers.gather(self._shard, named, careful=True, updates=updates) for _ in range(_TRIES)
         ):
             return False
         if transfer.factor != 1.0:

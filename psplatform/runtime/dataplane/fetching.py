@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from psplatform.core.protocol.messages import Pull, Pulled
@@ -109,6 +109,11 @@ class Fetcher:
         self._give_up(pull.shard)
         self._ask(pull, copy)
 
+    def pull_by(self, pull: Pull, ask: Callable[[Pull], Awaitable[Answer]]) -> None:
+        """Do what `pull` does, where `ask` returns an answer with its content, or raises `PeerLost`."""
+        self._give_up(pull.shard)
+        self._tasks[pull.shard] = self._background.do(self._fetch(pull, partial(self._try_by, ask, pull)))
+
     def close(self) -> None:
         """Give up whatever is under way."""
         for shard in list(self._begun):
@@ -141,7 +146,7 @@ class Fetcher:
 
     def _ask_in_a_task(self, pull: Pull, copy: str) -> None:
         self._begun.pop(pull.shard, None)
-        self._tasks[pull.shard] = self._background.do(self._fetch(pull, copy))
+        self._tasks[pull.shard] = self._background.do(self._fetch(pull, partial(self._try, pull, copy)))
 
     def _on_answered(self, pull: Pull, copy: str, answer: Answer) -> None:
         del self._begun[pull.shard]
@@ -155,14 +160,16 @@ class Fetcher:
         except Exception as error:  # noqa: BLE001  as of a task: it is told, and the connection is not to blame
             self._background.tell_of(error)
 
-    async def _fetch(self, pull: Pull, copy: str) -> None:
-        # Ends with an answer, or when the next pull or the end of the run cancels it: a server that is gone is the
-        # coordinator's business, who ends the run or names another.
+    async def _fetch(self, pull: Pull, attempt: Callable[[], Awaitable[Pulled | None]]) -> None:
+        # Ends with an answer, when the next pull or the end of the run cancels it, or when it fails and nothing waits
+        # for it any more: a server that is gone is the coordinator's business, who ends the run or names another.
         while True:
             try:
-                pulled = await self._try(pull, copy)
+                pulled = await attempt()
             except PeerLost:
                 await asyncio.sleep(TIMEOUTS.pull_retry_s)
+                if not self._expects(Pulled(pull.shard, pull.request, pull.version, pull.epoch)):
+                    return
                 continue
             if pulled is not None:
                 self._deliver(pulled)
@@ -175,6 +182,9 @@ class Fetcher:
             self._connect, self._peer(copy), "pull", encode(pull), content is None, deadline_s=self._deadline_s
         )
         return self._taken(answer, content)
+
+    async def _try_by(self, ask: Callable[[Pull], Awaitable[Answer]], pull: Pull) -> Pulled | None:
+        return self._taken(await ask(pull), None)
 
     def _taken(self, answer: Answer, content: Content | None) -> Pulled | None:
         """Return an answer whose content is in place, if it is wanted; ``None`` where it is to be asked for again."""

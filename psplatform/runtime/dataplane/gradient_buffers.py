@@ -4,6 +4,8 @@ A worker has one slab, a whole set of flat vectors its gradients are computed in
 there because it is released only by a commit or a drop of the last one, and pulls a version at which every shard that
 committed it has consumed it.
 
+Of gradients that were summed on their way a server has the sum, sent by the worker that summed them.
+
 Replicas that take gradients from the workers may read them later than that.  For them a worker keeps a copy of its last
 gradient beside the slab, until it has the next; a reader looks afterwards whether it still is what was looked for.
 """
@@ -17,7 +19,7 @@ from typing import Any, Final
 import torch
 from numpy.typing import NDArray
 
-from psplatform.core.protocol.messages import Contribution
+from psplatform.core.protocol.messages import Bundle, Contribution
 from psplatform.runtime.dataplane.content import Vectors
 from psplatform.runtime.dataplane.segments import Segment, SegmentName
 from psplatform.tensors.layout import Layout
@@ -109,6 +111,7 @@ class GradientBuffers:
     _pushed: dict[str, dict[int, Vectors]] = field(default_factory=dict)
     _dismissed: dict[str, int] = field(default_factory=dict)
     _counters: dict[tuple[str, int], int] = field(default_factory=dict)
+    _sums: dict[Bundle, tuple[Sequence[Contribution], Vectors]] = field(default_factory=dict)
 
     def attach(self, member: str, name: SegmentName | None) -> bool:
         """Map a worker's slab; return whether this process can see it."""
@@ -141,17 +144,43 @@ class GradientBuffers:
         One with a `counter` is kept until that version is over, others until two newer ones came.  Beyond `most` of a
         member, the oldest go all the same.
         """
-        keys = [region.key for region in self.layout.regions]
         kept = self._pushed.setdefault(member, {})
         if sequence in kept:  # pushed again, while it may be read
             return
-        kept[sequence] = {key: torch.from_numpy(array) for key, array in zip(keys, arrays, strict=True)}
+        self._forget_sums_before(member, sequence)
+        kept[sequence] = self._vectors_of(arrays)
         if counter is not None:
             self._counters[member, sequence] = counter
         most = _KEPT if counter is None else most
         for old in sorted(kept)[: -most if most else 0]:
             del kept[old]
             self._counters.pop((member, old), None)
+
+    def keep_sum(self, bundle: Bundle, gradients: Sequence[Contribution], arrays: list[NDArray[Any]]) -> None:
+        """Keep the sum of gradients, until something newer comes from one of their workers.
+
+        A worker computes its next gradient only when every shard shows what became of the one before.
+        """
+        for one in gradients:
+            self._forget_sums_before(one.member, one.sequence)
+        if bundle not in self._sums:  # else it was sent again, while it may be read
+            self._sums[bundle] = gradients, self._vectors_of(arrays)
+
+    def _vectors_of(self, arrays: list[NDArray[Any]]) -> Vectors:
+        keys = [region.key for region in self.layout.regions]
+        return {key: torch.from_numpy(array) for key, array in zip(keys, arrays, strict=True)}
+
+    def _forget_sums_before(self, member: str, sequence: int) -> None:
+        for bundle, (gradients, _) in list(self._sums.items()):
+            if any(one.member == member and one.sequence < sequence for one in gradients):
+                del self._sums[bundle]
+
+    def find_source(self, one: Contribution, *, late: bool = False) -> Vectors | None:
+        """Return this shard's pieces of what a gradient is merged from, as `find` does: of itself, or of its sum."""
+        if one.bundle is None:
+            return self.find(one.member, one.sequence, late=late)
+        found = self._sums.get(one.bundle)
+        return found[1] if found is not None else None
 
     def find(self, member: str, sequence: int, *, late: bool = False) -> Vectors | None:
         """Return this shard's pieces of a gradient where they lie, or ``None`` if they are not to be had (any more).
@@ -171,28 +200,39 @@ class GradientBuffers:
 
     def has_all(self, contributions: Sequence[Contribution], *, careful: bool) -> bool:
         """Whether all of those gradients are to be had now, of which those that are read with care may be copies."""
-        return all(self.find(one.member, one.sequence, late=careful) is not None for one in contributions)
+        return all(self.find_source(one, late=careful) is not None for one in contributions)
 
-    def may_come(self, member: str, sequence: int) -> bool:
-        """Whether a gradient that is not to be had may still be pushed here."""
-        if member in self._slabs or member in self._dismissed:
+    def may_come(self, one: Contribution) -> bool:
+        """Whether a gradient that is not to be had, or the sum that it is in, may still be pushed here."""
+        if one.bundle is not None:
+            return one.bundle.aggregator not in self._dismissed
+        if one.member in self._slabs or one.member in self._dismissed:
             return False
-        return max(self._pushed.get(member, ()), default=0) < sequence
+        return max(self._pushed.get(one.member, ()), default=0) < one.sequence
 
     def gather(
-        self, shard: Shard, contributions: Sequence[Contribution], *, careful: bool, into: Vectors | None = None
+        self,
+        shard: Shard,
+        contributions: Sequence[Contribution],
+        *,
+        careful: bool,
+        into: Vectors | None = None,
+        updates: int = 1,
     ) -> bool:
         """Let a shard merge gradients `into` vectors, now or in its step; return whether all of them were to be had.
 
-        If `careful`, they may be written over meanwhile: then whether each still is where it was read.
+        If `careful`, they may be written over meanwhile: then whether each still is where it was read.  With several
+        `updates` they are added up instead (`Shard.gather`).
         """
-        found = [self.find(one.member, one.sequence, late=careful) for one in contributions]
-        if any(one is None for one in found):
+        sources = list({one.source: one for one in contributions}.values())
+        found = [self.find_source(one, late=careful) for one in sources]
+        there = [one for one in found if one is not None]
+        if len(there) < len(sources):
             return False
-        shard.gather([one for one in found if one is not None], copied=careful, into=into)
+        shard.gather(there, copied=careful, into=into, gradients=len(contributions), added=updates > 1)
         if not careful:
             return True
-        after = [self.find(one.member, one.sequence, late=True) for one in contributions]
+        after = [self.find_source(one, late=True) for one in sources]
         return all(one is before for one, before in zip(after, found, strict=True))
 
     def dismiss(self, member: str, position: int) -> None:
@@ -208,6 +248,9 @@ class GradientBuffers:
             del self._dismissed[member]
             self._slabs.pop(member, None)
             self._pushed.pop(member, None)
+            for bundle, (gradients, _) in list(self._sums.items()):
+                if member == bundle.aggregator or any(one.member == member for one in gradients):
+                    del self._sums[bundle]
 
     def _drop(self, member: str, sequence: int) -> None:
         kept = self._pushed.get(member, {})

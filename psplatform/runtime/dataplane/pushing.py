@@ -32,16 +32,37 @@ class Exposed:
     sequence: int
     counter: int | None = None
 
+    def call(self, member: str, arrays: list[NDArray[Any]]) -> tuple[str, tuple[Any, ...]]:
+        """Return the method of a server or replica that takes a shard's pieces of it, and with what."""
+        return "push", (member, self.sequence, arrays, self.counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """The sum of a bundle, as one order had it made.
+
+    Attributes
+    ----------
+    order
+        `Assemble`, encoded: which gradients it consists of.
+    """
+
+    order: bytes
+
+    def call(self, member: str, arrays: list[NDArray[Any]]) -> tuple[str, tuple[Any, ...]]:
+        """Return the method of a server or replica that takes a shard's pieces of it, and with what."""
+        return "push_sum", (member, self.order, arrays)
+
 
 class Pushes:
-    """What one worker sends to servers: at most one gradient at a time to the server of each shard.
+    """What one worker sends to servers: at most one gradient, or sum, at a time to the server of each shard.
 
     Parameters
     ----------
     member
         The worker's name.
     vectors
-        Where its gradients lie.
+        Where its gradients, or the sum, lie.
     peers
         The copies of shards that are known, by name.
     server_of
@@ -64,11 +85,11 @@ class Pushes:
         self._arrays = [[vector.numpy() for vector in one.values()] for one in pieces]
         self._peers, self._server_of = peers, server_of
         self._background = background
-        self._pushed: dict[int, tuple[Exposed, asyncio.Task[None]]] = {}
+        self._pushed: dict[int, tuple[Exposed | Summed, asyncio.Task[None]]] = {}
         self._taken: dict[int, str] = {}
         self._asking: dict[int, asyncio.Timeout] = {}
 
-    def start(self, shard: int, gradient: Exposed) -> asyncio.Task[None]:
+    def start(self, shard: int, gradient: Exposed | Summed) -> asyncio.Task[None]:
         """Push a gradient until the shard's server of that time has it; return the task of it.
 
         Who asks again while it is under way, or when that server has it, gets the same task.
@@ -94,7 +115,16 @@ class Pushes:
             task.cancel()
         self._pushed.clear()
 
-    async def _push(self, shard: int, gradient: Exposed, arrays: list[NDArray[Any]]) -> None:
+    @property
+    def servers(self) -> list[str]:
+        """The copies that serve the shards, as far as the worker has heard."""
+        return [self._server_of(shard) for shard in range(len(self._arrays))]
+
+    def arrays(self, shard: int) -> list[NDArray[Any]]:
+        """Return a shard's pieces of what lies there."""
+        return self._arrays[shard]
+
+    async def _push(self, shard: int, gradient: Exposed | Summed, arrays: list[NDArray[Any]]) -> None:
         while True:
             server = self._server_of(shard)
             try:
@@ -108,12 +138,12 @@ class Pushes:
                 return
             await asyncio.sleep(TIMEOUTS.push_retry_s)  # until the coordinator, who watches the servers, names another
 
-    async def _ask(self, shard: int, peer: Peer, gradient: Exposed, arrays: list[NDArray[Any]]) -> bool:
-        arguments = self._member, gradient.sequence, arrays, gradient.counter
+    async def _ask(self, shard: int, peer: Peer, gradient: Exposed | Summed, arrays: list[NDArray[Any]]) -> bool:
+        method, arguments = gradient.call(self._member, arrays)
         async with asyncio.timeout(None) as asking:
             self._asking[shard] = asking
             try:
-                taken = await call(self._connect, peer, "push", *arguments, deadline_s=TIMEOUTS.push_s)
+                taken = await call(self._connect, peer, method, *arguments, deadline_s=TIMEOUTS.push_s)
             finally:
                 if self._asking.get(shard) is asking:
                     del self._asking[shard]

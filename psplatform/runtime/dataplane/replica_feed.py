@@ -18,7 +18,7 @@ from psplatform.runtime.comms.calls import Connect, PeerLost, call
 from psplatform.runtime.dataplane.content import Vectors, private_copy
 from psplatform.runtime.dataplane.fetching import Fetcher
 from psplatform.runtime.dataplane.gradient_buffers import Slab
-from psplatform.runtime.dataplane.pushing import Exposed
+from psplatform.runtime.dataplane.pushing import Exposed, Pushes, Summed
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
@@ -40,6 +40,9 @@ class NoReplicaFeed:
         """Forget nothing."""
 
     def offer(self, gradient: Exposed, servers: Sequence[str], still_there: Callable[[], bool]) -> None:
+        """Send nothing."""
+
+    def offer_sum(self, order: Summed, pushes: Pushes) -> None:
         """Send nothing."""
 
 
@@ -104,6 +107,20 @@ class ReplicaFeed:
                 self._busy.update(blind)
                 self._background.do(self._copy_and_push(blind, shard, gradient, still_there))
 
+    def offer_sum(self, order: Summed, pushes: Pushes) -> None:
+        """Push the sum of a bundle to each replica that is not being sent another; servers are sent it anyway.
+
+        Parameters
+        ----------
+        pushes
+            What sends it to the servers.
+        """
+        idle = [copy for copy in self._replicas if copy not in pushes.servers and copy not in self._busy]
+        self._busy.update(idle)
+        for copy in idle:
+            shard = self._replicas[copy]
+            self._background.do(self._push(copy, shard, order, pushes.arrays(shard)))
+
     async def _keep_copy(self, sequence: int) -> None:
         if _is_small(self._slab.vectors):
             self._slab.keep_copy(sequence)
@@ -124,11 +141,12 @@ class ReplicaFeed:
         arrays = [vector.numpy() for vector in copied.values()]
         await asyncio.gather(*(self._push(copy, shard, gradient, arrays) for copy in copies))
 
-    async def _push(self, copy: str, shard: int, gradient: Exposed, arrays: list[NDArray[Any]]) -> None:
+    async def _push(self, copy: str, shard: int, gradient: Exposed | Summed, arrays: list[NDArray[Any]]) -> None:
         try:
-            if not await self._fetcher.attach(copy, shard):
-                arguments = self._member, gradient.sequence, arrays, gradient.counter
-                await call(self._connect, self._fetcher.peers[copy], "push", *arguments, deadline_s=TIMEOUTS.feed_s)
+            sees = await self._fetcher.attach(copy, shard)
+            if not sees or isinstance(gradient, Summed):
+                method, arguments = gradient.call(self._member, arrays)
+                await call(self._connect, self._fetcher.peers[copy], method, *arguments, deadline_s=TIMEOUTS.feed_s)
         except PeerLost:
             self._failures[copy] += 1
             if self._failures[copy] >= _MOST_FAILURES:

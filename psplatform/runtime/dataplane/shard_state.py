@@ -90,6 +90,7 @@ class SharedShardState:
         self._connect, self._loop, self._thread = connect, loop, thread
         self._background, self._report, self._feed = background, report, feed
         self._copied, self._shown = Copied(), asyncio.Event()
+        self._updates = 1  # of what was gathered last
         workspace, layout = program.open(torch.device("cpu"))
         sweep()
         whole = allocate(layout)
@@ -150,7 +151,7 @@ class SharedShardState:
         """Send a transfer that names gradients."""
         self._carry(effect)
         one = sum(vector.numel() * vector.element_size() for vector in self.shard.front.values())
-        size_bytes = one * len(effect.transfer.contributions)
+        size_bytes = one * len({each.source for each in effect.transfer.contributions})
         self._loop.call_soon(self._feed, Captured(effect.replica, effect.transfer.number, size_bytes))
 
     def has_all(self, effect: Gather) -> bool:
@@ -243,19 +244,24 @@ class SharedShardState:
     # --- in the thread that computes ---
 
     def gather(self, effect: Gather) -> GatherDone | GatherFailed:
-        """Average gradients, and measure them where that is asked for."""
+        """Average gradients, or add them up, and measure their mean where that is asked for."""
         room = self.carrier.room() if isinstance(self.carrier, OffersRoom) else None
-        if not self.gradient_buffers.gather(self.shard, effect.contributions, careful=effect.careful, into=room):
+        gather = partial(self.gradient_buffers.gather, self.shard, effect.contributions, updates=effect.updates)
+        if not gather(careful=effect.careful, into=room):
             return GatherFailed(effect.position)
+        self._updates = effect.updates
         self._history.gathered(effect.contributions)
-        return GatherDone(effect.position, tuple(self.shard.squared_norms()) if effect.norms else ())
+        times = effect.updates if self.shard.adds_up else 1
+        norms = (square / (times * times) for square in self.shard.squared_norms()) if effect.norms else ()
+        return GatherDone(effect.position, tuple(norms))
 
     def stage(self, effect: Stage) -> StageDone:
         """Compute the next state where nobody reads."""
         self.content.begin_writing(1 - self.front)
         if effect.factor != 1.0:
             self.shard.scale(effect.factor)
-        step = self.shard.stage(effect.rate, measure=self._program.plan.protection is not None)
+        rate = self.shard.rate_of(effect.rate, self._updates)
+        step = self.shard.stage(rate, measure=self._program.plan.protection is not None)
         self._history.staged(self._control.part.epoch, effect.position)
         return StageDone(effect.position, step)
 

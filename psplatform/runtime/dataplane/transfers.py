@@ -304,7 +304,7 @@ class Receiver:
         elif not self._feed_reader.gather(transfer):
             return False
         begin_writing()
-        self._shard.stage(transfer.rate)
+        self._shard.stage(self._shard.rate_of(transfer.rate, transfer.updates))
         self._shard.publish(max(transfer.version, self._shard.version + 1))
         return True
 

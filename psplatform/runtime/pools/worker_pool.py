@@ -212,6 +212,13 @@ class DaskWorkerPool:
         """Return what each of them is, and where, by name."""
         return {one.name: (one.part, one.peer) for one in self._actors.values() if one.peer is not None}
 
+    def place_of(self, name: str) -> ActorAt | None:
+        """Return where a gradient worker is, or ``None`` if it is gone."""
+        actor = self._actors.get(name)
+        if actor is None or actor.peer is None:
+            return None
+        return ActorAt(name, actor.peer.address, actor.peer.key, part=actor.part)
+
     def redirect(self, effect: Redirect) -> None:
         """Let the evaluator ask the shard's new server."""
         self._serving[effect.shard] = effect.copy, effect.epoch

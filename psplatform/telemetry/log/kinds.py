@@ -169,6 +169,13 @@ _BY_KIND: Final[dict[str, dict[str, _Check]]] = {
     "start": {"slot": _SLOT, **dict.fromkeys(("sequence", "version", "clock", "min_clock"), _COUNT)},
     "gradient": {"slot": _SLOT, "sequence": _COUNT, "label": _LABEL, "loss": _MAYBE_NUMBER, **_SECONDS},
     "dropped": {"slot": _SLOT, "sequence": _COUNT, "reason": _TEXT},
+    "transfer": {
+        "slots": _lists_of(_SLOT),
+        "sequences": _lists_of(_COUNT),
+        "took_s": _NUMBER,
+        "planned_s": _MAYBE_NUMBER,
+        "host": _TEXT,
+    },
     "aborted": {"slot": _SLOT, "sequence": _COUNT, "latency_s": _NUMBER},
     "commit": {
         "version": _COUNT,

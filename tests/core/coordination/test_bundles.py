@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -53,7 +53,7 @@ class Together:
     arrived: list[tuple[int, str, float, float]] = field(default_factory=list)
     settled: list[int] = field(default_factory=list)
 
-    def plan(self, offers: Sequence[Offer], now: float, able: Container[str] | None = None) -> TransferPlan:
+    def plan(self, offers: Sequence[Offer], now: float, able: Collection[str] | None = None) -> TransferPlan:
         self.planned.append([one.host for one in offers])
         self.able = [host for host in "abcd" if able is not None and host in able]
         if not offers:
@@ -161,7 +161,7 @@ def test_members_are_told_who_sums_and_the_aggregator_what(planned: Planned) -> 
     scene.fire(TRANSFERS, at=TICK)
     assert routes(scene) == dict.fromkeys("abc", msg.Route(1, 1, 1, "b"))
     assert scene.addressed(msg.Assemble) == ["b"]
-    assert scene.sent(msg.Assemble) == [msg.Assemble(1, 1, of_bundle(None, 1, 1, 1), 1)]
+    assert scene.sent(msg.Assemble) == [msg.Assemble(1, 1, of_bundle(None, 1, 1, 1), 1, 1)]
 
 
 def test_of_the_workers_of_a_host_that_of_the_lowest_slot_sums(planned: Planned) -> None:
@@ -187,7 +187,16 @@ def test_an_aggregator_is_told_which_bundles_are_over(planned: Planned) -> None:
     scene = granted(granted(planned(Together()), "ab"), "c", at=1.25)
     assert [(one.number, one.oldest) for one in scene.sent(msg.Assemble)] == [(2, 1)]
     granted(bundled(scene, 1), "ab", at=1.5)
-    assert [(one.number, one.oldest) for one in scene.sent(msg.Assemble)] == [(3, 2)]
+    assert [(one.number, one.oldest) for one in scene.sent(msg.Assemble)] == [(3, 1)], "servers may ask for it"
+    scene.handle(msg.Applied(0, 1, 1, 2, ()), at=1.6)
+    granted(bundled(scene, 3), "ab", at=1.75)
+    assert [(one.number, one.oldest) for one in scene.sent(msg.Assemble)] == [(4, 2)]
+
+
+def test_a_sum_that_waits_for_the_rest_of_its_round_is_not_over(planned: Planned) -> None:
+    scene = granted(planned(Together(), BulkSynchronous()), "ab")
+    granted(bundled(scene, 1), "c", at=1.5)
+    assert [(one.number, one.oldest) for one in scene.sent(msg.Assemble)] == [(2, 1)]
 
 
 def test_a_repeated_offer_of_what_is_being_summed_is_answered_alike(planned: Planned) -> None:
@@ -679,7 +688,7 @@ def test_what_is_offered_again_after_a_takeover_is_granted_anew(planned: Planned
     assert scene.coordinator.transfers.waiting == 3
     scene.fire(TRANSFERS, at=1.625)
     assert routes(scene) == dict.fromkeys("abc", msg.Route(2, 1, 2, "b"))
-    assert scene.sent(msg.Assemble) == [msg.Assemble(2, 2, of_bundle(None, 1, 1, 1), 2)]
+    assert scene.sent(msg.Assemble) == [msg.Assemble(2, 2, of_bundle(None, 1, 1, 1), 2, 2)]
     bundled(scene)
     assert scene.logged("commit") == [], "nor of the same number as one of now, if its term is another"
     bundled(scene, 2, term=1)

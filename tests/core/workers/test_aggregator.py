@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import COORDINATOR, Effect, ForgetParts, Send, SumUp
+from psplatform.core.protocol.effects import COORDINATOR, Effect, ForgetParts, ForgetSum, Send, SumUp
 from psplatform.core.protocol.events import PartArrived, SumReachable
 from psplatform.core.protocol.messages import Bundle, Contribution
 from psplatform.core.workers.aggregator import OWN, Aggregator
@@ -60,7 +60,7 @@ def part(number: int, one: Contribution, term: int = 1) -> PartArrived:
 
 
 def assemble(number: int, *gradients: Contribution, term: int = 1, oldest: int = 0) -> msg.Assemble:
-    return msg.Assemble(term, number, gradients, oldest)
+    return msg.Assemble(term, number, gradients, oldest, term if oldest else 0)
 
 
 A, B, C = (gradient(slot) for slot in range(3))
@@ -165,8 +165,39 @@ def test_what_comes_late_of_a_bundle_that_is_over_is_forgotten() -> None:
 
 def test_a_sum_that_is_over_before_it_is_reachable_is_not_reported() -> None:
     host = Host().summed(1, A)
-    assert host.handle(assemble(2, B, oldest=2)) == [ForgetParts(bundle(1))]
+    assert host.handle(assemble(2, B, oldest=2)) == [ForgetSum(bundle(1)), ForgetParts(bundle(1))]
     assert host.handle(SumReachable(bundle(1), 0.25)) == []
+
+
+def test_a_sum_is_kept_until_every_server_shows_what_was_made_of_it() -> None:
+    host = Host()
+    for number in (1, 2):
+        host.summed(number, A)
+        host.handle(SumReachable(bundle(number), 0.25))
+    assert host.handle(assemble(3, B, oldest=1)) == []
+    assert host.handle(assemble(4, B, oldest=2)) == [ForgetSum(bundle(1))]
+    assert host.handle(assemble(5, B, oldest=2)) == []
+
+
+def test_a_sum_is_kept_for_the_next_coordinator_whose_commits_may_be_of_it() -> None:
+    host = Host().summed(1, A)
+    host.handle(SumReachable(bundle(1), 0.25))
+    assert host.handle(msg.StateRequest(2)) == []
+    assert host.handle(msg.Assemble(2, 1, (B,), 1, 1)) == []
+    assert host.handle(msg.Assemble(2, 2, (B,), 1, 2)) == [ForgetSum(bundle(1))]
+
+
+def test_a_sum_that_is_given_up_after_it_was_sent_is_forgotten() -> None:
+    host = Host().summed(1, A)
+    host.handle(SumReachable(bundle(1), 0.25))
+    assert host.handle(msg.Assemble(1, 1, ())) == [ForgetSum(bundle(1))]
+
+
+def test_a_coordinator_that_was_replaced_gives_up_nothing() -> None:
+    host = Host().summed(1, A)
+    host.handle(SumReachable(bundle(1), 0.25))
+    host.handle(msg.StateRequest(2))
+    assert host.handle(msg.Assemble(1, 1, ())) == []
 
 
 def test_an_order_may_forget_others_and_be_complete_at_once() -> None:
@@ -193,8 +224,8 @@ def test_the_next_coordinator_has_everything_offered_again_so_what_others_had_su
     host.handle(assemble(2, A, B))
     host.handle(part(3, A))
     effects = host.handle(msg.StateRequest(2))
-    assert set(effects) == {ForgetParts(bundle(number)) for number in (1, 2, 3)}
-    assert len(effects) == 3
+    assert set(effects) == {ForgetSum(bundle(1)), *(ForgetParts(bundle(number)) for number in (1, 2, 3))}
+    assert len(effects) == 4
     assert host.aggregator.bundles == 0
     assert host.handle(SumReachable(bundle(1), 0.25)) == []
     assert host.handle(part(9, B)) == [ForgetParts(bundle(9))]

@@ -1,0 +1,275 @@
+"""Eight hosts on this machine behind slow interfaces: what it is worth there to plan transfers and to sum on the way.
+
+Needs Linux, root's rights, `ip` and `tc`: `sudo python examples/slow_network.py`.  Each host is made of namespaces and
+has an interface of 400 Mbit/s, one of 50, and that of the server 100; a model of 2.5 million parameters takes 0.8 s
+through it.  Each policy trains with `network: {fabric: {aggregators: 6}}` and without, in turns, each time for so many
+seconds from its first commit on.  In the middle of one more run the interface of a host that sums drops to 50 Mbit/s.
+
+A line for each run says what came of it, `loss.svg` in the folder shows the losses over time, and the last line is one
+JSON object with everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import psplatform as ps
+from psplatform.bench.clusters.host_cluster import HostCluster
+from psplatform.bench.clusters.namespaces import why_not
+from psplatform.telemetry.log.reader import LogReader
+
+SERVER = "server"
+WORKERS = tuple(f"worker-{number}" for number in range(1, 8))
+USUAL_MBIT, SERVER_MBIT, SLOW_MBIT = 400.0, 100.0, 50.0
+SLOW, CHANGED = WORKERS[-1], WORKERS[0]
+POLICIES: dict[str, dict[str, Any]] = {"delay-bounded": {"max_delay": 14}, "bsp": {}}
+FEATURES, HIDDEN, CLASSES, SAMPLES = 64, 1536, 10, 4000
+START_S, POLL_S = 300.0, 0.25
+COLOURS = {"planned": "#1f77b4", "as they come": "#ff7f0e"}
+
+
+def model() -> nn.Module:
+    """Return a network of 2.5 million parameters."""
+    wide = nn.Linear(HIDDEN, HIDDEN)
+    return nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU(), wide, nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
+
+
+def data() -> tuple[Tensor, Tensor]:
+    """Return ten clouds of points: ``float32[4000, 64]`` and ``int64[4000]``."""
+    generator = torch.Generator().manual_seed(3)
+    centres = torch.randn(CLASSES, FEATURES, generator=generator)
+    labels = torch.randint(CLASSES, (SAMPLES,), generator=generator)
+    return centres[labels] + 1.5 * torch.randn(SAMPLES, FEATURES, generator=generator), labels
+
+
+def job(policy: str, planned: bool, store: Path) -> ps.Job:
+    """Return a training that goes on until it is stopped."""
+    return ps.Job(
+        model=model,
+        loss=nn.functional.cross_entropy,
+        data=data,
+        batch_size=32,
+        optimizer=ps.SGD(lr=0.02),
+        policy=policy,
+        policy_options=POLICIES[policy],
+        workers=len(WORKERS),
+        network=ps.Network(ps.Fabric(aggregators=len(WORKERS) - 1)) if planned else ps.Network(),
+        resources={"worker": {"WORKER": 1}, "server": {"SERVER": 1}},
+        replication=ps.NoReplication(),
+        checkpoints=ps.Checkpoints.never(),
+        evaluate_every=None,
+        stop=ps.Stop(updates=10**9),
+        torch_threads=1,
+        store=str(store),
+    )
+
+
+@contextlib.contextmanager
+def hosts(folder: Path) -> Iterator[HostCluster]:
+    """Start the hosts, with one Dask worker on each."""
+    rates = {**dict.fromkeys(WORKERS, USUAL_MBIT), SERVER: SERVER_MBIT, SLOW: SLOW_MBIT}
+    roles = {**dict.fromkeys(WORKERS, "WORKER=1"), SERVER: "SERVER=1"}
+    known = {"OMP_NUM_THREADS": "1"}
+    with HostCluster(folder, 1, names=tuple(rates), mbit=rates, resources=roles, environment=known) as cluster:
+        until(cluster.is_whole, START_S, "every Dask worker is there")
+        yield cluster
+
+
+def until(holds: Callable[[], bool], limit_s: float, what: str) -> None:
+    """Wait until something holds."""
+    give_up_at = time.monotonic() + limit_s
+    while not holds():
+        if time.monotonic() > give_up_at:
+            sys.exit(f"after {limit_s:g} s it is not so that {what}")
+        time.sleep(POLL_S)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of one run."""
+
+    policy: str
+    planned: bool
+    records: list[dict[str, Any]]
+    bytes_in: int
+    bytes_out: int
+    half_at: float
+    changed: str
+
+    @property
+    def commits(self) -> list[dict[str, Any]]:
+        """The commits after the first, from which on everything is counted."""
+        return self.of("commit")[1:]
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """Return the records of a kind."""
+        return [one for one in self.records if one["kind"] == kind]
+
+    def row(self) -> dict[str, Any]:
+        """Return the figures."""
+        commits, first = self.commits, self.of("commit")[0]
+        updates = sum(len(one["slots"]) for one in commits)
+        vectors = sum(_vectors(one) for one in commits)
+        return {
+            "policy": self.policy,
+            "planned": self.planned,
+            "updates_per_s": updates / (commits[-1]["at"] - first["at"]),
+            "mb_in_per_update": self.bytes_in / updates / 1e6,
+            "mb_out_per_update": self.bytes_out / updates / 1e6,
+            "aggregation": updates / vectors,
+            "dropped": len(self.of("dropped")) / (updates + len(self.of("dropped"))),
+        }
+
+    def losses(self) -> list[tuple[float, float]]:
+        """Return the loss over time, the mean of as many gradients as there are workers."""
+        found, some = [], list[float]()
+        for one in self.of("commit"):
+            some += [one["loss"]] * len(one["slots"])
+            if len(some) >= len(WORKERS):
+                found.append((one["at"], fmean(some)))
+                some = []
+        return found
+
+
+def followed_s(result: Result) -> float | None:
+    """Return how long after halfway a transfer of the changed host was begun of which it was known how long it takes.
+
+    By half more or less; ``None`` if there was none.
+    """
+    begun = [
+        (one["at"] - one["took_s"] - result.half_at, one["planned_s"] / one["took_s"])
+        for one in result.of("transfer")
+        if one["planned_s"] is not None and one["host"] == result.changed
+    ]
+    return next((after_s for after_s, ratio in sorted(begun) if after_s >= 0 and 1 / 1.5 < ratio < 1.5), None)
+
+
+def _vectors(commit: dict[str, Any]) -> int:
+    """Return how many vectors came to the server for a commit: a sum is one."""
+    bundles = commit.get("bundles") or [0] * len(commit["slots"])
+    return bundles.count(0) + len(set(bundles) - {0})
+
+
+def train(cluster: HostCluster, wanted: ps.Job, seconds: float, *, changes: bool) -> Result:
+    """Train for so long from the first commit on; if asked, slow a host down halfway."""
+
+    def records() -> list[dict[str, Any]]:
+        return [one for some, _ in LogReader(str(wanted.store)).iter_from() for one in some]
+
+    run = ps.train(wanted, cluster.client)
+    until(lambda: any(one["kind"] == "commit" for one in records()), START_S, "anything is committed")
+    before = cluster.hosts[SERVER].traffic
+    time.sleep(seconds / 2)
+    if changes:
+        cluster.hosts[CHANGED].limit(SLOW_MBIT)
+    half_at = records()[-1]["at"]
+    time.sleep(seconds / 2)
+    after = cluster.hosts[SERVER].traffic
+    run.stop("seen enough")
+    run.wait(START_S)
+    run.close()
+    moved = after[0] - before[0], after[1] - before[1]
+    planned, changed = wanted.network.fabric is not None, cluster.hosts[CHANGED].address
+    return Result(str(wanted.policy), planned, records(), *moved, half_at, changed)
+
+
+def picture(results: list[Result]) -> str:
+    """Return the losses over time as an SVG image: a panel for each policy."""
+    width, height, margin = 420, 260, 40
+    policies = list(dict.fromkeys(one.policy for one in results))
+    last_s = max(at for one in results for at, _ in one.losses())
+    top = max(loss for one in results for _, loss in one.losses())
+    drawn = []
+    for panel, policy in enumerate(policies):
+        left = panel * (width + margin) + margin
+        drawn.append(f'<rect x="{left}" y="{margin}" width="{width}" height="{height}" fill="none" stroke="#999"/>')
+        title = f"{policy}: loss over {last_s:.0f} s, from 0 to {top:.2f}"
+        drawn.append(f'<text x="{left}" y="{margin - 12}">{title}</text>')
+        for one in results:
+            if one.policy != policy:
+                continue
+            spots = [(left + at / last_s * width, margin + (1 - loss / top) * height) for at, loss in one.losses()]
+            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
+            colour = COLOURS["planned" if one.planned else "as they come"]
+            drawn.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+    for place, (name, colour) in enumerate(COLOURS.items()):
+        drawn.append(f'<text x="{margin + place * 140}" y="{height + 2 * margin - 8}" fill="{colour}">{name}</text>')
+    size = f'width="{len(policies) * (width + margin) + margin}" height="{height + 2 * margin}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="13">'
+    return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *drawn, "</svg>"])
+
+
+def line(row: dict[str, Any]) -> str:
+    """Return the figures of a run in one line."""
+    how = "planned" if row["planned"] else "as they come"
+    moved = f"{row['mb_in_per_update']:.1f} MB into the server and {row['mb_out_per_update']:.1f} out for each"
+    return (
+        f"{row['policy']}, {how}: {row['updates_per_s']:.2f} updates/s, {moved}, {row['aggregation']:.2f} in a vector"
+    )
+
+
+def ratios(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return for each policy how planned transfers compare: updates per second, and bytes into the server for each."""
+    found = {}
+    for policy in dict.fromkeys(row["policy"] for row in rows):
+        means = {
+            (name, planned): fmean(row[name] for row in rows if (row["policy"], row["planned"]) == (policy, planned))
+            for name in ("updates_per_s", "mb_in_per_update")
+            for planned in (True, False)
+        }
+        found[policy] = {name: means[name, True] / means[name, False] for name in ("updates_per_s", "mb_in_per_update")}
+    return found
+
+
+def options() -> argparse.Namespace:
+    """Return what the command line asks for."""
+    known = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    known.add_argument("--seconds", type=float, default=60.0, help="of each run, from its first commit on [60]")
+    known.add_argument("--rounds", type=int, default=1, help="runs of each kind [1]")
+    known.add_argument("--policies", default=",".join(POLICIES), help=f"some of {','.join(POLICIES)} [both]")
+    known.add_argument("--folder", type=Path, help="keeps stores, output and the picture [a temporary one]")
+    given = known.parse_args()
+    wrong = [one for one in given.policies.split(",") if one not in POLICIES]
+    if wrong:
+        known.error(f"--policies knows {', '.join(POLICIES)}, not {wrong[0]!r}")
+    return given
+
+
+def main() -> None:
+    """Train each way in turns, and say what came of it."""
+    given = options()
+    if reason := why_not():
+        sys.exit(reason)
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="slow-network-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    kinds = [(policy, planned) for policy in given.policies.split(",") for planned in (False, True)] * given.rounds
+    results: list[Result] = []
+    with hosts(folder) as cluster:
+        for number, (policy, planned) in enumerate(kinds):
+            wanted = job(policy, planned, folder / f"run-{number}.zarr")
+            results.append(train(cluster, wanted, given.seconds, changes=False))
+            print(line(results[-1].row()), flush=True)
+        wanted = job("delay-bounded", planned=True, store=folder / "changed.zarr")
+        followed = followed_s(train(cluster, wanted, given.seconds, changes=True))
+        print(f"a host became slow: {'not followed' if followed is None else f'followed after {followed:.1f} s'}")
+    (folder / "loss.svg").write_text(picture(results))
+    rows = [one.row() for one in results]
+    print(f"losses over time: {folder / 'loss.svg'}", flush=True)
+    print(json.dumps({"results": rows, "ratios": ratios(rows), "followed_s": followed}))
+
+
+if __name__ == "__main__":
+    main()
