@@ -106,13 +106,15 @@ class Result:
     records: list[dict[str, Any]]
     bytes_in: int
     bytes_out: int
+    span: tuple[float, float]
     half_at: float
     changed: str
 
     @property
     def commits(self) -> list[dict[str, Any]]:
-        """The commits after the first, from which on everything is counted."""
-        return self.of("commit")[1:]
+        """The commits while bytes were counted."""
+        first, last = self.span
+        return [one for one in self.of("commit") if first < one["at"] <= last]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         """Return the records of a kind."""
@@ -120,13 +122,15 @@ class Result:
 
     def row(self) -> dict[str, Any]:
         """Return the figures."""
-        commits, first = self.commits, self.of("commit")[0]
+        commits, (first, last) = self.commits, self.span
+        if not commits:
+            sys.exit(f"nothing was committed within {last - first:.0f} s; give --seconds more")
         updates = sum(len(one["slots"]) for one in commits)
         vectors = sum(_vectors(one) for one in commits)
         return {
             "policy": self.policy,
             "planned": self.planned,
-            "updates_per_s": updates / (commits[-1]["at"] - first["at"]),
+            "updates_per_s": updates / (last - first),
             "mb_in_per_update": self.bytes_in / updates / 1e6,
             "mb_out_per_update": self.bytes_out / updates / 1e6,
             "aggregation": updates / vectors,
@@ -171,19 +175,19 @@ def train(cluster: HostCluster, wanted: ps.Job, seconds: float, *, changes: bool
 
     run = ps.train(wanted, cluster.client)
     until(lambda: any(one["kind"] == "commit" for one in records()), START_S, "anything is committed")
-    before = cluster.hosts[SERVER].traffic
+    before, began, first = cluster.hosts[SERVER].traffic, time.monotonic(), records()[-1]["at"]
     time.sleep(seconds / 2)
     if changes:
         cluster.hosts[CHANGED].limit(SLOW_MBIT)
     half_at = records()[-1]["at"]
     time.sleep(seconds / 2)
-    after = cluster.hosts[SERVER].traffic
+    after, last = cluster.hosts[SERVER].traffic, first + time.monotonic() - began
     run.stop("seen enough")
     run.wait(START_S)
     run.close()
     moved = after[0] - before[0], after[1] - before[1]
     planned, changed = wanted.network.fabric is not None, cluster.hosts[CHANGED].address
-    return Result(str(wanted.policy), planned, records(), *moved, half_at, changed)
+    return Result(str(wanted.policy), planned, records(), *moved, (first, last), half_at, changed)
 
 
 def picture(results: list[Result]) -> str:

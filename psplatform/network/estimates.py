@@ -212,8 +212,8 @@ class Estimates:
 
     def _blame(self, ways: _Ways, shown: Sequence[float], seen: Sighting) -> None:
         """Find which of two directions is slower than was thought; both, where nothing is known of either."""
-        # One whose rate was seen since the transfer began is not what slows it.
-        open_to_doubt = [way for way in ways if way.at <= seen.begin] or ways
+        # One whose rate was confirmed since the transfer began is not what slows it; to be blamed confirms nothing.
+        open_to_doubt = [way for way in ways if way.before[1] <= seen.begin] or ways
         for way, other in (ways, ways[::-1]):
             if way in open_to_doubt:
                 way.slow_with[other] = None
@@ -222,7 +222,7 @@ class Estimates:
             for way in shared or ways:
                 way.learn(shown[ways.index(way)], seen.end)
             return
-        slow = max(open_to_doubt, key=lambda way: (len(way.slow_with), -way.at))
+        slow = max(open_to_doubt, key=lambda way: (len(way.slow_with), -way.before[1]))
         number = ways.index(slow)
         slow.blame(shown[number], seen.end, ways[1 - number])
 

@@ -108,6 +108,20 @@ def test_what_should_have_ended_shows_a_slow_server_before_it_ends() -> None:
     assert min(state[one].out.at(cluster.now + 1) for one in "ab") > 15 * MB
 
 
+def test_a_transfer_that_hangs_accuses_one_of_its_ends_and_not_both_in_turn() -> None:
+    """Whichever it is: the other one keeps its rate, however often that is looked at."""
+    cluster = Cluster(dict.fromkeys("abs", (100 * MB, 100 * MB)))
+    for sender in ("a", "b", "a", "b"):
+        cluster.send(sender, "s")
+    begin, accused = cluster.now, set()
+    for late_s in (0.2, 0.3, 0.5, 1.0, 2.0, 5.0):
+        now = begin + late_s
+        state = cluster.estimates.state("abs", now, [Sighting("a", "s", 10 * MB, begin, now)])
+        rates = {"a": state["a"].out.at(now), "s": state["s"].into.at(now)}
+        accused |= {host for host, rate in rates.items() if rate < 70 * MB}
+    assert len(accused) == 1
+
+
 def test_what_still_runs_says_nothing_before_it_should_have_ended() -> None:
     cluster = Cluster(dict.fromkeys("as", (100 * MB, 100 * MB)))
     cluster.send("a", "s")

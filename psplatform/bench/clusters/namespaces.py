@@ -29,7 +29,7 @@ from psplatform.errors import ClusterError, ConfigurationError
 _PREFIX: Final = "psplatform"
 _NETWORK: Final = re.compile(rf"{_PREFIX}-(\d+)-[a-z0-9-]+")
 _LINK: Final = re.compile(r"psb(\d+)")
-_TOOLS: Final = ("ip", "unshare", "mount", "hostname", "sh")
+_TOOLS: Final = ("ip", "tc", "unshare", "mount", "hostname", "sh")
 _END_S: Final = 30.0
 _POLL_S: Final = 0.05
 

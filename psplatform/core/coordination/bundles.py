@@ -32,11 +32,19 @@ class Expected:
 
 
 class Bundles:
-    """The sums that are expected, of which workers' processes."""
+    """The sums that are expected, of which workers' processes.
+
+    Aggregators keep their sums until they are told that every shard shows what was made of them, or that nothing was.
+    """
 
     def __init__(self, state: State, hosts: Hosts) -> None:
         self._state, self._hosts = state, hosts
         self._expected: dict[int, Expected] = {}
+        # What has come, and may still have to be sent to a server that takes over.
+        self._come: dict[Bundle, None] = {}
+        self._last = 0
+        # Before a takeover is over, a commit that this coordinator does not know of yet may be of any sum.
+        self._knows_all = True
 
     @property
     def oldest(self) -> str | None:
@@ -49,7 +57,8 @@ class Bundles:
         keys, contributions = zip(*gradients, strict=True)
         # Leases are longer, and nobody else would notice that an aggregator has stopped.
         self._expected[bundle.number] = Expected(bundle, keys, state.now + patience_s(end - state.now))
-        term, number = self._first_open()
+        self._last = bundle.number
+        term, number = self._first_open(bundle.aggregator)
         assemble = msg.Assemble(bundle.term, bundle.number, contributions, number, term)
         state.effects.append(Send(Role.member(bundle.aggregator), assemble))
 
@@ -57,6 +66,36 @@ class Bundles:
         """Return what is expected under that name, if it is, and expect it no longer."""
         found = self._expected.get(bundle.number)
         return self._expected.pop(bundle.number) if found is not None and found.bundle == bundle else None
+
+    def note_come(self, bundle: Bundle) -> None:
+        """Have an aggregator keep its sum, which has been taken, until it is over."""
+        self._come[bundle] = None
+
+    def note_shown(self) -> None:
+        """Tell aggregators of which of their sums every shard shows by now what was made of them."""
+        if not self._come:
+            return
+        needed = {one.bundle for of in self._state.commit_logs for one in of.undecided_or_open()}
+        over = [one for one in self._come if one not in needed]
+        for one in over:
+            del self._come[one]
+        for aggregator in dict.fromkeys(one.aggregator for one in over):
+            self.tell_oldest(aggregator)
+
+    def tell_oldest(self, aggregator: str) -> None:
+        """Tell an aggregator which of its sums are over, if that is known."""
+        if not self._knows_all:
+            return
+        term, number = self._first_open(aggregator)
+        self._state.effects.append(Send(Role.member(aggregator), msg.Assemble(self._state.term, 0, (), number, term)))
+
+    def resume(self) -> None:
+        """Tell all workers what is over, after a takeover: sums of whom this coordinator does not know."""
+        self._knows_all = True
+        come = (one.bundle for of in self._state.commit_logs for one in of.undecided_or_open())
+        self._come = dict.fromkeys(one for one in come if one is not None)
+        for name in self._state.roster.by_name:
+            self.tell_oldest(name)
 
     def take_overdue(self) -> list[Expected]:
         """Return what should have come by now, expect it no longer, and suspect who was to sum it."""
@@ -76,7 +115,8 @@ class Bundles:
         )
 
     def take_all(self) -> list[Expected]:
-        """Return everything that is expected, and expect nothing any more."""
+        """Return everything that is expected, and expect nothing any more: another has taken over, until `resume`."""
+        self._knows_all = False
         found, self._expected = list(self._expected.values()), {}
         return found
 
@@ -85,11 +125,12 @@ class Bundles:
         """When the next one is given up; infinity where none is expected."""
         return min((one.due for one in self._expected.values()), default=math.inf)
 
-    def _first_open(self) -> tuple[int, int]:
-        """Return term and number of the first bundle that some shard may still ask for."""
+    def _first_open(self, aggregator: str) -> tuple[int, int]:
+        """Return term and number of an aggregator's first bundle that some shard may still ask for, or of its next."""
         expected = [one.bundle for one in self._expected.values()]
         come = [one.bundle for of in self._state.commit_logs for one in of.undecided_or_open()]
-        return min((one.term, one.number) for one in (*expected, *come) if one is not None)
+        known = [one for one in (*expected, *come) if one is not None and one.aggregator == aggregator]
+        return min(((one.term, one.number) for one in known), default=(self._state.term, self._last + 1))
 
     def _take(self, found: list[Expected]) -> list[Expected]:
         for one in found:

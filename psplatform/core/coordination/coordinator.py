@@ -256,6 +256,7 @@ class Coordinator:
         self.copies.note_applied(message)
         self.takeover.note_applied(message)
         self.commits.on_applied(message)
+        self.transfers.note_shown()
 
     def _on_failed(self, message: msg.Failed) -> None:
         member = self.state.roster.by_name.get(message.member)

@@ -139,11 +139,14 @@ class Transfers:
         self._hosts.heard(bundle.aggregator)
         expected = self._bundles.take(bundle)
         if expected is None or self._planner is None:
+            self._bundles.tell_oldest(bundle.aggregator)
             return
         offered = [self._granted[key] for key in expected.keys]
         if not all(self._is_open(one.announce) for one in offered):
             self._give_up([expected])
+            self._bundles.tell_oldest(bundle.aggregator)
             return
+        self._bundles.note_come(bundle)
         now, to = self._state.now, self._hosts.of(bundle.aggregator)
         for one, age_s in zip(offered, message.ages_s, strict=False):
             self._planner.seen(one.message.host, to, one.begin, max(one.begin, now - age_s))
@@ -154,7 +157,12 @@ class Transfers:
             one = self._granted.pop(key)
             if self._member_of(one.announce).slot in again:
                 self._offer_alone(key, one)
+        self._bundles.note_shown()  # of one that is not used, at once
         self._ensure_tick()
+
+    def note_shown(self) -> None:
+        """Let aggregators forget the sums that every shard shows by now."""
+        self._bundles.note_shown()
 
     def on_taken_over(self) -> None:
         """Forget what another coordinator had summed, of which this one is not told: its workers offer it again."""
@@ -167,6 +175,8 @@ class Transfers:
 
     def resume(self) -> None:
         """Go on after a takeover, with what is still open."""
+        if self._planner is not None and self._planner.sums:
+            self._bundles.resume()
         self.forget_closed()
         self.ask_again()
         self._ensure_tick()

@@ -261,13 +261,13 @@ class Route:
 class Assemble:
     """Sum these gradients, in this order, as soon as all are there, and send the sum to every server.
 
-    Without gradients: the bundle is given up.
+    Without gradients: the bundle is given up; under the number 0, only what is over is told.
 
     Attributes
     ----------
     oldest, oldest_term
-        The first bundle that is not over, and its term: of those before, all servers show what became of them, so that
-        what is left of them can be forgotten, the sums included.
+        The first bundle of this aggregator that is not over, and its term: of those before, all servers show what
+        became of them, so that what is left of them can be forgotten, the sums included.
     """
 
     term: int

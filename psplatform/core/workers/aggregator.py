@@ -116,7 +116,8 @@ class Aggregator:
 
     def _give_up(self, bundle: Bundle) -> list[Effect]:
         found = self._open.pop(bundle, None)
-        self._given_up.add(bundle)
+        if not self._precedes(bundle):
+            self._given_up.add(bundle)
         if bundle in self._summed:
             self._summed.remove(bundle)
             return [ForgetSum(bundle)]

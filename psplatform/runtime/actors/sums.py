@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from numpy.typing import NDArray
@@ -111,12 +112,17 @@ class SlabSums:
     async def _offer(self, peer: Peer, effect: SendPart) -> bool:
         """Send a part, or where it lies if that can be seen there; return whether it was taken."""
         bundle, name = effect.bundle, self._slab.name
+        take = partial(call, self._connect, peer, "take_part", deadline_s=TIMEOUTS.push_s)
         what = (self._member, effect.sequence), (bundle.term, bundle.number)
-        if name is not None and await call(
-            self._connect, peer, "take_part", *what, name, None, deadline_s=TIMEOUTS.push_s
-        ):
-            return True
-        return bool(await call(self._connect, peer, "take_part", *what, None, self._arrays, deadline_s=TIMEOUTS.push_s))
+        try:
+            if name is not None and await take(*what, name, None):
+                return True
+            return bool(await take(*what, None, self._arrays))
+        except PeerLost:
+            raise
+        except Exception as error:  # whatever another worker raises, this one can do without it
+            text = f"{bundle.aggregator} failed ({type(error).__name__}: {error})"
+            raise PeerLost(text, peer=peer.address) from error
 
     # --- what this worker sums ---
 
@@ -146,8 +152,15 @@ class SlabSums:
         made = self._sums[bundle] = _Sum(order, self._make_pushes(total))
         self._replica_feed.offer_sum(order, made.pushes)
         began = loop.time()
-        await asyncio.gather(*(made.pushes.start(shard, order) for shard in range(self._layout.shards)))
+        tasks = self._push(made)
+        while not all(task.done() for task in tasks):
+            await asyncio.gather(*tasks)
+            tasks = self._push(made)  # a server may have been replaced meanwhile
         self._feed(SumReachable(bundle, loop.time() - began))
+
+    def _push(self, made: _Sum) -> list[asyncio.Task[None]]:
+        """Push a sum to every server that does not have it; return the tasks of it."""
+        return [made.pushes.start(shard, made.order) for shard in range(self._layout.shards)]
 
     def redirect(self, shard: int) -> None:
         """Send what is kept to the shard's new server: what the one before was sent is gone."""

@@ -304,9 +304,14 @@ class WorkerHost(Listening):
         -------
         bool
             Whether it was to be had.
+
+        Raises
+        ------
+        PeerLost
+            If this worker sums nothing, or has left.
         """
         if self._closed or self._sums is None:
-            return False
+            raise PeerLost(f"{self._member} sums nothing now")
         arrived = PartArrived(Bundle(self._member, *bundle), *part)
         return self._sums.take_part(arrived, name, arrays)
 

@@ -166,6 +166,12 @@ class GradientBuffers:
         if bundle not in self._sums:  # else it was sent again, while it may be read
             self._sums[bundle] = gradients, self._vectors_of(arrays)
 
+    def forget_sums(self, gradients: Sequence[Contribution]) -> None:
+        """Drop the sums that these were merged from, which is visible."""
+        for one in gradients:
+            if one.bundle is not None:
+                self._sums.pop(one.bundle, None)
+
     def _vectors_of(self, arrays: list[NDArray[Any]]) -> Vectors:
         keys = [region.key for region in self.layout.regions]
         return {key: torch.from_numpy(array) for key, array in zip(keys, arrays, strict=True)}

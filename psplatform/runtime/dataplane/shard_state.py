@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from psplatform.core.protocol.effects import Archive, Gather, Load, Publish, Serve, Skip, Stage, Transmit
 from psplatform.core.protocol.events import Captured, GatherDone, GatherFailed, Loaded, StageDone
-from psplatform.core.protocol.messages import Pulled
+from psplatform.core.protocol.messages import Contribution, Pulled
 from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import Server
 from psplatform.nodes.ports import Work
@@ -90,7 +90,9 @@ class SharedShardState:
         self._connect, self._loop, self._thread = connect, loop, thread
         self._background, self._report, self._feed = background, report, feed
         self._copied, self._shown = Copied(), asyncio.Event()
-        self._updates = 1  # of what was gathered last
+        # What was gathered last, and its updates.
+        self._gathered: tuple[Contribution, ...] = ()
+        self._updates = 1
         workspace, layout = program.open(torch.device("cpu"))
         sweep()
         whole = allocate(layout)
@@ -136,6 +138,7 @@ class SharedShardState:
         self.shard.publish(effect.version)
         self.front = 1 - self.front
         self._show(effect, effect.position)
+        self.gradient_buffers.forget_sums(self._gathered)
 
     def skip(self, effect: Skip) -> None:
         """Show what is visible under another version."""
@@ -249,7 +252,7 @@ class SharedShardState:
         gather = partial(self.gradient_buffers.gather, self.shard, effect.contributions, updates=effect.updates)
         if not gather(careful=effect.careful, into=room):
             return GatherFailed(effect.position)
-        self._updates = effect.updates
+        self._gathered, self._updates = effect.contributions, effect.updates
         self._history.gathered(effect.contributions)
         times = effect.updates if self.shard.adds_up else 1
         norms = (square / (times * times) for square in self.shard.squared_norms()) if effect.norms else ()

@@ -259,7 +259,8 @@ def test_the_planner_learns_how_long_the_sum_took_from_its_aggregator(planned: P
 
 def test_a_sum_that_is_announced_again_counts_once(planned: Planned) -> None:
     scene = bundled(bundled(granted(planned(Together()))))
-    assert scene.effects == []
+    assert scene.sent(msg.Assemble) == [msg.Assemble(1, 0, (), 1, 1)], "only what is over is told: nothing yet"
+    assert len(scene.effects) == 1
     assert len(scene.logged("commit")) == 1
 
 
@@ -549,7 +550,7 @@ def test_a_sum_that_came_too_late_shows_that_its_aggregator_lives(suspecting: An
     before = identities(suspecting)
     bundled(suspecting)
     assert identities(suspecting) == before
-    assert suspecting.addressed(msg.Assemble) == []
+    assert suspecting.sent(msg.Assemble) == [msg.Assemble(1, 0, (), 2, 1)], "and that it is over"
     granted(suspecting, "ac", at=3.0)
     assert suspecting.addressed(msg.Assemble) == ["b"]
 
@@ -695,6 +696,26 @@ def test_what_is_offered_again_after_a_takeover_is_granted_anew(planned: Planned
     assert scene.logged("commit") == []
     bundled(scene, 2, term=2)
     assert [(one["version"], one["versions"]) for one in scene.logged("commit")] == [(3, 3)]
+
+
+def test_an_aggregator_is_told_when_every_shard_shows_its_sum(planned: Planned) -> None:
+    scene = bundled(granted(planned(Together())))
+    assert scene.sent(msg.Assemble) == []
+    scene.handle(msg.Applied(0, 1, 1, 3, ()), at=1.6)
+    assert scene.addressed(msg.Assemble) == ["b"]
+    assert scene.sent(msg.Assemble) == [msg.Assemble(1, 0, (), 2, 1)]
+    scene.handle(msg.Applied(0, 1, 1, 3, ()), at=1.7)
+    assert scene.sent(msg.Assemble) == [], "once"
+
+
+def test_a_coordinator_that_took_over_says_what_is_over_when_it_knows(planned: Planned) -> None:
+    """Not before: a commit that it has not heard of yet may be of any sum."""
+    scene = granted(planned(Together())).take_over(at=1.5)
+    bundled(scene)
+    assert scene.sent(msg.Assemble) == []
+    scene.handle(msg.ServerState(0, "server-0", 2, 1, True, 0, ()))
+    assert sorted(scene.addressed(msg.Assemble)) == ["a", "b", "c"]
+    assert set(scene.sent(msg.Assemble)) == {msg.Assemble(2, 0, (), 2, 2)}
 
 
 def test_the_planner_expects_nothing_that_a_lost_coordinator_had_summed(planned: Planned) -> None:
