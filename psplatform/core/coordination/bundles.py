@@ -75,7 +75,7 @@ class Bundles:
         """Tell aggregators of which of their sums every shard shows by now what was made of them."""
         if not self._come:
             return
-        needed = {one.bundle for of in self._state.commit_logs for one in of.undecided_or_open()}
+        needed = self._needed()
         over = [one for one in self._come if one not in needed]
         for one in over:
             del self._come[one]
@@ -92,8 +92,7 @@ class Bundles:
     def resume(self) -> None:
         """Tell all workers what is over, after a takeover: sums of whom this coordinator does not know."""
         self._knows_all = True
-        come = (one.bundle for of in self._state.commit_logs for one in of.undecided_or_open())
-        self._come = dict.fromkeys(one for one in come if one is not None)
+        self._come = self._needed()
         for name in self._state.roster.by_name:
             self.tell_oldest(name)
 
@@ -127,10 +126,14 @@ class Bundles:
 
     def _first_open(self, aggregator: str) -> tuple[int, int]:
         """Return term and number of an aggregator's first bundle that some shard may still ask for, or of its next."""
-        expected = [one.bundle for one in self._expected.values()]
-        come = [one.bundle for of in self._state.commit_logs for one in of.undecided_or_open()]
-        known = [one for one in (*expected, *come) if one is not None and one.aggregator == aggregator]
+        expected = (one.bundle for one in self._expected.values())
+        known = [one for one in (*expected, *self._needed()) if one.aggregator == aggregator]
         return min(((one.term, one.number) for one in known), default=(self._state.term, self._last + 1))
+
+    def _needed(self) -> dict[Bundle, None]:
+        """Return the bundles that have come and that some shard may still ask for, in an order that is repeated."""
+        come = (one.bundle for of in self._state.commit_logs for one in of.undecided_or_open())
+        return dict.fromkeys(one for one in come if one is not None)
 
     def _take(self, found: list[Expected]) -> list[Expected]:
         for one in found:

@@ -15,7 +15,7 @@ from psplatform.core.protocol.events import PartArrived, SumReachable
 from psplatform.core.protocol.messages import Assemble, Bundle
 from psplatform.core.protocol.wire import encode
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
+from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, ask_worker
 from psplatform.runtime.dataplane.content import Vectors
 from psplatform.runtime.dataplane.gradient_buffers import Slab
 from psplatform.runtime.dataplane.parts import Parts
@@ -112,17 +112,11 @@ class SlabSums:
     async def _offer(self, peer: Peer, effect: SendPart) -> bool:
         """Send a part, or where it lies if that can be seen there; return whether it was taken."""
         bundle, name = effect.bundle, self._slab.name
-        take = partial(call, self._connect, peer, "take_part", deadline_s=TIMEOUTS.push_s)
+        take = partial(ask_worker, self._connect, peer, bundle.aggregator, "take_part", deadline_s=TIMEOUTS.push_s)
         what = (self._member, effect.sequence), (bundle.term, bundle.number)
-        try:
-            if name is not None and await take(*what, name, None):
-                return True
-            return bool(await take(*what, None, self._arrays))
-        except PeerLost:
-            raise
-        except Exception as error:  # whatever another worker raises, this one can do without it
-            text = f"{bundle.aggregator} failed ({type(error).__name__}: {error})"
-            raise PeerLost(text, peer=peer.address) from error
+        if name is not None and await take(*what, name, None):
+            return True
+        return bool(await take(*what, None, self._arrays))
 
     # --- what this worker sums ---
 

@@ -131,6 +131,22 @@ def plain_method(worker: Worker, actor: str, function: str) -> Callable[..., Any
     return found
 
 
+async def ask_worker(connect: Connect, peer: Peer, name: str, method: str, *arguments: Any, deadline_s: float) -> Any:
+    """Call a method of another gradient worker, which this one can do without.
+
+    Raises
+    ------
+    PeerLost
+        If it is gone, does not answer, or raises whatever it may.
+    """
+    try:
+        return await call(connect, peer, method, *arguments, deadline_s=deadline_s)
+    except PeerLost:
+        raise
+    except Exception as error:
+        raise PeerLost(f"{name} failed ({type(error).__name__}: {error})", peer=peer.address) from error
+
+
 class Begun:
     """A call that was sent at once, with its deadline."""
 

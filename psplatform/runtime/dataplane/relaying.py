@@ -24,7 +24,7 @@ from psplatform.core.workers.relay import Relay
 from psplatform.nodes.worker import WorkerNode
 from psplatform.runtime.comms.answering import Answering
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
+from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, ask_worker
 from psplatform.runtime.dataplane.content import Answer, Content, private_copy
 from psplatform.runtime.dataplane.fetching import Fetcher
 from psplatform.runtime.dataplane.parameters import Parameters
@@ -126,13 +126,8 @@ class ProcessRelaying:
         peer = self._workers.get(relay)
         if peer is None:
             raise PeerLost(f"{relay} is not known here")
-        try:
-            what = "relay_pull", encode(pull)
-            answer: Answer = await call(self._connect, peer, *what, deadline_s=self._deadline_s)
-        except PeerLost:
-            raise
-        except Exception as error:  # whatever another worker raises, this one can do without it
-            raise PeerLost(f"{relay} failed ({type(error).__name__}: {error})", peer=peer.address) from error
+        what = relay, "relay_pull", encode(pull)
+        answer: Answer = await ask_worker(self._connect, peer, *what, deadline_s=self._deadline_s)
         return answer
 
     async def answer(self, pull: Pull) -> Answer:
