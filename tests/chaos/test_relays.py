@@ -17,6 +17,7 @@ RELAYED: dict[str, Any] = {
     "options": {"samples": 2000},
     "shards": 1,
     "policy": "asp",
+    "optimizer": ps.SGD(lr=0.01),  # small enough for stale gradients
     "evaluate_every": 10,
     "transport": "comms",
     "network": ps.Network(ps.Fabric(tick_s=0.02, aggregators=1)),

@@ -18,6 +18,7 @@ SUMMED: dict[str, Any] = {
     "options": {"samples": 2000},
     "shards": 1,
     "policy": "asp",
+    "optimizer": ps.SGD(lr=0.01),  # small enough for sums of four gradients, which are stale besides
     "evaluate_every": 25,
     "transport": "comms",
     "network": ps.Network(ps.Fabric(tick_s=0.05, aggregators=1)),
