@@ -7,7 +7,7 @@ which order, is decided when a gradient has arrived.  So a plan that is wrong co
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -146,6 +146,12 @@ class TransferPlanner(Protocol):
         """Return the grant of an offer whose way is idle; else when it may be, and infinity if only a plan can tell.
 
         `waiting` are the other offers; it is looked at only if the way is idle.
+        """
+
+    def begins(self, now: float) -> Mapping[int, float]:
+        """Return when the gradients may be sent that were granted and begin later, by key: none later than granted.
+
+        To be asked when something has arrived, for which they wait.
         """
 
     def arrive(self, key: int, host: str, begin: float, end: float) -> None:

@@ -34,6 +34,22 @@ class Leg:
         """All hosts that it concerns."""
         return self.sender, *self._sizes
 
+    def has_begun(self, now: float) -> bool:
+        """Whether it was to begin by now."""
+        return self._begin <= now
+
+    def may_begin(self, now: float) -> bool:
+        """Let it begin from now on, unless it has begun; return whether that makes a difference."""
+        if self.has_begun(now) or math.isinf(self._begin):
+            return False
+        self.expected = self.expected._replace(begin=now)
+        return True
+
+    def begin(self) -> float:
+        """Begin when it is expected to, but not later than it was to."""
+        self._begin = min(self._begin, self.expected.begin)
+        return self._begin
+
     def until(self, now: float) -> list[Sighting]:
         """Return what has begun, as if it ended now."""
         if not self._begin < now:

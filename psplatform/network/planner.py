@@ -54,6 +54,15 @@ class _UnderWay:
     to_servers: Leg
     end: float
 
+    @property
+    def granted(self) -> list[Leg]:
+        """The transfer of each gradient: to the aggregator, or of the only one, to the servers."""
+        return self.to_aggregator or [self.to_servers]
+
+    def unsent(self, now: float) -> bool:
+        """Whether nothing of it has begun."""
+        return not any(leg.has_begun(now) for leg in self.granted)
+
 
 class FabricPlanner:
     """Plans on what the estimates say and what it has granted itself.
@@ -177,6 +186,15 @@ class FabricPlanner:
                 return math.inf
         return self._grant(Group(None, ((offer, transfer),), transfer), None, now)
 
+    def begins(self, now: float) -> dict[int, float]:
+        """Return when the gradients may be sent that were granted and begin later, by key: none later than granted."""
+        flights = dict.fromkeys(self._under_way.values())
+        legs = [(key, leg) for one in flights for key, leg in zip(one.keys, one.granted, strict=True)]
+        unsent = [(key, leg) for key, leg in legs if leg.may_begin(now)]
+        if unsent:
+            self._state([], now)
+        return {key: leg.begin() for key, leg in unsent}
+
     def arrive(self, key: int, host: str, begin: float, end: float) -> None:
         """Learn what interfaces can carry from a gradient, or a sum, that went to the servers, and settle it."""
         if begin >= self._moved_at:
@@ -242,7 +260,8 @@ class FabricPlanner:
 
     def _state(self, asked: Sequence[Offer | PullRequest], now: float, helpers: Sequence[str] = ()) -> NetworkState:
         """Return what is left beside what is under way, which is expected anew at the newest rates."""
-        flights = list(dict.fromkeys(self._under_way.values()))
+        # What has begun has its interfaces already.
+        flights = sorted(dict.fromkeys(self._under_way.values()), key=lambda one: one.unsent(now))
         legs = [leg for one in flights for leg in (*one.to_aggregator, one.to_servers)]
         hosts = [*(host for leg in legs for host in leg.hosts), *self._serving.hosts, *(one.host for one in asked)]
         state = self._rates([*hosts, *helpers], now)

@@ -62,6 +62,48 @@ def test_an_idle_way_is_granted_at_once_and_a_busy_one_is_not() -> None:
     assert one.grant_at_once(Offer(1, "h1"), now=0.2) == Grant((1,), (0.2,), None, 1.2)
 
 
+def test_what_begins_later_may_begin_once_what_it_waits_for_has_arrived() -> None:
+    """It was expected at 1.0 s, and came sooner."""
+    one = planner(alike(2))
+    one.plan([Offer(0, "h0")], now=0.0)
+    one.plan([Offer(1, "h1")], now=0.95)
+    assert one.begins(0.96) == {1: pytest.approx(1.0)}
+    one.arrive(0, "h0", 0.0, 0.97)
+    assert one.begins(0.97) == {1: 0.97}
+    assert one.begins(0.98) == {}, "it has begun"
+
+
+def test_what_begins_later_does_not_take_the_way_of_what_is_being_sent() -> None:
+    """It was granted earlier, behind one that is lost, in whose stead another is sent."""
+    one = planner(alike(3), tick_s=10.0)
+    one.plan([Offer(0, "h0"), Offer(1, "h1")], now=0.0)
+    one.settle(0)
+    assert isinstance(one.grant_at_once(Offer(2, "h2"), now=0.0), Grant)
+    assert one.begins(0.5) == {1: pytest.approx(1.0)}
+    one.arrive(2, "h2", 0.0, 0.75)
+    assert one.begins(0.75) == {1: 0.75}
+
+
+def test_what_begins_later_is_never_put_off() -> None:
+    estimates = known(alike(2))
+    one = FabricPlanner([("s", BYTES)], (), estimates, 0.1)
+    one.plan([Offer(0, "h0")], now=0.0)
+    one.plan([Offer(1, "h1")], now=0.95)
+    estimates.report("s", 1.0, 1.0, 0.96)
+    assert one.begins(0.96) == {1: pytest.approx(1.0)}
+
+
+def test_members_of_a_group_begin_sooner_each_by_itself() -> None:
+    one = planner(alike(6) | {"s": (30.0, 30.0)}, ("h0",), tick_s=10.0)
+    granted = one.plan([Offer(number, f"h{number}") for number in range(1, 6)], now=0.0).granted
+    (grant,) = [summed for summed in granted if summed.aggregator]
+    later = {key: begin for key, begin in zip(grant.keys, grant.begins, strict=True) if begin > 0.5}
+    assert len(later) > 1
+    found = one.begins(0.5)
+    assert found.keys() == later.keys()
+    assert all(found[key] <= later[key] for key in later)
+
+
 def test_a_gradient_on_the_servers_host_is_granted_whatever_is_under_way() -> None:
     one = planner(alike(1))
     one.plan([Offer(0, "h0")], now=0.0)

@@ -221,7 +221,10 @@ class Transfers:
         is expected no longer.
         """
         planner = self._planner
-        if planner is None or self._state.stopping or not self._waiting:
+        if planner is None or self._state.stopping:
+            return
+        self._send_sooner(planner)
+        if not self._waiting:
             return
         self._idle_at = math.inf
         for key in list(self._waiting):
@@ -237,10 +240,7 @@ class Transfers:
         self._alarm_at = math.inf
         if state.stopping or planner is None:
             return
-        while self._unsent and self._unsent[0][0] <= state.now:
-            _, key = heappop(self._unsent)
-            if key in self._granted:
-                self._route(self._granted[key])
+        self._send_begun()
         self._give_up(self._bundles.take_overdue())
         if self._tick_at <= state.now:
             self._plan(planner)
@@ -248,6 +248,25 @@ class Transfers:
             self._idle_at = math.inf
             self.ask_again()
         self._set_alarm()
+
+    def _send_sooner(self, planner: TransferPlanner) -> None:
+        """Have gradients sent that were to wait for what has arrived by now."""
+        if not self._unsent:
+            return
+        for key, begin in planner.begins(self._state.now).items():
+            offered = self._granted.get(key)
+            if offered is not None and begin < offered.begin:
+                offered.begin = begin
+                heappush(self._unsent, (begin, key))
+        self._send_begun()
+        self._set_alarm()
+
+    def _send_begun(self) -> None:
+        """Have the gradients sent that are to be sent by now."""
+        while self._unsent and self._unsent[0][0] <= self._state.now:
+            begin, key = heappop(self._unsent)
+            if key in self._granted and self._granted[key].begin == begin:  # else it was moved to the front
+                self._route(self._granted[key])
 
     def _take(self, message: msg.Offer, planner: TransferPlanner) -> None:
         name = message.announce.member

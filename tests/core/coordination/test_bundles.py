@@ -64,6 +64,9 @@ class Together:
     def grant_at_once(self, offer: Offer, now: float, waiting: Iterable[Offer] = ()) -> Grant | float:
         return Grant((offer.key,), (now,), None, now + self.lasts_s) if self.idle else math.inf
 
+    def begins(self, now: float) -> dict[int, float]:
+        return {}
+
     def arrive(self, key: int, host: str, begin: float, end: float) -> None:
         self.arrived.append((key, host, begin, end))
 

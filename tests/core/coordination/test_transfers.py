@@ -49,6 +49,10 @@ class Planner:
     arrived: list[tuple[int, str, float, float]] = field(default_factory=list)
     settled: list[int] = field(default_factory=list)
     served: list[tuple[int, str, float]] = field(default_factory=list)
+    sooner: dict[int, float] = field(default_factory=dict)
+
+    def begins(self, now: float) -> dict[int, float]:
+        return self.sooner
 
     def plan(self, offers: Sequence[Offer], now: float, able: Collection[str] | None = None) -> TransferPlan:
         self.planned = [one.host for one in offers]
@@ -197,6 +201,19 @@ def test_what_is_to_be_sent_later_is_not_sent_when_its_way_was_expected_to_be_id
     assert routed(scene.fire(TRANSFERS, at=1.1875)) == []
     assert routed(offer(scene, "a", at=1.2)) == [], "nor when it is offered again"
     assert routed(scene.fire(TRANSFERS, at=1.25)) == ["a"]
+
+
+def test_what_is_to_be_sent_later_is_sent_once_what_it_waits_for_has_arrived(planned: Callable[..., Any]) -> None:
+    """Once only, and never later than it was granted."""
+    planner = Planner(idle_at={"b": math.inf, "c": math.inf}, grants={"b": 0.0625, "c": 0.1})
+    scene = offer(offer(offer(planned(planner), "a", at=1.0), "b", at=1.0), "c", at=1.0)
+    assert routed(scene.fire(TRANSFERS, at=1.125)) == []
+    planner.sooner = {2: 1.15, 3: 9.0}
+    scene.now = 1.15
+    assert routed(scene.announce("a")) == ["b"]
+    assert alarms(scene) == []
+    assert routed(scene.fire(TRANSFERS, at=1.1875)) == []
+    assert routed(scene.fire(TRANSFERS, at=1.225)) == ["c"]
 
 
 def test_once_a_way_is_idle_the_oldest_offers_are_asked_for_until_one_finds_it_busy(
