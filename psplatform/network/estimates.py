@@ -23,6 +23,12 @@ _SHORTEST_S: Final = 0.001
 _TOLERANCE: Final = 0.1
 """Rates closer than this part of them are the same, and transfers that end closer together end at the same time."""
 
+_ALIKE: Final = 0.25
+"""A rate that is seen again and differs by no more than this part has not changed."""
+
+_SURE: Final = 0.5
+"""What counts for more is not doubted where something else may be the cause."""
+
 _KEPT: Final = 64
 """Transfers of a direction that are kept, to know what went beside one of them."""
 
@@ -30,7 +36,7 @@ UNLIMITED: Final = 1e15
 """Bytes per second that no interface has: as long as nothing has been seen, none delays anything."""
 
 FORGET_S: Final = 10.0
-"""Seconds after which a rate that was seen says little, where nobody knows how often rates change."""
+"""Seconds after which a rate that was seen once says little, where nobody knows how often rates change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +61,10 @@ class _Direction:
 
     Attributes
     ----------
+    since
+        From when on each time that it was seen it was about that.
     before
-        The rate and its moment as they were before it was held to be what slows a transfer.
+        The rate and its moments as they were before it was held to be what slows a transfer.
     accuser
         The peer of that transfer, which may turn out to be the slow one.
     slow_with
@@ -65,7 +73,8 @@ class _Direction:
 
     rate: float = math.inf
     at: float = -math.inf
-    before: tuple[float, float] = (math.inf, -math.inf)
+    since: float = math.inf
+    before: tuple[float, float, float] = (math.inf, -math.inf, math.inf)
     accuser: _Direction | None = None
     carried: deque[Sighting] = field(default_factory=lambda: deque(maxlen=_KEPT))
     slow_with: dict[_Direction, None] = field(default_factory=dict)
@@ -81,7 +90,8 @@ class _Direction:
     def learn(self, rate: float, at: float) -> None:
         """Believe a rate, unless a newer one is known."""
         if at >= self.at:
-            self.rate, self.at = self.before = rate, at
+            since = self.since if not self.unknown and _alike(rate, self.rate) else at
+            self.rate, self.at, self.since = self.before = rate, at, since
             self.accuser = None
             self.slow_with.clear()
 
@@ -91,11 +101,11 @@ class _Direction:
             return
         for peer in self.slow_with:
             if peer.accuser is self:
-                peer.rate, peer.at = peer.before
+                peer.rate, peer.at, peer.since = peer.before
                 peer.accuser = None
                 peer.slow_with.pop(self, None)
         self.slow_with.clear()
-        self.rate, self.at, self.accuser = rate, at, accuser
+        self.rate, self.at, self.since, self.accuser = rate, at, at, accuser
 
     def during(self, begin: float, end: float) -> float:
         """Return the bytes per second of the transfers that have ended by the end of a span: it can carry that.
@@ -114,23 +124,29 @@ class Estimates:
 
     A direction of which nothing is known takes as long for a byte as those that are known do on average, or has the
     rate `fastest` where none is.  What was seen long ago comes closer to that as well, by the factor 1/e in `forget_s`:
-    so a fast one that may have changed is not trusted for ever, and a slow one is tried again.
+    so a fast one that may have changed is not trusted for ever, and a slow one is tried again.  Where nobody knows how
+    often rates change, what has been the same for long is trusted for as long again.
 
     A transfer that is slower than both its directions were thought to be leaves open which of them has changed: it is
-    the one that is slow with more peers, which are cleared then; else the one whose rate was seen longest ago.
+    the one that is slow with more peers, which are cleared then; else the one whose rate was seen longest ago.  Where
+    others that went beside it, and began earlier or ended later, may have slowed it as well, only a direction of which
+    little is known any more is held to be slow.
 
     Parameters
     ----------
     fastest
         Bytes per second of an interface before anything is known.
     forget_s
-        Seconds in which what was seen loses its weight: about as often rates are expected to change.
+        Seconds in which what was seen loses its weight, about as often as rates are expected to change; ``None`` where
+        nobody knows: `FORGET_S`, and as long as it has been the same.
     """
 
-    def __init__(self, fastest: float = UNLIMITED, forget_s: float = FORGET_S) -> None:
+    def __init__(self, fastest: float = UNLIMITED, forget_s: float | None = None) -> None:
         self._fastest, self._forget_s = fastest, forget_s
         self._ways: dict[tuple[str, bool], _Direction] = {}
         self._unjudged: list[Sighting] = []
+        # What may go on still, as if it ended now.
+        self._open: list[Sighting] = []
 
     def observe(self, seen: Sighting) -> None:
         """Learn from a transfer that has ended, as soon as those have ended as well that end at the same time."""
@@ -139,24 +155,29 @@ class Estimates:
         for way in self._both(seen):
             way.carried.append(seen)
         self._unjudged.append(seen)
-        self._judge_until(seen.end)
 
     def report(self, host: str, out: float, into: float, at: float) -> None:
         """Learn the rates of both directions of a host, bytes per second, from its monitor."""
-        self._judge_until(at)
         for outward, rate in ((True, out), (False, into)):
             self._way(host, outward=outward).learn(rate, at)
 
-    def state(self, hosts: Iterable[str], now: float, running: Iterable[Sighting] = ()) -> NetworkState:
+    def state(
+        self, hosts: Iterable[str], now: float, running: Iterable[Sighting] = (), beside: Iterable[Sighting] = ()
+    ) -> NetworkState:
         """Return what the interfaces of these hosts can carry, with nothing reserved.
 
-        `running` are transfers that have not ended by `now`: one that should have tells that a direction is slow before
-        it ends.
+        Parameters
+        ----------
+        running
+            Transfers that have not ended by `now`: one that should have tells that a direction is slow before it ends.
+        beside
+            Transfers of which nobody knows whether they have ended.
         """
+        running = [one for one in running if not _says_nothing(one)]
+        self._open = [*running, *beside]
         self._judge_until(now)
         for one in sorted(running, key=lambda one: one.begin):
-            if not _says_nothing(one):
-                self._doubt(one)
+            self._doubt(one)
         usual = self._usual()
         return NetworkState(
             {
@@ -181,8 +202,15 @@ class Estimates:
     def _rate(self, way: _Direction | None, now: float, usual: float) -> float:
         if way is None or way.unknown:
             return usual
-        weight = math.exp(-max(now - way.at, 0.0) / self._forget_s)
+        weight = self._weight(way, now)
         return 1 / (weight / way.rate + (1 - weight) / usual) if way.rate > 0 else 0.0
+
+    def _weight(self, way: _Direction, now: float) -> float:
+        """Return how much of what was seen of a direction still counts, from 1 down to 0."""
+        if way.unknown:
+            return 0.0
+        forget_s = FORGET_S + way.at - way.since if self._forget_s is None else self._forget_s
+        return math.exp(-max(now - way.at, 0.0) / forget_s)
 
     def _judge_until(self, now: float) -> None:
         ready = [one for one in self._unjudged if _same_end(one) <= now]
@@ -200,18 +228,33 @@ class Estimates:
             if explains or (any(explained) and way.unknown and rate > self._usual()):
                 way.learn(rate, seen.end)
         if not any(explained):
-            self._blame(ways, shown, seen)
+            most = [self._most(way, seen, end) for way, end in zip(ways, ends, strict=True)]
+            self._blame(ways, shown, most, seen)
+
+    def _most(self, way: _Direction, seen: Sighting, end: float) -> float:
+        """Return the most bytes per second that a direction can have carried from the begin of a transfer to `end`.
+
+        Nobody knows when the bytes of another went that began before or ended later: it may have been all of them.
+        """
+        others = [one for one in self._open if (one.sender, one.receiver) != (seen.sender, seen.receiver)]
+        beside = (one for one in (*way.carried, *others) if one is not seen and way in self._both(one))
+        between = sum(one.size_bytes for one in beside if one.begin < end and one.end > seen.begin)
+        return (seen.size_bytes + between) / (end - seen.begin)
 
     def _doubt(self, running: Sighting) -> None:
         """Learn from a transfer that has not ended: both its directions have carried less than with all of it."""
         ways = self._both(running)
-        most = [way.during(running.begin, running.end) + running.rate for way in ways]
-        explained = any(way.explains(rate) for way, rate in zip(ways, most, strict=True))
+        shown = [way.during(running.begin, running.end) + running.rate for way in ways]
+        explained = any(way.explains(rate) for way, rate in zip(ways, shown, strict=True))
         if not explained and not all(way.unknown for way in ways):
-            self._blame(ways, most, running)
+            most = [self._most(way, running, running.end) for way in ways]
+            self._blame(ways, shown, most, running)
 
-    def _blame(self, ways: _Ways, shown: Sequence[float], seen: Sighting) -> None:
-        """Find which of two directions is slower than was thought; both, where nothing is known of either."""
+    def _blame(self, ways: _Ways, shown: Sequence[float], most: Sequence[float], seen: Sighting) -> None:
+        """Find which of two directions is slower than was thought; both, where nothing is known of either.
+
+        They have carried so much as is `shown`, and no more than `most`.
+        """
         # One whose rate was confirmed since the transfer began is not what slows it; to be blamed confirms nothing.
         open_to_doubt = [way for way in ways if way.before[1] <= seen.begin] or ways
         for way, other in (ways, ways[::-1]):
@@ -224,7 +267,15 @@ class Estimates:
             return
         slow = max(open_to_doubt, key=lambda way: (len(way.slow_with), -way.before[1]))
         number = ways.index(slow)
+        vague = any(way.explains(rate) for way, rate in zip(ways, most, strict=True))
+        if vague and self._weight(slow, seen.end) > _SURE:
+            return
         slow.blame(shown[number], seen.end, ways[1 - number])
+
+
+def _alike(rate: float, other: float) -> bool:
+    """Whether two rates are about the same."""
+    return abs(rate - other) <= _ALIKE * max(rate, other)
 
 
 def _says_nothing(seen: Sighting) -> bool:

@@ -38,10 +38,12 @@ class Knowledge(Protocol):
     def observe(self, seen: Sighting) -> None:
         """Learn from a transfer that has ended."""
 
-    def state(self, hosts: Iterable[str], now: float, running: Iterable[Sighting] = ()) -> NetworkState:
+    def state(
+        self, hosts: Iterable[str], now: float, running: Iterable[Sighting] = (), beside: Iterable[Sighting] = ()
+    ) -> NetworkState:
         """Return what the interfaces of these hosts can carry, with nothing reserved.
 
-        `running` are transfers that have not ended, as if they ended now.
+        `running` are transfers that have not ended, and `beside` others that may not have, as if they ended now.
         """
 
 
@@ -253,10 +255,12 @@ class FabricPlanner:
 
     def _rates(self, hosts: Sequence[str], now: float) -> NetworkState:
         servers = [server for server, _ in self._servers]
-        straight = [one for one in dict.fromkeys(self._under_way.values()) if not one.to_aggregator]
-        running = [seen for one in straight for seen in one.to_servers.until(now)]
+        flights = dict.fromkeys(self._under_way.values())
+        running = [seen for one in flights if not one.to_aggregator for seen in one.to_servers.until(now)]
         running += self._serving.running(now)
-        return self._estimates.state(dict.fromkeys([*servers, *hosts]), now, running)
+        summed = [leg for one in flights if one.to_aggregator for leg in (*one.to_aggregator, one.to_servers)]
+        beside = [seen for leg in (*summed, *self._serving.handed_on) for seen in leg.until(now)]
+        return self._estimates.state(dict.fromkeys([*servers, *hosts]), now, running, beside)
 
     def _state(self, asked: Sequence[Offer | PullRequest], now: float, helpers: Sequence[str] = ()) -> NetworkState:
         """Return what is left beside what is under way, which is expected anew at the newest rates."""

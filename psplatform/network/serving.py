@@ -59,6 +59,14 @@ class Serving:
         here = [one for one in self._under_way if None in one.legs.values()]
         return [seen for one in here for leg in one.fetched for seen in leg.until(now)]
 
+    @property
+    def handed_on(self) -> Iterator[Leg]:
+        """What relays send, and what servers send to relays of which nobody knows whether it is there."""
+        for one in self._under_way:
+            yield from one.handed_on
+            if None not in one.legs.values():
+                yield from one.fetched
+
     def forget(self) -> None:
         """Expect nothing of what is under way."""
         self._under_way.clear()

@@ -29,7 +29,9 @@ class Reports:
     def observe(self, seen: Sighting) -> None:
         """Learn nothing: monitors know more."""
 
-    def state(self, hosts: Iterable[str], now: float, running: Iterable[Sighting] = ()) -> NetworkState:
+    def state(
+        self, hosts: Iterable[str], now: float, running: Iterable[Sighting] = (), beside: Iterable[Sighting] = ()
+    ) -> NetworkState:
         """Return what the interfaces of these hosts could carry when they were last heard of, with nothing reserved."""
         then = max(0.0, now - self.lag_s)
         return NetworkState(

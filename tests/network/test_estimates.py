@@ -108,6 +108,33 @@ def test_what_should_have_ended_shows_a_slow_server_before_it_ends() -> None:
     assert min(state[one].out.at(cluster.now + 1) for one in "ab") > 15 * MB
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_transfer_beside_one_that_goes_on_is_not_slow_by_itself(ended: bool) -> None:
+    """Each has half of what the server takes; whether the other one ends at last makes no difference."""
+    cluster = Cluster({"a": (100 * MB, 100 * MB), "slow": (50 * MB, 50 * MB), "s": (100 * MB, 100 * MB)})
+    for sender in ("a", "slow") * 5:
+        cluster.send(sender, "s")
+    begin, estimates = cluster.now, cluster.estimates
+    a, slow = Sighting("a", "s", 10 * MB, begin, begin + 0.2), Sighting("slow", "s", 15 * MB, begin, begin + 0.3)
+    running = [] if ended else [Sighting("slow", "s", 15 * MB, begin, begin + 0.25)]
+    estimates.observe(a)
+    if ended:
+        estimates.observe(slow)
+    state = estimates.state(["a", "s"], begin + 0.25, running)
+    assert min(state["a"].out.at(begin + 0.25), state["s"].into.at(begin + 0.25)) > 95 * MB
+
+
+def test_beside_one_that_goes_on_still_a_rate_that_was_seen_long_ago_is_doubted() -> None:
+    for silent_s, slow in ((5.0, False), (60.0, True)):
+        estimates = Estimates()
+        for host in "ab":
+            estimates.report(host, 100 * MB, 100 * MB, 0.0)
+        estimates.report("s", 100 * MB, 100 * MB, silent_s)
+        estimates.observe(Sighting("a", "s", 10 * MB, silent_s, silent_s + 0.5))
+        now, beside = silent_s + 0.6, [Sighting("b", "s", 40 * MB, silent_s, silent_s + 0.6)]
+        assert (estimates.state(["a"], now, (), beside)["a"].out.at(now) < 50 * MB) is slow
+
+
 def test_a_transfer_that_hangs_accuses_one_of_its_ends_and_not_both_in_turn() -> None:
     """Whichever it is: the other one keeps its rate, however often that is looked at."""
     cluster = Cluster(dict.fromkeys("abs", (100 * MB, 100 * MB)))
@@ -180,6 +207,19 @@ def test_what_was_seen_long_ago_is_tried_again() -> None:
     assert 1 / cluster.into("s") == pytest.approx(usual + (known_s - usual) * math.exp(-0.1), rel=1e-3)
     cluster.now += 9.0
     assert 1 / cluster.into("s") == pytest.approx(usual + (known_s - usual) / math.e, rel=1e-3)
+
+
+@pytest.mark.parametrize(("forget_s", "kept"), [(None, True), (10.0, False)])
+def test_what_was_the_same_for_long_is_believed_as_long_again(forget_s: float | None, kept: bool) -> None:
+    """Unless it is known how often rates change."""
+    estimates = Estimates(forget_s=forget_s)
+    for at in range(0, 200, 5):
+        estimates.report("a", 400 * MB, 400 * MB, at)
+        estimates.report("b", 40 * MB, 40 * MB, at)
+    state = estimates.state("ab", 240.0)
+    assert (state["a"].out.at(240.0) > 200 * MB) is kept
+    estimates.report("b", 80 * MB, 80 * MB, 241.0)
+    assert estimates.state("ab", 300.0)["b"].out.at(300.0) > 95 * MB, "it has changed since"
 
 
 def test_a_monitor_is_believed_until_something_newer_is_seen() -> None:

@@ -32,6 +32,9 @@ class RandomPlanner:
     def __init__(self, seed: int, aggregators: Sequence[str], tick_s: float) -> None:
         self._chance = random.Random(f"plans {seed}")
         self._aggregators, self.tick_s = aggregators, tick_s
+        self._sooner = random.Random(f"sooner {seed}")
+        self._later: dict[int, float] = {}
+        """When gradients are sent that are not sent at once, by key."""
 
     @property
     def sums(self) -> bool:
@@ -81,7 +84,17 @@ class RandomPlanner:
     def _grant(self, offers: Sequence[Offer], aggregator: str | None, now: float) -> Grant:
         begins = tuple(now + self._chance.choice([0.0, self._chance.uniform(0, _LONGEST_S)]) for _ in offers)
         end = max(begins) + self._chance.choice(_ENDS_S)
-        return Grant(tuple(one.key for one in offers), begins, aggregator, end)
+        keys = tuple(one.key for one in offers)
+        self._later.update(zip(keys, begins, strict=True))
+        return Grant(keys, begins, aggregator, end)
+
+    def begins(self, now: float) -> dict[int, float]:
+        """Let half of what has not begun begin sooner, or at once."""
+        self._later = {key: begin for key, begin in self._later.items() if begin > now}
+        chosen = [key for key in self._later if self._sooner.random() < 0.5]
+        found = {key: self._sooner.choice([now, self._sooner.uniform(now, self._later[key])]) for key in chosen}
+        self._later.update(found)
+        return found
 
     def arrive(self, key: int, host: str, begin: float, end: float) -> None:
         """Learn nothing."""
