@@ -117,6 +117,10 @@ class TransferPlanner(Protocol):
         """Seconds from one plan to the next, while offers wait."""
 
     @property
+    def servers(self) -> Sequence[tuple[str, float]]:
+        """The host of each shard's server, with the bytes of a gradient's part for it."""
+
+    @property
     def sums(self) -> bool:
         """Whether it may grant gradients to an aggregator."""
 

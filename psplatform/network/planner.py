@@ -104,6 +104,11 @@ class FabricPlanner:
         self._serving = Serving()
 
     @property
+    def servers(self) -> Parts:
+        """The host of each shard's server, with the bytes of a gradient's part for it."""
+        return self._shards
+
+    @property
     def sums(self) -> bool:
         """Whether there are aggregators."""
         return bool(self._aggregators or self._others)

@@ -140,7 +140,7 @@ class Prepared:
 
     def _world(self, layout: Layout) -> SimulatedWorld:
         job, network = self.job, self.network
-        sizes = [float(size_bytes(layout, shard)) for shard in range(job.shards)]
+        sizes = _sizes(layout)
         scale = 1.0 if network.model_bytes is None else network.model_bytes / sum(sizes)
         return SimulatedWorld(
             self.run_times,
@@ -163,7 +163,7 @@ class Prepared:
             staleness_bound=self.policy.staleness_bound(self.workers),
             samples=subject.samples,
             parameters=subject.layout.parameters,
-            gradient_bytes=self.network.model_bytes or size_bytes(subject.layout),
+            gradient_bytes=self.network.model_bytes or sum(_sizes(subject.layout)),
             store=None,
             replication=(self.job.replication if self.job.replication_asked else NoReplication()).to_plain(),
             checkpoints=Checkpoints.never().to_plain(),
@@ -199,6 +199,11 @@ def _open(job: Job, policy: Policy, *, timing_only: bool) -> _Subject:
         figures = SyntheticGradients(job.shards, job.batch_size)
         return _Subject(figures, tensors.layout, tensors.samples, evaluates=False, workload=workload)
     return _Subject(tensors, tensors.layout, tensors.samples, tensors.evaluates, workload)
+
+
+def _sizes(layout: Layout) -> list[float]:
+    """Return what each shard's content takes in a transfer, in bytes."""
+    return [float(size_bytes(layout, shard)) for shard in range(layout.shards)]
 
 
 def _read_text(path: str) -> str:

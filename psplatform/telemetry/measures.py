@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import chain
@@ -233,39 +233,3 @@ class TimeSpent:
         """Share of the time spent waiting for a release, 0 before the first iteration."""
         total = self.compute_s + self.pull_s + self.push_s + self.wait_s
         return self.wait_s / total if total > 0 else 0.0
-
-
-@dataclass(slots=True)
-class Transfers:
-    """What has come to the servers where transfers are planned.
-
-    Attributes
-    ----------
-    vectors, gradients
-        Vectors that came, and the gradients that they are made of: a sum is one vector.
-    took_s, planned_s
-        Seconds from when it was to begin until it was there, and what the planner expected, of those that it expected
-        at all.
-    """
-
-    vectors: int = 0
-    gradients: int = 0
-    took_s: Tally = field(default_factory=Tally)
-    planned_s: Tally = field(default_factory=Tally)
-
-    def add(self, record: Mapping[str, Any]) -> None:
-        """Take a record of kind ``transfer``."""
-        self.vectors += 1
-        self.gradients += len(record["slots"])
-        if record["planned_s"] is not None:
-            self.took_s.add(record["took_s"])
-            self.planned_s.add(record["planned_s"])
-
-    def to_plain(self, vector_bytes: float | None) -> dict[str, Any]:
-        """Return the bytes into the servers, if a vector is known to have so many, gradients per vector, seconds."""
-        return {
-            "bytes_in": None if vector_bytes is None else self.vectors * vector_bytes,
-            "aggregation": self.gradients / self.vectors if self.vectors else None,
-            "took_s": self.took_s.to_plain(),
-            "planned_s": self.planned_s.to_plain(),
-        }

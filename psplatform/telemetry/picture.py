@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple
 
 from psplatform.core.reasons import NOT_SENT
 from psplatform.telemetry.checkpoints import CheckpointsView
-from psplatform.telemetry.measures import BadBatches, Delays, Drops, Point, Series, Tally, TimeSpent, Transfers
+from psplatform.telemetry.measures import BadBatches, Delays, Drops, Point, Series, Tally, TimeSpent
 from psplatform.telemetry.protection import Protection, allowance
+from psplatform.telemetry.transfers import Transfers
 from psplatform.telemetry.workers import WorkerView
 
 INCIDENTS: Final = 256  # the newest ones; the log has them all
@@ -94,7 +95,7 @@ class Picture:
     checkpoints
         Those that are complete, and how many failed.
     transfers
-        What has come to the servers, where transfers are planned.
+        What has come to the servers and what they have sent, where transfers are planned.
     outcome
         How the run ended, ``None`` while it is on.
     """
@@ -154,6 +155,12 @@ class Picture:
         return int(self.run.get("shards", 0))
 
     @property
+    def vector_bytes(self) -> float | None:
+        """Bytes of a gradient, and of the parameters, where transfers are planned and the log says so."""
+        found: float | None = (self.run.get("network") or {}).get("gradient_bytes")
+        return found
+
+    @property
     def from_version(self) -> int:
         """The version that the run began at: 0, or that of the checkpoint that it was recovered from."""
         return int(self.run.get("from_version", 0))
@@ -202,8 +209,8 @@ class Picture:
             return {}
         delay = {"mean": self.staleness.mean, "p95": self.staleness.percentile(0.95), "max": self.staleness.max}
         unsent = self.dropped.by_reason[NOT_SENT]
-        known = dict(self.run["network"])
-        moved = self.transfers.to_plain(known.pop("gradient_bytes", None))
+        known = {name: value for name, value in self.run["network"].items() if name != "gradient_bytes"}
+        moved = self.transfers.to_plain(self.vector_bytes)
         return {"network": {**known, **moved, "dropped_at_source": unsent, "delay": delay}}
 
     def _progress(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from psplatform.telemetry.log.grouped import Grouped
 from psplatform.telemetry.log.segments import Record
 from psplatform.telemetry.measures import Point, TimeSpent
 from psplatform.telemetry.picture import Best, Evaluation, Incident, Outcome, Picture
+from psplatform.telemetry.transfers import MOVES
 from psplatform.telemetry.workers import WorkerView
 
 
@@ -77,6 +78,7 @@ class RunView(Picture):
         self._take_iterations(grouped)
         self._take_commits(grouped)
         self._take_applied(grouped)
+        self.transfers.take(grouped)
         dropped = zip(grouped.column("dropped", "reason"), grouped.column("dropped", "slot"), strict=True)
         for (reason, slot), count in Counter(dropped).items():
             self._worker(slot).dropped += count
@@ -234,8 +236,11 @@ class RunView(Picture):
         if text is not None:
             self._incident(record, text)
 
-    def _transfer(self, record: Record) -> None:
-        self.transfers.add(record)
+    def _move(self, record: Record) -> None:
+        self.transfers.take(Grouped([record]))
+
+    def _servers(self, record: Record) -> None:
+        self.transfers.serve(record, self.vector_bytes)
 
     def _aborted(self, record: Record) -> None:
         worker = self._worker(record["slot"])
@@ -312,11 +317,11 @@ def _mean(delays: Sequence[int]) -> float:
     return sum(delays) / len(delays) if delays else 0.0
 
 
-_TURNING: Final = frozenset({"run", "joined", "left", "lost"})
+_TURNING: Final = frozenset({"run", "joined", "left", "lost", "servers"})
 """Kinds that change how what comes after them is folded."""
 
 _ITERATION: Final = frozenset({"start", "gradient", "aborted"})
-_STEADY: Final = frozenset({*_ITERATION, "dropped", "commit", "applied"})
+_STEADY: Final = frozenset({*_ITERATION, "dropped", "commit", "applied", *MOVES})
 """Kinds that are logged again and again while a run goes on."""
 
 _FOLDS: Final[dict[str, Callable[[RunView, Record], None]]] = {
@@ -339,7 +344,9 @@ _FOLDS: Final[dict[str, Callable[[RunView, Record], None]]] = {
     "checkpoint": RunView._checkpoint,
     "cold replica": RunView._note,
     "store": RunView._note,
-    "transfer": RunView._transfer,
+    "transfer": RunView._move,
+    "pull": RunView._move,
+    "servers": RunView._servers,
     "aborted": RunView._aborted,
     "evaluated": RunView._evaluated,
     "bad batch": RunView._bad_batch,

@@ -38,6 +38,7 @@ class InGroups:
     tick_s: float = 0.125
     sums: bool = True
     relays: ClassVar[bool] = False
+    servers: ClassVar[tuple[tuple[str, float], ...]] = ()
     summed: list[tuple[str, ...]] = field(default_factory=list)
 
     def plan(self, offers: Sequence[Offer], now: float, able: Container[str] | None = None) -> TransferPlan:

@@ -15,6 +15,7 @@ from psplatform.telemetry.log.grouped import Grouped
 from psplatform.telemetry.log.segments import Record
 from psplatform.telemetry.measures import DROP_REASONS, SERIES_POINTS, Series
 from psplatform.telemetry.read_model import RunView
+from psplatform.telemetry.transfers import MOST_HOSTS
 
 _SECONDS = st.floats(0, 1e3)
 _SLOT = st.integers(0, 1)
@@ -39,8 +40,15 @@ _LAGS: dict[str, Any] = {
     "to_replica_bytes": st.integers(0, 99),
     **_BLOCK,
 }
+_HOST = st.integers(0, 99).map("h{}".format) | st.sampled_from(["", "h1", "h2"])
+_PLANNED_S = st.none() | _SECONDS
+_NETWORK: Any = {"network": st.just({"fabric": {}, "gradient_bytes": 100.1})}
 _ANY: Sequence[st.SearchStrategy[Record]] = (
-    _records_of("run", {"shards": st.just(3), "from_version": st.integers(0, 9)}),
+    _records_of("run", {"shards": st.just(3), "from_version": st.integers(0, 9)}, _NETWORK),
+    _records_of("transfer", {"slots": _SLOTS, "took_s": _SECONDS, "planned_s": _PLANNED_S, "host": _HOST},
+                {"hosts": st.lists(_HOST, max_size=3)}),
+    _records_of("pull", {"host": _HOST, "relay": st.none() | _HOST, "sent": st.booleans(), "took_s": _SECONDS}),
+    _records_of("servers", {"hosts": st.lists(_HOST, max_size=2), "bytes": st.lists(_SECONDS, max_size=2)}),
     *(_records_of(kind, _OF_PROCESS) for kind in ("joined", "left", "lost")),
     _records_of("start", {"slot": _SLOT, **{name: st.integers(0, 9) for name in ("sequence", "version", "clock")},
                           "min_clock": st.integers(0, 9)}),
@@ -112,6 +120,16 @@ def test_the_same_reasons_find_room() -> None:
     assert _in_pieces(dropped, [3]).dropped == _one_by_one(dropped).dropped
 
 
+def test_the_same_hosts_find_room() -> None:
+    """Whether they are those of gradients or of parameters."""
+    hosts = [f"h{n * 7 % (3 * MOST_HOSTS)}" for n in range(4 * MOST_HOSTS)]
+    transfers = [{"kind": "transfer", "at": 0.0, "slots": [0], "took_s": 1.0, "planned_s": None, "host": host,
+                  "hosts": [host, "x"]} for host in hosts[::2]]  # fmt: skip
+    pulls = [{"kind": "pull", "at": 0.0, "host": host, "relay": "y", "sent": True} for host in hosts[1::2]]
+    records = [one for both in zip(transfers, pulls, strict=True) for one in both]
+    assert repr(_in_pieces(records, [3]).transfers) == repr(_one_by_one(records).transfers)
+
+
 _EXAMPLES: dict[str, Record] = {
     "start": {"slot": 0, "sequence": 0, "version": 0, "clock": 0, "min_clock": 0},
     "gradient": {"slot": 0, "loss": 2.0, "compute_s": 0.3, "pull_s": 0.1, "push_s": 0.1, "wait_s": 0.5},
@@ -119,6 +137,8 @@ _EXAMPLES: dict[str, Record] = {
     "dropped": {"slot": 0, "reason": "stale"},
     "commit": {"version": 1, "slots": [0], "staleness": [0], "loss": 1.5, "rate": 1.0, "duration_s": 0.2},
     "applied": {"version": 1, "visible_s": 0.01},
+    "transfer": {"slots": [0], "took_s": 1.5, "planned_s": 1.0, "host": "a"},
+    "pull": {"host": "a", "relay": None, "sent": True},
 }
 
 

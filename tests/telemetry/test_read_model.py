@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pytest
 
 from psplatform.errors import ProtocolError
+from psplatform.telemetry.log.renewal import records_to_go_on
 from psplatform.telemetry.log.segments import Record
 from psplatform.telemetry.measures import SERIES_POINTS, Point
 from psplatform.telemetry.picture import INCIDENTS, Best, Evaluation, Incident
 from psplatform.telemetry.read_model import RunView
+from psplatform.telemetry.transfers import MOST_HOSTS
+from psplatform.telemetry.words import LONGEST_TEXT
 
 _EXAMPLES: dict[str, Record] = {
     "run": {"run": "r1", "workload": "digits", "policy": "bsp", "policy_parameters": {}, "workers": 2, "shards": 3,
@@ -25,7 +29,10 @@ _EXAMPLES: dict[str, Record] = {
     "commit": {"position": 1, "version": 1, "versions": 1, "slots": [0, 1], "sequences": [0, 0], "staleness": [0, 2],
                "loss": 1.5, "rate": 1.0, "duration_s": 0.2, "reason": "all in"},
     "applied": {"position": 1, "version": 1, "visible_s": 0.01},
-    "transfer": {"slots": [0], "sequences": [1], "took_s": 1.5, "planned_s": 1.0, "host": "a"},
+    "transfer": {"slots": [0], "sequences": [1], "took_s": 1.5, "planned_s": 1.0, "host": "a",
+                 "hosts": ["a"]},
+    "pull": {"slot": 0, "sequence": 1, "host": "a", "relay": None, "sent": True, "took_s": 0.5, "planned_s": None},
+    "servers": {"hosts": ["s"], "bytes": [100.0]},
     "aborted": {"slot": 0, "sequence": 1, "latency_s": 0.02},
     "evaluated": {"version": 1, "loss": 1.25, "accuracy": 0.5},
     "copy": {"shard": 0, "copy": "server-0-2", "process": "tcp://b:1", "event": "in sync", "reason": "caught up"},
@@ -253,6 +260,8 @@ def test_the_summary_says_what_planned_transfers_have_led_to_where_there_are_any
     assert network == {
         "fabric": {"tick_s": 0.1},
         "bytes_in": None,
+        "bytes_out": None,
+        "interfaces": None,
         "aggregation": None,
         "took_s": {"mean": 0.0, "max": 0.0},
         "planned_s": {"mean": 0.0, "max": 0.0},
@@ -265,13 +274,93 @@ def test_the_summary_says_what_came_to_the_servers_and_a_sum_came_once() -> None
     known = {"fabric": {"tick_s": 0.1}, "gradient_bytes": 100}
     transfers = [
         _record("transfer"),
-        _record("transfer", slots=[1, 2, 3], sequences=[1, 4, 1], took_s=2.5, planned_s=2.0, host="b"),
+        _record(
+            "transfer", slots=[1, 2, 3], sequences=[1, 4, 1], took_s=2.5, planned_s=2.0, host="b", hosts=["b", "c", "c"]
+        ),
         _record("transfer", slots=[0], sequences=[2], took_s=9.0, planned_s=None, host="a"),
     ]
     network = _view(_record("run", network=known), *transfers).to_summary()["network"]
     assert "gradient_bytes" not in network
     assert (network["bytes_in"], network["aggregation"]) == (300, 5 / 3)
     assert (network["took_s"], network["planned_s"]) == ({"mean": 2.0, "max": 2.5}, {"mean": 1.5, "max": 2.0})
+
+
+KNOWN: Record = {"fabric": {"tick_s": 0.1}, "gradient_bytes": 100}
+
+
+def _network(*records: Record) -> dict[str, Any]:
+    found: dict[str, Any] = _view(_record("run", network=KNOWN), *records).to_summary()["network"]
+    return found
+
+
+def _bytes(into: float, out: float) -> dict[str, float]:
+    return {"bytes_in": into, "bytes_out": out}
+
+
+def test_parameters_that_a_relay_hands_on_have_left_the_servers_once() -> None:
+    """What it hands on goes through its own interface, unless it is for a worker of its host."""
+    servers = _record("servers", hosts=["s", "t"], bytes=[75.0, 25.0])
+    pulls = [_record("pull", host=host, relay="a", sent=host == "b") for host in ("b", "a", "c")]
+    network = _network(servers, *pulls, _record("pull", host="c"))
+    assert network["bytes_out"] == 200
+    assert network["interfaces"] == {
+        "a": _bytes(100, 200), "b": _bytes(100, 0), "c": _bytes(200, 0), "s": _bytes(0, 150), "t": _bytes(0, 50)
+    }  # fmt: skip
+
+
+def test_a_sum_crosses_the_interfaces_of_its_gradients_of_its_aggregator_and_of_the_servers() -> None:
+    """A gradient of the aggregator's own host crosses none on its way there."""
+    servers = _record("servers", hosts=["s", "t"], bytes=[75.0, 25.0])
+    summed = _record("transfer", slots=[0, 1, 2, 3], sequences=[1, 1, 1, 1], host="a", hosts=["a", "b", "c", "c"])
+    network = _network(servers, summed)
+    assert network["bytes_in"] == 100
+    assert network["interfaces"] == {
+        "a": _bytes(300, 100), "b": _bytes(0, 100), "c": _bytes(0, 200), "s": _bytes(75, 0), "t": _bytes(25, 0)
+    }  # fmt: skip
+
+
+def test_what_stays_on_one_host_has_come_to_the_servers_and_crossed_no_interface() -> None:
+    network = _network(_record("servers", hosts=["a"], bytes=[100.0]), _record("transfer"), _record("pull"))
+    assert (network["bytes_in"], network["bytes_out"], network["interfaces"]) == (100, 100, {})
+
+
+def test_interfaces_are_those_of_the_servers_of_the_time() -> None:
+    """Those that served before a promotion keep what they had."""
+    first, then = (_record("servers", hosts=[host], bytes=[100.0]) for host in "st")
+    network = _network(first, _record("transfer"), _record("pull"), then, _record("transfer"), _record("transfer"))
+    assert network["interfaces"] == {"a": _bytes(100, 300), "s": _bytes(100, 100), "t": _bytes(200, 0)}
+
+
+def test_a_log_from_before_pulls_were_logged_is_read() -> None:
+    """It does not say where the servers are, who was summed, and what was sent to workers."""
+    old = _record("transfer", slots=[0, 1], sequences=[1, 1])
+    del old["hosts"]
+    network = _network(old)
+    assert (network["bytes_in"], network["bytes_out"]) == (100, None)
+    assert network["interfaces"] == {"a": _bytes(0, 100), "servers": _bytes(100, 0)}
+    assert _network(old, _record("servers"), old)["interfaces"] == {
+        "a": _bytes(0, 200), "s": _bytes(100, 0), "servers": _bytes(100, 0)
+    }  # fmt: skip
+    assert _network(old, _record("servers"))["bytes_out"] == 0, "from then on nothing was sent"
+
+
+def test_hosts_are_counted_by_name_up_to_a_limit_and_names_are_cut() -> None:
+    pulls = [_record("pull", host="x" * 5000), _record("pull", host="")]
+    pulls += [_record("pull", host=f"h{number}") for number in range(2 * MOST_HOSTS)]
+    interfaces = _network(*pulls)["interfaces"]
+    assert len(interfaces) == MOST_HOSTS + 2, "and other ones, and the servers"
+    assert interfaces["servers"] == _bytes(0, 100 * len(pulls))
+    assert interfaces["other"] == _bytes(100 * (MOST_HOSTS + 2), 0)
+    assert max(map(len, interfaces)) == LONGEST_TEXT
+    among_others = _network(*pulls, _record("pull", host="h998", relay="h999", sent=False))["interfaces"]
+    assert among_others["other"] == _bytes(100 * (MOST_HOSTS + 3), 100)
+
+
+def test_a_log_that_begins_anew_says_where_the_servers_are() -> None:
+    view = _view(_record("run", network=KNOWN), _record("servers"), _record("transfer"))
+    assert [one for one in records_to_go_on(view) if one["kind"] == "servers"] == [_record("servers")]
+    again = _view(*records_to_go_on(view), _record("transfer"))
+    assert again.to_summary()["network"]["interfaces"] == {"a": _bytes(0, 100), "s": _bytes(100, 0)}
 
 
 def test_the_summary_of_nothing_is_a_summary() -> None:

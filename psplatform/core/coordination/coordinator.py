@@ -138,7 +138,7 @@ class Coordinator:
             msg.Join: self._on_join,
             msg.Leave: self._on_member_gone,
             msg.Fetched: self.pulls.on_fetched,
-            msg.Offer: self.transfers.on_offer,
+            msg.Offer: self._on_offer,
             msg.Bundled: self._on_bundled,
             msg.Announce: self._on_announce,
             msg.Aborted: self._on_aborted,
@@ -200,6 +200,7 @@ class Coordinator:
         self.state.limit("absence", self.state.plan.absence_limit_s)
         self.copies.begin()
         self.checkpoints.begin()
+        self.transfers.begin()
         if self.state.version:  # recovered, perhaps where it was to end
             self.ending.check()
 
@@ -228,7 +229,12 @@ class Coordinator:
         self.hosts.heard(message.member, message.host)
         self.membership.on_join(message)
 
+    def _on_offer(self, message: msg.Offer) -> None:
+        self.transfers.on_offer(message)
+        self.pulls.on_computed(message.announce)
+
     def _on_announce(self, message: msg.Announce) -> None:
+        self.pulls.on_computed(message)
         self.transfers.on_announce(message)
         self.takeover.on_announce(message)
         self.transfers.ask_again()

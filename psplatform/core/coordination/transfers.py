@@ -89,6 +89,11 @@ class Transfers:
         """The worker whose process sums the oldest of the bundles that are expected, if there are any."""
         return self._bundles.oldest
 
+    def begin(self) -> None:
+        """Log on which hosts the servers are."""
+        if self._planner is not None:
+            self._log_servers(self._planner)
+
     def on_offer(self, message: msg.Offer) -> None:
         """Grant an offer, let it wait, or have it dropped.
 
@@ -213,6 +218,7 @@ class Transfers:
             self._servers[one.shard] = one.server
             if self._planner is not None:
                 self._planner.serve(one.shard, host_of(process), self._state.now)
+                self._log_servers(self._planner)
 
     def ask_again(self) -> None:
         """Ask for the offers that wait, the oldest first, until one finds its way busy: so do those behind it.
@@ -368,7 +374,16 @@ class Transfers:
             took_s=state.now - begin,
             planned_s=max(0.0, end - begin) if end < math.inf else None,
             host=self._hosts.of(aggregator) if aggregator else offered[0].message.host,
+            hosts=[one.message.host for one in offered],
         )
+
+    def _log_servers(self, planner: TransferPlanner) -> None:
+        """Log the hosts that serve, each with the bytes of a gradient for it."""
+        size_bytes: dict[str, float] = {}
+        for host, part_bytes in planner.servers:
+            size_bytes[host] = size_bytes.get(host, 0.0) + part_bytes
+        if size_bytes:
+            self._state.log("servers", hosts=list(size_bytes), bytes=list(size_bytes.values()))
 
     def _as_sent(self, offered: _Offered) -> msg.Announce:
         """Return the announcement of a gradient whose sum has just arrived, with the seconds that it has taken."""

@@ -37,6 +37,11 @@ class RandomPlanner:
         """When gradients are sent that are not sent at once, by key."""
 
     @property
+    def servers(self) -> Sequence[tuple[str, float]]:
+        """None: it does not care where they are."""
+        return ()
+
+    @property
     def sums(self) -> bool:
         """Whether there are aggregators."""
         return bool(self._aggregators)

@@ -125,6 +125,10 @@ def _is_rule(value: Any) -> bool:
     return _is_table(value, keep=is_count, every_updates=is_number, every_seconds=is_number)
 
 
+def _is_size(value: Any) -> bool:
+    return is_number(value) and 0 <= value <= MOST
+
+
 def _are_figures(value: Any) -> bool:
     return _is_table(value) and all(type(one) in (int, float) for one in (value or {}).values())
 
@@ -155,7 +159,7 @@ _RUN: Final[dict[str, _Check]] = {
     "replication": _each(_is_replication),
     "checkpoints": _each(_is_rule),
     "watch": _each(_is_table),
-    "network": _each(_is_table),
+    "network": _each(lambda value: _is_table(value, gradient_bytes=_is_size)),
     "optimizer": _each(_is_shallow),
     "checkpoints_held": lambda values: not values,  # which is told of a store, and not by its log
 }
@@ -175,7 +179,18 @@ _BY_KIND: Final[dict[str, dict[str, _Check]]] = {
         "took_s": _NUMBER,
         "planned_s": _MAYBE_NUMBER,
         "host": _TEXT,
+        "hosts": _lists_of(_TEXT),
     },
+    "pull": {
+        "slot": _SLOT,
+        "sequence": _COUNT,
+        "host": _TEXT,
+        "relay": _MAYBE_TEXT,
+        "sent": _of(bool),
+        "took_s": _NUMBER,
+        "planned_s": _MAYBE_NUMBER,
+    },
+    "servers": {"hosts": _lists_of(_TEXT), "bytes": _lists_of(_each(_is_size))},
     "aborted": {"slot": _SLOT, "sequence": _COUNT, "latency_s": _NUMBER},
     "commit": {
         "version": _COUNT,

@@ -14,8 +14,8 @@ _GONE = ("lost", "left")
 def records_to_go_on(view: RunView) -> list[Record]:
     """Return the records that bring an empty picture to where that of a run stands, as far as what follows needs it.
 
-    Those are the run's description, the workers and copies that live, which shards are not protected, and the newest
-    evaluation.  Counts, curves and what else was logged before are not among them.
+    Those are the run's description, the workers and copies that live, which shards are not protected, the hosts of
+    servers, and the newest evaluation.  Counts, curves and what else was logged before are not among them.
     """
     if not view.run:
         return []  # it has not begun
@@ -32,6 +32,8 @@ def records_to_go_on(view: RunView) -> list[Record]:
                 known = {"shard": copy.shard, "copy": copy.copy, "process": copy.process, "reason": copy.reason}
                 records.append({"kind": "copy", "at": at, **known, "event": copy.status})
     records.append({"kind": "protection", "at": at, "shards": list(view.protection.unprotected)})
+    if (parts := view.transfers.interfaces.parts) is not None:
+        records.append({"kind": "servers", "at": at, "hosts": list(parts), "bytes": list(parts.values())})
     for newest in view.evaluations.items[-1:]:
         measured = {"version": newest.version, "loss": newest.loss, "accuracy": newest.accuracy}
         records.append({"kind": "evaluated", "at": at, **measured, "metrics": dict(view.metrics)})

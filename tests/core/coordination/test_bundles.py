@@ -48,6 +48,7 @@ class Together:
     tick_s: float = TICK_S
     sums: bool = True
     relays: ClassVar[bool] = False
+    servers: ClassVar[tuple[tuple[str, float], ...]] = ()
     planned: list[list[str]] = field(default_factory=list)
     able: list[str] = field(default_factory=list)
     arrived: list[tuple[int, str, float, float]] = field(default_factory=list)
@@ -258,6 +259,12 @@ def test_the_planner_learns_how_long_the_sum_took_from_its_aggregator(planned: P
     ((_, host, begin, end),) = planner.arrived
     assert (host, begin, end) == ("b", 1.25, 1.5)
     assert planner.settled == []
+
+
+def test_a_sum_is_logged_with_the_hosts_that_its_gradients_came_from(planned: Planned) -> None:
+    scene = bundled(granted(planned(Together())))
+    (found,) = scene.logged("transfer")
+    assert (found["slots"], found["host"], found["hosts"]) == ([0, 1, 2], "b", ["a", "b", "c"])
 
 
 def test_a_sum_that_is_announced_again_counts_once(planned: Planned) -> None:

@@ -46,6 +46,7 @@ class Planner:
     planned: list[str] = field(default_factory=list)
     sums: bool = False
     relays: bool = False
+    servers: list[tuple[str, float]] = field(default_factory=list)
     arrived: list[tuple[int, str, float, float]] = field(default_factory=list)
     settled: list[int] = field(default_factory=list)
     served: list[tuple[int, str, float]] = field(default_factory=list)
@@ -79,6 +80,8 @@ class Planner:
 
     def serve(self, shard: int, host: str, now: float) -> None:
         self.served.append((shard, host, now))
+        if self.servers:
+            self.servers[shard] = host, self.servers[shard][1]
 
 
 @pytest.fixture
@@ -288,6 +291,36 @@ def test_the_planner_hears_where_a_promoted_server_is_once_it_serves(planned: Ca
     scene.handle(promoted, at=6.0)
     scene.handle(promoted, at=7.0)
     assert planner.served == [(1, "10.0.0.2", 6.0)]
+
+
+def test_the_log_says_on_which_hosts_the_servers_are_at_first_and_once_another_serves(
+    planned: Callable[..., Any],
+) -> None:
+    """Each host with the bytes of a gradient for all servers there."""
+    scene = planned(Planner(servers=[("10.0.0.1", 60.0), ("10.0.0.1", 20.0)]), **PROTECTED)
+    scene.coordinator.state.processes["replica-1-0"] = "tcp://10.0.0.2:4000 pid 7"
+    scene.handle(CopyLost("server-1", "tcp://10.0.0.1:4000", "killed"))
+    scene.handle(msg.Promoted(1, "replica-1-0", 2, 0, 0, 1), at=6.0)
+    assert [(one["at"], one["hosts"], one["bytes"]) for one in scene.logged("servers")] == [
+        (0.0, ["10.0.0.1"], [80.0]),
+        (6.0, ["10.0.0.1", "10.0.0.2"], [60.0, 20.0]),
+    ]
+
+
+@pytest.mark.parametrize("planner", [None, Planner()])
+def test_where_no_servers_are_known_none_are_logged(planned: Callable[..., Any], planner: Planner | None) -> None:
+    assert planned(planner).logged("servers") == []
+
+
+def test_what_has_arrived_is_logged_with_the_host_that_it_came_from(planned: Callable[..., Any]) -> None:
+    scene = offer(planned(Planner()), "a", at=2.0)
+    scene.now = 2.5
+    scene.announce("a")
+    assert scene.logged("transfer") == [
+        {"kind": "transfer", "at": 2.5, "slots": [0], "sequences": [1], "took_s": 0.5, "planned_s": 1.0, "host": "a",
+         "hosts": ["a"]}
+    ]  # fmt: skip
+    assert not offer(planned(None), "a").announce("a").logged("transfer")
 
 
 def test_a_server_of_which_no_process_is_known_stays_where_it_was_for_the_planner(planned: Callable[..., Any]) -> None:
