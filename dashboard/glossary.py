@@ -27,6 +27,13 @@ GLOSSARY: Final[dict[str, str]] = {
     "compute": "Computing the gradient.",
     "push": "Making the gradient reachable for the servers.",
     "dropped": "Gradients that were computed and not applied.",
+    "into the servers": "Bytes of gradients, and of sums of them, that came to the servers.",
+    "out of the servers": "Bytes of parameters that workers got from the servers: once where a relay handed them on.",
+    "interface": "What went from one host to another: gradients to the servers and to aggregators, parameters from the "
+    "servers and from relays. What stays on a host is not counted.",
+    "gradients per vector": "A vector that comes to the servers is a gradient, or an aggregator's sum of several.",
+    "planned seconds": "Actual: from when it was to begin until it was there · planned: what the planner expected.",
+    "dropped at the source": "Gradients that would have come too late to be applied, and were not sent.",
     "lag": "Updates that the worst replica in sync lacks.",
     "epoch": "Fencing number of a shard's server: grows at each promotion.",
     "term": "Fencing number of the coordinator: grows at each takeover.",

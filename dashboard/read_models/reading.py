@@ -16,6 +16,7 @@ from psplatform.dashboard.read_models.divergence import Divergence
 from psplatform.dashboard.read_models.drops import Drops
 from psplatform.dashboard.read_models.failures import Failures
 from psplatform.dashboard.read_models.lanes import Gradients, Lanes, RecentLanes, gradients_of, joined, lanes_of
+from psplatform.dashboard.read_models.network import Network
 from psplatform.dashboard.read_models.stretches import Stretch, Stretches
 from psplatform.dashboard.read_models.workers import WorkerTimes
 from psplatform.errors import ProtocolError, StoreError
@@ -51,6 +52,7 @@ class Models:
     workers: WorkerTimes = field(default_factory=WorkerTimes)
     lanes: RecentLanes = field(default_factory=RecentLanes)
     drops: Drops = field(default_factory=Drops)
+    network: Network = field(default_factory=Network)
     divergence: Divergence = field(default_factory=Divergence)
     decisions: Decisions = field(default_factory=Decisions)
     failures: Failures = field(default_factory=Failures)
@@ -66,6 +68,7 @@ class Models:
             self.workers.take(batch)
             self.lanes.take(batch)
             self.drops.take(batch)
+            self.network.take(batch)
             self.divergence.take(batch)
             self.decisions.take(batch)
             self.failures.take(batch)

@@ -22,6 +22,7 @@ PAGES = {
     "delays": "Delays",
     "workers": "Workers",
     "drops": "Dropped updates",
+    "network": "Network",
     "replication": "Replication",
     "decisions": "Decisions of the policy",
     "failures": "Failures and recovery",

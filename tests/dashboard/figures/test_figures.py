@@ -12,8 +12,18 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from psplatform.core.reasons import MEANINGS
-from psplatform.dashboard.figures import convergence, decisions, delays, divergence, drops, expected, failures, workers
+from psplatform.core.reasons import MEANINGS, NOT_SENT
+from psplatform.dashboard.figures import (
+    convergence,
+    decisions,
+    delays,
+    divergence,
+    drops,
+    expected,
+    failures,
+    network,
+    workers,
+)
 from psplatform.dashboard.figures.curves import smoothed
 from psplatform.dashboard.figures.style import ALARM, COLOURS, GREY, STATE_COLOURS, colour, dash, faint, label
 from psplatform.dashboard.read_models.convergence import ConvergenceRows
@@ -26,6 +36,7 @@ from psplatform.dashboard.read_models.envelopes import Curve, Envelope
 from psplatform.dashboard.read_models.expected import Expected
 from psplatform.dashboard.read_models.failures import FailoverRow
 from psplatform.dashboard.read_models.lanes import MOST_BARS, STATES, Gradients, Lanes, lanes_of
+from psplatform.dashboard.read_models.network import Seconds
 from psplatform.dashboard.read_models.workers import ComputeTimes
 
 EVIL = "<img src=x onerror=alert(1)><b>b</b>%{x}$x$"
@@ -36,7 +47,7 @@ MOST_BYTES = 2_000_000
 
 UNITS = re.compile(
     r"updates|\[s\]|\[1/s\]|\[versions\]|\[share of 1\]|\[its own unit\]|loss per sample|learning rate|gradients"
-    r"|per commit|\(slot\)|Euclidean norm|usual time|^$|^&lt;img"
+    r"|per commit|\(slot\)|Euclidean norm|usual time|\[B\]|^host$|vectors|^$|^&lt;img"
 )
 """What an axis counts, or in which unit it is; the last two: names of failovers, and of a policy's own figure."""
 
@@ -87,6 +98,18 @@ def dropped(kind: str) -> DropRows:
     return DropRows(counts(kind), by_worker, ())
 
 
+def unsent(kind: str) -> Counts:
+    over_time = CountsOverTime()
+    over_time.add(NOT_SENT, [float(number) for number in range(SIZES[kind])])
+    over_time.add(EVIL, [0.0, 1.0])
+    return over_time.rows
+
+
+def hosts(kind: str) -> dict[str, dict[str, float]]:
+    names = (f"{EVIL} {number}" for number in range(min(66, SIZES[kind])))
+    return {name: {"bytes_in": 1e9, "bytes_out": float(number)} for number, name in enumerate(names)}
+
+
 def diverged(kind: str) -> DivergenceRows:
     shards = {shard: curve(kind) for shard in range(3 if SIZES[kind] else 0)}
     return DivergenceRows(curve(kind), curve(kind), shards, shards, ())
@@ -127,6 +150,10 @@ FIGURES: dict[str, Callable[[str], go.Figure]] = {
     "scores": lambda kind: workers.scores(times(kind)),
     "drops over time": lambda kind: drops.over_time(dropped(kind)),
     "drops by worker": lambda kind: drops.by_worker(dropped(kind)),
+    "interfaces": lambda kind: network.interfaces(hosts(kind), {f"{EVIL} 3"}),
+    "gradients per vector": lambda kind: network.sizes(dict.fromkeys(range(1, min(66, SIZES[kind]) + 1), 7)),
+    "seconds of transfers": lambda kind: network.seconds(Seconds(curve(kind), curve(kind)), "gradients"),
+    "dropped at the source": lambda kind: network.dropped_at_source(unsent(kind)),
     "divergence": lambda kind: divergence.whole_model(diverged(kind), "updates", 0.5, "norm"),
     "divergence in updates": lambda kind: divergence.whole_model(diverged(kind), "updates", 8, "updates"),
     "divergence by shard": lambda kind: divergence.by_shard(diverged(kind), "seconds", 0.5, "norm", 3),
@@ -232,6 +259,25 @@ def test_phases_of_a_failover_add_up_to_its_bar() -> None:
     open_row = FailoverRow("coordinator", -1, 1.0, 1.5, 2.5, None, None, "", "")
     assert failures.phases(open_row) == [0.5, 1.0, None, None]
     assert failures.name_of(open_row) == "coordinator at 1.5 s"
+
+
+def test_the_busiest_interface_comes_first_and_servers_are_named() -> None:
+    found = {"a": (1.0, 9.0), "b": (2.0, 2.0), "s": (8.0, 30.0), "c": (9.0, 1.0)}
+    bytes_of = {host: {"bytes_in": into, "bytes_out": out} for host, (into, out) in found.items()}
+    into, out = network.interfaces(bytes_of, {"s"}).data
+    assert into.x == out.x == ("s (server)", "a", "c", "b")
+    assert (into.y, out.y) == ((8.0, 1.0, 9.0, 2.0), (30.0, 9.0, 1.0, 2.0))
+
+
+def test_vectors_of_many_gradients_are_named_by_their_bin() -> None:
+    (bars,) = network.sizes({1: 5, 63: 1, 64: 2, 128: 3}).data
+    assert (bars.x, bars.y) == (("1", "63", "64–127", "128–255"), (5, 1, 2, 3))
+
+
+def test_of_what_was_dropped_only_what_was_not_sent_is_dropped_at_the_source() -> None:
+    (bars,) = network.dropped_at_source(unsent("some")).data
+    assert sum(bars.y) * unsent("some").width_s == pytest.approx(50, rel=0.2)
+    assert bars.x is not None
 
 
 def test_of_many_workers_the_slowest_are_drawn() -> None:

@@ -28,7 +28,8 @@ RAW = (r"(?<!\\)<", r"(?<!\\)\[x", r"(?<!\\)\$x", r"http://", r"http\\://", r"ww
 ODD: tuple[Any, ...] = (EVIL, [EVIL], {EVIL: EVIL})
 """What a field may hold that is not of its kind."""
 
-PAGES = ("runs", "overview", "delays", "workers", "drops", "protection", "decisions", "failures", "start", "what_if")
+ABOUT_RUNS = ("overview", "delays", "workers", "drops", "network", "protection", "decisions", "failures")
+PAGES = ("runs", *ABOUT_RUNS, "start", "what_if")
 
 
 def evil_records(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -46,10 +47,21 @@ def evil_records(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if one["kind"] == "run":
             changes |= {"policy": EVIL, "workload": EVIL, "policy_parameters": {EVIL: EVIL}, "run": EVIL}
             changes["replication"] = {"mode": EVIL}
+            changes["network"] = {"fabric": {EVIL: EVIL}, "gradient_bytes": 8}
         if one["kind"] == "commit":
             changes["decision"] = {EVIL: 3.0}
         found.append({**one, **changes})
     return found
+
+
+def moves() -> list[dict[str, Any]]:
+    """Return what a log says of a planned transfer, of a pull and of servers."""
+    seconds = {"took_s": 1.0, "planned_s": 1.0}
+    return [
+        {"kind": "servers", "at": 1.0, "hosts": ["s"], "bytes": [8.0]},
+        {"kind": "transfer", "at": 1.0, "slots": [0], "sequences": [1], "host": "a", "hosts": ["b"], **seconds},
+        {"kind": "pull", "at": 1.0, "slot": 0, "sequence": 1, "host": "a", "relay": "b", "sent": True, **seconds},
+    ]
 
 
 def _is_folded(records: list[dict[str, Any]]) -> bool:
@@ -65,7 +77,7 @@ def _is_folded(records: list[dict[str, Any]]) -> bool:
 @pytest.fixture(params=["finished", "failed"])
 def evil(shelf: Any, request: pytest.FixtureRequest) -> str:
     known = {"run": RUN, "policy": EVIL, "workload": EVIL, "job": {**shelf.trained.job, "policy": EVIL}}
-    store = shelf.write("evil", evil_records(shelf.trained.records), **known)
+    store = shelf.write("evil", evil_records([*shelf.trained.records, *moves()]), **known)
     failure = {"class": "UserCodeError", "message": EVIL, "attributes": {}}
     failed = {"outcome": "failed", "error": EVIL, "failure": failure}
     update_run(store, **(failed if request.param == "failed" else {"outcome": EVIL}))

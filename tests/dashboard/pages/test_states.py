@@ -17,7 +17,7 @@ from psplatform.dashboard.pages import frame, runs
 
 Check = Callable[[AppTest], None]
 
-ABOUT_RUNS = ("overview", "delays", "workers", "drops", "protection", "decisions", "failures")
+ABOUT_RUNS = ("overview", "delays", "workers", "drops", "network", "protection", "decisions", "failures")
 PAGES = ("runs", *ABOUT_RUNS, "start", "what_if", "programs")
 STATES = ("live", "finished", "failed", "recoverable")
 

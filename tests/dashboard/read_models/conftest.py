@@ -44,7 +44,8 @@ class _Author:
         self.epochs.clear()
         described = {"run": "r1", "workload": "digits", "policy": "bsp", "workers": 2, "shards": SHARDS}
         since = {"from_version": self.random.randint(1, 9)} if self.random.random() < 0.5 else {}
-        return described | since
+        network = {"network": {"fabric": {}, "gradient_bytes": 64}} if self.random.random() < 0.5 else {}
+        return described | since | network
 
     def gradient(self) -> Record:
         took = {f"{state}_s": self.seconds() for state in ("pull", "push", "wait")}
@@ -84,6 +85,24 @@ class _Author:
         reason = self.random.choice(("stale", "lost", "other", f"stale by {self.random.randint(0, 99)}"))
         where = {"slot": self.random.randint(0, 5), "sequence": 0, "label": self.random.randint(0, 9), "version": 9}
         return where | {"reason": reason, "detail": self.random.choice(("", "label 3"))} | self.block()
+
+    def host(self) -> str:
+        return f"host {self.random.randint(0, 5)}"
+
+    def transfer(self) -> Record:
+        slots = self.random.sample(range(200), self.random.choice((1, 1, 3, 130)))
+        hosts = {"hosts": [self.host() for _ in slots]} if self.random.random() < 0.8 else {}
+        planned_s = self.random.choice((None, self.seconds()))
+        of = {"slots": slots, "sequences": [1] * len(slots), "took_s": self.seconds(), "planned_s": planned_s}
+        return of | {"host": self.host()} | hosts
+
+    def pull(self) -> Record:
+        of = {"slot": self.random.randint(0, 5), "sequence": 1, "host": self.host(), "sent": self.random.random() < 0.5}
+        seconds = {"took_s": self.seconds(), "planned_s": self.random.choice((None, self.seconds()))}
+        return of | {"relay": self.random.choice((None, self.host()))} | seconds
+
+    def servers(self) -> Record:
+        return {"hosts": [self.host(), "host of servers"], "bytes": [self.seconds(), self.seconds()]}
 
     def promoted(self) -> Record:
         shard, epoch = self.random.randint(-1, SHARDS - 1), 2 + len(self.epochs)
@@ -147,6 +166,7 @@ _KINDS: Final = (
     *("joined", "lost", "left", "start", "gradient", "commit", "applied", "dropped", "promoted", "resumed"),
     *("copy", "checkpoint", "aborted", "evaluated", "protection", "lost positions", "beyond bound", "note"),
     *("cold replica", "finished", "rebalanced", "gradient", "gradient", "commit", "applied", "protection"),
+    *("transfer", "pull", "servers", "transfer"),
 )
 _GAPS_S: Final = (0.0, 0.0, 1 / 1024, 0.25, 5.75, 70.5, -1 / 64)
 _REPEATS: Final = (*(1 for _ in range(10)), 3, 650)

@@ -126,6 +126,19 @@ def _are_drops(models: Models, told: Told) -> None:
     assert rows.newest == tuple(Dropped(at, *(one[name] for name in named)) for at, _, one in drops[:-101:-1])
 
 
+def _are_transfers(models: Models, told: Told) -> None:
+    rows, transfers, pulls = models.network.rows, told.of("transfer"), told.of("pull")
+    planned, expected = ([one for one in of if one[2]["planned_s"] is not None] for of in (transfers, pulls))
+    for curve, records, name in (
+        (rows.gradients.took, planned, "took_s"),
+        (rows.gradients.planned, planned, "planned_s"),
+        (rows.parameters.took, pulls, "took_s"),
+        (rows.parameters.planned, expected, "planned_s"),
+    ):
+        _is_curve(curve, [(at, 0, one[name]) for at, _, one in records], limit=128)
+    assert rows.sizes == Counter(len(one["slots"]) if len(one["slots"]) < 64 else 128 for *_, one in transfers)
+
+
 def _are_workers(models: Models, told: Told) -> None:
     took: dict[int, list[float]] = {}
     for _, _, one in told.of("gradient"):
@@ -239,6 +252,7 @@ def _are_rows_of(models: Models, records: Sequence[Record]) -> None:
     _are_curves_of_commits(models, told)
     _are_decisions(models, told)
     _are_drops(models, told)
+    _are_transfers(models, told)
     _are_workers(models, told)
     _is_divergence(models, told)
     _are_failures(models, told)

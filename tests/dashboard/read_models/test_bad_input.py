@@ -41,6 +41,9 @@ EXAMPLES: list[Record] = [
     {"kind": "finished", "at": 1.0, "outcome": "o", "detail": "d", "version": 1, "loss": None, "accuracy": None,
      "seconds": 1.0},
     {"kind": "note", "at": 1.0, "text": "hello"},
+    {"kind": "transfer", "at": 1.0, "slots": [0], "took_s": 0.5, "planned_s": None, "host": "a"},
+    {"kind": "pull", "at": 1.0, "host": "a", "relay": None, "sent": True, "took_s": 0.5, "planned_s": None},
+    {"kind": "servers", "at": 1.0, "hosts": ["s"], "bytes": [100.0]},
     {"kind": "run", "at": 1.0},
 ]  # fmt: skip
 
@@ -105,6 +108,17 @@ def _odd(kind: str, **changes: Any) -> Any:
         *(_odd("run", term=value) for value in ("[x](http://evil.example)", None, 1.5, -1)),
         *(_odd("run", staleness_bound=value) for value in ("![x](http://evil.example)", [3], 0.5)),
         *(_odd("run", shards=value) for value in ("two", 10**9, None)),
+        *(_odd("run", network={"fabric": {}, "gradient_bytes": value}) for value in ("many", -1, math.inf, 10**400)),
+        *(_odd("transfer", slots=value) for value in (None, 3, ["0"], [-1], [10**9])),
+        *(_odd("transfer", hosts=value) for value in (3, "host", [3], [["host"]])),
+        *(_odd("transfer", host=value) for value in (None, 3, ["host"])),
+        *(_odd("transfer", took_s=value) for value in (None, "long", [1.0])),
+        *(_odd("pull", host=value) for value in (None, 3, ["host"])),
+        *(_odd("pull", relay=value) for value in (3, ["host"], {})),
+        *(_odd("pull", sent=value) for value in (None, 1, 10**400, "yes", [True])),
+        *(_odd("pull", planned_s=value) for value in ("long", [1.0])),
+        *(_odd("servers", hosts=value) for value in (None, "host", [3], [["host"]])),
+        *(_odd("servers", bytes=value) for value in (None, 3, ["many"], [-1], [math.nan], [10**400], [[1.0]])),
         *(_odd("promoted", promoted_seconds=value) for value in (None, "long")),
     ],
 )
@@ -200,7 +214,17 @@ def test_a_log_that_is_not_there_yet_is_an_empty_one(tmp_path: Path, opened: Any
     reading = Reading(store)
     progress = reading.refresh(ALWAYS_S)
     assert (progress, progress.complete) == (Progress(0, 0), True)
-    for rows in ("convergence", "staleness", "workers", "lanes", "drops", "divergence", "decisions", "failures"):
+    for rows in (
+        "convergence",
+        "staleness",
+        "workers",
+        "lanes",
+        "drops",
+        "network",
+        "divergence",
+        "decisions",
+        "failures",
+    ):
         assert reading.read(lambda models, rows=rows: getattr(models, rows).rows) is not None
     assert len(reading.read(lambda models: models.convergence.rows.training)) == 0
     assert reading.lanes(0.0, 9.0).slots == ()

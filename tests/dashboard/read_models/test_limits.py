@@ -17,6 +17,7 @@ from psplatform.dashboard.read_models.divergence import MOST_SHARDS, Divergence
 from psplatform.dashboard.read_models.drops import Drops
 from psplatform.dashboard.read_models.envelopes import MOST_BINS, Envelope
 from psplatform.dashboard.read_models.failures import NEWEST, Failures
+from psplatform.dashboard.read_models.network import EXACT, POINTS, Network
 from psplatform.telemetry.log.segments import Record
 
 TOTAL = 60_000
@@ -51,6 +52,26 @@ def test_a_single_spike_is_in_the_curve_of_a_long_run() -> None:
         assert np.all(np.delete(curve.high, place) == 1)
     counted = convergence.rows.commits.by_key["commits"]
     assert (len(counted) <= MOST_STRETCHES, counted.sum()) == (True, TOTAL)
+
+
+def test_a_single_slow_transfer_is_in_the_curve_of_a_long_run() -> None:
+    """And vectors of any number of gradients are counted, the large ones in bins."""
+    network = Network()
+    records = [
+        {"kind": kind, "at": n / 8, "slots": [0] * (n % 200), "took_s": 99.0 if n == SPIKE else 1.0, "planned_s": 1.0,
+         "host": "a", "relay": None, "sent": True} for n in range(TOTAL) for kind in ("transfer", "pull")
+    ]  # fmt: skip
+    for batch in _batched(records):
+        network.take(batch)
+    rows = network.rows
+    for seconds in (rows.gradients, rows.parameters):
+        assert POINTS // 2 <= len(seconds.took) <= POINTS
+        place = int(seconds.took.high.argmax())
+        assert seconds.took.high[place] == 99
+        assert seconds.took.at[place - 1] < SPIKE / 8 <= seconds.took.at[place]
+        assert np.all(seconds.planned.high == 1)
+    assert list(rows.sizes) == [*range(EXACT), 64, 128]
+    assert sum(rows.sizes.values()) == TOTAL
 
 
 @pytest.mark.parametrize("size", [7, 4096])
