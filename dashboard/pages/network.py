@@ -64,11 +64,11 @@ def _metrics(found: dict[str, Any], applied: int) -> None:
         metric(columns[place], name, size(count), meaning(name.lower()))
         each = size(count / applied) if applied and count is not None else UNKNOWN
         metric(columns[place + 2], f"{way.title()} per update", each, "For each gradient that was applied.")
-    columns = st.columns(5)
+    below = st.columns(5)
     aggregation, delay = found["aggregation"], found["delay"]
     mean = UNKNOWN if aggregation is None else f"{aggregation:.2f}"
-    metric(columns[0], "Gradients per vector", mean, meaning("gradients per vector"))
-    metric(columns[1], "Dropped at source", f"{found['dropped_at_source']}", meaning("dropped at the source"))
-    metric(columns[2], "Mean delay", f"{delay['mean']:.2f}", meaning("staleness"))
-    metric(columns[3], "Delay of 95 %", f"{delay['p95']}", "At most this, of 95 % of the gradients that were applied.")
-    metric(columns[4], "Largest delay", f"{delay['max']}")
+    metric(below[0], "Gradients per vector", mean, meaning("gradients per vector"))
+    metric(below[1], "Dropped at source", f"{found['dropped_at_source']}", meaning("dropped at the source"))
+    metric(below[2], "Mean delay", f"{delay['mean']:.2f}", meaning("staleness"))
+    metric(below[3], "Delay of 95 %", f"{delay['p95']}", "At most this, of 95 % of the gradients that were applied.")
+    metric(below[4], "Largest delay", f"{delay['max']}")
