@@ -97,7 +97,7 @@ class Pulls:
             (_, release), relay = self._waiting.pop(name), helpers.get(grant.relay or "", "")
             self._granted[name] = release.sequence, grant.key
             patient_s = patience_s(grant.end - now) if relay else 0.0
-            self._pulls[name] = pull = _Pull(release.sequence)
+            pull = self._begin(name, release.sequence)
             pull.planned_s = max(0.0, grant.end - now) if grant.end < math.inf else None
             if relay and grant.relay is not None:
                 pull.relay, pull.sending = grant.relay, through.setdefault(grant.relay, pull.sending)
@@ -118,6 +118,14 @@ class Pulls:
                 del self._waiting[name]
         self._settle([name for name in self._granted if name not in roster])
 
+    def _begin(self, name: str, sequence: int) -> _Pull:
+        """Return a new pull of a worker; with the first of each, forget those of workers that are gone."""
+        if name not in self._pulls:
+            roster = self._state.roster.by_name
+            self._pulls = {known: pull for known, pull in self._pulls.items() if known in roster}
+        self._pulls[name] = pull = _Pull(sequence)
+        return pull
+
     def _log(self, name: str, sequence: int, took_s: float) -> None:
         """Log that a worker has got the parameters for a gradient, once."""
         member = self._state.roster.by_name.get(name)
@@ -125,9 +133,7 @@ class Pulls:
             return
         pull = self._pulls.get(name)
         if pull is None or pull.sequence < sequence:
-            roster = self._state.roster.by_name
-            self._pulls = {known: one for known, one in self._pulls.items() if known in roster}
-            self._pulls[name] = pull = _Pull(sequence)
+            pull = self._begin(name, sequence)
         if pull.logged or pull.sequence > sequence:
             return
         self._state.log(

@@ -161,6 +161,18 @@ def test_what_is_said_by_a_worker_that_is_gone_is_not_logged(planned: Planned) -
     assert pulls(scene) == []
 
 
+@pytest.mark.parametrize("relays", [True, False])
+def test_workers_that_are_gone_are_forgotten(planned: Planned, relays: bool) -> None:
+    """However many come and go, whether they have told of their pull or not."""
+    scene = planned(Planner(relays=relays))
+    for number in range(20):
+        scene.handle(msg.Join(f"w{number}", "process", f"host of w{number}"))
+        if number % 2:
+            scene.handle(msg.Fetched(f"w{number}", 1, 0.5))
+        scene.lose(f"w{number}")
+    assert len(scene.coordinator.pulls._pulls) <= 2
+
+
 def test_without_a_planner_nothing_is_logged(planned: Planned) -> None:
     scene = planned(None, "a")
     scene.handle(msg.Fetched("a", 1, 0.5))
