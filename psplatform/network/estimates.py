@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import harmonic_mean, median_high
 from typing import Final
 
 from psplatform.network.rates import Rates
@@ -124,13 +125,15 @@ class Estimates:
 
     A direction of which nothing is known takes as long for a byte as those that are known do on average, or has the
     rate `fastest` where none is.  What was seen long ago comes closer to that as well, by the factor 1/e in `forget_s`:
-    so a fast one that may have changed is not trusted for ever, and a slow one is tried again.  Where nobody knows how
-    often rates change, what has been the same for long is trusted for as long again.
+    so a fast one that may have changed is not trusted for ever, and a slow one is tried again.
+
+    Where nobody knows how often rates change they are expected to stay: one that has been the same for long is trusted
+    for as long again, and a direction of which nothing is known has the median of those that are known.
 
     A transfer that is slower than both its directions were thought to be leaves open which of them has changed: it is
     the one that is slow with more peers, which are cleared then; else the one whose rate was seen longest ago.  Where
     others that went beside it, and began earlier or ended later, may have slowed it as well, only a direction of which
-    little is known any more is held to be slow.
+    little is known any more is held to be slow, and where rates are expected to stay none of which nothing is.
 
     Parameters
     ----------
@@ -195,9 +198,14 @@ class Estimates:
         return self._way(seen.sender, outward=True), self._way(seen.receiver, outward=False)
 
     def _usual(self) -> float:
-        """Return the rate at which a byte takes as long as on average of what is known."""
+        """Return the rate of a direction of which nothing is known.
+
+        Where rates change, a byte takes it as long as those that are known on average; else it is like most of them.
+        """
         rates = [way.rate for way in self._ways.values() if not way.unknown and way.rate > 0]
-        return len(rates) / sum(1 / rate for rate in rates) if rates else self._fastest
+        if not rates:
+            return self._fastest
+        return median_high(rates) if self._forget_s is None else harmonic_mean(rates)
 
     def _rate(self, way: _Direction | None, now: float, usual: float) -> float:
         if way is None or way.unknown:
@@ -268,7 +276,7 @@ class Estimates:
         slow = max(open_to_doubt, key=lambda way: (len(way.slow_with), -way.before[1]))
         number = ways.index(slow)
         vague = any(way.explains(rate) for way, rate in zip(ways, most, strict=True))
-        if vague and self._weight(slow, seen.end) > _SURE:
+        if vague and (self._weight(slow, seen.end) > _SURE or (slow.unknown and self._forget_s is None)):
             return
         slow.blame(shown[number], seen.end, ways[1 - number])
 

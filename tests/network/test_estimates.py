@@ -209,6 +209,27 @@ def test_what_was_seen_long_ago_is_tried_again() -> None:
     assert 1 / cluster.into("s") == pytest.approx(usual + (known_s - usual) / math.e, rel=1e-3)
 
 
+@pytest.mark.parametrize(("forget_s", "rate"), [(None, 400 * MB), (10.0, 160 * MB)])
+def test_what_is_not_known_is_like_most_others_or_where_rates_change_like_their_mean(
+    forget_s: float | None, rate: float
+) -> None:
+    estimates = Estimates(forget_s=forget_s)
+    estimates.report("a", 400 * MB, 400 * MB, 0.0)
+    estimates.report("b", 400 * MB, 57.142857 * MB, 0.0)
+    assert estimates.state(["c"], 0.0)["c"].out.at(0.0) == pytest.approx(rate, rel=1e-3)
+
+
+@pytest.mark.parametrize(("forget_s", "slow"), [(None, False), (10.0, True)])
+def test_beside_one_that_goes_on_still_nothing_is_learned_of_the_unknown(forget_s: float | None, slow: bool) -> None:
+    """Unless rates change: then what is not known may well be slow."""
+    estimates = Estimates(forget_s=forget_s)
+    for host in ("b", "s"):
+        estimates.report(host, 100 * MB, 100 * MB, 0.0)
+    estimates.observe(Sighting("a", "s", 10 * MB, 0.0, 0.5))
+    beside = [Sighting("b", "s", 40 * MB, 0.0, 0.6)]
+    assert (estimates.state(["a"], 0.6, (), beside)["a"].out.at(0.6) < 50 * MB) is slow
+
+
 @pytest.mark.parametrize(("forget_s", "kept"), [(None, True), (10.0, False)])
 def test_what_was_the_same_for_long_is_believed_as_long_again(forget_s: float | None, kept: bool) -> None:
     """Unless it is known how often rates change."""
