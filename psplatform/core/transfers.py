@@ -152,10 +152,10 @@ class TransferPlanner(Protocol):
         `waiting` are the other offers; it is looked at only if the way is idle.
         """
 
-    def begins(self, now: float) -> Mapping[int, float]:
-        """Return when the gradients may be sent that were granted and begin later, by key: none later than granted.
+    def begins(self, now: float) -> Mapping[int, tuple[float, float]]:
+        """Return when the gradients may be sent that were granted and begin later, by key, and are expected to end.
 
-        To be asked when something has arrived, for which they wait.
+        None begins later than it was to.  To be asked when something has arrived that they may have waited for.
         """
 
     def arrive(self, key: int, host: str, begin: float, end: float) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import harmonic_mean, median_high
-from typing import Final
+from typing import Final, NamedTuple
 
 from psplatform.network.rates import Rates
 from psplatform.network.state import Interface, NetworkState
@@ -56,33 +56,50 @@ class Sighting:
         return self.size_bytes / (self.end - self.begin)
 
 
+class _Belief(NamedTuple):
+    """A rate, when it was last seen to be that, and since when it has been about what it was then."""
+
+    rate: float = math.inf
+    at: float = -math.inf
+    since: float = math.inf
+    first: float = math.inf
+
+    def seen(self, rate: float, at: float) -> _Belief:
+        """Return what is believed once a rate was seen."""
+        same = math.isfinite(self.at) and abs(rate - self.first) <= _ALIKE * max(rate, self.first)
+        return _Belief(rate, at, *((self.since, self.first) if same else (at, rate)))
+
+
+_NOTHING: Final = _Belief()
+
+
 @dataclass(eq=False)
 class _Direction:
     """What is known of a direction: its rate, and when it was last seen to be that.
 
     Attributes
     ----------
-    since
-        From when on each time that it was seen it was about that.
     before
-        The rate and its moments as they were before it was held to be what slows a transfer.
+        What was believed before it was held to be what slows a transfer.
     accuser
         The peer of that transfer, which may turn out to be the slow one.
     slow_with
         The peers with which it has been slower since its rate was last seen.
     """
 
-    rate: float = math.inf
-    at: float = -math.inf
-    since: float = math.inf
-    before: tuple[float, float, float] = (math.inf, -math.inf, math.inf)
+    belief: _Belief = _NOTHING
+    before: _Belief = _NOTHING
     accuser: _Direction | None = None
     carried: deque[Sighting] = field(default_factory=lambda: deque(maxlen=_KEPT))
     slow_with: dict[_Direction, None] = field(default_factory=dict)
 
     @property
+    def rate(self) -> float:
+        return self.belief.rate
+
+    @property
     def unknown(self) -> bool:
-        return math.isinf(self.at)
+        return math.isinf(self.belief.at)
 
     def explains(self, shown: float) -> bool:
         """Whether it is known to carry no more than that."""
@@ -90,23 +107,21 @@ class _Direction:
 
     def learn(self, rate: float, at: float) -> None:
         """Believe a rate, unless a newer one is known."""
-        if at >= self.at:
-            since = self.since if not self.unknown and _alike(rate, self.rate) else at
-            self.rate, self.at, self.since = self.before = rate, at, since
+        if at >= self.belief.at:
+            self.belief = self.before = self.belief.seen(rate, at)
             self.accuser = None
             self.slow_with.clear()
 
     def blame(self, rate: float, at: float, accuser: _Direction) -> None:
         """Believe that it has become slower, unless a newer rate is known, and clear the peers blamed in its stead."""
-        if at < self.at:
+        if at < self.belief.at:
             return
         for peer in self.slow_with:
             if peer.accuser is self:
-                peer.rate, peer.at, peer.since = peer.before
-                peer.accuser = None
+                peer.belief, peer.accuser = peer.before, None
                 peer.slow_with.pop(self, None)
         self.slow_with.clear()
-        self.rate, self.at, self.since, self.accuser = rate, at, at, accuser
+        self.belief, self.accuser = _Belief(rate, at, at, rate), accuser
 
     def during(self, begin: float, end: float) -> float:
         """Return the bytes per second of the transfers that have ended by the end of a span: it can carry that.
@@ -133,7 +148,8 @@ class Estimates:
     A transfer that is slower than both its directions were thought to be leaves open which of them has changed: it is
     the one that is slow with more peers, which are cleared then; else the one whose rate was seen longest ago.  Where
     others that went beside it, and began earlier or ended later, may have slowed it as well, only a direction of which
-    little is known any more is held to be slow, and where rates are expected to stay none of which nothing is.
+    little is known any more is held to be slow; where rates are expected to stay, one of which nothing is known is not,
+    unless nothing is known of the other one either.
 
     Parameters
     ----------
@@ -152,7 +168,7 @@ class Estimates:
         self._open: list[Sighting] = []
 
     def observe(self, seen: Sighting) -> None:
-        """Learn from a transfer that has ended, as soon as those have ended as well that end at the same time."""
+        """Learn from a transfer that has ended, when `state` is asked once others that end with it have ended too."""
         if _says_nothing(seen):
             return
         for way in self._both(seen):
@@ -177,7 +193,7 @@ class Estimates:
             Transfers of which nobody knows whether they have ended.
         """
         running = [one for one in running if not _says_nothing(one)]
-        self._open = [*running, *beside]
+        self._open = [one for one in (*running, *beside) if one.sender != one.receiver]
         self._judge_until(now)
         for one in sorted(running, key=lambda one: one.begin):
             self._doubt(one)
@@ -217,8 +233,15 @@ class Estimates:
         """Return how much of what was seen of a direction still counts, from 1 down to 0."""
         if way.unknown:
             return 0.0
-        forget_s = FORGET_S + way.at - way.since if self._forget_s is None else self._forget_s
-        return math.exp(-max(now - way.at, 0.0) / forget_s)
+        _, at, since, _ = way.belief
+        forget_s = FORGET_S + at - since if self._forget_s is None else self._forget_s
+        return math.exp(-max(now - at, 0.0) / forget_s)
+
+    def _is_sure(self, way: _Direction, now: float) -> bool:
+        """Whether what is known of a direction stays as it is where something else may be the cause."""
+        if way.unknown:
+            return self._forget_s is None
+        return self._weight(way, now) > _SURE
 
     def _judge_until(self, now: float) -> None:
         ready = [one for one in self._unjudged if _same_end(one) <= now]
@@ -240,13 +263,13 @@ class Estimates:
             self._blame(ways, shown, most, seen)
 
     def _most(self, way: _Direction, seen: Sighting, end: float) -> float:
-        """Return the most bytes per second that a direction can have carried from the begin of a transfer to `end`.
+        """Return the bytes per second that a direction may have carried from the begin of a transfer to `end`.
 
-        Nobody knows when the bytes of another went that began before or ended later: it may have been all of them.
+        As if others had gone evenly from their begin to their end, or until now.
         """
-        others = [one for one in self._open if (one.sender, one.receiver) != (seen.sender, seen.receiver)]
-        beside = (one for one in (*way.carried, *others) if one is not seen and way in self._both(one))
-        between = sum(one.size_bytes for one in beside if one.begin < end and one.end > seen.begin)
+        beside = (one for one in (*way.carried, *self._open) if one is not seen and way in self._both(one))
+        overlaps = ((one, min(one.end, end) - max(one.begin, seen.begin)) for one in beside)
+        between = sum(one.rate * overlap for one, overlap in overlaps if overlap > 0)
         return (seen.size_bytes + between) / (end - seen.begin)
 
     def _doubt(self, running: Sighting) -> None:
@@ -261,29 +284,24 @@ class Estimates:
     def _blame(self, ways: _Ways, shown: Sequence[float], most: Sequence[float], seen: Sighting) -> None:
         """Find which of two directions is slower than was thought; both, where nothing is known of either.
 
-        They have carried so much as is `shown`, and no more than `most`.
+        They have carried so much as is `shown`, and may have carried `most`.
         """
         # One whose rate was confirmed since the transfer began is not what slows it; to be blamed confirms nothing.
-        open_to_doubt = [way for way in ways if way.before[1] <= seen.begin] or ways
-        for way, other in (ways, ways[::-1]):
-            if way in open_to_doubt:
-                way.slow_with[other] = None
+        open_to_doubt = [way for way in ways if way.before.at <= seen.begin] or ways
+        vague = any(way.explains(rate) for way, rate in zip(ways, most, strict=True))
+        slow_with = {way: {**way.slow_with, other: None} for way, other in (ways, ways[::-1])}
+        slow = max(open_to_doubt, key=lambda way: (len(slow_with[way]), -way.before.at))
+        if vague and self._is_sure(slow, seen.end) and not all(way.unknown for way in ways):
+            return
+        for way in open_to_doubt:
+            way.slow_with = slow_with[way]
         if all(way.unknown for way in ways):
             shared = [way for way, rate in zip(ways, shown, strict=True) if rate > seen.rate * (1 + _TOLERANCE)]
             for way in shared or ways:
                 way.learn(shown[ways.index(way)], seen.end)
             return
-        slow = max(open_to_doubt, key=lambda way: (len(way.slow_with), -way.before[1]))
         number = ways.index(slow)
-        vague = any(way.explains(rate) for way, rate in zip(ways, most, strict=True))
-        if vague and (self._weight(slow, seen.end) > _SURE or (slow.unknown and self._forget_s is None)):
-            return
         slow.blame(shown[number], seen.end, ways[1 - number])
-
-
-def _alike(rate: float, other: float) -> bool:
-    """Whether two rates are about the same."""
-    return abs(rate - other) <= _ALIKE * max(rate, other)
 
 
 def _says_nothing(seen: Sighting) -> bool:

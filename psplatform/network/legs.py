@@ -35,12 +35,12 @@ class Leg:
         return self.sender, *self._sizes
 
     def has_begun(self, now: float) -> bool:
-        """Whether it was to begin by now."""
-        return self._begin <= now
+        """Whether it was to begin by now; one of which nobody knows when it gets anywhere was sent at once."""
+        return self._begin <= now or math.isinf(self._begin)
 
     def may_begin(self, now: float) -> bool:
         """Let it begin from now on, unless it has begun; return whether that makes a difference."""
-        if self.has_begun(now) or math.isinf(self._begin):
+        if self.has_begun(now):
             return False
         self.expected = self.expected._replace(begin=now)
         return True

@@ -193,14 +193,19 @@ class FabricPlanner:
                 return math.inf
         return self._grant(Group(None, ((offer, transfer),), transfer), None, now)
 
-    def begins(self, now: float) -> dict[int, float]:
-        """Return when the gradients may be sent that were granted and begin later, by key: none later than granted."""
+    def begins(self, now: float) -> dict[int, tuple[float, float]]:
+        """Return when the gradients may be sent that were granted and begin later, by key, and are expected to end.
+
+        None begins later than it was to.
+        """
         flights = dict.fromkeys(self._under_way.values())
-        legs = [(key, leg) for one in flights for key, leg in zip(one.keys, one.granted, strict=True)]
-        unsent = [(key, leg) for key, leg in legs if leg.may_begin(now)]
+        legs = [(one, key, leg) for one in flights for key, leg in zip(one.keys, one.granted, strict=True)]
+        unsent = [(one, key, leg) for one, key, leg in legs if leg.may_begin(now)]
         if unsent:
             self._state([], now)
-        return {key: leg.begin() for key, leg in unsent}
+        for one in {id(one): one for one, _, _ in unsent}.values():
+            one.to_servers.begin()  # what is sent when all of it is collected
+        return {key: (leg.begin(), one.end) for one, key, leg in unsent}
 
     def arrive(self, key: int, host: str, begin: float, end: float) -> None:
         """Learn what interfaces can carry from a gradient, or a sum, that went to the servers, and settle it."""
@@ -269,7 +274,7 @@ class FabricPlanner:
 
     def _state(self, asked: Sequence[Offer | PullRequest], now: float, helpers: Sequence[str] = ()) -> NetworkState:
         """Return what is left beside what is under way, which is expected anew at the newest rates."""
-        # What has begun has its interfaces already.
+        # That of which something has begun has its interfaces already.
         flights = sorted(dict.fromkeys(self._under_way.values()), key=lambda one: one.unsent(now))
         legs = [leg for one in flights for leg in (*one.to_aggregator, one.to_servers)]
         hosts = [*(host for leg in legs for host in leg.hosts), *self._serving.hosts, *(one.host for one in asked)]

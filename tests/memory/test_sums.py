@@ -58,7 +58,7 @@ class InGroups:
     def grant_at_once(self, offer: Offer, now: float, waiting: Iterable[Offer] = ()) -> Grant | float:
         return float("inf")
 
-    def begins(self, now: float) -> dict[int, float]:
+    def begins(self, now: float) -> dict[int, tuple[float, float]]:
         return {}
 
     def arrive(self, key: int, host: str, begin: float, end: float) -> None:

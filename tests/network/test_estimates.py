@@ -131,7 +131,7 @@ def test_beside_one_that_goes_on_still_a_rate_that_was_seen_long_ago_is_doubted(
             estimates.report(host, 100 * MB, 100 * MB, 0.0)
         estimates.report("s", 100 * MB, 100 * MB, silent_s)
         estimates.observe(Sighting("a", "s", 10 * MB, silent_s, silent_s + 0.5))
-        now, beside = silent_s + 0.6, [Sighting("b", "s", 40 * MB, silent_s, silent_s + 0.6)]
+        now, beside = silent_s + 0.6, [Sighting("b", "s", 48 * MB, silent_s, silent_s + 0.6)]
         assert (estimates.state(["a"], now, (), beside)["a"].out.at(now) < 50 * MB) is slow
 
 
@@ -226,7 +226,7 @@ def test_beside_one_that_goes_on_still_nothing_is_learned_of_the_unknown(forget_
     for host in ("b", "s"):
         estimates.report(host, 100 * MB, 100 * MB, 0.0)
     estimates.observe(Sighting("a", "s", 10 * MB, 0.0, 0.5))
-    beside = [Sighting("b", "s", 40 * MB, 0.0, 0.6)]
+    beside = [Sighting("b", "s", 48 * MB, 0.0, 0.6)]
     assert (estimates.state(["a"], 0.6, (), beside)["a"].out.at(0.6) < 50 * MB) is slow
 
 

@@ -209,6 +209,7 @@ class Transfers:
 
     def follow_servers(self) -> None:
         """Tell the planner where a shard is served now that has another server than before, as far as that is known."""
+        moved = False
         for one in self._state.shards:
             if one.server == self._servers[one.shard]:
                 continue
@@ -218,7 +219,9 @@ class Transfers:
             self._servers[one.shard] = one.server
             if self._planner is not None:
                 self._planner.serve(one.shard, host_of(process), self._state.now)
-                self._log_servers(self._planner)
+                moved = True
+        if moved and self._planner is not None:
+            self._log_servers(self._planner)
 
     def ask_again(self) -> None:
         """Ask for the offers that wait, the oldest first, until one finds its way busy: so do those behind it.
@@ -247,7 +250,10 @@ class Transfers:
         if state.stopping or planner is None:
             return
         self._send_begun()
-        self._give_up(self._bundles.take_overdue())
+        overdue = self._bundles.take_overdue()
+        self._give_up(overdue)
+        if overdue:
+            self._send_sooner(planner)
         if self._tick_at <= state.now:
             self._plan(planner)
         if self._idle_at <= state.now:
@@ -259,10 +265,10 @@ class Transfers:
         """Have gradients sent that were to wait for what has arrived by now."""
         if not self._unsent:
             return
-        for key, begin in planner.begins(self._state.now).items():
+        for key, (begin, end) in planner.begins(self._state.now).items():
             offered = self._granted.get(key)
             if offered is not None and begin < offered.begin:
-                offered.begin = begin
+                offered.begin, offered.end = begin, min(end, offered.end)
                 heappush(self._unsent, (begin, key))
         self._send_begun()
         self._set_alarm()
@@ -366,7 +372,7 @@ class Transfers:
     def _log(self, offered: Sequence[_Offered], aggregator: str = "") -> None:
         """Log that a vector has come to the servers, made of these gradients, and how long that was to take."""
         state, begin = self._state, min(one.begin for one in offered)
-        end = offered[0].end
+        end = min(one.end for one in offered)  # as it was expected last
         state.log(
             "transfer",
             slots=[self._member_of(one.announce).slot for one in offered],

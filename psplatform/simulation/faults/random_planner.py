@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
@@ -93,13 +94,13 @@ class RandomPlanner:
         self._later.update(zip(keys, begins, strict=True))
         return Grant(keys, begins, aggregator, end)
 
-    def begins(self, now: float) -> dict[int, float]:
+    def begins(self, now: float) -> dict[int, tuple[float, float]]:
         """Let half of what has not begun begin sooner, or at once."""
         self._later = {key: begin for key, begin in self._later.items() if begin > now}
         chosen = [key for key in self._later if self._sooner.random() < 0.5]
         found = {key: self._sooner.choice([now, self._sooner.uniform(now, self._later[key])]) for key in chosen}
         self._later.update(found)
-        return found
+        return {key: (begin, math.inf) for key, begin in found.items()}
 
     def arrive(self, key: int, host: str, begin: float, end: float) -> None:
         """Learn nothing."""

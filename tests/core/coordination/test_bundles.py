@@ -65,7 +65,7 @@ class Together:
     def grant_at_once(self, offer: Offer, now: float, waiting: Iterable[Offer] = ()) -> Grant | float:
         return Grant((offer.key,), (now,), None, now + self.lasts_s) if self.idle else math.inf
 
-    def begins(self, now: float) -> dict[int, float]:
+    def begins(self, now: float) -> dict[int, tuple[float, float]]:
         return {}
 
     def arrive(self, key: int, host: str, begin: float, end: float) -> None:

@@ -52,8 +52,8 @@ class Planner:
     served: list[tuple[int, str, float]] = field(default_factory=list)
     sooner: dict[int, float] = field(default_factory=dict)
 
-    def begins(self, now: float) -> dict[int, float]:
-        return self.sooner
+    def begins(self, now: float) -> dict[int, tuple[float, float]]:
+        return {key: (begin, begin + 1) for key, begin in self.sooner.items()}
 
     def plan(self, offers: Sequence[Offer], now: float, able: Collection[str] | None = None) -> TransferPlan:
         self.planned = [one.host for one in offers]
@@ -217,6 +217,9 @@ def test_what_is_to_be_sent_later_is_sent_once_what_it_waits_for_has_arrived(pla
     assert alarms(scene) == []
     assert routed(scene.fire(TRANSFERS, at=1.1875)) == []
     assert routed(scene.fire(TRANSFERS, at=1.225)) == ["c"]
+    scene.now = 2.15
+    scene.announce("b", push_s=1.0)
+    assert [one["planned_s"] for one in scene.logged("transfer")][-1] == pytest.approx(1.0), "as it was expected last"
 
 
 def test_once_a_way_is_idle_the_oldest_offers_are_asked_for_until_one_finds_it_busy(

@@ -277,7 +277,7 @@ def test_vectors_of_many_gradients_are_named_by_their_bin() -> None:
 def test_of_what_was_dropped_only_what_was_not_sent_is_dropped_at_the_source() -> None:
     (bars,) = network.dropped_at_source(unsent("some")).data
     assert sum(bars.y) * unsent("some").width_s == pytest.approx(50, rel=0.2)
-    assert bars.x is not None
+    assert tuple(bars.x) == tuple(unsent("some").middles_s)
 
 
 def test_of_many_workers_the_slowest_are_drawn() -> None:
