@@ -231,8 +231,6 @@ class Estimates:
 
     def _weight(self, way: _Direction, now: float) -> float:
         """Return how much of what was seen of a direction still counts, from 1 down to 0."""
-        if way.unknown:
-            return 0.0
         _, at, since, _ = way.belief
         forget_s = FORGET_S + at - since if self._forget_s is None else self._forget_s
         return math.exp(-max(now - at, 0.0) / forget_s)
@@ -259,10 +257,10 @@ class Estimates:
             if explains or (any(explained) and way.unknown and rate > self._usual()):
                 way.learn(rate, seen.end)
         if not any(explained):
-            most = [self._most(way, seen, end) for way, end in zip(ways, ends, strict=True)]
-            self._blame(ways, shown, most, seen)
+            possible = [self._possible(way, seen, end) for way, end in zip(ways, ends, strict=True)]
+            self._blame(ways, shown, possible, seen)
 
-    def _most(self, way: _Direction, seen: Sighting, end: float) -> float:
+    def _possible(self, way: _Direction, seen: Sighting, end: float) -> float:
         """Return the bytes per second that a direction may have carried from the begin of a transfer to `end`.
 
         As if others had gone evenly from their begin to their end, or until now.
@@ -278,24 +276,25 @@ class Estimates:
         shown = [way.during(running.begin, running.end) + running.rate for way in ways]
         explained = any(way.explains(rate) for way, rate in zip(ways, shown, strict=True))
         if not explained and not all(way.unknown for way in ways):
-            most = [self._most(way, running, running.end) for way in ways]
-            self._blame(ways, shown, most, running)
+            possible = [self._possible(way, running, running.end) for way in ways]
+            self._blame(ways, shown, possible, running)
 
-    def _blame(self, ways: _Ways, shown: Sequence[float], most: Sequence[float], seen: Sighting) -> None:
+    def _blame(self, ways: _Ways, shown: Sequence[float], possible: Sequence[float], seen: Sighting) -> None:
         """Find which of two directions is slower than was thought; both, where nothing is known of either.
 
-        They have carried so much as is `shown`, and may have carried `most`.
+        They have carried so much as is `shown`, and may have carried what is `possible`.
         """
         # One whose rate was confirmed since the transfer began is not what slows it; to be blamed confirms nothing.
         open_to_doubt = [way for way in ways if way.before.at <= seen.begin] or ways
-        vague = any(way.explains(rate) for way, rate in zip(ways, most, strict=True))
+        vague = any(way.explains(rate) for way, rate in zip(ways, possible, strict=True))
+        nothing_known = all(way.unknown for way in ways)
         slow_with = {way: {**way.slow_with, other: None} for way, other in (ways, ways[::-1])}
         slow = max(open_to_doubt, key=lambda way: (len(slow_with[way]), -way.before.at))
-        if vague and self._is_sure(slow, seen.end) and not all(way.unknown for way in ways):
+        if vague and self._is_sure(slow, seen.end) and not nothing_known:
             return
         for way in open_to_doubt:
             way.slow_with = slow_with[way]
-        if all(way.unknown for way in ways):
+        if nothing_known:
             shared = [way for way, rate in zip(ways, shown, strict=True) if rate > seen.rate * (1 + _TOLERANCE)]
             for way in shared or ways:
                 way.learn(shown[ways.index(way)], seen.end)

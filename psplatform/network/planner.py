@@ -198,12 +198,11 @@ class FabricPlanner:
 
         None begins later than it was to.
         """
-        flights = dict.fromkeys(self._under_way.values())
-        legs = [(one, key, leg) for one in flights for key, leg in zip(one.keys, one.granted, strict=True)]
+        legs = [(one, key, leg) for one in self._flights for key, leg in zip(one.keys, one.granted, strict=True)]
         unsent = [(one, key, leg) for one, key, leg in legs if leg.may_begin(now)]
         if unsent:
             self._state([], now)
-        for one in {id(one): one for one, _, _ in unsent}.values():
+        for one in dict.fromkeys(one for one, _, _ in unsent):
             one.to_servers.begin()  # what is sent when all of it is collected
         return {key: (leg.begin(), one.end) for one, key, leg in unsent}
 
@@ -237,6 +236,11 @@ class FabricPlanner:
         self._serving.forget()
         self._moved_at = now
 
+    @property
+    def _flights(self) -> list[_UnderWay]:
+        """What is under way, in the order in which it was granted."""
+        return list(dict.fromkeys(self._under_way.values()))
+
     def _grant(self, one: Group, aggregator: str | None, now: float) -> Grant:
         keys = tuple(offer.key for offer, _ in one.members)
         begins = tuple(now if math.isinf(transfer.begin) else transfer.begin for _, transfer in one.members)
@@ -265,7 +269,7 @@ class FabricPlanner:
 
     def _rates(self, hosts: Sequence[str], now: float) -> NetworkState:
         servers = [server for server, _ in self._servers]
-        flights = dict.fromkeys(self._under_way.values())
+        flights = self._flights
         running = [seen for one in flights if not one.to_aggregator for seen in one.to_servers.until(now)]
         running += self._serving.running(now)
         summed = [leg for one in flights if one.to_aggregator for leg in (*one.to_aggregator, one.to_servers)]
@@ -275,7 +279,7 @@ class FabricPlanner:
     def _state(self, asked: Sequence[Offer | PullRequest], now: float, helpers: Sequence[str] = ()) -> NetworkState:
         """Return what is left beside what is under way, which is expected anew at the newest rates."""
         # That of which something has begun has its interfaces already.
-        flights = sorted(dict.fromkeys(self._under_way.values()), key=lambda one: one.unsent(now))
+        flights = sorted(self._flights, key=lambda one: one.unsent(now))
         legs = [leg for one in flights for leg in (*one.to_aggregator, one.to_servers)]
         hosts = [*(host for leg in legs for host in leg.hosts), *self._serving.hosts, *(one.host for one in asked)]
         state = self._rates([*hosts, *helpers], now)

@@ -168,12 +168,14 @@ class Transfers:
 
         What went out is not known either of a log that does not tell of pulls.
         """
-        known = vector_bytes is not None
-        told = known and (self.pulls or self.interfaces.parts is not None)
+        moved: dict[str, Any] = dict.fromkeys(("bytes_in", "bytes_out", "interfaces"))
+        if vector_bytes is not None:
+            told = self.pulls or self.interfaces.parts is not None
+            moved["bytes_in"] = self.vectors * vector_bytes
+            moved["bytes_out"] = self.sent * vector_bytes if told else None
+            moved["interfaces"] = self.interfaces.to_plain(vector_bytes)
         return {
-            "bytes_in": self.vectors * vector_bytes if vector_bytes is not None else None,
-            "bytes_out": self.sent * vector_bytes if vector_bytes is not None and told else None,
-            "interfaces": self.interfaces.to_plain(vector_bytes) if known else None,
+            **moved,
             "aggregation": self.gradients / self.vectors if self.vectors else None,
             "took_s": self.took_s.to_plain(),
             "planned_s": self.planned_s.to_plain(),

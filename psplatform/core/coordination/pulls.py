@@ -128,8 +128,8 @@ class Pulls:
 
     def _log(self, name: str, sequence: int, took_s: float) -> None:
         """Log that a worker has got the parameters for a gradient, once."""
-        member = self._state.roster.by_name.get(name)
-        if not self._logs or member is None:
+        member = self._state.roster.by_name.get(name) if self._logs else None
+        if member is None:
             return
         pull = self._pulls.get(name)
         if pull is None or pull.sequence < sequence:
