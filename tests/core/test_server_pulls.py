@@ -6,7 +6,7 @@ from typing import Any
 
 from psplatform.core.protocol.effects import Effect, Publish, Role, Send
 from psplatform.core.protocol.events import GatherDone, PullWithdrawn, StageDone
-from psplatform.core.protocol.messages import Applied, Commit, Contribution, Pull, Pulled
+from psplatform.core.protocol.messages import Applied, Commit, Contribution, Pull, Pulled, StateRequest
 from psplatform.core.shards.server import MOST_AHEAD, Server
 
 
@@ -31,7 +31,7 @@ def test_a_pull_of_a_visible_version_is_answered_at_once_with_the_newest() -> No
     apply_next(server)
     apply_next(server)
     for version in (0, 1, 2):
-        assert do(server, Pull("w", 2, 9, version)) == [Send(Role.member("w"), Pulled(2, 9, 2, 1))]
+        assert do(server, Pull("w", 2, 9, version)) == [Send(Role.member("w"), Pulled(2, 9, 2, 1, 1))]
 
 
 def test_a_pull_of_a_later_version_is_parked_until_that_is_visible() -> None:
@@ -39,7 +39,18 @@ def test_a_pull_of_a_later_version_is_parked_until_that_is_visible() -> None:
     assert do(server, Pull("a", 0, 1, 1)) == []
     assert do(server, Pull("b", 0, 1, 2)) == []
     answers = [one for one in apply_next(server) if isinstance(one, Send)][1:]
-    assert answers == [Send(Role.member("a"), Pulled(0, 1, 1, 1))]
+    assert answers == [Send(Role.member("a"), Pulled(0, 1, 1, 1, 1))]
+
+
+def test_an_answer_says_in_which_term_its_version_was_decided() -> None:
+    """Whatever the server has heard since: a worker goes on with what its own coordinator decided."""
+    server = Server(0)
+    assert messages(do(server, Pull("a", 0, 1, 0))) == [Pulled(0, 1, 0, 1, 0)]
+    apply_next(server)
+    do(server, StateRequest(3))
+    assert messages(do(server, Pull("a", 0, 2, 1))) == [Pulled(0, 2, 1, 1, 1)]
+    do(server, Commit(3, 1, 2, 2, (), rate=0.5))
+    assert messages(do(server, Pull("a", 0, 3, 1))) == [Pulled(0, 3, 2, 1, 3)]
 
 
 def test_a_version_is_published_before_anybody_is_told_of_it() -> None:
@@ -60,7 +71,7 @@ def test_a_repeated_pull_that_is_parked_is_answered_once() -> None:
     server = Server(0)
     do(server, Pull("a", 0, 1, 1))
     do(server, Pull("a", 0, 1, 1))
-    assert messages(apply_next(server)).count(Pulled(0, 1, 1, 1)) == 1
+    assert messages(apply_next(server)).count(Pulled(0, 1, 1, 1, 1)) == 1
 
 
 def test_a_member_s_next_pull_makes_the_one_that_waits_void() -> None:
@@ -78,7 +89,7 @@ def test_a_pull_that_is_overtaken_by_its_successor_does_not_take_its_place() -> 
     do(server, Pull("a", 0, 2, 1))
     do(server, Pull("a", 0, 1, 1))
     do(server, PullWithdrawn("a", 1))
-    assert messages(apply_next(server)).count(Pulled(0, 2, 1, 1)) == 1
+    assert messages(apply_next(server)).count(Pulled(0, 2, 1, 1, 1)) == 1
 
 
 def test_there_is_room_for_pushes_up_to_a_few_versions_ahead() -> None:

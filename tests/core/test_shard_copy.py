@@ -60,7 +60,7 @@ def test_one_that_has_heirs_serves_when_they_stand_where_it_does() -> None:
     done = one.handle(level(second, "b"), 0.0)
     assert done[0] == Serve(5, 4)
     assert promoted(done) == [(0, "r", 5, 3, 4)]
-    assert [each.message for each in done if isinstance(each, Send)][-1] == msg.Pulled(0, 7, 4, 5)
+    assert [each.message for each in done if isinstance(each, Send)][-1] == msg.Pulled(0, 7, 4, 5, 2)
     assert isinstance(one.part, Server)
     assert one.part.links.in_sync == ("a", "b")
 
@@ -130,7 +130,7 @@ def test_one_that_is_promoted_answers_nothing_before_it_stands_where_the_one_bef
     (said,) = one.handle(StageDone(4, 0.5), 0.0)[1:]
     assert isinstance(said.message, msg.Applied)
     answers = one.handle(msg.Commit(1, 2, 5, 5, (), 0.0), 0.0)
-    assert Send(Role.member("m"), msg.Pulled(0, 1, 5, 2)) in answers
+    assert Send(Role.member("m"), msg.Pulled(0, 1, 5, 2, 1)) in answers
 
 
 def test_promoted_during_a_takeover_it_answers_nothing_before_it_is_known_what_was_decided() -> None:
@@ -139,16 +139,16 @@ def test_promoted_during_a_takeover_it_answers_nothing_before_it_is_known_what_w
     assert one.handle(msg.Pull("m", 0, 7, 0, 5), 0.0) == []
     assert pulled(one.handle(Promote(2, 5, 4), 0.0)) == [], "what was decided is not shown yet"
     assert pulled(one.handle(Promote(2, 5, 3, settled=False), 0.0)) == [], "overtaken by the other"
-    assert pulled(one.handle(msg.Commit(2, 5, 4, 4, (), 0.0), 0.0)) == [msg.Pulled(0, 7, 4, 5)]
+    assert pulled(one.handle(msg.Commit(2, 5, 4, 4, (), 0.0), 0.0)) == [msg.Pulled(0, 7, 4, 5, 2)]
 
 
 def test_what_waits_for_that_is_answered_as_soon_as_it_is_known() -> None:
     one = waiting(position=3, version=3)
     one.handle(Promote(2, 5, 1, settled=False), 0.0)
     one.handle(msg.Pull("m", 0, 7, 0, 5), 0.0)
-    assert pulled(one.handle(Promote(2, 5, 3), 0.0)) == [msg.Pulled(0, 7, 3, 5)]
+    assert pulled(one.handle(Promote(2, 5, 3), 0.0)) == [msg.Pulled(0, 7, 3, 5, 2)]
     one.handle(Promote(3, 5, 9, settled=False), 0.0)  # of a coordinator that takes over: it serves already
-    assert pulled(one.handle(msg.Pull("m", 0, 8, 0, 5), 0.0)) == [msg.Pulled(0, 8, 3, 5)]
+    assert pulled(one.handle(msg.Pull("m", 0, 8, 0, 5), 0.0)) == [msg.Pulled(0, 8, 3, 5, 2)]
 
 
 def test_told_so_before_it_serves_it_keeps_to_it() -> None:
@@ -157,7 +157,7 @@ def test_told_so_before_it_serves_it_keeps_to_it() -> None:
     one.handle(Promote(2, 5, 3, successors=("a",)), 0.0)
     one.handle(Captured("a", 1, 100), 0.0)
     assert promoted(one.handle(level(first, "a"), 0.0)) == [(0, "r", 5, 3, 3)]
-    assert pulled(one.handle(msg.Pull("m", 0, 7, 0, 5), 0.0)) == [msg.Pulled(0, 7, 3, 5)]
+    assert pulled(one.handle(msg.Pull("m", 0, 7, 0, 5), 0.0)) == [msg.Pulled(0, 7, 3, 5, 2)]
 
 
 def pulled(effects: list[Effect]) -> list[msg.Pulled]:

@@ -64,7 +64,7 @@ GOLDEN: list[tuple[Any, str]] = [
     (messages.Applied(0, 1, 3, 4, ()), "c71a0f990001030490cb0000000000000000cb00000000000000000000"),
     (messages.Refused(0, 1, 2), "d61093000102"),
     (messages.Pull("m", 0, 5, 4), "c7071195a16d00050400"),
-    (messages.Pulled(0, 5, 4, 1), "c705129400050401"),
+    (messages.Pulled(0, 5, 4, 1, 2), "c70612950005040102"),
     (effects.Evaluate(4, True), "d6139304c3c0"),
     (effects.SaveModel(4), "d5149104"),
     (events.Evaluated(4, None, 0.5), "c70f159604c0cb3fe000000000000080c2a0"),

@@ -321,6 +321,7 @@ class Takeover:
         if message.member not in self._asked:
             return
         self._asked.remove(message.member)
+        repeated = member.busy and (member.sequence, member.counter) == (message.sequence, message.version)
         for one in (*message.announced, *self._early.pop(message.member, ())):
             self._admission.on_announce(one)
         if message.sequence > member.sequence or self._is_forestalled(member, message):
@@ -330,8 +331,11 @@ class Takeover:
             state.batch_scheduler.claim(member.slot, message.sequence, message.assignment)
         if member.busy and not state.per_block and (member.counter > state.version or self._outruns_its_own(member)):
             self._revoke(member)
-        elif message.aborted and member.busy and message.sequence == member.sequence:
+        elif message.aborted and at_hand:
             self._free(member)  # the lost coordinator wanted it to begin anew
+        elif at_hand and not repeated:  # it does not compute on what was decided since before it hears that it may
+            confirmed = message.sequence, message.version, message.assignment
+            state.effects.append(Send(Role.member(message.member), msg.Release(state.term, *confirmed)))
 
     def _is_forestalled(self, member: Member, message: msg.WorkerState) -> bool:
         """Whether a member that was released twice for one sequence has taken the lost coordinator's release for it."""

@@ -218,12 +218,17 @@ class Pull:
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """The answer to a pull: the shard's content stood at `version` under `epoch`."""
+    """The answer to a pull: the shard's content stood at `version` under `epoch`.
+
+    `decided_in` is the term of the coordinator that decided the commit which made this version, or a later term.  Under
+    a release of a lower term nothing is computed on it: that release may have been granted on another commit.
+    """
 
     shard: int
     request: int
     version: int
     epoch: int
+    decided_in: int = 0
 
 
 # --- copies of a shard --------------------------------------------------------------------------------------------

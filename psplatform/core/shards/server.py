@@ -129,6 +129,7 @@ class Server:
         self.links = Links(self.make_account)
         self._sending = Sending(self.name, self.shard, self.epoch, self.links, self._shown, self.from_workers)
         self._began_at = self.position, self.version
+        self._decided_in = self.term  # or before
         for replica in self.replicas:
             self.links.begin(replica, self.position)
 
@@ -278,7 +279,7 @@ class Server:
         return [Publish(commit.position, commit.version), *self._show(commit)]
 
     def _show(self, commit: Commit) -> list[Effect]:
-        self.position, self.version = commit.position, commit.version
+        self.position, self.version, self._decided_in = commit.position, commit.version, commit.term
         self._shown.note(commit, self._applied_message(commit, self._norms or ()))
         self._in_hand = self._norms = None
         self._hand = _Hand.NOTHING
@@ -478,8 +479,8 @@ class Server:
     def _answers(self) -> list[Effect]:
         if self._now > self.entitled_until or self._successor or self._rising or self.position < self._floor:
             return []
-        due, version = self._pulls.due(self.version), self.version
-        return [Send(Role.member(one.member), Pulled(self.shard, one.request, version, self.epoch)) for one in due]
+        due, stands_at = self._pulls.due(self.version), (self.version, self.epoch, self._decided_in)
+        return [Send(Role.member(one.member), Pulled(self.shard, one.request, *stands_at)) for one in due]
 
     def _on_pull(self, pull: Pull) -> list[Effect]:
         if pull.epoch > self.epoch:

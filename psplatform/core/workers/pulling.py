@@ -175,6 +175,11 @@ class Pulling:
         answers = [self._content[shard] for shard in range(self.shards)]
         return Label(tuple(one.version for one in answers), tuple(one.epoch for one in answers))
 
+    @property
+    def decided_in(self) -> int:
+        """The highest term in which a version at hand may have been decided."""
+        return max((one.decided_in for one in self._content.values()), default=0)
+
     def _asked(self, gradient: tuple[int, int]) -> list[int]:
         everybody = range(self.shards)
         if self._whole or not self.rule.subset:

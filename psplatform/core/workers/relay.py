@@ -1,7 +1,7 @@
 """Hands parameters on to other workers, so that the servers send them once instead of to each.
 
 A cache that is filled by asking: it answers a pull from what it holds if that is as new as asked, and else asks the
-shard's server, once for all who wait.  Versions and epochs travel unchanged, so that whoever pulls through a relay
+shard's server, once for all who wait.  Versions, epochs and terms travel unchanged, so that whoever pulls through a relay
 knows as much of what it gets as if it came from a server.  A relay that does not answer is passed over: who waits for
 it asks the servers itself.
 """
@@ -25,6 +25,7 @@ class _Held:
     epoch: int = 0
     version: int = -1
     held_epoch: int = 0
+    decided_in: int = 0
     waiting: dict[str, msg.Pull] = field(default_factory=dict)
     asked: msg.Pull | None = None
 
@@ -68,7 +69,8 @@ class Relay:
         one = self._shards[answer.shard]
         if not self.expects(answer):
             return []
-        one.asked, one.version, one.held_epoch = None, answer.version, answer.epoch
+        one.asked, one.version = None, answer.version
+        one.held_epoch, one.decided_in = answer.epoch, answer.decided_in
         return self._serve(one)
 
     def _on_moved(self, message: msg.Moved) -> list[Effect]:
@@ -85,9 +87,8 @@ class Relay:
         due = [pull for pull in one.waiting.values() if one.answers(pull)]
         for pull in due:
             del one.waiting[pull.member]
-        effects: list[Effect] = [
-            HandOn(pull.member, msg.Pulled(pull.shard, pull.request, one.version, one.held_epoch)) for pull in due
-        ]
+        held = one.version, one.held_epoch, one.decided_in
+        effects: list[Effect] = [HandOn(pull.member, msg.Pulled(pull.shard, pull.request, *held)) for pull in due]
         if not one.waiting:
             return effects
         version = max(pull.version for pull in one.waiting.values())

@@ -117,6 +117,8 @@ class WorkerSession:
         self._release: msg.Release | None = None
         self._next: msg.Release | None = None
         self._forestalled = 0
+        # Whether the gradient at hand is not begun before its release was repeated under a higher term.
+        self._unconfirmed = False
         self._aborted = 0
         self._computed: Computed | None = None
         self._since = 0.0
@@ -142,9 +144,9 @@ class WorkerSession:
     @property
     def waiting_for(self) -> str:
         """What this session waits for, in words."""
-        if self.activity is Activity.PULLING:
+        if self.activity is Activity.PULLING and not (self._unconfirmed and self._pulling.enough):
             return f"shards {self._pulling.waiting_for}"
-        of_coordinator = (Activity.JOINING, Activity.WAITING, Activity.OFFERED)
+        of_coordinator = (Activity.JOINING, Activity.WAITING, Activity.OFFERED, Activity.PULLING)
         return "the coordinator" if self.activity in of_coordinator else self.activity.value
 
     def expects(self, answer: msg.Pulled) -> bool:
@@ -174,15 +176,31 @@ class WorkerSession:
 
     def _on_release(self, release: msg.Release) -> list[Effect]:
         if release.sequence <= self._newest_sequence():
-            return []
+            return self._confirm(release)
         if self.activity is Activity.OFFERED and self._summed:  # with others, and that is decided
             self._computed, self._next = None, release
             self._settled = self._release.sequence if self._release is not None else 0
             return self._rest()
         if self.activity is not Activity.WAITING:
             self._next = release
-            return []
+            return self._go_on()
         return self._start(release)
+
+    def _confirm(self, release: msg.Release) -> list[Effect]:
+        """Take a release that is known for the word of a coordinator that has taken over."""
+        if self._next is not None and self._repeats(self._next, release):
+            self._next = release
+        elif self._release is not None and self._repeats(self._release, release):
+            self._release = replace(self._release, term=release.term)
+        return self._go_on()
+
+    def _go_on(self) -> list[Effect]:
+        """Begin the gradient at hand if only the word of the coordinator was missing."""
+        missing = self.activity is Activity.PULLING and self._unconfirmed
+        return self._compute() if missing and self._pulling.enough else []
+
+    def _repeats(self, known: msg.Release, release: msg.Release) -> bool:
+        return (known.sequence, known.version) == (release.sequence, release.version)
 
     def _start(self, release: msg.Release) -> list[Effect]:
         self._release, self._next = release, None
@@ -192,6 +210,7 @@ class WorkerSession:
 
     def _pull(self, release: msg.Release) -> list[Effect]:
         self.activity = Activity.PULLING
+        self._unconfirmed = False
         self._relay = release.relay
         pulls = self._send_pulls(self._pulling.begin(release.version, (self.slot, release.sequence)))
         return [*pulls, SetTimer(_RELAYED, self._now + release.patience_s)] if self._relay else pulls
@@ -242,6 +261,12 @@ class WorkerSession:
     def _compute(self) -> list[Effect]:
         if self._release is None:
             return []
+        # Decided by a coordinator that may not know of this release: it could have put another commit there than the
+        # one that contains the last gradient, which would now be written over.  Of blocks, servers have copies.
+        self._unconfirmed = not self._per_block and self._pulling.decided_in > self._release.term
+        if self._unconfirmed:
+            over = self._next is not None and self._next.term >= self._pulling.decided_in
+            return self._give_up(self._release.sequence) if over else []
         self._pulling.cancel()
         self._pull_s = self._now - self._since
         self.activity = Activity.COMPUTING
@@ -343,9 +368,7 @@ class WorkerSession:
         if not self._is_current(sequence):
             return []
         if self.activity in (Activity.PULLING, Activity.OFFERED):
-            self._abort_at = self._now
-            self._pulling.cancel()
-            return self._confirm_abort(sequence)
+            return self._give_up(sequence)
         if self.activity not in (Activity.COMPUTING, Activity.EXPOSING):
             return []
         self._abort_at = self._now
@@ -373,6 +396,12 @@ class WorkerSession:
         if self.activity is Activity.ABORTING:
             return self._confirm_abort(event.sequence)
         return self._pull(self._release)
+
+    def _give_up(self, sequence: int) -> list[Effect]:
+        """End what is not being computed."""
+        self._abort_at = self._now
+        self._pulling.cancel()
+        return self._confirm_abort(sequence)
 
     def _confirm_abort(self, sequence: int) -> list[Effect]:
         self._computed = None

@@ -312,6 +312,19 @@ def test_a_member_that_was_released_without_a_trace_is_believed(open_scene: Open
     assert scene.logged("commit")[-1]["sequences"] == [3]
 
 
+def test_a_member_is_told_that_its_release_stands_as_it_knows_it(open_scene: Open) -> None:
+    """Once: where it was repeated before its member was heard, that says so."""
+    scene = open_scene(workers=2).join("a", "b").take_over()
+    scene.handle(standing(0))
+    assert scene.sent(msg.Release) == [msg.Release(2, 1, 0, None), msg.Release(2, 1, 0, None)]
+    scene.handle(msg.WorkerState(2, "a", 1, 0, None))
+    assert scene.effects == []
+    scene.handle(msg.WorkerState(2, "b", 3, 0, None))
+    assert (scene.addressed(msg.Release), scene.sent(msg.Release)) == (["b"], [msg.Release(2, 3, 0, None)])
+    scene.handle(msg.WorkerState(2, "b", 3, 0, None))
+    assert scene.effects == []
+
+
 def test_a_member_that_has_given_up_what_it_was_released_for_is_released_again(open_scene: Open) -> None:
     """It was told so by the lost coordinator, and has told that one alone; it takes no release for the same again."""
     scene = open_scene().join("a", "b")
@@ -320,7 +333,8 @@ def test_a_member_that_has_given_up_what_it_was_released_for_is_released_again(o
     assert [(one.sequence, one.version) for one in scene.sent(msg.Release)] == [(3, 0)]
     assert scene.sent(msg.Abort) == []
     scene.handle(msg.WorkerState(2, "b", 2, 0, None))
-    assert scene.effects == []
+    assert scene.sent(msg.Release) == [msg.Release(2, 2, 0, None)]
+    assert scene.sent(msg.Abort) == []
     assert scene.coordinator.state.roster.by_name.get("b").sequence == 2
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.policy import Traits
+from psplatform.core.policy import Scope, Traits
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Effect, Send
 from psplatform.core.protocol.events import Begin, Computed
@@ -46,11 +46,12 @@ class Worker:
     def pulls(self) -> list[msg.Pull]:
         return [one.message for one in self.effects if isinstance(one, Send) and isinstance(one.message, msg.Pull)]
 
-    def serve(self, *versions: int, after: float = 0.0) -> Worker:
+    def serve(self, *versions: int, after: float = 0.0, decided_in: int = 0) -> Worker:
         """Answer the pulls just sent, by default with the version asked for."""
         self.now += after
         for number, pull in enumerate(self.pulls()):
-            self.handle(msg.Pulled(pull.shard, pull.request, versions[number] if versions else pull.version, 1))
+            version = versions[number] if versions else pull.version
+            self.handle(msg.Pulled(pull.shard, pull.request, version, 1, decided_in))
         return self
 
     def computed(self, sequence: int, *, after: float = 0.0) -> Worker:
@@ -81,8 +82,8 @@ WAYS: dict[Activity, Callable[[Worker], Any]] = {
 def fresh() -> Callable[..., Worker]:
     """Make a session that has not begun."""
 
-    def make(shards: int = 2, *, exact: bool = True, **options: Any) -> Worker:
-        return Worker(WorkerSession("w", "here", shards, Traits(exact=exact), **options))
+    def make(shards: int = 2, *, exact: bool = True, scope: Scope = Scope.MODEL, **options: Any) -> Worker:
+        return Worker(WorkerSession("w", "here", shards, Traits(exact=exact, scope=scope), **options))
 
     return make
 

@@ -55,6 +55,7 @@ class Observation:
         self._reference = reference
         self._was_heard = was_heard
         self._alone_since: dict[tuple[str, int], float] = {}
+        self._without: dict[str, set[str]] = defaultdict(set)
         self._serving: dict[int, int] = {}
         self._heard: dict[str, int] = {}
         self._fenced: set[str] = set()
@@ -165,15 +166,26 @@ class Observation:
 
     def _judge_isolation(self, lead: VirtualCoordinator, effects: Iterable[Effect]) -> None:
         now = self._run.agenda.now
-        told = {one.to.name for one in effects if isinstance(one, Send) and isinstance(one.message, msg.Exclude)}
+        told = set()
+        for effect in effects:
+            if isinstance(effect, Send) and isinstance(effect.message, msg.Exclude):
+                told.add(effect.to.name)
+                self._without[effect.to.name].add(effect.message.replica)
         for one in lead.lead.coordinator.state.shards:
             key = lead.name, one.shard
             if one.in_sync:
                 self._alone_since.pop(key, None)
                 continue
             since = self._alone_since.setdefault(key, now)
-            if one.server in told and not self._was_heard(self._run.processes.of(lead.name), since, now):
+            if one.server not in told or self._waits_for_another(one.server):
+                continue
+            if not self._was_heard(self._run.processes.of(lead.name), since, now):
                 raise violated("S11", f"{lead.name}, cut off, lets {one.server} go on without a replica")
+
+    def _waits_for_another(self, server: str) -> bool:
+        """Whether a server has a replica in sync that no coordinator has told it to go on without."""
+        part = self._run.copies[server].control.part
+        return isinstance(part, Server) and not self._without[server].issuperset(part.links.in_sync)
 
     def _judge_leases(self, lead: VirtualCoordinator, effects: Iterable[Effect]) -> None:
         for effect in effects:
