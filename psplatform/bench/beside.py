@@ -68,6 +68,7 @@ def measure_training(place: Path, pairs: int, seconds: float, gradient_s: float,
     store = str(folder / "run.zarr")
     job = Job(
         task=task,
+        device="cpu",
         policy=POLICY,
         optimizer=SGD(lr=1e-4),
         workers=TRAINERS,

@@ -99,6 +99,7 @@ def job_of(workload: str, seed: int, policy: str, k: int | None = None, rate: fl
     """Return the job of one run; `rate` is the base rate, that of the study if not given."""
     return Job(
         workload=workload,
+        device="cpu",
         options=dict(OPTIONS.get(workload, {})),
         policy=policy,
         policy_options={} if k is None else {"k": k},

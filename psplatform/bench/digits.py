@@ -44,6 +44,7 @@ def measure(report: Callable[[Row], None] | None = None) -> list[Row]:
 def _trained(policy: str) -> Row:
     job = Job(
         workload="digits",
+        device="cpu",
         policy=policy,
         workers=WORKERS,
         shards=SHARDS,

@@ -120,6 +120,7 @@ def measure(
 def _job(policy: str, shards: int, parameters: int, replication: Replication, stop: Stop, seed: int) -> Job:
     return Job(
         task=Wide(parameters),
+        device="cpu",
         optimizer=SGD(lr=0.01, momentum=0.9),
         policy=policy,
         workers=WORKERS,

@@ -68,6 +68,7 @@ def _make(store: str, commits: int, workers: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     job = Job(
         workload="mlp",
+        device="cpu",
         policy="asp",
         workers=workers,
         shards=SHARDS,

@@ -93,6 +93,7 @@ def run(setting: Setting, delays: str, iterations: int, *, seed: int = SEED) -> 
     """Simulate the times of one run; return how long it takes, and how many events it has."""
     job = Job(
         workload="mlp",
+        device="cpu",
         options={"samples": 100},
         policy="psp",
         policy_options={"push": setting.push, "pull": setting.pull},

@@ -69,6 +69,7 @@ class Course:
             store = str(Path(folder) / "run.zarr")
             job = Job(
                 task=self.task,
+                device="cpu",
                 optimizer=SGD(lr=1e-4, momentum=0.9),
                 workers=WORKERS,
                 replication=replication,

@@ -108,6 +108,7 @@ def measure(
 def _job(gradient_s: float) -> Job:
     return Job(
         workload="digits",
+        device="cpu",
         policy="asp",
         workers=2,
         max_workers=2,  # what is held grows with their number

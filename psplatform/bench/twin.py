@@ -47,6 +47,7 @@ def measure(report: Callable[[Row], None] | None = None, *, seed: int = 0) -> li
 def _job(policy: str, options: dict[str, Any], seed: int) -> Job:
     return Job(
         workload="digits",
+        device="cpu",
         policy=policy,
         policy_options=options,
         workers=WORKERS,

@@ -12,6 +12,9 @@ from psplatform.errors import ConfigurationError
 LONGEST_TICK_S: Final = 60.0
 """A gradient may wait for so long before anybody looks at it: more is a mistake."""
 
+LONGEST_CHANGE_S: Final = 86400.0
+"""A day: what changes more seldom is expected to stay."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
@@ -33,6 +36,13 @@ class Fabric:
         0,
         minimum=0,
         help="hosts whose workers' processes sum gradients on their way and hand parameters on",
+    )
+
+    changes_s: float | None = parameter(
+        None,
+        above=0,
+        maximum=LONGEST_CHANGE_S,
+        help="seconds after which rates of interfaces are likely to have changed; by default they are expected to stay",
     )
 
     def __post_init__(self) -> None:

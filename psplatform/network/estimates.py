@@ -1,6 +1,6 @@
-"""What interfaces can carry, from the transfers that have ended and from what monitors report.
+"""What interfaces can carry where rates keep changing, from transfers that have ended and from what monitors report.
 
-A run is not told how fast its network is.  A transfer that has ended tells what both its directions can carry at least,
+A transfer that has ended tells what both its directions can carry at least,
 and that one of the two can carry no more.  Which one follows from what each of them has carried besides, from how long
 ago its rate was seen, and from how many peers it is slow with.
 """
@@ -11,21 +11,15 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import harmonic_mean, median_high
+from statistics import harmonic_mean
 from typing import Final, NamedTuple
 
 from psplatform.network.rates import Rates
+from psplatform.network.sightings import Sighting
 from psplatform.network.state import Interface, NetworkState
-
-_SMALLEST_BYTES: Final = 65536
-_SHORTEST_S: Final = 0.001
-"""A smaller or shorter transfer takes as long as a message does, or as clocks differ: it says nothing about a rate."""
 
 _TOLERANCE: Final = 0.1
 """Rates closer than this part of them are the same, and transfers that end closer together end at the same time."""
-
-_ALIKE: Final = 0.25
-"""A rate that is seen again and differs by no more than this part has not changed."""
 
 _SURE: Final = 0.5
 """What counts for more is not doubted where something else may be the cause."""
@@ -33,41 +27,12 @@ _SURE: Final = 0.5
 _KEPT: Final = 64
 """Transfers of a direction that are kept, to know what went beside one of them."""
 
-UNLIMITED: Final = 1e15
-"""Bytes per second that no interface has: as long as nothing has been seen, none delays anything."""
-
-FORGET_S: Final = 10.0
-"""Seconds after which a rate that was seen once says little, where nobody knows how often rates change."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """A transfer between two hosts that has ended; times in seconds on one clock."""
-
-    sender: str
-    receiver: str
-    size_bytes: float
-    begin: float
-    end: float
-
-    @property
-    def rate(self) -> float:
-        """Bytes per second."""
-        return self.size_bytes / (self.end - self.begin)
-
 
 class _Belief(NamedTuple):
-    """A rate, when it was last seen to be that, and since when it has been about what it was then."""
+    """A rate, and when it was last seen to be that."""
 
     rate: float = math.inf
     at: float = -math.inf
-    since: float = math.inf
-    first: float = math.inf
-
-    def seen(self, rate: float, at: float) -> _Belief:
-        """Return what is believed once a rate was seen."""
-        same = math.isfinite(self.at) and abs(rate - self.first) <= _ALIKE * max(rate, self.first)
-        return _Belief(rate, at, *((self.since, self.first) if same else (at, rate)))
 
 
 _NOTHING: Final = _Belief()
@@ -108,7 +73,7 @@ class _Direction:
     def learn(self, rate: float, at: float) -> None:
         """Believe a rate, unless a newer one is known."""
         if at >= self.belief.at:
-            self.belief = self.before = self.belief.seen(rate, at)
+            self.belief = self.before = _Belief(rate, at)
             self.accuser = None
             self.slow_with.clear()
 
@@ -121,7 +86,7 @@ class _Direction:
                 peer.belief, peer.accuser = peer.before, None
                 peer.slow_with.pop(self, None)
         self.slow_with.clear()
-        self.belief, self.accuser = _Belief(rate, at, at, rate), accuser
+        self.belief, self.accuser = _Belief(rate, at), accuser
 
     def during(self, begin: float, end: float) -> float:
         """Return the bytes per second of the transfers that have ended by the end of a span: it can carry that.
@@ -142,25 +107,20 @@ class Estimates:
     rate `fastest` where none is.  What was seen long ago comes closer to that as well, by the factor 1/e in `forget_s`:
     so a fast one that may have changed is not trusted for ever, and a slow one is tried again.
 
-    Where nobody knows how often rates change they are expected to stay: one that has been the same for long is trusted
-    for as long again, and a direction of which nothing is known has the median of those that are known.
-
     A transfer that is slower than both its directions were thought to be leaves open which of them has changed: it is
     the one that is slow with more peers, which are cleared then; else the one whose rate was seen longest ago.  Where
     others that went beside it, and began earlier or ended later, may have slowed it as well, only a direction of which
-    little is known any more is held to be slow; where rates are expected to stay, one of which nothing is known is not,
-    unless nothing is known of the other one either.
+    little is known any more is held to be slow.
 
     Parameters
     ----------
     fastest
         Bytes per second of an interface before anything is known.
     forget_s
-        Seconds in which what was seen loses its weight, about as often as rates are expected to change; ``None`` where
-        nobody knows: `FORGET_S`, and as long as it has been the same.
+        Seconds in which what was seen loses its weight: about as often as rates change.
     """
 
-    def __init__(self, fastest: float = UNLIMITED, forget_s: float | None = None) -> None:
+    def __init__(self, fastest: float, forget_s: float) -> None:
         self._fastest, self._forget_s = fastest, forget_s
         self._ways: dict[tuple[str, bool], _Direction] = {}
         self._unjudged: list[Sighting] = []
@@ -169,7 +129,7 @@ class Estimates:
 
     def observe(self, seen: Sighting) -> None:
         """Learn from a transfer that has ended, when `state` is asked once others that end with it have ended too."""
-        if _says_nothing(seen):
+        if not seen.tells:
             return
         for way in self._both(seen):
             way.carried.append(seen)
@@ -192,7 +152,7 @@ class Estimates:
         beside
             Transfers of which nobody knows whether they have ended.
         """
-        running = [one for one in running if not _says_nothing(one)]
+        running = [one for one in running if one.tells]
         self._open = [one for one in (*running, *beside) if one.sender != one.receiver]
         self._judge_until(now)
         for one in sorted(running, key=lambda one: one.begin):
@@ -214,14 +174,9 @@ class Estimates:
         return self._way(seen.sender, outward=True), self._way(seen.receiver, outward=False)
 
     def _usual(self) -> float:
-        """Return the rate of a direction of which nothing is known.
-
-        Where rates change, a byte takes it as long as those that are known on average; else it is like most of them.
-        """
+        """Return the rate of a direction of which nothing is known: that of a byte's average time."""
         rates = [way.rate for way in self._ways.values() if not way.unknown and way.rate > 0]
-        if not rates:
-            return self._fastest
-        return median_high(rates) if self._forget_s is None else harmonic_mean(rates)
+        return harmonic_mean(rates) if rates else self._fastest
 
     def _rate(self, way: _Direction | None, now: float, usual: float) -> float:
         if way is None or way.unknown:
@@ -231,15 +186,11 @@ class Estimates:
 
     def _weight(self, way: _Direction, now: float) -> float:
         """Return how much of what was seen of a direction still counts, from 1 down to 0."""
-        _, at, since, _ = way.belief
-        forget_s = FORGET_S + at - since if self._forget_s is None else self._forget_s
-        return math.exp(-max(now - at, 0.0) / forget_s)
+        return math.exp(-max(now - way.belief.at, 0.0) / self._forget_s)
 
     def _is_sure(self, way: _Direction, now: float) -> bool:
         """Whether what is known of a direction stays as it is where something else may be the cause."""
-        if way.unknown:
-            return self._forget_s is None
-        return self._weight(way, now) > _SURE
+        return not way.unknown and self._weight(way, now) > _SURE
 
     def _judge_until(self, now: float) -> None:
         ready = [one for one in self._unjudged if _same_end(one) <= now]
@@ -301,11 +252,6 @@ class Estimates:
             return
         number = ways.index(slow)
         slow.blame(shown[number], seen.end, ways[1 - number])
-
-
-def _says_nothing(seen: Sighting) -> bool:
-    short = seen.size_bytes < _SMALLEST_BYTES or seen.end - seen.begin < _SHORTEST_S
-    return short or seen.sender == seen.receiver
 
 
 def _same_end(seen: Sighting) -> float:

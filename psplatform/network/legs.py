@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from psplatform.network.estimates import Sighting
+from psplatform.network.sightings import Sighting
 from psplatform.network.state import NetworkState, Transfer
 
 _SHORTEST_S: Final = 0.005

@@ -21,11 +21,11 @@ from itertools import islice
 from typing import Final, Protocol
 
 from psplatform.core.transfers import Grant, Offer, PullPlan, PullRequest, TransferPlan
-from psplatform.network.estimates import Sighting
 from psplatform.network.grouping import Group, group
 from psplatform.network.legs import Leg
 from psplatform.network.ordering import order
 from psplatform.network.serving import Serving
+from psplatform.network.sightings import Sighting
 from psplatform.network.state import NetworkState, Parts
 
 _ALONE: Final = 1.2

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from psplatform.core.transfers import PullGrant, PullPlan, PullRequest
-from psplatform.network.estimates import Sighting
 from psplatform.network.legs import Leg
 from psplatform.network.relaying import spread
+from psplatform.network.sightings import Sighting
 from psplatform.network.state import NetworkState, Parts
 
 

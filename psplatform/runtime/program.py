@@ -28,7 +28,7 @@ from psplatform.jobs.network import Fabric
 from psplatform.jobs.optimizers import Optimizer
 from psplatform.jobs.replication import Replication
 from psplatform.jobs.stragglers import SlowServers, Stragglers
-from psplatform.network.estimates import Estimates
+from psplatform.network.learning import learned_rates
 from psplatform.network.planner import FabricPlanner
 from psplatform.replication.checkpoints.retention import load_checkpoint
 from psplatform.runtime.references import References, StandIn, pickled
@@ -162,7 +162,8 @@ class Program:
             return None
         servers = [host_of(processes[first_server(shard)]) for shard in range(self.plan.shards)]
         parts = list(zip(servers, map(float, self.gradient_bytes), strict=True))
-        return FabricPlanner(parts, (), Estimates(), self.fabric.tick_s, others=self.fabric.aggregators)
+        known = learned_rates(self.fabric.changes_s)
+        return FabricPlanner(parts, (), known, self.fabric.tick_s, others=self.fabric.aggregators)
 
     @property
     def cold(self) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from psplatform.network.estimates import Sighting
 from psplatform.network.rates import Rates
+from psplatform.network.sightings import Sighting
 from psplatform.network.state import Interface, NetworkState
 from psplatform.simulation.network import Network
 

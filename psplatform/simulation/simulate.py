@@ -16,7 +16,7 @@ from psplatform.jobs.planning import description_of, plan_of
 from psplatform.jobs.replication import NoReplication
 from psplatform.memory.arithmetic import Arithmetic
 from psplatform.memory.training import TensorArithmetic
-from psplatform.network.estimates import Estimates
+from psplatform.network.learning import learned_rates
 from psplatform.network.planner import FabricPlanner
 from psplatform.policies import readiness
 from psplatform.policies.registry import name_of, parameter_values, policy_of
@@ -134,7 +134,8 @@ class Prepared:
         if asked is None:
             return None
         hosts = list(dict.fromkeys(world.host_of(f"w{number}") for number in range(self.workers)))[: asked.aggregators]
-        known = Estimates() if lag_s is None or network is None else Reports(network, lag_s)
+        told = Reports(network, lag_s) if lag_s is not None and network is not None else None
+        known = told or learned_rates(asked.changes_s)
         planner = FabricPlanner(world.gradients_to(), hosts, known, asked.tick_s, relays=hosts)
         return Fabric(planner, world.host_of)
 

@@ -22,7 +22,9 @@ def test_nothing_is_planned_where_nothing_is_said() -> None:
     assert Network.from_plain(None) == Network.from_plain({}) == Network.from_plain({"fabric": None}) == Network()
 
 
-@pytest.mark.parametrize("network", [Network(), Network(Fabric()), Network(Fabric(tick_s=0.25))], ids=str)
+@pytest.mark.parametrize(
+    "network", [Network(), Network(Fabric()), Network(Fabric(tick_s=0.25, changes_s=5.0))], ids=str
+)
 def test_it_survives_its_plain_form(network: Network) -> None:
     assert Network.from_plain(json.loads(json.dumps(network.to_plain()))) == network
     assert Network.from_plain(network) is network
@@ -48,6 +50,7 @@ def test_a_mapping_describes_a_fabric() -> None:
         ({"fabric": {"tick_s": float("nan")}}, "tick_s must be a float above 0"),
         ({"fabric": {"tick_s": "0.1"}}, "tick_s must be a float above 0"),
         ({"fabric": {"tick_s": None}}, "tick_s must be a float above 0"),
+        ({"fabric": {"changes_s": 0}}, "network: fabric: changes_s must be a float above 0 and at most 86400, not 0"),
         ({"fabric": {"aggregators": -1}}, "network: fabric: aggregators must be an int of at least 0, not -1"),
     ],
 )

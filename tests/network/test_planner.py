@@ -16,6 +16,7 @@ from psplatform.network.planner import FabricPlanner
 from psplatform.network.rates import Rates
 from psplatform.network.relaying import spread
 from psplatform.network.state import Interface, NetworkState
+from psplatform.network.steady import SteadyEstimates
 
 BYTES = 100.0
 
@@ -436,7 +437,7 @@ def test_a_transfer_that_waited_for_a_server_tells_of_no_rate() -> None:
 
 
 def ignorant(size_bytes: float) -> FabricPlanner:
-    return FabricPlanner([("s", size_bytes), ("s", size_bytes), ("t", size_bytes)], (), Estimates(), tick_s=0.1)
+    return FabricPlanner([("s", size_bytes), ("s", size_bytes), ("t", size_bytes)], (), SteadyEstimates(), tick_s=0.1)
 
 
 @pytest.mark.parametrize("size_bytes", [16.0, 4e5, 4e9])

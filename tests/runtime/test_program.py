@@ -121,7 +121,8 @@ def test_transfers_are_planned_to_the_hosts_of_the_servers_if_the_job_asks_for_i
     assert programs[1].make_planner(at) is None
     assert "network" not in programs[1].description
     planner = cloudpickle.loads(cloudpickle.dumps(programs[0])).make_planner(at)
-    assert programs[0].description["network"] == {"fabric": {"tick_s": 0.5, "aggregators": 0}, "gradient_bytes": 40}
+    asked = {"tick_s": 0.5, "aggregators": 0, "changes_s": None}
+    assert programs[0].description["network"] == {"fabric": asked, "gradient_bytes": 40}
     assert (planner.tick_s, planner.sums) == (0.5, False)
     for key, host in enumerate(("10.0.0.1", "10.0.0.2")):
         grant = planner.grant_at_once(Offer(key, host), 1.0)

@@ -32,6 +32,7 @@ def job_of_layers(parameters: int, **fields: Any) -> Job:
     samples = random.standard_normal((_SAMPLES, width), dtype=np.float32)
     return Job(
         model=nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(_LAYERS))),
+        device="cpu",
         loss=nn.functional.mse_loss,
         data=(samples, samples),
         batch_size=_BATCH,

@@ -1,9 +1,9 @@
 """Hands parameters on to other workers, so that the servers send them once instead of to each.
 
 A cache that is filled by asking: it answers a pull from what it holds if that is as new as asked, and else asks the
-shard's server, once for all who wait.  Versions, epochs and terms travel unchanged, so that whoever pulls through a relay
-knows as much of what it gets as if it came from a server.  A relay that does not answer is passed over: who waits for
-it asks the servers itself.
+shard's server, once for all who wait.  Versions, epochs and terms travel unchanged, so that whoever pulls through a
+relay knows as much of what it gets as if it came from a server.  A relay that does not answer is passed over: who waits
+for it asks the servers itself.
 """
 
 from __future__ import annotations

@@ -1,0 +1,18 @@
+"""How rates are learned where nobody reports them."""
+
+from __future__ import annotations
+
+from psplatform.network.estimates import Estimates
+from psplatform.network.sightings import UNLIMITED
+from psplatform.network.steady import SteadyEstimates
+
+
+def learned_rates(changes_s: float | None) -> Estimates | SteadyEstimates:
+    """Return what learns the rates of interfaces from transfers.
+
+    Parameters
+    ----------
+    changes_s
+        Seconds after which a rate is likely to have changed; ``None`` where rates are expected to stay.
+    """
+    return SteadyEstimates() if changes_s is None else Estimates(UNLIMITED, changes_s)
