@@ -15,7 +15,7 @@ UNLIMITED: Final = 1e15
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A transfer between two hosts that has ended; times in seconds on one clock."""
+    """A transfer between two hosts that has ended, or as if it did; times in seconds on one clock."""
 
     sender: str
     receiver: str

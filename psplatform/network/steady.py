@@ -31,7 +31,7 @@ _KEPT: Final = 64
 """Transfers of a direction that are kept, to know what went beside one of them."""
 
 _KEPT_S: Final = 60.0
-"""Seconds for which it counts what a direction was seen to carry, while it is seen again."""
+"""What a direction was seen to do counts for so many seconds in which it is used."""
 
 _OTHERS: Final = 2
 """A direction that has carried as much with so many other peers is what limits a transfer, not its other one."""
@@ -40,16 +40,20 @@ _HOPE: Final = 2.0
 """Times the usual rate that an unknown one is hoped to have: else none is tried where those seen first are slow."""
 
 
+_Key = tuple[str, bool]
+"""A direction: its host, and whether it leads out of it."""
+
+
 @dataclass(eq=False)
 class _Direction:
-    """What is known of a direction.
+    """What is known of a direction; others are named by their keys, so that nothing here leads to all the rest.
 
     Attributes
     ----------
     proofs
-        When it has carried how many bytes per second at least, but for what is less than its level.
+        When it has carried how many bytes per second at least, the most first: later ones that are less.
     reached
-        By peer, the most it has carried while a transfer with that one went on, as long as that was about its level.
+        By peer, what it has carried last while a transfer with that one went on, as long as that was about its level.
     limits
         By peer, when it last was what limited a transfer.
     slow_with
@@ -61,11 +65,12 @@ class _Direction:
 
     carried: deque[Sighting] = field(default_factory=lambda: deque(maxlen=_KEPT))
     proofs: list[tuple[float, float]] = field(default_factory=list)
-    reached: dict[_Direction, float] = field(default_factory=dict)
-    limits: dict[_Direction, float] = field(default_factory=dict)
-    slow_with: dict[_Direction, None] = field(default_factory=dict)
-    before: tuple[list[tuple[float, float]], dict[_Direction, float]] = field(default_factory=lambda: ([], {}))
-    accuser: _Direction | None = None
+    reached: dict[_Key, float] = field(default_factory=dict)
+    limits: dict[_Key, float] = field(default_factory=dict)
+    slow_with: dict[_Key, None] = field(default_factory=dict)
+    before: tuple[list[tuple[float, float]], dict[_Key, float]] = field(default_factory=lambda: ([], {}))
+    accuser: _Key | None = None
+    used_at: float = -math.inf
     at_level: float = -math.inf
 
     @property
@@ -75,63 +80,65 @@ class _Direction:
     @property
     def level(self) -> float:
         """The most that it has carried lately, bytes per second; infinity where nothing was seen."""
-        return max((rate for _, rate in self.proofs), default=math.inf)
+        return self.proofs[0][1] if self.proofs else math.inf
+
+    @property
+    def does_limit(self) -> bool:
+        """Whether it was what limited a transfer in the last minute before it was used last."""
+        return max(self.limits.values(), default=-math.inf) > self.used_at - _KEPT_S
+
+    def use(self, at: float) -> None:
+        """Forget what it was seen to carry more than a minute before it was used last, because it is used now."""
+        self.proofs = [one for one in self.proofs if one[0] > self.used_at - _KEPT_S]
+        self.used_at = max(self.used_at, at)
+        if not self.proofs:
+            self.reached.clear()
 
     def is_at_level(self, rate: float) -> bool:
         return self.unknown or rate >= (1 - _TOLERANCE) * self.level
 
-    def prove(self, rate: float, at: float, peer: _Direction) -> None:
+    def prove(self, rate: float, at: float, peer: _Key) -> None:
         """Learn that it has carried that much, about its level or more, while it was used with a peer."""
-        self.proofs = [*(one for one in self.proofs if one[0] > at - _KEPT_S), (at, rate)]
+        self.proofs = [*(one for one in self.proofs if one[1] > rate), (at, rate)]
         self.reached[peer] = rate
         self.slow_with.clear()
         self.accuser, self.at_level = None, max(at, self.at_level)
 
-    def is_established(self, peer: _Direction) -> bool:
-        """Whether it has been at its level with several others than that peer."""
+    def busy_with(self) -> list[_Key]:
+        """Return the peers with which it has been at its level."""
         least = (1 - _TOLERANCE) * self.level
-        return sum(rate >= least for one, rate in self.reached.items() if one is not peer) >= _OTHERS
+        return [peer for peer, rate in self.reached.items() if rate >= least]
 
-    def limit(self, peer: _Direction, at: float) -> None:
-        """Learn that it was what limited a transfer with a peer."""
-        self.limits[peer] = at
-        level = self.level
-        busy_with = [one for one, rate in self.reached.items() if rate >= (1 - _TOLERANCE) * level]
-        if len(busy_with) <= _OTHERS:
-            return
-        for one in busy_with:  # some may have been taken for what limits when less was known
-            if list(one.limits) == [self] and abs(one.level - level) < _TOLERANCE * level:
-                one.limits.clear()
+    def is_established(self, peer: _Key) -> bool:
+        """Whether it has been at its level with several others than that peer."""
+        return len([one for one in self.busy_with() if one != peer]) >= _OTHERS
 
-    def slow_down(self, rate: float, at: float, accuser: _Direction) -> None:
-        """Believe that it has become slower, and clear the peers that were taken for slower in its stead."""
-        for peer in self.slow_with:
-            if peer.accuser is self:
-                peer.proofs, peer.limits = peer.before
-                peer.accuser = None
+    def slow_down(self, rate: float, at: float, accuser: _Key) -> None:
+        """Believe that it has become slower."""
         self.slow_with.clear()
         if self.accuser is None:
             self.before = self.proofs, self.limits
         self.proofs, self.limits, self.reached = [(at, rate)], {accuser: at}, {}
         self.accuser = accuser
 
-
-_Ways = tuple[_Direction, _Direction]
+    def clear(self) -> None:
+        """Believe what was known before it was taken for slower."""
+        self.proofs, self.limits = self.before
+        self.accuser = None
 
 
 class SteadyEstimates:
     """Rates of every direction, as far as they have been seen.
 
-    A direction that limits transfers has the rate of its level: the most that it has carried in the last minute in
-    which it was seen.  Another one can carry that at least, and may carry more: it is hoped to be as fast as the
-    fastest that was seen, or twice as fast as most, so that it is tried.  What has not limited anything for a minute is
-    tried again.
+    A direction that limits transfers has the rate of its level: the most that it has carried in the last minute before
+    it was used last.  Another one can carry that at least, and may carry more: so that it is tried, it is hoped to be
+    as fast as the fastest that was seen, and twice as fast as most at least.
 
-    Of a transfer whose two directions may both have been busy, the one limits it that was as busy with several other
-    peers; else the one that carried others at the same time; else either.  Where neither may have been, one of them has
-    become slower.  It is not one that has carried as much as before since the transfer began; it is the one that is
-    slow with more peers, which are cleared then, or else the one that was seen at its level longest ago.  A transfer
-    that should have ended tells that before it ends.
+    Both directions of a transfer may have been busy.  If one of them was as busy with two other peers at least, and the
+    other one was not, it is the limit; else the one that carried others at the same time; else both are taken for it.
+    If neither was busy, one of them has become slower: not one that has carried as much as before since the transfer
+    began, but the one that is slow with more peers, and of equals the one that was at its level longest ago.  The peers
+    that were taken for slower because of it are cleared.  A transfer that should have ended tells that before it ends.
 
     Where rates change every few seconds, what was seen a while ago counts for too much here: see `Estimates`.
 
@@ -143,16 +150,16 @@ class SteadyEstimates:
 
     def __init__(self, fastest: float = UNLIMITED) -> None:
         self._fastest = fastest
-        self._ways: dict[tuple[str, bool], _Direction] = {}
+        self._ways: dict[_Key, _Direction] = {}
         self._unjudged: list[Sighting] = []
-        # What may go on still, as if it ended now.
-        self._open: list[Sighting] = []
+        # By direction, what may go on still, as if it ended now.
+        self._open: dict[_Key, list[Sighting]] = {}
 
     def observe(self, seen: Sighting) -> None:
-        """Learn from a transfer that has ended, when `state` is asked: once others that end with it have ended too."""
+        """Learn from a transfer that has ended, when `state` is asked next."""
         if seen.tells:
-            for way in self._both(seen):
-                way.carried.append(seen)
+            for key in _keys(seen):
+                self._way(key).carried.append(seen)
             self._unjudged.append(seen)
 
     def state(
@@ -168,94 +175,120 @@ class SteadyEstimates:
             Transfers of which nobody knows whether they have ended.
         """
         running = [one for one in running if one.tells]
-        self._open = [*running, *(one for one in beside if one.sender != one.receiver)]
+        self._open = {}
+        for one in (*running, *beside):
+            for key in _keys(one) if one.sender != one.receiver else ():
+                self._open.setdefault(key, []).append(one)
         unjudged, self._unjudged = self._unjudged, []
         for one in sorted(unjudged, key=lambda one: one.end):
             self._judge(one)
         for one in sorted(running, key=lambda one: one.begin):
-            self._doubt(one)
+            self._blame(one, [self._most(key, one) for key in _keys(one)])
         hope = self._hope()
-        rates = {
-            (host, outward): self._rate(self._ways.get((host, outward)), now, hope)
-            for host in hosts
-            for outward in (True, False)
-        }
         return NetworkState(
             {
-                host: Interface(Rates.steady(rates[host, True], now), Rates.steady(rates[host, False], now))
-                for host, _ in rates
+                host: Interface(*(Rates.steady(self._rate((host, outward), hope), now) for outward in (True, False)))
+                for host in hosts
             }
         )
 
-    def _both(self, seen: Sighting) -> _Ways:
-        out, into = (seen.sender, True), (seen.receiver, False)
-        return self._ways.setdefault(out, _Direction()), self._ways.setdefault(into, _Direction())
+    def _way(self, key: _Key) -> _Direction:
+        found = self._ways.get(key)
+        if found is None:
+            found = self._ways[key] = _Direction()
+        return found
 
     def _hope(self) -> float:
         """Return the bytes per second of a direction of which nothing is known."""
         levels = [way.level for way in self._ways.values() if not way.unknown]
         return max(*levels, _HOPE * median_high(levels)) if levels else self._fastest
 
-    def _rate(self, way: _Direction | None, now: float, hope: float) -> float:
+    def _rate(self, key: _Key, hope: float) -> float:
+        way = self._ways.get(key)
         if way is None or way.unknown:
             return hope
-        limited_at = max(way.limits.values(), default=-math.inf)
-        return way.level if limited_at > now - _KEPT_S else max(way.level, hope)
+        return way.level if way.does_limit else max(way.level, hope)
 
-    def _least(self, way: _Direction, seen: Sighting) -> float:
-        """Return the bytes per second that a direction has carried in the time of a transfer, at least."""
+    def _least(self, key: _Key, seen: Sighting) -> float:
+        """Return the bytes per second that a direction has carried in about the time of a transfer, at least."""
         begin = seen.begin - _WITHIN * (seen.end - seen.begin)
-        within = (one for one in way.carried if one.begin >= begin and one.end <= seen.end)
+        within = (one for one in self._way(key).carried if one.begin >= begin and one.end <= seen.end)
         return sum(one.size_bytes for one in within) / (seen.end - seen.begin)
 
-    def _most(self, way: _Direction, seen: Sighting) -> float:
-        """Return the bytes per second that it may have carried: what overlaps may have gone in that time alone."""
-        beside = (one for one in (*way.carried, *self._open) if one is not seen and way in self._both(one))
-        overlaps = ((one, min(one.end, seen.end) - max(one.begin, seen.begin)) for one in beside)
-        besides = sum(min(one.size_bytes, way.level * overlap) for one, overlap in overlaps if overlap > 0)
-        return (seen.size_bytes + besides) / (seen.end - seen.begin)
+    def _most(self, key: _Key, seen: Sighting) -> float:
+        """Return the bytes per second that it may have carried: what overlaps may have gone in that time alone.
+
+        As far as that is remembered: where more than `_KEPT` others have ended meanwhile it may be more.
+        """
+        way = self._way(key)
+        level, bytes_beside = way.level, 0.0
+        for one in (*way.carried, *self._open.get(key, ())):
+            overlap_s = min(one.end, seen.end) - max(one.begin, seen.begin)
+            if overlap_s > 0 and one is not seen:
+                bytes_beside += min(one.size_bytes, level * overlap_s)
+        return (seen.size_bytes + bytes_beside) / (seen.end - seen.begin)
 
     def _judge(self, seen: Sighting) -> None:
-        ways = self._both(seen)
-        most = [self._most(way, seen) for way in ways]
+        keys = _keys(seen)
+        ways = [self._way(key) for key in keys]
+        for way in ways:
+            way.use(seen.end)
+        most = [self._most(key, seen) for key in keys]
         busy = [way.is_at_level(rate) for way, rate in zip(ways, most, strict=True)]
         if not any(busy):
-            self._blame(ways, most, seen)
+            self._blame(seen, most)
             return
-        proven = []
-        for way, peer, may_be in zip(ways, ways[::-1], busy, strict=True):
-            rate = self._least(way, seen)
+        proven = set()
+        for key, peer, way, may_be in zip(keys, keys[::-1], ways, busy, strict=True):
+            rate = self._least(key, seen)
             if way.is_at_level(rate):
                 way.prove(rate, seen.end, peer)
                 if may_be:
-                    proven.append(way)
-        for way in self._limiting(ways, most, busy, seen):
-            if way in proven:
-                way.limit(ways[1 - ways.index(way)], seen.end)
+                    proven.add(key)
+        for key, peer in zip(keys, keys[::-1], strict=True):
+            if key in proven and key in self._limiting(seen, most, busy):
+                self._limit(key, peer, seen.end)
 
-    def _limiting(self, ways: _Ways, most: Sequence[float], busy: Sequence[bool], seen: Sighting) -> list[_Direction]:
+    def _limiting(self, seen: Sighting, most: Sequence[float], busy: Sequence[bool]) -> list[_Key]:
         """Return what limited a transfer; both of its directions, where nothing tells them apart."""
+        keys = _keys(seen)
         signs = (
             busy,
-            [way.is_established(peer) for way, peer in zip(ways, ways[::-1], strict=True)],
+            [self._way(key).is_established(peer) for key, peer in zip(keys, keys[::-1], strict=True)],
             [rate > (1 + _TOLERANCE) * seen.rate for rate in most],
         )
         deciding = next((sign for sign in signs if sum(sign) == 1), (True, True))
-        return [way for way, holds in zip(ways, deciding, strict=True) if holds]
+        return [key for key, holds in zip(keys, deciding, strict=True) if holds]
 
-    def _doubt(self, running: Sighting) -> None:
-        """Learn from a transfer that has not ended: both its directions have carried less than with all of it."""
-        ways = self._both(running)
-        self._blame(ways, [self._most(way, running) for way in ways], running)
+    def _limit(self, key: _Key, peer: _Key, at: float) -> None:
+        """Learn that a direction was what limited a transfer with a peer."""
+        way = self._way(key)
+        way.limits[peer] = at
+        busy_with = way.busy_with()
+        if len(busy_with) <= _OTHERS:
+            return
+        for one in map(self._way, busy_with):  # some may have been taken for what limits when less was known
+            if list(one.limits) == [key] and abs(one.level - way.level) < _TOLERANCE * way.level:
+                one.limits.clear()
 
-    def _blame(self, ways: _Ways, most: Sequence[float], seen: Sighting) -> None:
-        """Find which of two directions has become slower, if both have carried clearly less than they could."""
+    def _blame(self, seen: Sighting, most: Sequence[float]) -> None:
+        """Find which direction has become slower, if both have carried clearly less than they could."""
+        keys = _keys(seen)
+        ways = [self._way(key) for key in keys]
         if not all(rate < _CLEARLY * way.level < math.inf for way, rate in zip(ways, most, strict=True)):
             return
         # One that was as fast as ever since the transfer began is not what slows it.
-        open_to_doubt = [way for way in ways if way.at_level <= seen.begin] or list(ways)
-        for way in open_to_doubt:
-            way.slow_with[ways[1 - ways.index(way)]] = None
-        slow = max(open_to_doubt, key=lambda way: (len(way.slow_with), -way.at_level))
-        number = ways.index(slow)
-        slow.slow_down(most[number], seen.end, ways[1 - number])
+        open_to_doubt = [number for number in (0, 1) if ways[number].at_level <= seen.begin] or [0, 1]
+        for number in open_to_doubt:
+            ways[number].slow_with[keys[1 - number]] = None
+        number = max(open_to_doubt, key=lambda number: (len(ways[number].slow_with), -ways[number].at_level))
+        slow = ways[number]
+        for peer in map(self._way, slow.slow_with):
+            if peer.accuser == keys[number]:
+                peer.clear()
+        slow.slow_down(most[number], seen.end, keys[1 - number])
+
+
+def _keys(seen: Sighting) -> tuple[_Key, _Key]:
+    """Return the directions that a transfer takes."""
+    return (seen.sender, True), (seen.receiver, False)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Iterable
 
+import cloudpickle
 import pytest
 
-from psplatform.network.estimates import Estimates
 from psplatform.network.learning import learned_rates
 from psplatform.network.sightings import Sighting
 from psplatform.network.steady import SteadyEstimates
@@ -103,12 +104,34 @@ def test_of_hosts_that_are_all_alike_each_is_tried_and_known_by_that() -> None:
     assert [rate(name) for name in "abcd" for rate in (cluster.out, cluster.into)] == [about(100 * MB)] * 8
 
 
-def test_what_has_not_limited_anything_for_a_minute_is_tried_again() -> None:
+def test_what_is_known_to_be_slow_stays_so_however_seldom_it_is_used() -> None:
     cluster = around_server()
     cluster.rates["e"] = 50 * MB
-    cluster.send("e", "s")
-    cluster.now += 61.0
-    assert cluster.out("e") == about(200 * MB)
+    for _ in range(3):
+        for name in "abe":
+            cluster.send(name, "s")
+        cluster.now += 300.0
+        assert (cluster.out("e"), cluster.into("s")) == (about(50 * MB), about(100 * MB))
+
+
+@pytest.mark.parametrize("times", [0.7, 2.0])
+def test_what_has_become_a_little_slower_or_faster_is_known_after_a_minute_of_use(times: float) -> None:
+    cluster = around_server()
+    cluster.rates["s"] *= times
+    for name in "abcd" * 8:
+        cluster.send(name, "s")
+        cluster.now += 2.0
+    assert cluster.into("s") == about(times * 100 * MB)
+
+
+def test_a_single_transfer_that_seemed_faster_counts_for_a_minute() -> None:
+    cluster = around_server()
+    cluster.estimates.observe(Sighting("a", "s", 10 * MB, cluster.now, cluster.now + 0.05))
+    assert cluster.into("s") > 150 * MB
+    for name in "abcd" * 8:
+        cluster.now += 2.0
+        cluster.send(name, "s")
+    assert cluster.into("s") == about(100 * MB)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -218,6 +241,26 @@ def test_the_order_in_which_transfers_are_told_is_of_no_consequence() -> None:
     assert len(found) == 1
 
 
-def test_who_says_how_often_rates_change_has_them_forgotten_so_soon() -> None:
-    assert isinstance(learned_rates(None), SteadyEstimates)
-    assert isinstance(learned_rates(5.0), Estimates)
+def test_where_it_is_said_how_often_rates_change_what_was_seen_is_forgotten_so_soon() -> None:
+    after = {}
+    for changes_s in (None, 5.0, 50.0):
+        learned = learned_rates(changes_s)
+        for at, sender in enumerate("abc"):
+            learned.observe(Sighting(sender, "s", 10 * MB, at, at + 0.1))
+        learned.observe(Sighting("a", "b", 10 * MB, 3.0, 3.025))
+        after[changes_s] = learned.state("s", 13.0)["s"].into.at(13.0)
+    assert after[None] == about(100 * MB)
+    assert after[5.0] > after[50.0] > 100 * MB
+
+
+def test_of_many_hosts_a_copy_and_what_was_sent_know_the_same() -> None:
+    """A standby begins with a copy: that must not lead from one direction through all the others."""
+    cluster = Cluster(dict.fromkeys((f"h{number}" for number in range(200)), 100 * MB))
+    names = list(cluster.rates)
+    for distance in (1, 7, 31):
+        for number, name in enumerate(names):
+            cluster.send(name, names[(number + distance) % len(names)])
+    expected = [cluster.out(name) for name in names]
+    for copied in (copy.deepcopy(cluster.estimates), cloudpickle.loads(cloudpickle.dumps(cluster.estimates))):
+        state = copied.state(names, cluster.now)
+        assert [state[name].out.at(cluster.now) for name in names] == expected

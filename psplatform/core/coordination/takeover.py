@@ -333,7 +333,7 @@ class Takeover:
             self._revoke(member)
         elif message.aborted and at_hand:
             self._free(member)  # the lost coordinator wanted it to begin anew
-        elif at_hand and not repeated:  # it does not compute on what was decided since before it hears that it may
+        elif at_hand and not repeated:  # it may be waiting for this before it computes
             confirmed = message.sequence, message.version, message.assignment
             state.effects.append(Send(Role.member(message.member), msg.Release(state.term, *confirmed)))
 

@@ -106,7 +106,8 @@ class Release:
     """Compute gradient `sequence` of your slot on `version` or newer.
 
     With a `relay`, get the parameters from the process of that member; if it has not answered after `patience_s`
-    seconds, from the servers.  With `tell`, say when they are there.
+    seconds, from the servers.  With `tell`, say when they are there.  Repeated under a higher term it says that it
+    stands: what was decided under that term may be computed on.
     """
 
     term: int

@@ -5,9 +5,10 @@ reach the gradient) -> announced, *waiting* again.  Where a policy decides block
 its shard can reach it.  Where transfers are planned, a gradient is *offered* before it is exposed, and may be dropped
 instead.  One that is sent to be summed with others stays offered until the next release, which says that its fate is
 decided: it may be told to send it again, another way.  What was computed on parameters that were written over meanwhile
-leads back to *pulling*.  An abort in *pulling*, *computing*, *offered* or *exposing* leads back to *waiting* once the
-computation has really stopped; a release that comes meanwhile is kept, and forgotten if that one is aborted too.  A
-stop ends the session from any state.
+leads back to *pulling*.  Parameters that were decided by a coordinator that has taken over since the release are not
+computed on before that one has repeated the release: until then a session stays *pulling*.  An abort in *pulling*,
+*computing*, *offered* or *exposing* leads back to *waiting* once the computation has really stopped; a release that
+comes meanwhile is kept, and forgotten if that one is aborted too.  A stop ends the session from any state.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class WorkerSession:
         self._release: msg.Release | None = None
         self._next: msg.Release | None = None
         self._forestalled = 0
-        # Whether the gradient at hand is not begun before its release was repeated under a higher term.
+        # Whether the parameters are there, but were decided in a higher term than the release, which must be repeated.
         self._unconfirmed = False
         self._aborted = 0
         self._computed: Computed | None = None
@@ -187,15 +188,15 @@ class WorkerSession:
         return self._start(release)
 
     def _confirm(self, release: msg.Release) -> list[Effect]:
-        """Take a release that is known for the word of a coordinator that has taken over."""
+        """Let a release that is known count as given by the coordinator that repeats it."""
         if self._next is not None and self._repeats(self._next, release):
-            self._next = release
+            self._next = replace(self._next, term=release.term)
         elif self._release is not None and self._repeats(self._release, release):
             self._release = replace(self._release, term=release.term)
         return self._go_on()
 
     def _go_on(self) -> list[Effect]:
-        """Begin the gradient at hand if only the word of the coordinator was missing."""
+        """Begin to compute if only the repeated release was missing."""
         missing = self.activity is Activity.PULLING and self._unconfirmed
         return self._compute() if missing and self._pulling.enough else []
 
@@ -262,13 +263,13 @@ class WorkerSession:
         if self._release is None:
             return []
         # Decided by a coordinator that may not know of this release: it could have put another commit there than the
-        # one that contains the last gradient, which would now be written over.  Of blocks, servers have copies.
+        # one that contains the last gradient, which would now be written over.  Blocks are sent: servers have copies.
+        self._pull_s = self._pull_s if self._unconfirmed else self._now - self._since
         self._unconfirmed = not self._per_block and self._pulling.decided_in > self._release.term
         if self._unconfirmed:
-            over = self._next is not None and self._next.term >= self._pulling.decided_in
-            return self._give_up(self._release.sequence) if over else []
+            superseded = self._next is not None and self._next.term >= self._pulling.decided_in
+            return self._give_up(self._release.sequence) if superseded else []
         self._pulling.cancel()
-        self._pull_s = self._now - self._since
         self.activity = Activity.COMPUTING
         compute = Compute(self.slot, self._release.sequence, self._release.assignment)
         if not self._release.tell:
@@ -398,7 +399,7 @@ class WorkerSession:
         return self._pull(self._release)
 
     def _give_up(self, sequence: int) -> list[Effect]:
-        """End what is not being computed."""
+        """Give up a gradient that is not being computed, and say so."""
         self._abort_at = self._now
         self._pulling.cancel()
         return self._confirm_abort(sequence)
@@ -424,6 +425,8 @@ class WorkerSession:
         self._forestalled = 0  # releases that are on their way are of a lower term: nobody takes them any more
         if self.activity is Activity.JOINING or newest is None:
             self.activity = Activity.JOINING  # the new coordinator may not know that it was welcomed either
+            if newest is not None and newest.term < message.term:
+                self._next = None  # nor of this release: it will grant its own
             return [self._join()]
         last = newest.sequence, newest.version, newest.assignment
         aborting = self.activity is Activity.ABORTING and newest is self._release

@@ -313,7 +313,7 @@ def test_a_member_that_was_released_without_a_trace_is_believed(open_scene: Open
 
 
 def test_a_member_is_told_that_its_release_stands_as_it_knows_it(open_scene: Open) -> None:
-    """Once: where it was repeated before its member was heard, that says so."""
+    """Sent once: a release that was repeated already is not sent again."""
     scene = open_scene(workers=2).join("a", "b").take_over()
     scene.handle(standing(0))
     assert scene.sent(msg.Release) == [msg.Release(2, 1, 0, None), msg.Release(2, 1, 0, None)]

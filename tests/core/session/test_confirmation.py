@@ -10,6 +10,7 @@ import pytest
 from psplatform.core.policy import Scope
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Compute
+from psplatform.core.protocol.events import Begin, ComputeAborted, Reachable
 from psplatform.core.workers.session import Activity
 
 Fresh = Callable[..., Any]
@@ -36,6 +37,49 @@ def test_once_the_release_is_repeated_it_computes(waiting: Any, term: int) -> No
     waiting.release(5, 4, term=term)
     assert begun(waiting) == [5]
     assert waiting.release(5, 4, term=term).effects == []
+
+
+def test_a_repetition_by_one_that_was_replaced_before_that_was_decided_does_not_count(fresh: Fresh) -> None:
+    worker = fresh().welcome().release(5, 4).serve(decided_in=3)
+    assert worker.release(5, 4, term=2).effects == []
+    assert begun(worker.release(5, 4, term=3)) == [5]
+
+
+def test_a_coordinator_that_asks_meanwhile_hears_of_the_release(waiting: Any) -> None:
+    waiting.handle(msg.StateRequest(3))
+    assert waiting.sent[-1] == msg.WorkerState(3, "w", 5, 4, None)
+    assert begun(waiting.release(5, 4, term=3)) == [5]
+
+
+def test_one_that_waits_with_parameters_has_pulled_them_by_then(waiting: Any) -> None:
+    waiting.now += 7.0
+    waiting.release(5, 4, term=2).computed(5)
+    waiting.handle(Reachable(5, (0, 1)))
+    (announce,) = waiting.messages(msg.Announce)
+    assert announce.pull_s == 0.0
+
+
+def test_a_kept_release_that_is_repeated_keeps_what_it_asks_for(fresh: Fresh) -> None:
+    """Its batch above all: the coordinator is told of that, and may have dealt another before."""
+    worker = fresh().welcome().release(5, 4).serve()
+    batch = msg.BatchAssignment(1, 7)
+    worker.release(6, 5, assignment=batch)
+    worker.release(6, 5, term=2, assignment=msg.BatchAssignment(1, 8))
+    worker.handle(msg.Abort(2, 5))
+    worker.handle(ComputeAborted(5))
+    worker.serve(decided_in=2)
+    assert [one.assignment for one in worker.effects if isinstance(one, Compute)] == [batch]
+
+
+def test_a_release_of_a_coordinator_that_is_gone_is_not_kept_by_one_that_joins_again(fresh: Fresh) -> None:
+    """It came before the welcome: the next coordinator knows neither, and grants its own."""
+    worker = fresh()
+    worker.handle(Begin())
+    worker.release(1, 0)
+    worker.handle(msg.StateRequest(2))
+    worker.release(1, 1, term=2)
+    worker.handle(msg.Welcome(2, 3, 1))
+    assert begun(worker.serve(decided_in=2)) == [1]
 
 
 def test_a_release_that_is_repeated_before_the_parameters_are_there_counts(fresh: Fresh) -> None:
