@@ -26,6 +26,7 @@ from psplatform.memory.arithmetic import Metadata
 from psplatform.memory.world import Ideal
 from psplatform.network.estimates import Estimates
 from psplatform.network.planner import FabricPlanner
+from psplatform.network.steady import SteadyEstimates
 from psplatform.simulation.faults.random_planner import RandomPlanner
 
 _MOST_WORKERS: Final = 16
@@ -36,6 +37,9 @@ _MOST_EVENTS: Final = 20_000
 _GRADIENT_BYTES: Final = 1e6
 _AT_RANDOM: Final = 0.7
 """Share of the runs with aggregators in which sums are made at random: by what is believed, there would be few."""
+
+_STEADY: Final = 0.5
+"""Share of the other planners that expect rates to stay as they are."""
 
 _BELIEVED_S: Final = (0.01, 0.5, 2.0)
 """Seconds that a gradient is believed to take, where transfers are planned."""
@@ -281,10 +285,11 @@ def run_policy(policy: Policy, run: RandomRun) -> FinishedRun:
 
 def _fabric(run: RandomRun, policy: Policy) -> Fabric:
     chance = random.Random(f"rates {run.seed}")
-    estimates = Estimates(fastest=_GRADIENT_BYTES / chance.choice(_BELIEVED_S), forget_s=9.0)
+    believed = _GRADIENT_BYTES / chance.choice(_BELIEVED_S)
     aggregators = [f"w{number}" for number in range(chance.randint(0, 2))] if policy.traits.sums else []
     if aggregators and chance.random() < _AT_RANDOM:
         return Fabric(RandomPlanner(run.seed, aggregators, tick_s=0.25), host_of=str)
+    estimates = SteadyEstimates(believed) if chance.random() < _STEADY else Estimates(believed, forget_s=9.0)
     return Fabric(FabricPlanner([("server", _GRADIENT_BYTES)], aggregators, estimates, tick_s=0.25), host_of=str)
 
 

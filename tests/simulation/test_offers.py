@@ -15,6 +15,7 @@ from psplatform.jobs.distributions import Constant
 from psplatform.jobs.schedules import Constant as Steady
 from psplatform.network.estimates import Estimates
 from psplatform.network.planner import FabricPlanner
+from psplatform.network.steady import SteadyEstimates
 from psplatform.policies.registry import make_policy
 from psplatform.simulation.driver import Simulated, run_world
 from psplatform.simulation.event_trace import EventTrace
@@ -40,6 +41,7 @@ def play(
     seed: int = 1,
     compute_s: float = 0.1,
     believed: float = 10.0,
+    steady: bool = False,
 ) -> Simulated:
     """Simulate half a minute; a bound of 0 is none."""
     policy = make_policy("delay-bounded", {"max_delay": bound}) if bound else make_policy("asp", {})
@@ -50,7 +52,8 @@ def play(
     plan = Plan("r", workers, 1, 10**6, 4, Stop(seconds=30.0), Steady(), **endless)
     fabric = None
     if planned:
-        estimates = Estimates(fastest=believed * 1.25e8, forget_s=10.0)
+        fastest = believed * 1.25e8
+        estimates = SteadyEstimates(fastest) if steady else Estimates(fastest, forget_s=10.0)
         fabric = Fabric(FabricPlanner(world.gradients_to(), (), estimates, tick_s=0.1), world.host_of)
     return run_world(plan, policy, SyntheticGradients(1, 4), world, EventTrace(keep=True), seed=seed, fabric=fabric)
 
@@ -59,21 +62,24 @@ def drops(run: Simulated) -> Counter[str]:
     return Counter(one["reason"] for one in run.records if one["kind"] == "dropped")
 
 
+@pytest.mark.parametrize("steady", [True, False], ids=["rates stay", "rates change"])
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 8, 16])
-def test_where_interfaces_are_alike_plans_cost_nothing(workers: int) -> None:
-    with_plans, without = play(workers, EQUAL), play(workers, EQUAL, planned=False)
+def test_where_interfaces_are_alike_plans_cost_nothing(workers: int, steady: bool) -> None:
+    with_plans, without = play(workers, EQUAL, steady=steady), play(workers, EQUAL, planned=False)
     assert with_plans.view.commits >= 0.99 * without.view.commits
 
 
+@pytest.mark.parametrize("steady", [True, False], ids=["rates stay", "rates change"])
 @pytest.mark.parametrize("compute_s", [0.0, 0.02, 1.0])
-def test_however_long_gradients_take(compute_s: float) -> None:
-    with_plans = play(6, EQUAL, compute_s=compute_s)
+def test_however_long_gradients_take(compute_s: float, steady: bool) -> None:
+    with_plans = play(6, EQUAL, compute_s=compute_s, steady=steady)
     assert with_plans.view.commits >= 0.99 * play(6, EQUAL, planned=False, compute_s=compute_s).view.commits
 
 
+@pytest.mark.parametrize("steady", [True, False], ids=["rates stay", "rates change"])
 @pytest.mark.parametrize("believed", [SLOW, 30 * 10.0])
-def test_rates_that_are_thought_too_low_or_too_high_are_found_out(believed: float) -> None:
-    wrong, right = play(4, EQUAL, believed=believed), play(4, EQUAL)
+def test_rates_that_are_thought_too_low_or_too_high_are_found_out(believed: float, steady: bool) -> None:
+    wrong, right = play(4, EQUAL, believed=believed, steady=steady), play(4, EQUAL)
     assert wrong.view.commits >= 0.99 * right.view.commits
 
 

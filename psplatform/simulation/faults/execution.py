@@ -25,6 +25,7 @@ from psplatform.memory.machines import Machines
 from psplatform.memory.training import TensorArithmetic
 from psplatform.network.estimates import Estimates
 from psplatform.network.planner import FabricPlanner
+from psplatform.network.steady import SteadyEstimates
 from psplatform.policies.registry import make_policy
 from psplatform.replication.accounts import Account
 from psplatform.simulation.faults.checks.coverage import Coverage
@@ -76,6 +77,9 @@ _GRADIENT_BYTES: Final = 1e6
 _WORKER_HOSTS: Final = 4
 _AT_RANDOM: Final = 0.7
 """Share of the trials with aggregators in which sums are made at random: by what is believed, there would be few."""
+
+_STEADY: Final = 0.5
+"""Share of the other planners that expect rates to stay as they are."""
 
 _BELIEVED_S: Final = (1e-4, 0.05, 0.5, 2.0)
 """Seconds that a shard's part of a gradient is believed to take, where transfers are planned."""
@@ -333,12 +337,13 @@ def _run(
 def _fabric(trial: Trial, policy: Policy) -> Fabric:
     """Return what plans transfers, at rates that are wrong: what they really take is drawn (`TrialWorld`)."""
     chance = random.Random(f"rates {trial.seed}")
-    estimates = Estimates(fastest=_GRADIENT_BYTES / chance.choice(_BELIEVED_S), forget_s=5.0)
+    believed = _GRADIENT_BYTES / chance.choice(_BELIEVED_S)
     hosts = chance.choice([1, trial.shards])
     servers = [(f"host {shard % hosts}", _GRADIENT_BYTES) for shard in range(trial.shards)]
     aggregators = [f"workers {number}" for number in range(chance.choice([0, 1, 2]))] if policy.traits.sums else []
     if aggregators and chance.random() < _AT_RANDOM:
         return Fabric(RandomPlanner(trial.seed, aggregators, tick_s=0.1), host_of=_host_of)
+    estimates = SteadyEstimates(believed) if chance.random() < _STEADY else Estimates(believed, forget_s=5.0)
     return Fabric(FabricPlanner(servers, aggregators, estimates, tick_s=0.1), host_of=_host_of)
 
 
