@@ -15,7 +15,7 @@ Finish = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]
 Fields = dict[str, Any]
 
-FABRIC = {"fabric": {"tick_s": 0.05, "aggregators": 0}}
+FABRIC = {"fabric": {"tick_s": 0.05, "aggregators": 0, "changes_s": None}}
 LATE = "it could be applied up to version"
 MODEL = 82
 """Parameters of the small model."""
