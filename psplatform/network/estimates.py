@@ -8,15 +8,14 @@ ago its rate was seen, and from how many peers it is slow with.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import harmonic_mean
 from typing import Final, NamedTuple
 
-from psplatform.network.rates import Rates
-from psplatform.network.sightings import Sighting
-from psplatform.network.state import Interface, NetworkState
+from psplatform.network.sightings import Direction, Sighting
+from psplatform.network.state import NetworkState
 
 _TOLERANCE: Final = 0.1
 """Rates closer than this part of them are the same, and transfers that end closer together end at the same time."""
@@ -122,7 +121,7 @@ class Estimates:
 
     def __init__(self, fastest: float, forget_s: float) -> None:
         self._fastest, self._forget_s = fastest, forget_s
-        self._ways: dict[tuple[str, bool], _Direction] = {}
+        self._ways: defaultdict[Direction, _Direction] = defaultdict(_Direction)
         self._unjudged: list[Sighting] = []
         # What may go on still, as if it ended now.
         self._open: list[Sighting] = []
@@ -138,7 +137,7 @@ class Estimates:
     def report(self, host: str, out: float, into: float, at: float) -> None:
         """Learn the rates of both directions of a host, bytes per second, from its monitor."""
         for outward, rate in ((True, out), (False, into)):
-            self._way(host, outward=outward).learn(rate, at)
+            self._ways[host, outward].learn(rate, at)
 
     def state(
         self, hosts: Iterable[str], now: float, running: Iterable[Sighting] = (), beside: Iterable[Sighting] = ()
@@ -158,20 +157,11 @@ class Estimates:
         for one in sorted(running, key=lambda one: one.begin):
             self._doubt(one)
         usual = self._usual()
-        return NetworkState(
-            {
-                host: Interface(
-                    *(Rates.steady(self._rate(self._ways.get((host, way)), now, usual), now) for way in (True, False))
-                )
-                for host in hosts
-            }
-        )
-
-    def _way(self, host: str, *, outward: bool) -> _Direction:
-        return self._ways.setdefault((host, outward), _Direction())
+        return NetworkState.steady(hosts, lambda direction: self._rate(self._ways.get(direction), now, usual), now)
 
     def _both(self, seen: Sighting) -> _Ways:
-        return self._way(seen.sender, outward=True), self._way(seen.receiver, outward=False)
+        out, into = seen.directions
+        return self._ways[out], self._ways[into]
 
     def _usual(self) -> float:
         """Return the rate of a direction of which nothing is known: that of a byte's average time."""

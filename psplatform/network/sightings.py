@@ -13,6 +13,10 @@ UNLIMITED: Final = 1e15
 """Bytes per second that no interface has: as long as nothing has been seen, none delays anything."""
 
 
+Direction = tuple[str, bool]
+"""A host, and whether it leads out of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sighting:
     """A transfer between two hosts that has ended, or as if it did; times in seconds on one clock."""
@@ -27,6 +31,11 @@ class Sighting:
     def rate(self) -> float:
         """Bytes per second."""
         return self.size_bytes / (self.end - self.begin)
+
+    @property
+    def directions(self) -> tuple[Direction, Direction]:
+        """Those that it takes: out of its sender, and into its receiver."""
+        return (self.sender, True), (self.receiver, False)
 
     @property
     def tells(self) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 from psplatform.network.rates import Piece, Rates, pieces
+from psplatform.network.sightings import Direction
 
 Parts = Sequence[tuple[str, float]]
 """The receiving hosts of a transfer, with the bytes for each: a gradient goes to several shards together."""
@@ -52,6 +53,13 @@ class NetworkState:
     def __init__(self, interfaces: Mapping[str, Interface]) -> None:
         self._out = {host: one.out for host, one in interfaces.items()}
         self._into = {host: one.into for host, one in interfaces.items()}
+
+    @classmethod
+    def steady(cls, hosts: Iterable[str], rate_of: Callable[[Direction], float], now: float) -> NetworkState:
+        """Return the state in which directions carry so many bytes per second, from `now` on."""
+        return cls(
+            {host: Interface(*(Rates.steady(rate_of((host, out)), now) for out in (True, False))) for host in hosts}
+        )
 
     def copy(self) -> NetworkState:
         """Return a state of its own."""

@@ -8,15 +8,14 @@ Which one it was follows from all that may have gone through either meanwhile, a
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median_high
 from typing import Final
 
-from psplatform.network.rates import Rates
-from psplatform.network.sightings import UNLIMITED, Sighting
-from psplatform.network.state import Interface, NetworkState
+from psplatform.network.sightings import UNLIMITED, Direction, Sighting
+from psplatform.network.state import NetworkState
 
 _TOLERANCE: Final = 0.15
 """Rates closer than this part of them are the same: vectors are packed and copied as well, by busy processors."""
@@ -40,10 +39,6 @@ _HOPE: Final = 2.0
 """Times the usual rate that an unknown one is hoped to have: else none is tried where those seen first are slow."""
 
 
-_Key = tuple[str, bool]
-"""A direction: its host, and whether it leads out of it."""
-
-
 @dataclass(eq=False)
 class _Direction:
     """What is known of a direction; others are named by their keys, so that nothing here leads to all the rest.
@@ -65,11 +60,11 @@ class _Direction:
 
     carried: deque[Sighting] = field(default_factory=lambda: deque(maxlen=_KEPT))
     proofs: list[tuple[float, float]] = field(default_factory=list)
-    reached: dict[_Key, float] = field(default_factory=dict)
-    limits: dict[_Key, float] = field(default_factory=dict)
-    slow_with: dict[_Key, None] = field(default_factory=dict)
-    before: tuple[list[tuple[float, float]], dict[_Key, float]] = field(default_factory=lambda: ([], {}))
-    accuser: _Key | None = None
+    reached: dict[Direction, float] = field(default_factory=dict)
+    limits: dict[Direction, float] = field(default_factory=dict)
+    slow_with: dict[Direction, None] = field(default_factory=dict)
+    before: tuple[list[tuple[float, float]], dict[Direction, float]] = field(default_factory=lambda: ([], {}))
+    accuser: Direction | None = None
     used_at: float = -math.inf
     at_level: float = -math.inf
 
@@ -97,23 +92,23 @@ class _Direction:
     def is_at_level(self, rate: float) -> bool:
         return self.unknown or rate >= (1 - _TOLERANCE) * self.level
 
-    def prove(self, rate: float, at: float, peer: _Key) -> None:
+    def prove(self, rate: float, at: float, peer: Direction) -> None:
         """Learn that it has carried that much, about its level or more, while it was used with a peer."""
         self.proofs = [*(one for one in self.proofs if one[1] > rate), (at, rate)]
         self.reached[peer] = rate
         self.slow_with.clear()
         self.accuser, self.at_level = None, max(at, self.at_level)
 
-    def busy_with(self) -> list[_Key]:
+    def busy_with(self) -> list[Direction]:
         """Return the peers with which it has been at its level."""
         least = (1 - _TOLERANCE) * self.level
         return [peer for peer, rate in self.reached.items() if rate >= least]
 
-    def is_established(self, peer: _Key) -> bool:
+    def is_established(self, peer: Direction) -> bool:
         """Whether it has been at its level with several others than that peer."""
         return len([one for one in self.busy_with() if one != peer]) >= _OTHERS
 
-    def slow_down(self, rate: float, at: float, accuser: _Key) -> None:
+    def slow_down(self, rate: float, at: float, accuser: Direction) -> None:
         """Believe that it has become slower."""
         self.slow_with.clear()
         if self.accuser is None:
@@ -150,16 +145,16 @@ class SteadyEstimates:
 
     def __init__(self, fastest: float = UNLIMITED) -> None:
         self._fastest = fastest
-        self._ways: dict[_Key, _Direction] = {}
+        self._ways: defaultdict[Direction, _Direction] = defaultdict(_Direction)
         self._unjudged: list[Sighting] = []
         # By direction, what may go on still, as if it ended now.
-        self._open: dict[_Key, list[Sighting]] = {}
+        self._open: dict[Direction, list[Sighting]] = {}
 
     def observe(self, seen: Sighting) -> None:
         """Learn from a transfer that has ended, when `state` is asked next."""
         if seen.tells:
-            for key in _keys(seen):
-                self._way(key).carried.append(seen)
+            for key in seen.directions:
+                self._ways[key].carried.append(seen)
             self._unjudged.append(seen)
 
     def state(
@@ -177,50 +172,39 @@ class SteadyEstimates:
         running = [one for one in running if one.tells]
         self._open = {}
         for one in (*running, *beside):
-            for key in _keys(one) if one.sender != one.receiver else ():
+            for key in one.directions if one.sender != one.receiver else ():
                 self._open.setdefault(key, []).append(one)
         unjudged, self._unjudged = self._unjudged, []
         for one in sorted(unjudged, key=lambda one: one.end):
             self._judge(one)
         for one in sorted(running, key=lambda one: one.begin):
-            self._blame(one, [self._most(key, one) for key in _keys(one)])
+            self._blame(one, [self._most(key, one) for key in one.directions])
         hope = self._hope()
-        return NetworkState(
-            {
-                host: Interface(*(Rates.steady(self._rate((host, outward), hope), now) for outward in (True, False)))
-                for host in hosts
-            }
-        )
-
-    def _way(self, key: _Key) -> _Direction:
-        found = self._ways.get(key)
-        if found is None:
-            found = self._ways[key] = _Direction()
-        return found
+        return NetworkState.steady(hosts, lambda direction: self._rate(direction, hope), now)
 
     def _hope(self) -> float:
         """Return the bytes per second of a direction of which nothing is known."""
         levels = [way.level for way in self._ways.values() if not way.unknown]
         return max(*levels, _HOPE * median_high(levels)) if levels else self._fastest
 
-    def _rate(self, key: _Key, hope: float) -> float:
+    def _rate(self, key: Direction, hope: float) -> float:
         way = self._ways.get(key)
         if way is None or way.unknown:
             return hope
         return way.level if way.does_limit else max(way.level, hope)
 
-    def _least(self, key: _Key, seen: Sighting) -> float:
+    def _least(self, key: Direction, seen: Sighting) -> float:
         """Return the bytes per second that a direction has carried in about the time of a transfer, at least."""
         begin = seen.begin - _WITHIN * (seen.end - seen.begin)
-        within = (one for one in self._way(key).carried if one.begin >= begin and one.end <= seen.end)
+        within = (one for one in self._ways[key].carried if one.begin >= begin and one.end <= seen.end)
         return sum(one.size_bytes for one in within) / (seen.end - seen.begin)
 
-    def _most(self, key: _Key, seen: Sighting) -> float:
+    def _most(self, key: Direction, seen: Sighting) -> float:
         """Return the bytes per second that it may have carried: what overlaps may have gone in that time alone.
 
         As far as that is remembered: where more than `_KEPT` others have ended meanwhile it may be more.
         """
-        way = self._way(key)
+        way = self._ways[key]
         level, bytes_beside = way.level, 0.0
         for one in (*way.carried, *self._open.get(key, ())):
             overlap_s = min(one.end, seen.end) - max(one.begin, seen.begin)
@@ -229,8 +213,8 @@ class SteadyEstimates:
         return (seen.size_bytes + bytes_beside) / (seen.end - seen.begin)
 
     def _judge(self, seen: Sighting) -> None:
-        keys = _keys(seen)
-        ways = [self._way(key) for key in keys]
+        keys = seen.directions
+        ways = [self._ways[key] for key in keys]
         for way in ways:
             way.use(seen.end)
         most = [self._most(key, seen) for key in keys]
@@ -245,36 +229,38 @@ class SteadyEstimates:
                 way.prove(rate, seen.end, peer)
                 if may_be:
                     proven.add(key)
+        limiting = self._limiting(seen, most, busy)
         for key, peer in zip(keys, keys[::-1], strict=True):
-            if key in proven and key in self._limiting(seen, most, busy):
+            if key in proven and key in limiting:
                 self._limit(key, peer, seen.end)
 
-    def _limiting(self, seen: Sighting, most: Sequence[float], busy: Sequence[bool]) -> list[_Key]:
+    def _limiting(self, seen: Sighting, most: Sequence[float], busy: Sequence[bool]) -> list[Direction]:
         """Return what limited a transfer; both of its directions, where nothing tells them apart."""
-        keys = _keys(seen)
+        keys = seen.directions
         signs = (
             busy,
-            [self._way(key).is_established(peer) for key, peer in zip(keys, keys[::-1], strict=True)],
+            [self._ways[key].is_established(peer) for key, peer in zip(keys, keys[::-1], strict=True)],
             [rate > (1 + _TOLERANCE) * seen.rate for rate in most],
         )
         deciding = next((sign for sign in signs if sum(sign) == 1), (True, True))
         return [key for key, holds in zip(keys, deciding, strict=True) if holds]
 
-    def _limit(self, key: _Key, peer: _Key, at: float) -> None:
+    def _limit(self, key: Direction, peer: Direction, at: float) -> None:
         """Learn that a direction was what limited a transfer with a peer."""
-        way = self._way(key)
+        way = self._ways[key]
         way.limits[peer] = at
         busy_with = way.busy_with()
         if len(busy_with) <= _OTHERS:
             return
-        for one in map(self._way, busy_with):  # some may have been taken for what limits when less was known
+        for other in busy_with:
+            one = self._ways[other]  # it may have been taken for what limits when less was known
             if list(one.limits) == [key] and abs(one.level - way.level) < _TOLERANCE * way.level:
                 one.limits.clear()
 
     def _blame(self, seen: Sighting, most: Sequence[float]) -> None:
         """Find which direction has become slower, if both have carried clearly less than they could."""
-        keys = _keys(seen)
-        ways = [self._way(key) for key in keys]
+        keys = seen.directions
+        ways = [self._ways[key] for key in keys]
         if not all(rate < _CLEARLY * way.level < math.inf for way, rate in zip(ways, most, strict=True)):
             return
         # One that was as fast as ever since the transfer began is not what slows it.
@@ -283,12 +269,7 @@ class SteadyEstimates:
             ways[number].slow_with[keys[1 - number]] = None
         number = max(open_to_doubt, key=lambda number: (len(ways[number].slow_with), -ways[number].at_level))
         slow = ways[number]
-        for peer in map(self._way, slow.slow_with):
+        for peer in [self._ways[one] for one in slow.slow_with]:
             if peer.accuser == keys[number]:
                 peer.clear()
         slow.slow_down(most[number], seen.end, keys[1 - number])
-
-
-def _keys(seen: Sighting) -> tuple[_Key, _Key]:
-    """Return the directions that a transfer takes."""
-    return (seen.sender, True), (seen.receiver, False)

@@ -24,9 +24,8 @@ from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun
 from psplatform.memory.arithmetic import Metadata
 from psplatform.memory.world import Ideal
-from psplatform.network.estimates import Estimates
+from psplatform.network.learning import learned_rates
 from psplatform.network.planner import FabricPlanner
-from psplatform.network.steady import SteadyEstimates
 from psplatform.simulation.faults.random_planner import RandomPlanner
 
 _MOST_WORKERS: Final = 16
@@ -289,7 +288,7 @@ def _fabric(run: RandomRun, policy: Policy) -> Fabric:
     aggregators = [f"w{number}" for number in range(chance.randint(0, 2))] if policy.traits.sums else []
     if aggregators and chance.random() < _AT_RANDOM:
         return Fabric(RandomPlanner(run.seed, aggregators, tick_s=0.25), host_of=str)
-    estimates = SteadyEstimates(believed) if chance.random() < _STEADY else Estimates(believed, forget_s=9.0)
+    estimates = learned_rates(None if chance.random() < _STEADY else 9.0, believed)
     return Fabric(FabricPlanner([("server", _GRADIENT_BYTES)], aggregators, estimates, tick_s=0.25), host_of=str)
 
 

@@ -145,7 +145,7 @@ class WorkerSession:
     @property
     def waiting_for(self) -> str:
         """What this session waits for, in words."""
-        if self.activity is Activity.PULLING and not (self._unconfirmed and self._pulling.enough):
+        if self.activity is Activity.PULLING and not self._awaits_repetition:
             return f"shards {self._pulling.waiting_for}"
         of_coordinator = (Activity.JOINING, Activity.WAITING, Activity.OFFERED, Activity.PULLING)
         return "the coordinator" if self.activity in of_coordinator else self.activity.value
@@ -195,10 +195,14 @@ class WorkerSession:
             self._release = replace(self._release, term=release.term)
         return self._go_on()
 
+    @property
+    def _awaits_repetition(self) -> bool:
+        """Whether only the repeated release is missing."""
+        return self.activity is Activity.PULLING and self._unconfirmed and self._pulling.enough
+
     def _go_on(self) -> list[Effect]:
-        """Begin to compute if only the repeated release was missing."""
-        missing = self.activity is Activity.PULLING and self._unconfirmed
-        return self._compute() if missing and self._pulling.enough else []
+        """Begin to compute if that was what it waited for, unless it waits for it still."""
+        return self._compute() if self._awaits_repetition else []
 
     def _repeats(self, known: msg.Release, release: msg.Release) -> bool:
         return (known.sequence, known.version) == (release.sequence, release.version)

@@ -23,9 +23,8 @@ from psplatform.memory import MemoryRun
 from psplatform.memory.losses import Supervision
 from psplatform.memory.machines import Machines
 from psplatform.memory.training import TensorArithmetic
-from psplatform.network.estimates import Estimates
+from psplatform.network.learning import learned_rates
 from psplatform.network.planner import FabricPlanner
-from psplatform.network.steady import SteadyEstimates
 from psplatform.policies.registry import make_policy
 from psplatform.replication.accounts import Account
 from psplatform.simulation.faults.checks.coverage import Coverage
@@ -343,7 +342,7 @@ def _fabric(trial: Trial, policy: Policy) -> Fabric:
     aggregators = [f"workers {number}" for number in range(chance.choice([0, 1, 2]))] if policy.traits.sums else []
     if aggregators and chance.random() < _AT_RANDOM:
         return Fabric(RandomPlanner(trial.seed, aggregators, tick_s=0.1), host_of=_host_of)
-    estimates = SteadyEstimates(believed) if chance.random() < _STEADY else Estimates(believed, forget_s=5.0)
+    estimates = learned_rates(None if chance.random() < _STEADY else 5.0, believed)
     return Fabric(FabricPlanner(servers, aggregators, estimates, tick_s=0.1), host_of=_host_of)
 
 
