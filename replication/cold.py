@@ -27,7 +27,8 @@ from psplatform.core.protocol.messages import Past
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.errors import ProtocolError, StoreError
 from psplatform.replication.checkpoints.metadata import memory_bytes
-from psplatform.replication.stores.objects import ObjectFolder, Stored, fingerprint
+from psplatform.replication.stores.checksums import fingerprint
+from psplatform.replication.stores.objects import ObjectFolder, Stored
 from psplatform.tensors.layout import ITEM_BYTES
 from psplatform.untrusted.checks import are_counts, is_count
 from psplatform.untrusted.values import from_msgpack

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from psplatform.errors import ConfigurationError, StoreError
 from psplatform.replication.checkpoints.arrays import Contents
-from psplatform.replication.stores.objects import OBJECT_BYTES, Stored, fingerprint
+from psplatform.replication.stores.checksums import fingerprint
+from psplatform.replication.stores.objects import OBJECT_BYTES, Stored
 from psplatform.tensors.layout import ITEM_BYTES
 from psplatform.untrusted.checks import are_counts, is_count, is_number
 from psplatform.untrusted.values import from_json
@@ -27,8 +28,8 @@ _LATEST_S: Final = 1e11
 _MOST_SLOTS: Final = 64
 _MOST_SHARDS: Final = 1 << 20
 _MOST_AXES: Final = 64
-FORMAT: Final = 2
-"""Since 2, the checksum of an object names its kind."""
+FORMAT: Final = 3
+"""Since 2, the checksum of an object names its kind; since 3, that may be CRC-32C."""
 
 
 class BrokenManifest(ValueError):

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from psplatform.errors import InvariantViolation
 from psplatform.replication.checkpoints.arrays import Array, Chunk, Contents, numpy_dtype
-from psplatform.replication.stores.objects import Data, ObjectFolder, Stored
+from psplatform.replication.stores.checksums import Data
+from psplatform.replication.stores.objects import ObjectFolder, Stored
 
 FOLDER: Final = "checkpoints"
 

@@ -16,7 +16,8 @@ from psplatform.errors import StoreError
 from psplatform.replication.checkpoints.arrays import Array, Contents, group_metadata
 from psplatform.replication.checkpoints.manifest import MANIFEST, STATE, BrokenManifest, Manifest, missing_arrays
 from psplatform.replication.checkpoints.parts import FOLDER, Fragment, Part, folder_of
-from psplatform.replication.stores.objects import Data, ObjectFolder
+from psplatform.replication.stores.checksums import Data
+from psplatform.replication.stores.objects import ObjectFolder
 
 _METADATA: Final = "zarr.json"
 

@@ -15,6 +15,8 @@ from typing import Final
 
 import numpy as np
 
+from psplatform.replication.stores.checksums import Checksum
+
 LEAST_BYTES: Final = 1 << 20
 """Smaller files go through the page cache: for each of many, the disk would be waited for."""
 
@@ -28,8 +30,10 @@ PIECE_BYTES: Final = 1 << 20
 _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 
 
-def write(path: Path, data: bytes | memoryview) -> None:
-    """Write a file, whatever it held; after a failure nobody may rely on it.
+def write(path: Path, data: bytes | memoryview, total: Checksum) -> None:
+    """Write a file, whatever it held, and sum it up; after a failure nobody may rely on either.
+
+    Each piece is summed up while it is in the core's cache, where it was copied to be written.
 
     Raises
     ------
@@ -39,12 +43,14 @@ def write(path: Path, data: bytes | memoryview) -> None:
     with path.open("wb") as file:
         written = 0
         if _DIRECT and len(data) >= LEAST_BYTES:
-            written = _write_blocks(file.fileno(), data)
+            written = _write_blocks(file.fileno(), data, total)
             file.seek(written)
-        file.write(memoryview(data)[written:])
+        rest = memoryview(data)[written:]
+        total.add(rest)
+        file.write(rest)
 
 
-def _write_blocks(file: int, data: bytes | memoryview) -> int:
+def _write_blocks(file: int, data: bytes | memoryview, total: Checksum) -> int:
     """Write as many whole blocks as can be written directly; return how many bytes those are."""
     flags = fcntl(file, F_GETFL)
     content = np.frombuffer(data, np.uint8)
@@ -55,6 +61,8 @@ def _write_blocks(file: int, data: bytes | memoryview) -> int:
         while written < end:
             size = min(PIECE_BYTES, end - written)
             np.copyto(aligned[:size], content[written : written + size])  # unlike a slice's assignment, without the GIL
-            written += os.pwrite(file, aligned[:size].data, written)
+            done = os.pwrite(file, aligned[:size].data, written)
+            total.add(aligned[:done].data)
+            written += done
     fcntl(file, F_SETFL, flags)
     return written

@@ -16,17 +16,16 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from zlib import crc32
 
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from psplatform.errors import MORE_FILES, StoreError, lacks_files
 from psplatform.replication.stores import direct_io
+from psplatform.replication.stores.checksums import Checksum, Data, agrees
 from psplatform.untrusted.files import inside, read_object
 
 AT_ONCE: Final = 8
@@ -35,26 +34,17 @@ AT_ONCE: Final = 8
 OBJECT_BYTES: Final = 1 << 30
 """An object of a checkpoint has a few megabytes; the state of a coordinator that has led thousands of workers, too."""
 
-_CRC32: Final = "crc32:"
-
-Data = bytes | memoryview
-
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object as it was written: its path in the folder, its length in bytes, and its `checksum`."""
+    """An object as it was written: its path in the folder, its length in bytes, and its checksum."""
 
     path: str
     size: int
     digest: str
-
-    @classmethod
-    def of(cls, path: str, data: Data) -> Stored:
-        """Describe what is about to be written."""
-        return cls(path, len(data), checksum(data))
 
     def flaw_of(self, data: bytes | None) -> str | None:
         """Say what is wrong with the bytes that were read, ``None`` standing for no object at all."""
@@ -62,25 +52,7 @@ class Stored:
             return "it is missing"
         if len(data) != self.size:
             return f"it has {len(data)} bytes instead of {self.size}"
-        return None if self._sum(data) == self.digest else "its checksum differs"
-
-    def _sum(self, data: bytes) -> str:
-        # Before checksums named their kind, they were fingerprints.
-        return checksum(data) if self.digest.startswith(_CRC32) else fingerprint(data)
-
-
-def checksum(data: Data) -> str:
-    """Return the checksum of an object, with its kind: CRC-32, as in the event log.
-
-    It differs after any change within 32 bits in a row; of all other damage, one case in 2**32 passes unnoticed.  It
-    takes less than half the time of `fingerprint`, and time counts here: the bulk of a checkpoint goes through it.
-    """
-    return f"{_CRC32}{crc32(data):08x}"
-
-
-def fingerprint(data: Data) -> str:
-    """Return the checksum of what vouches for other objects, a manifest for instance: BLAKE2b of 128 bits."""
-    return blake2b(data, digest_size=16).hexdigest()
+        return None if agrees(self.digest, data) else "its checksum differs"
 
 
 def file_system_of(store: str) -> tuple[Any, str]:
@@ -127,13 +99,14 @@ class ObjectFolder:
 
         On local file systems it outlasts a loss of power once it was flushed.
         """
-        stored = Stored.of(path, data)
+        total = Checksum()
         with self._named_failure(f"write {self._name}/{path} to"):
             if isinstance(self._files, LocalFileSystem):
-                _write(self._local(path), data)
+                _write(self._local(path), data, total)
             else:
+                total.add(data)
                 self._files.pipe_file(self._place(path), bytes(data))
-        return stored
+        return Stored(path, len(data), str(total))
 
     def put_all(self, objects: Iterable[tuple[str, Data]]) -> list[Stored]:
         """Write objects, given by path and bytes; object stores are sent several at once."""
@@ -250,16 +223,16 @@ def _last(entry: dict[str, Any]) -> str:
     return str(entry["name"]).rstrip("/").rpartition("/")[2]
 
 
-def _write(path: Path, data: Data) -> None:
+def _write(path: Path, data: Data, total: Checksum) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    direct_io.write(path, data)
+    direct_io.write(path, data, total)
 
 
 def _rename_into_place(path: Path, data: bytes) -> None:
     # With the process in its name not even two writers that wrongly share a number can tear each other's files.
     hidden = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        _write(hidden, data)
+        _write(hidden, data, Checksum())
         _flush(hidden)
         hidden.replace(path)
     except OSError:

@@ -30,7 +30,6 @@ from dataclasses import dataclass
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Final, Literal, Self
-from zlib import crc32
 
 import numpy as np
 import zarr
@@ -45,9 +44,10 @@ from psplatform.core.quality import Watch
 from psplatform.errors import MORE_FILES, PsplatformError, StoreError, lacks_files
 from psplatform.replication.checkpoints.arrays import encoded, group_metadata
 from psplatform.replication.checkpoints.metadata import DOCUMENT, Promises
+from psplatform.replication.stores.checksums import Checksum, Data, agrees, checksum
 from psplatform.replication.stores.description import flaw_of
 from psplatform.replication.stores.group_file import write_group
-from psplatform.replication.stores.objects import Data, checksum, file_system_of
+from psplatform.replication.stores.objects import file_system_of
 from psplatform.untrusted.files import METADATA_BYTES, read_object
 from psplatform.untrusted.values import Refused, from_json
 
@@ -232,7 +232,7 @@ def _read_arrays(group: zarr.Group) -> tuple[dict[str, NDArray[Any]], int]:
     found, sums = _arrays_of(group), _sums_of(group)
     arrays = {_name_of(path, found[path]): np.asarray(found[path][...]) for path in sorted(found)}
     for name, array in arrays.items():
-        if sums is not None and sums.get(name) != checksum(_bytes_of(array)):
+        if sums is not None and not agrees(str(sums.get(name)), _bytes_of(array)):
             raise Refused(f"{name[:200]} is not as it was written")
     return arrays, int(str(group.attrs["version"]))
 
@@ -309,11 +309,12 @@ def _verified(group: zarr.Group) -> VerifiedModel:
     if lacking:
         return VerifiedModel("damaged", f"{lacking[0][:200]} is missing")
     for name, array in sorted(names.items()):
-        total = 0
+        total = Checksum.like(str((sums or {}).get(name)))
         for part in _slabs(array):
             data = _bytes_of(part)
-            total, size = crc32(data, total), size + len(data)
-        if sums is not None and sums.get(name) != f"crc32:{total:08x}":
+            total.add(data)
+            size += len(data)
+        if sums is not None and sums.get(name) != str(total):
             return VerifiedModel("damaged", f"{name[:200]} is not as it was written", size)
     untold = "" if sums is not None else "saved by a psplatform that noted no checksums: it can be read, and no more"
     return VerifiedModel("complete", untold, size)

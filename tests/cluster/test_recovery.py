@@ -22,7 +22,7 @@ from psplatform.errors import CheckpointError, ConfigurationError, StoreError
 from psplatform.replication.checkpoints.manifest import MANIFEST
 from psplatform.replication.checkpoints.parts import FOLDER, folder_of
 from psplatform.replication.checkpoints.retention import checkpoints_of, load_checkpoint
-from psplatform.replication.stores.objects import fingerprint
+from psplatform.replication.stores.checksums import fingerprint
 from psplatform.replication.stores.store import describe_run
 
 Start = Callable[..., ps.Run]
@@ -240,7 +240,7 @@ def test_what_a_newer_psplatform_wrote_is_not_guessed_at(
     manifest = Path(store) / FOLDER / folder_of(checkpoints_of(store)[-1].number) / MANIFEST
     whole = manifest.read_bytes()
     manifest.write_bytes(in_format(whole, 99))
-    assert "has format 99; this psplatform reads formats up to 2, update it" in str(refused(store))
+    assert "has format 99; this psplatform reads formats up to 3, update it" in str(refused(store))
     manifest.write_bytes(whole)
     root = zarr.open_group(store, mode="r+")
     root.attrs["psplatform"] = {**describe_run(store), "format": 99}

@@ -114,14 +114,14 @@ def test_what_a_store_holds_is_told_with_its_damage(
     FILES.pipe_file(f"{folder}3/state.msgpack", b"")
     FILES.rm(f"{folder}4/manifest.jsonl")
     with monkeypatch.context() as later:
-        later.setattr("psplatform.replication.checkpoints.manifest.FORMAT", 3)
+        later.setattr("psplatform.replication.checkpoints.manifest.FORMAT", 4)
         sample.save(memory_run, 5, 4)
     held = held_checkpoints(memory_run)
     assert [(one.number, one.state) for one in held] == [
         (1, "complete"), (2, "damaged"), (3, "damaged"), (5, "unreadable"),
     ]  # fmt: skip
     assert [one.summary for one in held] == [load_checkpoint(memory_run, 1).summary, None, None, None]
-    for one, words in zip(held[1:], ("manifest.jsonl: ", "state.msgpack: it has 0 bytes", "format 3"), strict=True):
+    for one, words in zip(held[1:], ("manifest.jsonl: ", "state.msgpack: it has 0 bytes", "format 4"), strict=True):
         assert words in one.flaw
 
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from psplatform.replication.stores import direct_io
-from psplatform.replication.stores.direct_io import BLOCK_BYTES, LEAST_BYTES, PIECE_BYTES, write
+from psplatform.replication.stores.checksums import Checksum, checksum
+from psplatform.replication.stores.direct_io import BLOCK_BYTES, LEAST_BYTES, PIECE_BYTES
 from psplatform.replication.stores.objects import ObjectFolder
 
 SIZES = [
@@ -26,6 +27,13 @@ ODD = 2 * PIECE_BYTES + BLOCK_BYTES + 1
 
 def content(size: int) -> bytes:
     return np.random.default_rng(size).bytes(size)
+
+
+def write(path: Path, data: bytes | memoryview) -> None:
+    """Write a file; what was summed up on the way, in whatever pieces, must be its content."""
+    total = Checksum()
+    direct_io.write(path, data, total)
+    assert str(total) == checksum(data)
 
 
 @pytest.fixture

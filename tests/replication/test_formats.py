@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
+from zlib import crc32
 
 import fsspec
 import pytest
@@ -18,7 +19,7 @@ from psplatform.replication.checkpoints.retention import (
     next_number,
     prune,
 )
-from psplatform.replication.stores.objects import checksum
+from psplatform.replication.stores.checksums import agrees, checksum, fingerprint
 
 FILES = fsspec.filesystem("memory")
 
@@ -32,10 +33,10 @@ def test_a_newer_format_asks_for_an_update(
     """It is neither guessed at nor passed over nor removed."""
     sample.save(memory_run, 1, 4)
     with monkeypatch.context() as later:
-        later.setattr("psplatform.replication.checkpoints.manifest.FORMAT", 3)
+        later.setattr("psplatform.replication.checkpoints.manifest.FORMAT", 4)
         sample.save(memory_run, 2, 5)
     kept = FILES.find(memory_run)
-    with pytest.raises(StoreError, match="format 3; this psplatform reads formats up to 2, update it") as caught:
+    with pytest.raises(StoreError, match="format 4; this psplatform reads formats up to 3, update it") as caught:
         use(memory_run)
     assert not isinstance(caught.value, CheckpointError)
     assert next_number(memory_run) == 3
@@ -43,18 +44,20 @@ def test_a_newer_format_asks_for_an_update(
 
 
 def test_checksums_are_told_with_their_kind(sample: Any, memory_run: str) -> None:
-    """CRC-32 of the nine digits is a number that every description of it names."""
-    assert checksum(b"123456789") == "crc32:cbf43926"
+    """What either kind makes of the nine digits is a number that every description of it names."""
+    assert checksum(b"123456789") == "crc32c:e3069283"
+    assert agrees("crc32:cbf43926", b"123456789")
+    assert not agrees("crc32:cbf43926", b"123456788")
     sample.save(memory_run, 1, 4)
     _, line, _ = FILES.cat_file(f"{memory_run}/checkpoints/00000001/manifest.jsonl").split(b"\n")
-    assert {stored[1].partition(":")[0] for stored in json.loads(line)["objects"].values()} == {"crc32"}
+    assert {stored[1].partition(":")[0] for stored in json.loads(line)["objects"].values()} == {"crc32c"}
 
 
 def test_the_first_format_is_read_too(sample: Any, memory_run: str) -> None:
     """Its checksums are those that only manifests have now; damage is noticed as well."""
     sample.save(memory_run, 1, 4)
     folder = f"{memory_run}/checkpoints/00000001"
-    _write_as_first_format(folder)
+    _write_as(folder, 1, lambda data: blake2b(data, digest_size=16).hexdigest())
     load_checkpoint(memory_run, 1).verify()
     assert sample.version_of(load_checkpoint(memory_run, 1)) == 4
     FILES.pipe_file(f"{folder}/model/mask/c/0/0", b"\0" * 15)
@@ -62,11 +65,23 @@ def test_the_first_format_is_read_too(sample: Any, memory_run: str) -> None:
         load_checkpoint(memory_run, 1).verify()
 
 
-def _write_as_first_format(folder: str) -> None:
+def test_the_second_format_is_read_too(sample: Any, memory_run: str) -> None:
+    """Its checksums are CRC-32; damage is noticed as well."""
+    sample.save(memory_run, 1, 4)
+    folder = f"{memory_run}/checkpoints/00000001"
+    _write_as(folder, 2, lambda data: f"crc32:{crc32(data):08x}")
+    load_checkpoint(memory_run, 1).verify()
+    assert sample.version_of(load_checkpoint(memory_run, 1)) == 4
+    FILES.pipe_file(f"{folder}/model/mask/c/0/0", b"\0" * 15)
+    with pytest.raises(CheckpointError, match=r"model/mask/c/0/0: its checksum differs"):
+        load_checkpoint(memory_run, 1).verify()
+
+
+def _write_as(folder: str, format_: int, digest: Callable[[bytes], str]) -> None:
     _, line, _ = FILES.cat_file(f"{folder}/manifest.jsonl").split(b"\n")
     body = json.loads(line)
     for path, stored in body["objects"].items():
-        stored[1] = blake2b(FILES.cat_file(f"{folder}/{path}"), digest_size=16).hexdigest()
+        stored[1] = digest(FILES.cat_file(f"{folder}/{path}"))
     line = json.dumps(body).encode()
-    head = {"psplatform_checkpoint": 1, "blake2b": blake2b(b"1\n" + line, digest_size=16).hexdigest()}
+    head = {"psplatform_checkpoint": format_, "blake2b": fingerprint(b"%d\n" % format_ + line)}
     FILES.pipe_file(f"{folder}/manifest.jsonl", json.dumps(head).encode() + b"\n" + line + b"\n")
