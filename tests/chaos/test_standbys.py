@@ -94,6 +94,30 @@ def test_a_run_survives_the_loss_of_its_coordinator_and_of_the_one_that_took_ove
     assert terms[0] < terms[1]
 
 
+def test_a_worker_in_the_process_of_a_lost_server_is_lost_at_once(
+    new_cluster: Callable[[], Any],
+    start: Callable[..., ps.Run],
+    watch: Callable[..., Any],
+    until: Callable[..., None],
+    reaches: Callable[[str, int], None],
+) -> None:
+    """Until the cluster misses the process, a synchronous run would wait for its worker: half a second, at worst."""
+    cluster = new_cluster()
+    cluster.repair(3)
+    run = start(cluster, **{**PATIENT, "replication": ps.Chain()}, workers=3)
+    seen = watch(cluster, run)
+    reaches(run.store, 10)
+    until(seen.protected, "a loss is survived")
+    lead = run.roles()["coordinator"]
+    assert any(address == lead for name, address in run.roles().items() if name.startswith("worker"))
+    os.kill(cluster.pids()[lead], signal.SIGKILL)
+    until(lambda: seen.log("resumed"), "the run goes on")
+    lost = [one["reason"] for one in seen.log("lost") if one["process"].startswith(lead)]
+    assert lost == ["process ended"]
+    cluster.repair(3)
+    seen.finish()
+
+
 def copies_of(run: ps.Run, shard: int) -> list[str]:
     """Return the processes of the copy that serves a shard, and of those that would be promoted, in that order."""
     one, roles = run.standing()["shards"][shard], run.roles()

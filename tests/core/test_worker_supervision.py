@@ -329,6 +329,28 @@ def test_all_roles_of_a_process_that_leaves_are_lost() -> None:
     assert scene.see("ac") == []
 
 
+def test_all_roles_of_a_process_that_was_seen_to_end_are_lost_before_the_cluster_misses_it() -> None:
+    """Others are looked for with the next look at the cluster, even if there the process is still listed."""
+    scene = Scene(workers="b", evaluator="b", there="abc")
+    assert scene.supervisor.on_process_ended("b", "process ended") == [
+        Report(MemberLost("worker-1", "process ended")),
+        LetGo("worker-1"),
+        AskOfDeath("worker-1", "b"),
+        LetGo("evaluator-2"),
+        Report(EvaluationLost("process ended")),
+        AskOfDeath("evaluator-2", "b", is_evaluator=True),
+    ]
+    assert scene.supervisor.on_process_ended("b", "process ended") == []
+    assert addresses(scene.see("abc")) == ["c"]
+    assert scene.see("ac") == [ProcessLeft("b", LEFT)]
+
+
+def test_a_process_that_ended_with_none_of_them_changes_nothing() -> None:
+    scene = Scene(workers="b", evaluator="c", there="abcd")
+    assert scene.supervisor.on_process_ended("a", "process ended") == []
+    assert scene.see("abcd") == []
+
+
 # --- silence ---
 
 

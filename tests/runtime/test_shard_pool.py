@@ -7,6 +7,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from psplatform.core.protocol.events import CopyLost, NoCopy
 from psplatform.core.protocol.place_messages import CoordinatorAt
 from psplatform.core.supervision.unavailable import UnavailableProcesses
@@ -29,6 +31,8 @@ class Host:
         self.fed: list[Any] = []
         self.let_go: list[str] = []
         self.feed, self.released = self.fed.append, self.let_go.append
+        self.ended: list[tuple[str, str]] = []
+        self.worker_pool = SimpleNamespace(on_process_ended=lambda *one: self.ended.append(one))
 
     def note(self, record: dict[str, Any]) -> None:
         """Write it down."""
@@ -107,6 +111,21 @@ def test_a_copy_that_is_lost_leaves_at_once_whether_it_is_counted_or_not(network
     assert [(one.copy, one.reason) for one in fed if isinstance(one, CopyLost)] == [("replica-0-0", "process ended")]
     assert let_go == ["replica-0-0"]
     assert released == [peer_of("replica-0-0")]
+
+
+@pytest.mark.parametrize(("reason", "ended"), [("process ended", True), ("closed connection", False)])
+def test_who_else_was_in_a_process_that_ended_is_lost_with_its_copy(
+    network: Network, jump: Jump, reason: str, *, ended: bool
+) -> None:
+    """The cluster misses the process up to half a second later, for which a synchronous run would wait."""
+
+    async def lose() -> list[tuple[str, str]]:
+        shard_pool, host, _ = opened(network, ["server-0", "replica-0-0"], ["server-0", "replica-0-0"])
+        shard_pool.lose("server-0", reason)
+        shard_pool.close()
+        return host.ended
+
+    assert jump(lose()) == ([(peer_of("server-0").address, reason)] if ended else [])
 
 
 def test_the_process_of_a_copy_that_was_let_go_of_can_take_another_once_it_answers(

@@ -239,6 +239,7 @@ class WorkerSupervisor:
         self._deserted_at = self._short_since = float("inf")
         self._ask_again_at = 0.0
         self._now = 0.0
+        self._lacks = False
 
     # --- who is there ---
 
@@ -409,7 +410,8 @@ class WorkerSupervisor:
             self._newcomers |= came
             decided.append(ProcessesCame())
         self._note_shortage()
-        if first or decided:
+        lacks, self._lacks = self._lacks, False
+        if first or decided or lacks:
             decided += self.fill()  # at first: a coordinator before this one may have been about to
         elif self._shares and not self._examined:
             decided += self._ask_on()
@@ -421,12 +423,24 @@ class WorkerSupervisor:
         self._deserted_at = float("inf") if there else min(self._deserted_at, now)
         self._short_since = float("inf") if there >= self._rules.workers else min(self._short_since, now)
 
+    def on_process_ended(self, address: str, reason: str) -> list[Decision]:
+        """Lose those whose process another of the run's actors was seen to die with, before the cluster misses it.
+
+        Others are looked for when the cluster is seen next: first the run must go on.
+        """
+        lost = list(self._lose_all(address, reason))
+        self._lacks |= bool(lost)
+        return lost
+
     def _lose_process(self, address: str) -> Iterator[Decision]:
-        for name in [name for name, place in self.workers.items() if place == address]:
-            yield from self._lose(name, _LEFT)
-        if self._evaluator.address == address:
-            yield from self.on_evaluator_lost(self.evaluator, _LEFT)
+        yield from self._lose_all(address, _LEFT)
         yield ProcessLeft(address, _LEFT)
+
+    def _lose_all(self, address: str, reason: str) -> Iterator[Decision]:
+        for name in [name for name, place in self.workers.items() if place == address]:
+            yield from self._lose(name, reason)
+        if self._evaluator.address == address:
+            yield from self.on_evaluator_lost(self.evaluator, reason)
 
     def fill(self) -> list[Decision]:
         """Look for gradient workers in the place of those that are missing."""

@@ -203,6 +203,7 @@ class Tenure:
         node.execute(effects)
         if standby_host.ended is not None:
             self.copies.lose_with(standby_host.lead.address, standby_host.ended)
+            self.worker_pool.on_process_ended(standby_host.lead.address, standby_host.ended.reason)
         self.place.background.keep(self._tick)
         self.announce()
 

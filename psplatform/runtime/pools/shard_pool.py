@@ -23,7 +23,7 @@ from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.comms.processes import ProcessId, process_at
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.pools.seating import Seating, SeatingHost
-from psplatform.runtime.pools.watching import watch
+from psplatform.runtime.pools.watching import ENDED, watch
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tasks.foreign import describe
 
@@ -50,6 +50,9 @@ class WorkersBeside(Protocol):
 
     def introduce(self, place: ActorAt) -> None:
         """Let every gradient worker attach to a new copy of a shard."""
+
+    def on_process_ended(self, address: str, reason: str) -> None:
+        """Report the gradient workers and the evaluator of a process that is certain to have ended."""
 
 
 class ShardPoolHost(Employer, SeatingHost, Protocol):
@@ -208,6 +211,8 @@ class DaskShardPool:
             self._host.feed(CopyLost(name, actor.peer.address, reason, silence_s))
             self.retire(name)  # where the coordinator does not count it, or must wait before it says so
             self._do(self._request_state(actor))
+            if reason == ENDED:
+                self._host.worker_pool.on_process_ended(actor.peer.address, reason)
 
     async def _request_state(self, actor: ShardActor) -> None:
         """Log of what the process of a lost copy has died; what follows from the loss does not wait for it."""

@@ -277,6 +277,10 @@ class DaskWorkerPool:
         """Look for another in the place of a gradient worker that leaves by itself."""
         self._execute(self._supervisor.on_leave(name, reason))
 
+    def on_process_ended(self, address: str, reason: str) -> None:
+        """Report the gradient workers and the evaluator of a process that is certain to have ended."""
+        self._execute(self._supervisor.on_process_ended(address, reason))
+
     def fill(self) -> None:
         """Look for gradient workers in the place of those that are missing."""
         self._execute(self._supervisor.fill())
