@@ -38,6 +38,8 @@ class Ending:
     ----------
     evaluators_died
         Evaluators whose process has died since the last evaluation.
+    lost_at_work
+        Whether the evaluator that was lost last had something to evaluate.
     """
 
     def __init__(self, state: State, checkpoints: Checkpoints) -> None:
@@ -45,6 +47,7 @@ class Ending:
         self._checkpoints = checkpoints
         self._saved = False
         self.evaluators_died = 0
+        self.lost_at_work = False
         self.phase = Phase.RUNNING
         self._evaluates = state.plan.evaluates
         self._in_flight = False
@@ -137,7 +140,7 @@ class Ending:
 
     def on_evaluation_lost(self, event: EvaluationLost) -> None:
         """Ask again where the end of the run depends on it; else the next interval will."""
-        self._in_flight = False
+        self.lost_at_work, self._in_flight = self._in_flight, False
         self._state.log("note", text=f"evaluation lost: {event.reason}")
         if self.phase in (Phase.EVALUATING, Phase.SAVING):
             self.phase = Phase.EVALUATING

@@ -89,7 +89,9 @@ class Deaths:
         self._end_after(self._in_slot[loss.slot], f"at a gradient of worker {loss.slot}, none came back", event.error)
 
     def on_evaluator_died(self, event: EvaluatorDied) -> None:
-        """Count an evaluator that died, and end the run without another try if there are too many."""
+        """Count an evaluator that died at work, and end the run without another try if there are too many."""
+        if not self._ending.lost_at_work:  # the user's code was not to blame
+            return
         self._ending.evaluators_died += 1
         if self._ending.evaluators_died >= MOST_DEATHS:
             error = _after(self._ending.evaluators_died, "while they evaluated the model", event.error)

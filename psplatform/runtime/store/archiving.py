@@ -25,6 +25,7 @@ from psplatform.runtime.comms.background import Background
 from psplatform.runtime.program import Program
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard
+from psplatform.tensors.shares import copy
 from psplatform.tensors.vectors import carve, size_bytes_of
 
 _NICENESS: Final = 10
@@ -61,8 +62,8 @@ class Archiver:
     def copy(self, effect: Archive) -> None:
         """Copy the newest state.  For the thread that computes."""
         self.prepare()
-        for key, vector in self._shard.state().items():
-            self._kept[key].copy_(vector)
+        state = self._shard.state()
+        copy(list(state.values()), [self._kept[key] for key in state])
         self._commits = self._shard.commits
 
     def write(self, effect: Archive, feed: Callable[[Any], None]) -> None:

@@ -129,6 +129,15 @@ def test_evaluators_that_die_one_after_the_other_end_the_run_with_its_model_save
     assert "3 processes have died one after the other while they evaluated the model" in str(finish.failure)
 
 
+def test_evaluators_that_die_with_nothing_to_evaluate_end_no_run(open_scene: Open) -> None:
+    """Something else has ended their processes; how often that happens says nothing of the evaluation."""
+    scene = open_scene(evaluates=True, evaluate_every=1000).join("a")
+    for _ in range(2 * MOST_DEATHS):
+        scene.announce("a").show()
+        evaluator_dies(scene)
+    assert failure(scene) is None
+
+
 def test_an_evaluation_between_them_begins_the_count_anew(open_scene: Open) -> None:
     scene = open_scene(evaluates=True, evaluate_every=1).join("a")
     for _ in range(2 * MOST_DEATHS):
