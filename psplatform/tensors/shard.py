@@ -78,6 +78,7 @@ class Shard:
         self._slots = {key: self._rule.slots(self._front[key]) for key in self._parameters}
         self._scratch: dict[str, Tensor] = {}
         self._step_norm = StepNorm(self._reach, self.displacement_norm)
+        self._before_step: Callable[[], None] = _nothing
         # By region: the contributions, and what was merged of them.
         self._parts: dict[str, list[Tensor]] = {}
         self._gathered: dict[str, Tensor] = {}
@@ -186,6 +187,7 @@ class Shard:
         """
         if self.staged or not self._parts:
             raise InvariantViolation("stage needs gathered contributions, and the step before it published")
+        self._announce_step()
         self.commits += 1
         self.staged = True
         for key in self._parts.keys() - self._spans.keys():
@@ -288,6 +290,14 @@ class Shard:
         newest = self._back if self.staged else self._front
         return {**newest, **self._named_slots()}
 
+    def before_next_step(self, call: Callable[[], None]) -> None:
+        """Have `call` called once, before anything of what `state` returns now is written to."""
+        self._before_step = call
+
+    def _announce_step(self) -> None:
+        call, self._before_step = self._before_step, _nothing
+        call()
+
     @property
     def slot_names(self) -> list[str]:
         """The names of the optimiser's state vectors."""
@@ -314,6 +324,7 @@ class Shard:
         if state.keys() != wanted.keys():
             raise ProtocolError(f"A state of {sorted(state)} cannot restore one of {sorted(wanted)}.")
         checked = _checked(state, wanted, "The state")
+        self._announce_step()
         names = list(checked)
 
         def load(share: Share, squares: list[float]) -> None:
@@ -400,6 +411,10 @@ def _checked(vectors: Mapping[str, Tensor], wanted: Mapping[str, tuple[str, int]
                 f"{what} must have {dtype}[{size}] in {key}, not {found}; send pieces of the run's layout."
             )
     return {key: vectors[key] for key in wanted}
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _copy(parts: Sequence[Tensor], out: Tensor) -> None:

@@ -8,7 +8,7 @@ from each other, no two of them ever write the same object, and of the bulk of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -109,7 +109,13 @@ class CheckpointWriter:
         self._folder = ObjectFolder(self.store, f"{FOLDER}/{folder_of(self.number)}")
 
     def write_shard(
-        self, shard: int, state: Mapping[str, Any], *, position: int, version: int, plain: Mapping[str, Any]
+        self,
+        shard: int,
+        state: Mapping[str, Any] | Callable[[], Mapping[str, Any]],
+        *,
+        position: int,
+        version: int,
+        plain: Mapping[str, Any],
     ) -> Part:
         """Write all of a shard's state but `plain`, which travels in the part.
 
@@ -118,18 +124,26 @@ class CheckpointWriter:
         Parameters
         ----------
         state
-            What `Shard.state` returns, as NumPy arrays or tensors on the CPU.  It must not change meanwhile.
+            What `Shard.state` returns, as NumPy arrays or tensors on the CPU.  It must not change meanwhile; what may
+            is told by a function, which returns a copy from before it changes on.
         plain
             Whatever else makes up the copy's state, of numbers, strings, bytes, lists and dicts.
         """
-        vectors = _checked(state, self.contents.vectors(shard))
+        source = state if callable(state) else lambda: state
+        wanted = self.contents.vectors(shard)
         runs = list(self._runs(shard))
         paths = [run.chunk_path if run.whole else f"fragments/{shard}/{number}" for number, run in enumerate(runs)]
-        stored = self._folder.put_all(
-            (path, run.packed(vectors[run.array.state_key])) for path, run in zip(paths, runs, strict=True)
-        )
-        self._folder.flush(paths)
+
+        def write(path: str, run: _Run) -> Stored:
+            while True:
+                vectors = source()
+                stored = self._folder.put(path, run.packed(_checked(vectors, wanted)[run.array.state_key]))
+                if source() is vectors:  # else it may have been written over while it was read
+                    return stored
+
+        stored = self._folder.at_once(lambda each: write(*each), zip(paths, runs, strict=True))
         written = list(zip(runs, stored, strict=True))
+        self._folder.flush(paths)
         objects = tuple(each for run, each in written if run.whole)
         fragments = tuple(Fragment(run.array.path, run.start, run.stop, each) for run, each in written if not run.whole)
         contents = self.contents if shard == 0 else None

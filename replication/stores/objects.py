@@ -110,7 +110,7 @@ class ObjectFolder:
 
     def put_all(self, objects: Iterable[tuple[str, Data]]) -> list[Stored]:
         """Write objects, given by path and bytes; object stores are sent several at once."""
-        return list(self._at_once(lambda each: self.put(*each), objects))
+        return list(self.at_once(lambda each: self.put(*each), objects))
 
     def flush(self, paths: Iterable[str]) -> None:
         """Make objects outlast a loss of power; where the file system is not local, they did when they were written."""
@@ -137,7 +137,7 @@ class ObjectFolder:
 
     def get_all(self, paths: Iterable[str]) -> Iterator[bytes | None]:
         """Yield what `get` returns for each path, in order; object stores are asked for several at once."""
-        return self._at_once(self.get, paths)
+        return self.at_once(self.get, paths)
 
     def folders(self) -> list[str]:
         """Return the names of the folders directly below, sorted."""
@@ -175,7 +175,8 @@ class ObjectFolder:
             self._require_inside(path)
             self._files.rm(self._place(path), recursive=True)
 
-    def _at_once(self, call: Callable[[_Given], _Made], items: Iterable[_Given]) -> Iterator[_Made]:
+    def at_once(self, call: Callable[[_Given], _Made], items: Iterable[_Given]) -> Iterator[_Made]:
+        """Yield what `call` returns for each item, in order; for object stores it is called for several at once."""
         waiting = iter(items)
         if not self._files.async_impl:
             yield from map(call, waiting)

@@ -287,7 +287,7 @@ class SharedShardState:
         return Captured(effect.replica, effect.transfer.number, size_bytes)
 
     def archive(self, effect: Archive) -> None:
-        """Copy the state; it is written while training goes on."""
-        self._archiver.copy(effect)
+        """Keep the state; it is written while training goes on."""
+        self._archiver.keep(effect)
         self._history.archived(effect, self._control.part.epoch)
         self._next(self._archiver.write, effect, self._feed)

@@ -1,4 +1,8 @@
-"""A copy's part of checkpoints: its state copied between two steps, and written while training goes on."""
+"""A copy's part of checkpoints: its state at one step, written while training goes on.
+
+The state is copied before the next step writes over it.  Where steps are far apart, as those of a replica that may lag,
+most of it, or all, has been written by then.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,9 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -32,6 +37,15 @@ _NICENESS: Final = 10
 """Of the thread that writes: where all cores are busy it gets a tenth of what gradients get."""
 
 
+@dataclass(slots=True)
+class _Kept:
+    """A state as long as it is not `written`: where it lies, after how many commits."""
+
+    vectors: Mapping[str, Tensor]
+    commits: int
+    written: bool = False
+
+
 class Archiver:
     """Writes a copy's parts, one after the other.
 
@@ -42,42 +56,59 @@ class Archiver:
     """
 
     def __init__(self, program: Program, layout: Layout, shard: Shard, background: Background) -> None:
+        protection = program.plan.protection
+        self._lends = protection is not None and protection.bound > 0 and not protection.from_workers
         self._store = program.store
         self._guard = StoreGuard(program.store, program.run, program.term)
         self._layout = layout
         self._shard = shard
-        self._kept: dict[str, Tensor] = {}
-        self._commits = 0
+        self._memory: dict[str, Tensor] = {}
+        self._kept = _Kept({}, 0)
         self._background = background
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="psplatform-archive", initializer=_give_way)
 
     def prepare(self) -> None:
-        """Get the memory that a part is copied to, before the first is due."""
+        """Get the memory that a part is copied to before the first is due, if each will be copied."""
+        if not self._lends:
+            self._get_memory()
+
+    def _get_memory(self) -> None:
         # At most one is under way at a time, so the memory is used again: fresh memory costs several times the copying.
-        if not self._kept:
+        if not self._memory:
             sizes = self._shard.state_sizes()
             memory = torch.empty(size_bytes_of(sizes), dtype=torch.uint8).zero_()  # touches it, unlike `zeros`
-            self._kept = carve(memory, sizes)
+            self._memory = carve(memory, sizes)
 
-    def copy(self, effect: Archive) -> None:
-        """Copy the newest state.  For the thread that computes."""
-        self.prepare()
-        state = self._shard.state()
-        copy(list(state.values()), [self._kept[key] for key in state])
-        self._commits = self._shard.commits
+    def keep(self, effect: Archive) -> None:
+        """Keep the newest state until it is written.  For the thread that computes."""
+        kept = self._kept = _Kept(self._shard.state(), self._shard.commits)
+        if self._lends:
+            self._shard.before_next_step(partial(self._copy, kept))
+        else:
+            self._copy(kept)
+
+    def _copy(self, kept: _Kept) -> None:
+        """Copy what a step is about to write over, unless it is written; from then on, the copy is.
+
+        For the thread that computes.
+        """
+        if not kept.written:
+            self._get_memory()
+            copy(list(kept.vectors.values()), [self._memory[key] for key in kept.vectors])
+            kept.vectors = self._memory
 
     def write(self, effect: Archive, feed: Callable[[Any], None]) -> None:
-        """Write what was copied; `feed` gets what came of it."""
-        self._background.do(self._write(effect, self._commits, feed))
+        """Write what is kept; `feed` gets what came of it."""
+        self._background.do(self._write(effect, self._kept, feed))
 
-    async def _write(self, effect: Archive, commits: int, feed: Callable[[Any], None]) -> None:
+    async def _write(self, effect: Archive, kept: _Kept, feed: Callable[[Any], None]) -> None:
         writer = CheckpointWriter(self._store, effect.number, Contents(self._layout, tuple(self._shard.slot_names)))
-        plain = {"applied": [list(pair) for pair in effect.applied], "commits": commits}
+        plain = {"applied": [list(pair) for pair in effect.applied], "commits": kept.commits}
         try:
             write = partial(
                 writer.write_shard,
                 self._shard.index,
-                self._kept,
+                lambda: kept.vectors,
                 position=effect.position,
                 version=effect.version,
                 plain=plain,
@@ -87,6 +118,8 @@ class Archiver:
             feed(ArchiveFailed(effect.number, str(error)))
         else:
             feed(Archived(effect.number, effect.position, part.to_plain()))
+        finally:
+            kept.written = True
 
     def close(self) -> None:
         """Write nothing more, and wait for what is being written: after the run's end nobody would remove it."""
