@@ -1,7 +1,8 @@
 """Checksums of what a store holds, told with their kind: ``crc32c:`` and eight hexadecimal digits, for instance.
 
 They are to notice damage, not forgery.  Time counts, because the bulk of a checkpoint goes through them while training
-goes on: CRC-32C, for which processors have an instruction, takes less than half the time of CRC-32.
+goes on: CRC-32C, for which processors have an instruction, takes less than half the time of CRC-32.  Where the package
+google-crc32c has no compiled part for the platform, what is written has a CRC-32, and CRC-32C is read slowly.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ import numpy as np
 Data = bytes | memoryview
 
 PIECE_BYTES: Final = 1 << 20
-"""Summed up at a time: other threads have to wait while one is."""
+"""Checked at a time where the library holds the interpreter: other threads wait meanwhile."""
 
 _CRC32: Final = "crc32"
 _CRC32C: Final = "crc32c"
 
 _KIND: Final = _CRC32C if google_crc32c.implementation == "c" else _CRC32
-"""Of what is written here: without the instruction, CRC-32 is faster."""
+"""Of what is written here: where google-crc32c has no compiled part, CRC-32 is faster."""
 
 
 class Checksum:
-    """The checksum of bytes that come piece by piece; as text it is what stores keep.
+    """A checksum computed piece by piece; as text it is what stores keep.
 
     It differs after any change within 32 bits in a row; of all other damage, one case in 2**32 passes unnoticed.
 
@@ -42,17 +43,19 @@ class Checksum:
 
     @classmethod
     def like(cls, told: str) -> Checksum:
-        """Return an empty one of the kind of a checksum that a store keeps."""
+        """Return one to compute what a store keeps anew: of the same kind, over no bytes yet."""
         return cls(_CRC32 if told.startswith(f"{_CRC32}:") else _CRC32C)
 
     def add(self, data: Data) -> None:
-        """Take in what follows."""
+        """Go on with the bytes that follow."""
         if self._kind == _CRC32:
             self._value = crc32(data, self._value)
-            return
-        content = np.frombuffer(data, np.uint8)  # the library takes no memory that may be written to
-        for start in range(0, len(content), PIECE_BYTES):
-            self._value = google_crc32c.extend(self._value, content[start : start + PIECE_BYTES])
+        elif isinstance(data, bytes):
+            self._value = google_crc32c.extend(self._value, data)
+        else:  # the library takes bytes and arrays, and no memoryviews
+            content = np.frombuffer(data, np.uint8)
+            for start in range(0, len(content), PIECE_BYTES):
+                self._value = google_crc32c.extend(self._value, content[start : start + PIECE_BYTES])
 
     def __str__(self) -> str:
         return f"{self._kind}:{self._value:08x}"

@@ -31,9 +31,9 @@ _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 
 
 def write(path: Path, data: bytes | memoryview, total: Checksum) -> None:
-    """Write a file, whatever it held, and sum it up; after a failure nobody may rely on either.
+    """Write a file, whatever it held, and compute its checksum; after a failure nobody may rely on either.
 
-    Each piece is summed up while it is in the core's cache, where it was copied to be written.
+    The checksum of each piece is computed while that is in the core's cache, where it was copied to be written.
 
     Raises
     ------

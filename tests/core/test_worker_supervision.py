@@ -338,7 +338,7 @@ def test_all_roles_of_a_process_that_was_seen_to_end_are_lost_before_the_cluster
         AskOfDeath("worker-1", "b"),
         LetGo("evaluator-2"),
         Report(EvaluationLost("process ended")),
-        AskOfDeath("evaluator-2", "b", is_evaluator=True),
+        AskOfDeath("evaluator-2", "b", is_evaluator=True, opened=False),
     ]
     assert scene.supervisor.on_process_ended("b", "process ended") == []
     assert addresses(scene.see("abc")) == ["c"]
@@ -380,7 +380,7 @@ def test_a_lost_evaluator_is_replaced_when_it_is_known_of_what_it_died() -> None
     assert scene.supervisor.on_evaluator_lost("evaluator-3", "killed") == [
         LetGo("evaluator-3"),
         Report(EvaluationLost("killed")),
-        AskOfDeath("evaluator-3", "d", is_evaluator=True),
+        AskOfDeath("evaluator-3", "d", is_evaluator=True, opened=False),
     ]
     assert scene.supervisor.on_evaluator_lost("evaluator-3", "killed") == []
     assert evaluators(scene.see("abc", 60.0)) == [], "it is not known yet"
@@ -388,6 +388,16 @@ def test_a_lost_evaluator_is_replaced_when_it_is_known_of_what_it_died() -> None
     assert scene.see("abc", 0.5) == [], "first, the run must go on"
     assert scene.see("abc", 0.5) == [StartEvaluator("evaluator-4", "a")]
     assert scene.supervisor.evaluator == "evaluator-4"
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_whether_it_had_opened_the_task_is_told_with_its_death(*, opened: bool) -> None:
+    """Else the user's code was running in it, whatever there was to evaluate."""
+    scene = Scene()
+    if opened:
+        scene.supervisor.hears("evaluator-3", 1.0)
+    (*_, asked) = scene.supervisor.on_evaluator_lost("evaluator-3", "killed")
+    assert scene.supervisor.on_death(asked, OUT, 2.0) == [Report(EvaluatorDied(OUT, opened=opened))]
 
 
 def test_one_that_died_by_itself_is_replaced_apart_from_servers() -> None:

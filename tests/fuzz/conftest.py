@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
@@ -22,8 +21,10 @@ from hypothesis import strategies as st
 import psplatform as ps
 from psplatform.core.quality import Watch
 from psplatform.replication.checkpoints.arrays import Contents, numpy_dtype
+from psplatform.replication.checkpoints.manifest import FORMAT
 from psplatform.replication.checkpoints.parts import CheckpointWriter
 from psplatform.replication.checkpoints.sealing import seal
+from psplatform.replication.stores.checksums import checksum, fingerprint
 from psplatform.replication.stores.store import create_run, save_best, save_model, update_run
 from psplatform.telemetry.log.writer import EventLog
 from psplatform.tensors.layout import Layout, TensorSpec
@@ -151,8 +152,8 @@ def _json(path: Path, data: st.DataObject) -> None:
 
 def resealed(line: bytes) -> bytes:
     """Return a manifest with that second line and the checksum that belongs to it."""
-    seal = blake2b(b"2\n" + line, digest_size=16).hexdigest()
-    return json.dumps({"psplatform_checkpoint": 2, "blake2b": seal}).encode() + b"\n" + line + b"\n"
+    digest = fingerprint(b"%d\n" % FORMAT + line)
+    return json.dumps({"psplatform_checkpoint": FORMAT, "blake2b": digest}).encode() + b"\n" + line + b"\n"
 
 
 def _manifest(path: Path, data: st.DataObject) -> None:
@@ -170,7 +171,7 @@ def _state(path: Path, data: st.DataObject) -> None:
     path.write_bytes(packed)
     manifest = path.with_name("manifest.jsonl")
     body = json.loads(manifest.read_bytes().split(b"\n")[1])
-    body["objects"]["state.msgpack"] = [len(packed), f"crc32:{crc32(packed):08x}"]
+    body["objects"]["state.msgpack"] = [len(packed), checksum(packed)]
     manifest.write_bytes(resealed(json.dumps(body).encode()))
 
 

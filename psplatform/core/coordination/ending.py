@@ -39,7 +39,7 @@ class Ending:
     evaluators_died
         Evaluators whose process has died since the last evaluation.
     lost_at_work
-        Whether the evaluator that was lost last had something to evaluate.
+        Whether an evaluation was under way when the last evaluator was lost.
     """
 
     def __init__(self, state: State, checkpoints: Checkpoints) -> None:
@@ -261,18 +261,26 @@ class Ending:
             limit = self._state.plan.finish_limit_s
             self.give_up(ClusterError(f"waited {limit:g} s for {waited_for}; the event log is complete up to here"))
 
-    def repeat(self) -> None:
-        """Ask again for what a coordinator that is gone has asked for."""
-        if self._in_flight:
-            self._evaluate()
-        elif self.phase is Phase.SAVING:
-            self._saved = False
-            self._save()
+    def repeat(self, *, evaluator_lost: bool = False) -> None:
+        """Ask again for what a coordinator that is gone has asked for.
+
+        Where the evaluator is lost, that is left to `on_evaluation_lost`, which follows: asked for here, it would be
+        done by the next evaluator although nobody waits for it any more.
+        """
+        if not evaluator_lost:
+            self._ask_evaluator_again()
         if self.phase in (Phase.EVALUATING, Phase.SAVING):
             self._checkpoints.close()
         if self._state.stopping:
             for member in self._state.roster.members():
                 self._state.effects.append(Send(Role.member(member.name), Stop(self._state.term, self._detail)))
+
+    def _ask_evaluator_again(self) -> None:
+        if self._in_flight:
+            self._evaluate()
+        elif self.phase is Phase.SAVING:
+            self._saved = False
+            self._save()
 
     def _conclude(self) -> None:
         self.phase, self._state.stopping = Phase.OVER, True

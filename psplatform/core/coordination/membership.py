@@ -90,7 +90,7 @@ class Deaths:
 
     def on_evaluator_died(self, event: EvaluatorDied) -> None:
         """Count an evaluator that died at work, and end the run without another try if there are too many."""
-        if not self._ending.lost_at_work:  # the user's code was not to blame
+        if event.opened and not self._ending.lost_at_work:  # the user's code was not running
             return
         self._ending.evaluators_died += 1
         if self._ending.evaluators_died >= MOST_DEATHS:

@@ -25,7 +25,7 @@ from psplatform.core.coordination.transfers import Transfers
 from psplatform.core.policy import Gradient
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import COORDINATOR, Role, Send
-from psplatform.core.protocol.events import CoordinatorLost, CopyAwake, CopyLost
+from psplatform.core.protocol.events import CoordinatorLost, CopyAwake, CopyLost, EvaluationLost
 
 _AT_ONCE = (msg.ServerState, msg.Promoted, CopyAwake, CopyLost)
 
@@ -173,7 +173,7 @@ class Takeover:
             self._copies.on_promoted(self._promoted[shard])
         self._repeat_to_members()
         self._checkpoints.on_taken_over()  # before a run that ends cuts its last version anew
-        self._ending.repeat()
+        self._ending.repeat(evaluator_lost=any(isinstance(one, EvaluationLost) for one in self._deferred))
         self._log()
         self._unconfirmed = True
 

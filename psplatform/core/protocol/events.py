@@ -39,9 +39,10 @@ class MemberDied:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorDied:
-    """The same of an evaluator."""
+    """The same of an evaluator; `opened` says whether it had opened the task by then."""
 
     error: ProcessDied
+    opened: bool = True
 
 
 @dataclass(frozen=True, slots=True)

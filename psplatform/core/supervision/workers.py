@@ -76,6 +76,7 @@ class AskOfDeath:
     name: str
     address: str
     is_evaluator: bool = False
+    opened: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,8 @@ class _Evaluator:
     ----------
     name, address
         Empty while there is none.
+    opened
+        Whether it has given a sign of life.
     lost
         The one before, as long as it is not known of what it died.
     wanted_at
@@ -199,6 +202,7 @@ class _Evaluator:
 
     name: str = ""
     address: str = ""
+    opened: bool = False
     lost: str = ""
     wanted_at: float = float("inf")
     apart_until: float = float("-inf")
@@ -239,7 +243,7 @@ class WorkerSupervisor:
         self._deserted_at = self._short_since = float("inf")
         self._ask_again_at = 0.0
         self._now = 0.0
-        self._lacks = False
+        self._fill_at_next_look = False
 
     # --- who is there ---
 
@@ -268,7 +272,7 @@ class WorkerSupervisor:
         """Go on with those that a coordinator before has started."""
         self.workers.update(workers)
         if evaluator is not None:
-            self._evaluator = _Evaluator(*evaluator)
+            self._evaluator = _Evaluator(*evaluator, opened=True)
             self._leases.renew(evaluator[0], now)
 
     def hears(self, name: str, now: float) -> bool:
@@ -277,6 +281,7 @@ class WorkerSupervisor:
             return False
         self._leases.renew(name, now)
         self._missing.discard(name)
+        self._evaluator.opened |= name == self.evaluator
         return True
 
     def _start_worker(self, address: str) -> StartWorker:
@@ -342,7 +347,8 @@ class WorkerSupervisor:
             self._evaluator = _Evaluator(wanted_at=wanted_at, apart_until=apart_until)
         if not isinstance(error, ProcessDied):
             return []
-        return [Report(EvaluatorDied(error) if asked.is_evaluator else MemberDied(asked.name, error))]
+        died = EvaluatorDied(error, asked.opened) if asked.is_evaluator else MemberDied(asked.name, error)
+        return [Report(died)]
 
     # --- the evaluator ---
 
@@ -361,11 +367,12 @@ class WorkerSupervisor:
         """Let go of an evaluator that is lost; another is started once it was asked of what it died."""
         if not name or name != self.evaluator:
             return []
-        address = self._evaluator.address
+        lost = self._evaluator
         self._leases.forget(name)
-        self._unavailable.lose(name, address)
+        self._unavailable.lose(name, lost.address)
         self._evaluator = _Evaluator(lost=name)
-        return [LetGo(name), Report(EvaluationLost(reason)), AskOfDeath(name, address, is_evaluator=True)]
+        asked = AskOfDeath(name, lost.address, is_evaluator=True, opened=lost.opened)
+        return [LetGo(name), Report(EvaluationLost(reason)), asked]
 
     def _replace_evaluator(self, now: float) -> list[Decision]:
         wanted = self._evaluator
@@ -410,8 +417,8 @@ class WorkerSupervisor:
             self._newcomers |= came
             decided.append(ProcessesCame())
         self._note_shortage()
-        lacks, self._lacks = self._lacks, False
-        if first or decided or lacks:
+        fill, self._fill_at_next_look = self._fill_at_next_look, False
+        if first or decided or fill:
             decided += self.fill()  # at first: a coordinator before this one may have been about to
         elif self._shares and not self._examined:
             decided += self._ask_on()
@@ -424,12 +431,12 @@ class WorkerSupervisor:
         self._short_since = float("inf") if there >= self._rules.workers else min(self._short_since, now)
 
     def on_process_ended(self, address: str, reason: str) -> list[Decision]:
-        """Lose those whose process another of the run's actors was seen to die with, before the cluster misses it.
+        """Report the gradient workers and the evaluator of a process that has ended, as another of its actors shows.
 
-        Others are looked for when the cluster is seen next: first the run must go on.
+        Replacements are looked for at the next look at the cluster: first the run must go on.
         """
         lost = list(self._lose_all(address, reason))
-        self._lacks |= bool(lost)
+        self._fill_at_next_look |= bool(lost)
         return lost
 
     def _lose_process(self, address: str) -> Iterator[Decision]:

@@ -40,7 +40,8 @@ async def watch(connect: Connect, peer: Peer, on_lost: Callable[[str], None], pr
     finally:
         for look in looks:
             look.cancel()
-    on_lost(done.pop().result())
+    reasons = {look.result() for look in done}
+    on_lost(ENDED if ENDED in reasons else reasons.pop())
 
 
 async def _dies_at_once(process: ProcessId) -> bool:

@@ -138,6 +138,17 @@ def test_evaluators_that_die_with_nothing_to_evaluate_end_no_run(open_scene: Ope
     assert failure(scene) is None
 
 
+def test_evaluators_that_die_while_they_open_the_task_end_the_run_whatever_there_is_to_evaluate(
+    open_scene: Open,
+) -> None:
+    scene = open_scene(evaluates=True, evaluate_every=1000).join("a")
+    for _ in range(MOST_DEATHS):
+        assert failure(scene) is None
+        scene.handle(EvaluationLost("gone"))
+        scene.handle(EvaluatorDied(CRASH, opened=False))
+    assert str(failure(scene)).startswith("3 processes have died one after the other while they evaluated the model")
+
+
 def test_an_evaluation_between_them_begins_the_count_anew(open_scene: Open) -> None:
     scene = open_scene(evaluates=True, evaluate_every=1).join("a")
     for _ in range(2 * MOST_DEATHS):

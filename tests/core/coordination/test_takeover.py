@@ -10,7 +10,7 @@ import pytest
 from psplatform.core.plan import Cuts, Protection, Stop
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Discard, Evaluate, SaveModel, Seal
-from psplatform.core.protocol.events import CheckpointSealed, CopyLost, RunBroken, StopRequested
+from psplatform.core.protocol.events import CheckpointSealed, CopyLost, EvaluationLost, RunBroken, StopRequested
 from psplatform.core.protocol.messages import BatchAssignment, Commit, Contribution, ServerState
 from psplatform.errors import ClusterError
 from psplatform.policies.backup import BackupWorkers
@@ -482,6 +482,26 @@ def test_an_evaluation_under_way_is_asked_for_again(open_scene: Open) -> None:
     scene = open_scene(evaluates=True, evaluate_every=1).join("a").announce("a")
     scene.take_over().handle(standing(0))
     assert scene.asked(Evaluate) == [Evaluate(1, measure=True)]
+
+
+def test_an_evaluation_that_was_lost_with_the_coordinator_is_not_asked_for_again(open_scene: Open) -> None:
+    """The next evaluator would make it, and what comes of it be taken for that of a later version."""
+    scene = open_scene(evaluates=True, evaluate_every=1).join("a").announce("a")
+    scene.take_over().handle(EvaluationLost("process ended"))
+    scene.handle(standing(0))
+    assert scene.asked(Evaluate) == []
+    scene.announce("a")
+    assert [one.version for one in scene.asked(Evaluate)] == [2], "the next that is due"
+
+
+def test_a_model_is_not_saved_by_an_evaluator_that_has_not_pulled_it(open_scene: Open) -> None:
+    """The one that had was lost with the coordinator."""
+    scene = open_scene(stop=Stop(updates=1)).join("a").announce("a").show()
+    scene.evaluated(scene.orders[0])
+    scene.take_over().handle(EvaluationLost("process ended"))
+    scene.handle(standing(0, 1))
+    assert scene.asked(SaveModel) == []
+    assert [one.version for one in scene.asked(Evaluate)] == [1]
 
 
 def test_a_run_that_was_ending_ends(open_scene: Open) -> None:
