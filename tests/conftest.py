@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -19,6 +21,15 @@ def _records_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PSPLATFORM_STATE", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(scope="session")
+def told_of_threads() -> None:
+    """Skip where the kernel does not tell when threads end, by which the end of a process is seen at once."""
+    try:
+        os.close(os.pidfd_open(threading.get_native_id(), os.O_EXCL))
+    except (OSError, AttributeError):
+        pytest.skip("needs Linux 6.9, which tells when threads end")
 
 
 @pytest.fixture(scope="session")

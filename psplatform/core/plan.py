@@ -147,6 +147,16 @@ class Protection:
     from_workers: bool = False
     alone: bool = False
 
+    @property
+    def sends_updates(self) -> bool:
+        """Whether servers send their replicas each update."""
+        return not self.from_workers and self.bound == 0
+
+    @property
+    def sends_states(self) -> bool:
+        """Whether servers send their replicas whole states, each instead of many updates."""
+        return not self.from_workers and self.bound > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Cuts:

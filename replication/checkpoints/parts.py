@@ -130,14 +130,14 @@ class CheckpointWriter:
             Whatever else makes up the copy's state, of numbers, strings, bytes, lists and dicts.
         """
         source = state if callable(state) else lambda: state
-        wanted = self.contents.vectors(shard)
+        _check(source(), self.contents.vectors(shard))
         runs = list(self._runs(shard))
         paths = [run.chunk_path if run.whole else f"fragments/{shard}/{number}" for number, run in enumerate(runs)]
 
         def write(path: str, run: _Run) -> Stored:
             while True:
                 vectors = source()
-                stored = self._folder.put(path, run.packed(_checked(vectors, wanted)[run.array.state_key]))
+                stored = self._folder.put(path, run.packed(_as_array(vectors[run.array.state_key])))
                 if source() is vectors:  # else it may have been written over while it was read
                     return stored
 
@@ -180,13 +180,12 @@ class _Run:
         return self.array.packed(values, self.chunk.capacity if self.whole else len(values))
 
 
-def _checked(state: Mapping[str, Any], wanted: Mapping[str, tuple[str, int]]) -> dict[str, NDArray[Any]]:
+def _check(state: Mapping[str, Any], wanted: Mapping[str, tuple[str, int]]) -> None:
     vectors = {key: _as_array(vector) for key, vector in state.items()}
     found = {key: (vector.dtype, vector.shape) for key, vector in vectors.items()}
     expected = {key: (numpy_dtype(dtype), (size,)) for key, (dtype, size) in wanted.items()}
     if found != expected:
         raise InvariantViolation(f"a shard's state of {found} is not {expected}")
-    return vectors
 
 
 def _as_array(vector: Any) -> NDArray[Any]:

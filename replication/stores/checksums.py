@@ -44,7 +44,7 @@ class Checksum:
     @classmethod
     def like(cls, told: str) -> Checksum:
         """Return one to compute what a store keeps anew: of the same kind, over no bytes yet."""
-        return cls(_CRC32 if told.startswith(f"{_CRC32}:") else _CRC32C)
+        return cls(_kind_of(told))
 
     def add(self, data: Data) -> None:
         """Go on with the bytes that follow."""
@@ -61,9 +61,9 @@ class Checksum:
         return f"{self._kind}:{self._value:08x}"
 
 
-def checksum(data: Data) -> str:
+def checksum(data: Data, kind: str = _KIND) -> str:
     """Return the checksum of bytes, with its kind."""
-    total = Checksum()
+    total = Checksum(kind)
     total.add(data)
     return str(total)
 
@@ -72,9 +72,11 @@ def agrees(told: str, data: Data) -> bool:
     """Whether bytes have the checksum that a store keeps of them, of whatever kind it is."""
     if ":" not in told:  # before checksums named their kind, they were fingerprints
         return told == fingerprint(data)
-    total = Checksum.like(told)
-    total.add(data)
-    return told == str(total)
+    return told == checksum(data, _kind_of(told))
+
+
+def _kind_of(told: str) -> str:
+    return _CRC32 if told.startswith(f"{_CRC32}:") else _CRC32C
 
 
 def fingerprint(data: Data) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -95,6 +94,7 @@ def test_a_run_survives_the_loss_of_its_coordinator_and_of_the_one_that_took_ove
     assert terms[0] < terms[1]
 
 
+@pytest.mark.usefixtures("told_of_threads")
 def test_a_worker_in_the_process_of_a_lost_coordinator_and_server_is_lost_at_once(
     new_cluster: Callable[[], Any],
     start: Callable[..., ps.Run],
@@ -103,10 +103,6 @@ def test_a_worker_in_the_process_of_a_lost_coordinator_and_server_is_lost_at_onc
     reaches: Callable[[str, int], None],
 ) -> None:
     """Until the cluster misses the process, a synchronous run would wait for its worker: half a second, at worst."""
-    try:
-        os.close(os.pidfd_open(threading.get_native_id(), os.O_EXCL))
-    except (OSError, AttributeError):
-        pytest.skip("needs Linux 6.9, which tells when threads end")
     cluster = new_cluster()
     cluster.repair(3)
     run = start(cluster, **{**PATIENT, "replication": ps.Chain()}, workers=3)

@@ -53,23 +53,20 @@ def test_checksums_are_told_with_their_kind(sample: Any, memory_run: str) -> Non
     assert {stored[1].partition(":")[0] for stored in json.loads(line)["objects"].values()} == {"crc32c"}
 
 
-def test_the_first_format_is_read_too(sample: Any, memory_run: str) -> None:
-    """Its checksums are those that only manifests have now; damage is noticed as well."""
+@pytest.mark.parametrize(
+    ("format_", "digest"),
+    [
+        (1, lambda data: blake2b(data, digest_size=16).hexdigest()),  # which only manifests have now
+        (2, lambda data: f"crc32:{crc32(data):08x}"),
+    ],
+)
+def test_earlier_formats_are_read_too(
+    sample: Any, memory_run: str, format_: int, digest: Callable[[bytes], str]
+) -> None:
+    """Their checksums are others; damage is noticed as well."""
     sample.save(memory_run, 1, 4)
     folder = f"{memory_run}/checkpoints/00000001"
-    _write_as(folder, 1, lambda data: blake2b(data, digest_size=16).hexdigest())
-    load_checkpoint(memory_run, 1).verify()
-    assert sample.version_of(load_checkpoint(memory_run, 1)) == 4
-    FILES.pipe_file(f"{folder}/model/mask/c/0/0", b"\0" * 15)
-    with pytest.raises(CheckpointError, match=r"model/mask/c/0/0: its checksum differs"):
-        load_checkpoint(memory_run, 1).verify()
-
-
-def test_the_second_format_is_read_too(sample: Any, memory_run: str) -> None:
-    """Its checksums are CRC-32; damage is noticed as well."""
-    sample.save(memory_run, 1, 4)
-    folder = f"{memory_run}/checkpoints/00000001"
-    _write_as(folder, 2, lambda data: f"crc32:{crc32(data):08x}")
+    _write_as(folder, format_, digest)
     load_checkpoint(memory_run, 1).verify()
     assert sample.version_of(load_checkpoint(memory_run, 1)) == 4
     FILES.pipe_file(f"{folder}/model/mask/c/0/0", b"\0" * 15)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
@@ -205,12 +203,8 @@ def make_host(layout: Layout, peer: Peer, run_id: str) -> Iterator[Callable[[Ser
 
 
 @pytest.fixture
-def begin() -> Iterator[Callable[[int], tuple[subprocess.Popen[str], ProcessId]]]:
+def begin(told_of_threads: None) -> Iterator[Callable[[int], tuple[subprocess.Popen[str], ProcessId]]]:
     """Start a process with so many threads besides its first, of which it ends those that it is told."""
-    try:
-        os.close(os.pidfd_open(threading.get_native_id(), os.O_EXCL))
-    except (OSError, AttributeError):
-        pytest.skip("needs Linux 6.9, which tells when threads end")
     started = []
 
     def make(threads: int) -> tuple[subprocess.Popen[str], ProcessId]:

@@ -77,7 +77,7 @@ def _to_processes(
     program: Program, name: str, shard: Shard, background: Background, _on_trouble: Callable[[str], None]
 ) -> Carrier:
     protection = program.plan.protection
-    each = protection is not None and protection.bound == 0 and not protection.from_workers
+    each = protection is not None and protection.sends_updates
     return ProcessCarrier(program.run, name, shard, background, TRANSPORTS[program.transport], each=each)
 
 

@@ -57,7 +57,7 @@ class Archiver:
 
     def __init__(self, program: Program, layout: Layout, shard: Shard, background: Background) -> None:
         protection = program.plan.protection
-        self._lends = protection is not None and protection.bound > 0 and not protection.from_workers
+        self._lends = protection is not None and protection.sends_states
         self._store = program.store
         self._guard = StoreGuard(program.store, program.run, program.term)
         self._layout = layout
