@@ -40,6 +40,7 @@ _FLAGS: Final = {
     "slow_servers": "--slow-servers",
     "device": "--device",
     "transport": "--transport",
+    "compression": "--compression",
     "seed": "--seed",
     "schedule": "--schedule",
     "policy": "--policy",
@@ -75,6 +76,7 @@ _SHAPES: Final[dict[str, type | tuple[type, ...]]] = {
     "schedule": (str, Mapping),
     "replication": (str, Mapping),
     "checkpoints": (str, int, Mapping),
+    "compression": str,
     "network": Mapping,
 }
 """What the fields of a job with choices or parts are."""
@@ -92,7 +94,7 @@ def job_of(description: Mapping[str, Any]) -> dict[str, Any]:
     """
     described = description.get("job")
     job = dict(described) if isinstance(described, Mapping) else {}
-    for name, nothing in (("metrics", {}), ("network", Network().to_plain())):
+    for name, nothing in (("metrics", {}), ("network", Network().to_plain()), ("compression", "none")):
         if job.get(name) == nothing:
             del job[name]
     if not job:

@@ -40,7 +40,7 @@ from psplatform.jobs.schedules import SCHEDULES
 from psplatform.policies.registry import policy_class, policy_names
 from psplatform.workloads.registry import WORKLOADS, find_workload
 
-_SIZES: Final = ("workers", "shards", "batch_size", "sampling", "clip_norm", "seed")
+_SIZES: Final = ("workers", "shards", "batch_size", "sampling", "clip_norm", "compression", "seed")
 _MEASURED: Final = ("evaluate_every", "evaluate_on", "metrics", "watch", "keep_best")
 _SLOWNESS: Final = ("stragglers", "slow_servers")
 _EPOCHS: Final = 15

@@ -24,6 +24,7 @@ from psplatform.bench.rivals.running import run_rival
 from psplatform.bench.rounds import Measured, Report, Row, in_rounds, spread
 from psplatform.bench.tasks.wide import Constant
 from psplatform.errors import ConfigurationError
+from psplatform.jobs.compression import Compression
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import SGD
 
@@ -41,7 +42,7 @@ class Setting:
 
     Attributes
     ----------
-    policy, shards, transport, device
+    policy, shards, transport, compression, device
         As of a job.
     replicated
         Whether servers have their default replicas.
@@ -50,6 +51,7 @@ class Setting:
     policy: str = "bsp"
     shards: int = 1
     transport: Any = "auto"
+    compression: str = "none"
     device: str = "auto"
     replicated: bool = True
 
@@ -59,6 +61,7 @@ class Setting:
         others = [
             self.policy if self.policy != "bsp" else "",
             self.transport if self.transport != "auto" else "",
+            self.compression if self.compression != "none" else "",
             "" if self.replicated else "unreplicated",
         ]
         return "-".join(["psplatform", *filter(None, others)])
@@ -77,6 +80,7 @@ class Setting:
             workers=workers,
             shards=self.shards,
             transport=self.transport,
+            compression=Compression.from_plain(self.compression),
             device=self.device,
             **endless(store, replicated=self.replicated),
         )

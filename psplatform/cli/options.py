@@ -135,6 +135,7 @@ JOB_FLAGS: Final = (
     Flag("--keep-checkpoints", _CHECKPOINTS, "K", name="keep"),
     Flag("--device", _JOB, "NAME"),
     Flag("--transport", _JOB, "NAME"),
+    Flag("--compression", _JOB, "KIND", usual="none"),
     Flag("--fabric", _NETWORK, None),
     Flag("--seed", _JOB, "N"),
     Flag("--store", _JOB, "PATH"),

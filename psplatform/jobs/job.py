@@ -15,9 +15,10 @@ from psplatform.core.policy import Policy
 from psplatform.core.validation import refused
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
+from psplatform.jobs.compression import NONE, Compression
 from psplatform.jobs.metrics import Metric, metrics_of
 from psplatform.jobs.network import Network
-from psplatform.jobs.optimizers import SGD, Optimizer
+from psplatform.jobs.optimizers import SGD, Additive, Optimizer
 from psplatform.jobs.plain import ASKED, job_fields, plain_fields
 from psplatform.jobs.replication import Bounded, Replication
 from psplatform.jobs.schedules import Constant, schedule_from_plain, usable
@@ -191,6 +192,9 @@ class Job(BaseModel):
     transport: Literal["auto", "comms"] = Field(
         "auto", description="shared memory and Unix sockets where a host is shared, or always Dask's comms"
     )
+    compression: Annotated[InstanceOf[Compression], BeforeValidator(Compression.from_plain)] = Field(
+        default_factory=Compression, description="how gradients are compressed: none, bf16, fp16 or topk:0.01"
+    )
     network: Annotated[InstanceOf[Network], BeforeValidator(Network.from_plain)] = Field(
         default_factory=Network,
         description="whether transfers are planned, such as {fabric: {tick_s: 0.1}}",
@@ -276,6 +280,7 @@ class Job(BaseModel):
             raise ConfigurationError(
                 f"max_workers must be at least workers: {self.max_workers} < {self.workers}", field="max_workers"
             )
+        _check_compression(self)
         if self.micro_batches > self.batch_size:
             raise ConfigurationError(
                 f"micro_batches must be at most batch_size: {self.micro_batches} > {self.batch_size}",
@@ -297,6 +302,17 @@ def require_slow_shards(job: Job) -> None:
     if beyond:
         text = f"slow_servers: there is no shard {beyond[0]} among {job.shards}; they are numbered from 0"
         raise ConfigurationError(text, field="slow_servers")
+
+
+def _check_compression(job: Job) -> None:
+    if job.compression.kind == NONE:
+        return
+    if job.network.fabric is not None:
+        text = "compression: a fabric plans for gradients that are sent whole; leave the fabric out, or compression"
+        raise ConfigurationError(text, field="compression")
+    if isinstance(job.optimizer, Additive):
+        text = "compression: updates that are added up must arrive whole; leave it out with the optimizer additive"
+        raise ConfigurationError(text, field="compression")
 
 
 def _check_one_subject(job: Job) -> None:

@@ -138,5 +138,6 @@ _FORMS: Final[dict[str, Callable[[Any], Any]]] = {
     "slow_servers": _optional,
     "replication": _optional,
     "checkpoints": _optional,
+    "compression": str,
     "network": _optional,
 }

@@ -110,6 +110,7 @@ def description_of(
         "watch": {"metric": job.watch, "lower": sorted(watch_of(job).lower)},
         "replication": job.replication.to_plain(),
         "checkpoints": job.checkpoints.to_plain(),
+        "compression": str(job.compression),
         **({"network": {**job.network.to_plain(), "gradient_bytes": gradient_bytes}} if job.network.fabric else {}),
         **known,
     }

@@ -15,6 +15,7 @@ from torch import Tensor
 from psplatform.core.protocol.effects import Archive, Compute, Seal, first_server
 from psplatform.core.protocol.events import Computed, ComputeFailed, Evaluated, EvaluationFailed
 from psplatform.core.protocol.messages import GRADIENTS, STATE, UPDATE, Bundle, Contribution, Transfer
+from psplatform.jobs.compression import Compression
 from psplatform.jobs.optimizers import Optimizer
 from psplatform.memory.evaluation import EVALUATOR
 from psplatform.tasks.cancellation import Cancellation
@@ -25,11 +26,12 @@ from psplatform.tasks.layouts import layout_of
 from psplatform.tasks.opening import open_workspace
 from psplatform.tasks.seam import Task, Workspace
 from psplatform.tasks.supervised import SupervisedTask
+from psplatform.tensors.compression import Compressor, packing_of
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.norms import squared_norm
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.sums import add_up
-from psplatform.tensors.vectors import allocate, fill, named_views, shard_vectors
+from psplatform.tensors.vectors import allocate, fill, named_views, shard_vectors, sizes
 
 Vectors = dict[str, Tensor]
 
@@ -49,6 +51,7 @@ class Bench:
     workspace: Workspace
     values: Vectors
     updates: Vectors
+    compressor: Compressor
 
 
 class TensorArithmetic:
@@ -68,6 +71,8 @@ class TensorArithmetic:
         Whether blocks are merged one by one, so that a member may expose a gradient before the last is consumed.
     measures_steps
         Whether the norm of each step is measured, for the accounts of replicas.
+    compression
+        How workers compress gradients.
 
     Attributes
     ----------
@@ -102,9 +107,11 @@ class TensorArithmetic:
         seed: int = 0,
         per_block: bool = False,
         measures_steps: bool = False,
+        compression: Compression | None = None,
     ) -> None:
         self._task, self._seed, self._several = task, seed, per_block
         self._batch_size, self._micro_batches = batch_size, micro_batches
+        self._compression = compression or Compression()
         workspace = self._open()
         self.layout = layout_of(workspace, optimizer, shards, block_elements)
         self.samples, self.evaluates = workspace.samples, workspace.evaluates
@@ -140,6 +147,8 @@ class TensorArithmetic:
             return ComputeFailed(effect.sequence, *describe(error))
         squared = _squared_norm(self.layout, bench.updates)
         flaw = find_flaw(bench.workspace, batch, done.loss, squared)
+        if flaw is None:
+            squared = bench.compressor.compress(bench.updates, squared)
         return Computed(effect.sequence, done.samples, done.loss, squared, seconds, flaw)
 
     def expose(self, member: str, slot: int, sequence: int) -> None:
@@ -224,7 +233,8 @@ class TensorArithmetic:
         held = self.copies[copy]
         if transfer.kind == GRADIENTS:
             sources = {one.source for one in transfer.contributions}
-            return ({}, 0), len(sources) * _size_bytes(dict(held.front))
+            one = packing_of(self._compression).size_bytes(sizes(self.layout, held.index))
+            return ({}, 0), len(sources) * one
         vectors = _copy(dict(held.gathered if transfer.kind == UPDATE else held.state()))
         return (vectors, held.commits), _size_bytes(vectors)
 
@@ -302,7 +312,7 @@ class TensorArithmetic:
         return open_workspace(self._task, self._seed, torch.device("cpu"))
 
     def _bench(self, workspace: Workspace) -> Bench:
-        bench = Bench(workspace, allocate(self.layout), allocate(self.layout))
+        bench = Bench(workspace, allocate(self.layout), allocate(self.layout), Compressor(self._compression))
         workspace.bind(self.layout, bench.values, bench.updates)
         return bench
 

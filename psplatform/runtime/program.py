@@ -24,6 +24,7 @@ from psplatform.core.traits import Scope
 from psplatform.core.transfers import TransferPlanner
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
+from psplatform.jobs.compression import Compression
 from psplatform.jobs.network import Fabric
 from psplatform.jobs.optimizers import Optimizer
 from psplatform.jobs.replication import Replication
@@ -114,6 +115,7 @@ class Program:
     resources: dict[str, dict[str, float]]
     replication: Replication
     checkpoints: Checkpoints
+    compression: Compression
     fabric: Fabric | None
     gradient_bytes: tuple[int, ...]
     resume: Resume | None

@@ -32,9 +32,10 @@ from psplatform.simulation.threads import one_thread
 from psplatform.simulation.world import SimulatedWorld
 from psplatform.tasks.foreign import user_code
 from psplatform.tasks.layouts import require_trainable
+from psplatform.tensors.compression import UNPACKED, Packing, packing_of
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.optimizers import make_rule
-from psplatform.tensors.vectors import size_bytes
+from psplatform.tensors.vectors import size_bytes, sizes
 from psplatform.untrusted.files import read_named
 from psplatform.workloads.files import read_file
 from psplatform.workloads.subject import task_of, with_defaults
@@ -141,16 +142,19 @@ class Prepared:
 
     def _world(self, layout: Layout) -> SimulatedWorld:
         job, network = self.job, self.network
-        sizes = _sizes(layout)
-        scale = 1.0 if network.model_bytes is None else network.model_bytes / sum(sizes)
+        contents = _sizes(layout)
+        scale = 1.0 if network.model_bytes is None else network.model_bytes / sum(contents)
+        packing = packing_of(job.compression)
+        shares = [_share(packing, sizes(layout, shard)) for shard in range(layout.shards)]
         return SimulatedWorld(
             self.run_times,
             job.seed,
             Network(network.links, job.seed) if network.links is not None else None,
-            tuple(scale * size for size in sizes),
+            tuple(scale * size for size in contents),
             job.slow_servers,
             network.update_s,
             state_vectors=1 + len(make_rule(job.optimizer).slot_names),
+            gradient_bytes=tuple(scale * size * share for size, share in zip(contents, shares, strict=True)),
         )
 
     def _description(self, subject: _Subject) -> dict[str, Any]:
@@ -194,6 +198,7 @@ def _open(job: Job, policy: Policy, *, timing_only: bool) -> _Subject:
             seed=job.seed,
             per_block=policy.traits.scope is Scope.BLOCK,
             measures_steps=job.replication_asked and job.replication.bound is not None,
+            compression=job.compression,
         )
     require_trainable(tensors.layout, tensors.samples, job.batch_size)
     if timing_only:
@@ -205,6 +210,11 @@ def _open(job: Job, policy: Policy, *, timing_only: bool) -> _Subject:
 def _sizes(layout: Layout) -> list[float]:
     """Return what each shard's content takes in a transfer, in bytes."""
     return [float(size_bytes(layout, shard)) for shard in range(layout.shards)]
+
+
+def _share(packing: Packing, wanted: dict[str, tuple[str, int]]) -> float:
+    """Return which part of their bytes vectors are sent in."""
+    return packing.size_bytes(wanted) / max(1, UNPACKED.size_bytes(wanted))
 
 
 def _read_text(path: str) -> str:

@@ -25,6 +25,8 @@ class SimulatedWorld:
         ``None`` where nothing but computing takes time.
     shard_bytes
         Size of each shard's content, by shard.
+    gradient_bytes
+        The same of a gradient's part for it, as it is sent; none where it is as large as the content.
     slow_servers
         Answers to pulls that come late, as in a real run of the job.
     update_s
@@ -40,6 +42,7 @@ class SimulatedWorld:
     slow_servers: SlowServers | None = None
     update_s: float = 0.0
     state_vectors: int = 1
+    gradient_bytes: tuple[float, ...] | None = None
     _answers: dict[int, int] = field(default_factory=dict)
     _numbers: dict[str, int] = field(default_factory=dict)
     _replicas: dict[str, int] = field(default_factory=dict)
@@ -70,7 +73,7 @@ class SimulatedWorld:
         """Return how long a gradient takes to the shard's server."""
         if self.network is None:
             return 0.0
-        return self.network.transfer(self.host_of(member), self._server(shard), self.shard_bytes[shard], now)
+        return self.network.transfer(self.host_of(member), self._server(shard), self._gradient_bytes[shard], now)
 
     def part_s(self, member: str, aggregator: str, now: float) -> float:
         """Return how long the whole gradient takes from host to host."""
@@ -93,7 +96,9 @@ class SimulatedWorld:
     def _replicate_s(self, network: Network, message: Transfer, replica: str, now: float) -> float:
         """Return how long it takes until a replica has what a transfer carries, or names at the workers."""
         size_bytes = self.shard_bytes[message.shard]
-        if message.kind != GRADIENTS:
+        if message.kind == GRADIENTS:
+            size_bytes = self._gradient_bytes[message.shard]
+        else:
             vectors = self.state_vectors if message.kind == STATE else 1
             return network.transfer(self._server(message.shard), replica, vectors * size_bytes, now)
         senders: dict[Any, str] = {}
@@ -103,6 +108,10 @@ class SimulatedWorld:
         told_s = network.links.latency_s
         fetched_s = [network.transfer(one, replica, size_bytes, now, late_s=told_s) for one in workers]
         return max(fetched_s, default=told_s)
+
+    @property
+    def _gradient_bytes(self) -> tuple[float, ...]:
+        return self.shard_bytes if self.gradient_bytes is None else self.gradient_bytes
 
     def _lateness(self, shard: int) -> float:
         if self.slow_servers is None:

@@ -108,7 +108,7 @@ class Task(ABC):
         """Take where updates are wanted, by parameter name, before the first is computed.
 
         A `compute` that writes an update there, and returns these tensors, saves a copy of each.  What they hold in
-        between is the update before.
+        between is the update before, compressed where the job says so.
         """
 
     def load(self, indices: NDArray[np.int64]) -> Batch:

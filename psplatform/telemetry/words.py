@@ -63,6 +63,7 @@ def closing_rows(summary: Mapping[str, Any], *, trouble: str = "") -> list[tuple
         ("waiting", f"{summary['waiting_fraction']:.0%} of the workers' time"),
         ("policy", f"{_known(summary, 'policy')} {summary.get('policy_parameters') or ''}".strip()),
         ("run", "{}: {} workers, {} shards".format(*(_known(summary, name) for name in ("run", "workers", "shards")))),
+        *([("compression", str(summary["compression"]))] if summary.get("compression") not in (None, "none") else []),
         *protection_rows(summary),
         ("store", _known(summary, "store")),
     ]

@@ -17,6 +17,7 @@ from distributed.protocol.serialize import Serialize
 
 from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import Server
+from psplatform.jobs.compression import Compression
 from psplatform.jobs.optimizers import SGD
 from psplatform.jobs.replication import Chain
 from psplatform.nodes.shard import ShardNode
@@ -172,6 +173,7 @@ def make_host(layout: Layout, peer: Peer, run_id: str) -> Iterator[Callable[[Ser
             store="",
             optimizer=SGD(lr=1.0, momentum=0.9),
             checkpoints=SimpleNamespace(written=False),
+            compression=Compression(),
             open=lambda device: (SimpleNamespace(initial=lambda: named_views(layout, allocate(layout))), layout),
             restore=lambda shard: None,
         )

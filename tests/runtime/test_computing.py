@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from queue import Queue
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 
 from psplatform.core.protocol.effects import Compute
 from psplatform.core.protocol.events import ComputeAborted, Computed, ComputeFailed, Overwritten
+from psplatform.jobs.compression import Compression
 from psplatform.runtime.actors.computing import Computing
 from psplatform.runtime.dataplane.devices import Updates
 from psplatform.runtime.dataplane.parameters import Parameters
@@ -54,14 +56,16 @@ class Workspace:
 class Bench:
     """A computing thread."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, compression: Compression | None = None) -> None:
         self.parameters = Watched(layout)
         self.workspace = Workspace(lambda: None)
         plan = SimpleNamespace(samples=8, batch_size=4)
-        program: Any = SimpleNamespace(seed=0, plan=plan, micro_batches=1, stragglers=None)
+        program: Any = SimpleNamespace(
+            seed=0, plan=plan, micro_batches=1, stragglers=None, compression=compression or Compression()
+        )
         self.outcomes: Queue[Any] = Queue()
-        updates = {key: vector.fill_(1) for key, vector in allocate(layout).items()}
-        parts: Any = program, self.workspace, layout, self.parameters, Updates(updates), self.outcomes.put
+        self.updates = {key: vector.fill_(1) for key, vector in allocate(layout).items()}
+        parts: Any = program, self.workspace, layout, self.parameters, Updates(self.updates), self.outcomes.put
         self.computing = Computing(*parts)
 
     def compute(self) -> Any:
@@ -117,3 +121,33 @@ def test_the_workspace_turns_to_where_the_parameters_are(bench: Bench, layout: L
     ((values, alone),) = bench.workspace.turned_to
     assert values is other
     assert alone, "they are its own"
+
+
+def test_what_is_kept_back_of_a_gradient_is_in_the_next_and_one_that_is_not_finite_changes_nothing_of_it(
+    layout: Layout,
+) -> None:
+    """A gradient that is not finite is given up before anything is kept back of it, or added to it."""
+    one = Bench(layout, Compression("topk", 0.01))
+    parameters = [vector for key, vector in one.updates.items() if key.startswith("parameter")]
+
+    def computed(value: float, largest: float) -> list[float]:
+        def compute() -> None:
+            for vector in parameters:
+                vector.fill_(value)
+            parameters[0][0] = largest
+
+        one.workspace.computes = compute
+        outcome = one.compute()
+        assert isinstance(outcome, Computed)
+        return [outcome.squared_norm, float(parameters[0][0]), float(parameters[0][1])]
+
+    try:
+        assert computed(1.0, 5.0) == [25.0, 5.0, 0.0]
+        squared, first, second = computed(1.0, math.inf)
+        assert (squared, first, second) == (math.inf, math.inf, 1.0)
+        assert computed(1.0, 7.0) == [49.0, 7.0, 0.0]
+        assert computed(0.0, 9.0)[1:] == [9.0, 0.0]
+        every = computed(0.0, 2.0)
+        assert every[2] == 2.0, "the others have come to as much: one of each gradient that was finite"
+    finally:
+        one.computing.close()

@@ -23,6 +23,7 @@ from psplatform.runtime.dataplane.pushing import Exposed, Pushes, Summed
 from psplatform.runtime.dataplane.replica_feed import ReplicaFeed
 from psplatform.runtime.dataplane.transfers import Parcel, Receiver
 from psplatform.runtime.timeouts import TIMEOUTS
+from psplatform.tensors.compression import UNPACKED
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, shard_vectors
@@ -36,11 +37,15 @@ def named(*members: str, sequence: int = 5, server: str = "s", number: int = 1, 
     return Transfer(server, 0, 1, number, GRADIENTS, 1, 1, 0.5, (), contributions=contributions, **fields)
 
 
-def pieces(layout: Layout, value: float) -> list[Any]:
+def pieces(layout: Layout, value: float) -> dict[str, torch.Tensor]:
     whole = allocate(layout)
     for vector in whole.values():
         vector.fill_(value)
-    return [piece.numpy() for piece in shard_vectors(layout, 0, whole).values()]
+    return shard_vectors(layout, 0, whole)
+
+
+def sent(layout: Layout) -> list[Any]:
+    return UNPACKED.pack(pieces(layout, 0.0))
 
 
 def new_shard(layout: Layout, optimizer: Any = MOMENTUM) -> Shard:
@@ -215,8 +220,8 @@ def test_a_replica_makes_nobody_wait_and_keeps_the_newest(
     async def push() -> list[int]:
         replica = make_replica()
         for ahead in range(2 * MOST_KEPT):
-            assert await replica.push("w", ahead, pieces(layout, 0.0), 3 + ahead)
-        assert await replica.push("w", 99, pieces(layout, 0.0), 2), "what is over is taken, and not kept"
+            assert await replica.push("w", ahead, sent(layout), 3 + ahead)
+        assert await replica.push("w", 99, sent(layout), 2), "what is over is taken, and not kept"
         return [sequence for sequence in range(100) if replica._node.state.gradient_buffers.has("w", sequence)]
 
     assert jump(push()) == list(range(MOST_KEPT, 2 * MOST_KEPT))

@@ -18,6 +18,7 @@ from psplatform.core.protocol.place_messages import ActorAt
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.core.supervision.workers import WORKER
 from psplatform.core.traits import Traits
+from psplatform.jobs.compression import Compression
 from psplatform.jobs.network import Fabric
 from psplatform.runtime.actors.worker_host import WorkerHost
 from psplatform.runtime.comms.calls import Peer, PeerLost
@@ -85,6 +86,7 @@ class Worker:
             policy=SimpleNamespace(traits=Traits(exact=True)),
             plan=SimpleNamespace(from_workers=False),
             fabric=Fabric(aggregators=1),
+            compression=Compression(),
             seed=0,
             slow_s=0.0,
         )

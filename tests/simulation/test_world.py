@@ -52,6 +52,13 @@ def test_a_gradient_leaves_for_its_shards_one_after_the_other() -> None:
     assert [one.reach_s("w0", shard, 0.0) for shard in range(2)] == [1.25, 2.25]
 
 
+def test_gradients_that_are_compressed_take_less_time_than_content() -> None:
+    one = linked()
+    one.gradient_bytes = (MEGABYTE / 2, MEGABYTE / 4)
+    assert [one.reach_s("w0", shard, 0.0) for shard in range(2)] == [0.75, 1.0]
+    assert one.deliver(SERVER, WORKER, pulled(), 9.0) == [1.25]
+
+
 def test_workers_of_one_host_share_its_interface() -> None:
     together, apart = linked(workers_per_host=2), linked()
     for one, second in ((together, 2.25), (apart, 1.25)):

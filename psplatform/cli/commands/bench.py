@@ -148,6 +148,7 @@ def failover(*, parameters: int, kills: int, stops: int, seed: int, as_json: boo
 @click.option("--shards", type=click.IntRange(min=1), default=1, help="Of our servers. [1]")
 @click.option("--policy", default="bsp", help="Of ours. [bsp]")
 @click.option("--transport", type=click.Choice(["auto", "comms"]), default="auto", help="Of ours. [auto]")
+@click.option("--compression", default="none", help="Of ours: bf16, fp16 or topk:0.01. [none]")
 @click.option("--device", default="auto", help="On which gradients lie: cpu, cuda. [auto]")
 @click.option("--baselines", default="gloo,rpc", help="Of gloo, rpc, actor and ray; or none. [gloo,rpc]")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, help="In which each is measured once. [3]")

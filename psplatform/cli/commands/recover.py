@@ -15,7 +15,7 @@ from psplatform.cli.protection import PROTECTION, protection_fields
 from psplatform.client.clusters.forking import begin
 
 _MEASURED = ("evaluate_every", "metrics", "watch", "keep_best")
-_FIELDS = ("workers", "max_workers", "shards", "policy", "device", "transport", *_MEASURED)
+_FIELDS = ("workers", "max_workers", "shards", "policy", "device", "transport", "compression", *_MEASURED)
 _OWN = ("policy_options", "checkpoint_every", "keep_checkpoints", *STOP_FIELDS, *COPY_FIELDS)
 _CHANGEABLE = [flag for flag in JOB_FLAGS if flag.words in (*_FIELDS, *_OWN)]
 _TARGETS = ("target_loss", "target_accuracy", "targets")

@@ -152,6 +152,7 @@ def program_of(prepared: Prepared, trial: Trial, workers: int, replication: Repl
         resources=job.resources,
         replication=replication,
         checkpoints=job.checkpoints,
+        compression=job.compression,
         fabric=job.network.fabric,
         gradient_bytes=trial.gradient_bytes,
         resume=prepared.resume,

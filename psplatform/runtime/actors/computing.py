@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from psplatform.tasks.data.batches import batch_of
 from psplatform.tasks.flaws import find_flaw
 from psplatform.tasks.foreign import describe
 from psplatform.tasks.seam import Workspace
+from psplatform.tensors.compression import Compressor
 from psplatform.tensors.layout import Layout
 
 Outcome = Computed | ComputeAborted | ComputeFailed | Overwritten
@@ -48,6 +50,7 @@ class Computing:
         self._program = program
         self._workspace = workspace
         self._parameters, self._updates = parameters, updates
+        self._compressor = Compressor(program.compression)
         self._deliver = deliver
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="psplatform-compute")
         self._cancellation = Cancellation()
@@ -102,11 +105,18 @@ class Computing:
         if self._parameters.has_changed():
             raise _Overwritten
         squared = self._updates.complete()
-        self._be_slow(effect, time.perf_counter() - started, cancellation)
+        cancellation.check()
+        sent = self._compressor.compress(self._updates.shown, squared if math.isfinite(computed.loss) else math.nan)
+        try:
+            self._be_slow(effect, time.perf_counter() - started, cancellation)
+        except Cancelled:
+            self._compressor.take_back(self._updates.shown)
+            raise
         seconds = time.perf_counter() - started
         flaw = find_flaw(self._workspace, batch, computed.loss, squared)
         if flaw is not None and self._parameters.has_changed():
             raise _Overwritten
+        squared = squared if flaw is not None else sent
         return Computed(effect.sequence, computed.samples, computed.loss, squared, seconds, flaw)
 
     def _turn_to_parameters(self) -> None:

@@ -48,12 +48,14 @@ from psplatform.runtime.comms.processes import process_at
 from psplatform.runtime.dataplane.carriers import REPLICA_PLACES
 from psplatform.runtime.dataplane.content import Answer
 from psplatform.runtime.dataplane.feed_reader import MOST_KEPT
+from psplatform.runtime.dataplane.packing import unpacked
 from psplatform.runtime.dataplane.segments import SegmentName, sweep
 from psplatform.runtime.dataplane.shard_state import SharedShardState
 from psplatform.runtime.dataplane.transfers import Parcel
 from psplatform.runtime.dataplane.transports import TRANSPORTS
 from psplatform.runtime.program import Program
 from psplatform.runtime.timeouts import TIMEOUTS
+from psplatform.tensors.compression import UNPACKED, Packing, packing_of
 
 
 class CopyHost(Listening):
@@ -70,6 +72,7 @@ class CopyHost(Listening):
         self._coordinator, self._term = coordinator, 0
         self._initial_role = initial_role
         self._told_epoch = 0
+        self._packing: Packing = UNPACKED
         self._arithmetic = ThreadPoolExecutor(1, thread_name_prefix=f"psplatform-{name}")
         self._requests = count()
         self._built = asyncio.Event()
@@ -99,7 +102,7 @@ class CopyHost(Listening):
     async def _open(self, program: Program, initial: bytes) -> str:
         self._worker = get_worker()
         self._require_wanted()
-        self._program = program
+        self._program, self._packing = program, packing_of(program.compression)
         self._connect = await TRANSPORTS[program.transport].connections(self._worker, self._begun)
         loop = asyncio.get_running_loop()
         make_account = account_factory(program.replication, program.plan.shards)
@@ -192,11 +195,13 @@ class CopyHost(Listening):
         Where blocks are merged one by one, `counter` is the version that it contributes to: one that is over is not
         kept, and one too far ahead must be pushed again.  A replica makes nobody wait.
         """
-        node, serves = self._node, self._node.server is not None
-        if counter is not None and serves and not await self._waits_for_room(counter):
+        node, buffers = self._node, self._node.state.gradient_buffers
+        if counter is not None and node.server is not None and not await self._waits_for_room(counter):
             return False
-        if counter is None or counter >= node.control.part.version:
-            node.state.gradient_buffers.keep(member, sequence, arrays, counter, None if serves else MOST_KEPT)
+        if not buffers.keeps(member, sequence):  # else it is pushed again, perhaps while it is read
+            vectors = await unpacked(self._packing, arrays, buffers.wanted)
+            if counter is None or counter >= node.control.part.version:
+                buffers.keep(member, sequence, vectors, counter, None if node.server is not None else MOST_KEPT)
         node.state.feed_reader.note_arrival()
         return True
 
@@ -205,7 +210,8 @@ class CopyHost(Listening):
         await self._built.wait()  # the caller has a deadline
         assemble: Assemble = decode(order)
         bundle = Bundle(aggregator, assemble.term, assemble.number)
-        self._node.state.gradient_buffers.keep_sum(bundle, assemble.gradients, arrays)
+        buffers = self._node.state.gradient_buffers
+        buffers.keep_sum(bundle, assemble.gradients, UNPACKED.unpack(arrays, buffers.wanted))
         self._node.state.feed_reader.note_arrival()
         return True
 

@@ -47,6 +47,7 @@ from psplatform.runtime.dataplane.transports import COMMS, TRANSPORTS
 from psplatform.runtime.program import Program, choose_device
 from psplatform.runtime.store.recording import WorkerHistory
 from psplatform.tasks.randomness import OWN_PROCESS, belong_to_tasks
+from psplatform.tensors.compression import packing_of
 from psplatform.tensors.vectors import size_bytes
 
 _LARGE_BYTES: Final = 1 << 20
@@ -193,11 +194,13 @@ class WorkerHost(Listening):
         self._closing.callback(fetcher.close)
         places = self._connect, self._layout, self._member
 
+        packing = packing_of(program.compression)
+
         def make_pushes(vectors: Vectors) -> Pushes:
-            return Pushes(*places, vectors, fetcher.peers, session.server_of, self._background)
+            return Pushes(*places, vectors, fetcher.peers, session.server_of, self._background, packing=packing)
 
         self._replica_feed = (
-            ReplicaFeed(*places, self._slab, fetcher, self._background)
+            ReplicaFeed(*places, self._slab, fetcher, self._background, packing=packing)
             if program.plan.from_workers
             else NoReplicaFeed()
         )

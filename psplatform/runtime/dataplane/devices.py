@@ -124,6 +124,11 @@ class Updates:
     def __init__(self, vectors: Vectors) -> None:
         self.vectors = vectors
 
+    @property
+    def shown(self) -> Vectors:
+        """What servers read once it is complete."""
+        return self.vectors
+
     def begin(self) -> None:
         """Expect another update."""
 
@@ -170,6 +175,11 @@ class DeviceUpdates(Updates):
         self._bucket_of = {name: bucket for bucket in self._buckets for name in bucket.names}
         self._pins = Pins(device)
         self._pins.pin(exposed)
+
+    @property
+    def shown(self) -> Vectors:
+        """What servers read once it is complete."""
+        return self._exposed
 
     def begin(self) -> None:
         """Expect another update."""

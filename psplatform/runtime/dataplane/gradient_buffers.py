@@ -14,10 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-import torch
-from numpy.typing import NDArray
+from typing import Final
 
 from psplatform.core.protocol.messages import Bundle, Contribution
 from psplatform.runtime.dataplane.content import Vectors
@@ -127,19 +124,28 @@ class GradientBuffers:
         return True
 
     @property
+    def wanted(self) -> dict[str, tuple[str, int]]:
+        """Dtype and elements of this shard's pieces of a gradient, in their order."""
+        return sizes(self.layout, self.shard)
+
+    @property
     def slabs(self) -> dict[str, SegmentName]:
         """The names of the slabs that can be seen, by member."""
         return {member: seen.name for member, seen in self._slabs.items()}
+
+    def keeps(self, member: str, sequence: int) -> bool:
+        """Whether a gradient was pushed here, and is kept."""
+        return sequence in self._pushed.get(member, {})
 
     def keep(
         self,
         member: str,
         sequence: int,
-        arrays: list[NDArray[Any]],
+        vectors: Vectors,
         counter: int | None = None,
         most: int | None = None,
     ) -> None:
-        """Keep a pushed gradient: this shard's pieces, in the order of the layout's regions.
+        """Keep a pushed gradient: this shard's pieces.
 
         One with a `counter` is kept until that version is over, others until two newer ones came.  Beyond `most` of a
         member, the oldest go all the same.
@@ -148,7 +154,7 @@ class GradientBuffers:
         if sequence in kept:  # pushed again, while it may be read
             return
         self._forget_sums_before(member, sequence)
-        kept[sequence] = self._vectors_of(arrays)
+        kept[sequence] = vectors
         if counter is not None:
             self._counters[member, sequence] = counter
         most = _KEPT if counter is None else most
@@ -156,7 +162,7 @@ class GradientBuffers:
             del kept[old]
             self._counters.pop((member, old), None)
 
-    def keep_sum(self, bundle: Bundle, gradients: Sequence[Contribution], arrays: list[NDArray[Any]]) -> None:
+    def keep_sum(self, bundle: Bundle, gradients: Sequence[Contribution], vectors: Vectors) -> None:
         """Keep the sum of gradients, until something newer comes from one of their workers.
 
         A worker computes its next gradient only when every shard shows what became of the one before.
@@ -164,17 +170,13 @@ class GradientBuffers:
         for one in gradients:
             self._forget_sums_before(one.member, one.sequence)
         if bundle not in self._sums:  # else it was sent again, while it may be read
-            self._sums[bundle] = gradients, self._vectors_of(arrays)
+            self._sums[bundle] = gradients, vectors
 
     def forget_sums(self, gradients: Sequence[Contribution]) -> None:
         """Drop the sums that these were merged from, which is visible."""
         for one in gradients:
             if one.bundle is not None:
                 self._sums.pop(one.bundle, None)
-
-    def _vectors_of(self, arrays: list[NDArray[Any]]) -> Vectors:
-        keys = [region.key for region in self.layout.regions]
-        return {key: torch.from_numpy(array) for key, array in zip(keys, arrays, strict=True)}
 
     def _forget_sums_before(self, member: str, sequence: int) -> None:
         for bundle, (gradients, _) in list(self._sums.items()):

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
 from psplatform.runtime.dataplane.content import Vectors
+from psplatform.runtime.dataplane.packing import packed
 from psplatform.runtime.timeouts import TIMEOUTS
+from psplatform.tensors.compression import UNPACKED, Packing
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
 
@@ -67,6 +69,8 @@ class Pushes:
         The copies of shards that are known, by name.
     server_of
         Names the copy that serves a shard, as far as the worker has heard.
+    packing
+        The form in which they are sent.
     """
 
     def __init__(
@@ -78,11 +82,13 @@ class Pushes:
         peers: Mapping[str, Peer],
         server_of: Callable[[int], str],
         background: Background,
+        *,
+        packing: Packing = UNPACKED,
     ) -> None:
         self._connect = connect
         self._member = member
-        pieces = [shard_vectors(layout, shard, vectors) for shard in range(layout.shards)]
-        self._arrays = [[vector.numpy() for vector in one.values()] for one in pieces]
+        self._pieces = [shard_vectors(layout, shard, vectors) for shard in range(layout.shards)]
+        self._packing = packing
         self._peers, self._server_of = peers, server_of
         self._background = background
         self._pushed: dict[int, tuple[Exposed | Summed, asyncio.Task[None]]] = {}
@@ -99,7 +105,7 @@ class Pushes:
             if before == gradient and (not task.done() or self._taken.get(shard) == self._server_of(shard)):
                 return task
             task.cancel()
-        task = self._background.do(self._push(shard, gradient, self._arrays[shard]))
+        task = self._background.do(self._push(shard, gradient))
         self._pushed[shard] = gradient, task
         return task
 
@@ -118,13 +124,14 @@ class Pushes:
     @property
     def servers(self) -> list[str]:
         """The copies that serve the shards, as far as the worker has heard."""
-        return [self._server_of(shard) for shard in range(len(self._arrays))]
+        return [self._server_of(shard) for shard in range(len(self._pieces))]
 
     def arrays(self, shard: int) -> list[NDArray[Any]]:
         """Return a shard's pieces of what lies there."""
-        return self._arrays[shard]
+        return UNPACKED.pack(self._pieces[shard])
 
-    async def _push(self, shard: int, gradient: Exposed | Summed, arrays: list[NDArray[Any]]) -> None:
+    async def _push(self, shard: int, gradient: Exposed | Summed) -> None:
+        arrays = await packed(self._packing, self._pieces[shard])
         while True:
             server = self._server_of(shard)
             try:

@@ -15,16 +15,15 @@ from numpy.typing import NDArray
 
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect, PeerLost, call
-from psplatform.runtime.dataplane.content import Vectors, private_copy
+from psplatform.runtime.dataplane.content import private_copy
 from psplatform.runtime.dataplane.fetching import Fetcher
 from psplatform.runtime.dataplane.gradient_buffers import Slab
+from psplatform.runtime.dataplane.packing import is_small, packed
 from psplatform.runtime.dataplane.pushing import Exposed, Pushes, Summed
 from psplatform.runtime.timeouts import TIMEOUTS
+from psplatform.tensors.compression import UNPACKED, Packing
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
-
-_COPIED_AT_ONCE_BYTES: Final = 1 << 20
-"""Below, copying takes less time than asking another thread for it, and the worker may be quicker than that."""
 
 _MOST_FAILURES: Final = 3
 """Pushes in a row that fail before a replica counts as lost: nobody tells a worker."""
@@ -57,6 +56,8 @@ class ReplicaFeed:
         Where it computes its gradients.
     fetcher
         Knows where copies are, and which of them see the slab.
+    packing
+        The form in which gradients are sent.
     """
 
     def __init__(
@@ -67,10 +68,13 @@ class ReplicaFeed:
         slab: Slab,
         fetcher: Fetcher,
         background: Background,
+        *,
+        packing: Packing = UNPACKED,
     ) -> None:
         self._connect = connect
         self._member = member
         self._slab = slab
+        self._packing = packing
         self._pieces = [shard_vectors(layout, shard, slab.vectors) for shard in range(layout.shards)]
         self._keeping: asyncio.Task[None] | None = None
         self._fetcher = fetcher
@@ -122,7 +126,7 @@ class ReplicaFeed:
             self._background.do(self._push(copy, shard, order, pushes.arrays(shard)))
 
     async def _keep_copy(self, sequence: int) -> None:
-        if _is_small(self._slab.vectors):
+        if is_small(self._slab.vectors):  # the worker may be quicker than another thread
             self._slab.keep_copy(sequence)
         else:
             await asyncio.get_running_loop().run_in_executor(None, self._slab.keep_copy, sequence)
@@ -131,14 +135,14 @@ class ReplicaFeed:
         self, copies: list[str], shard: int, gradient: Exposed, still_there: Callable[[], bool]
     ) -> None:
         pieces = self._pieces[shard]
-        if _is_small(pieces):
+        if is_small(pieces):
             copied = private_copy(pieces)
         else:
             copied = await asyncio.get_running_loop().run_in_executor(None, private_copy, pieces)
         if not still_there():  # it may have been written over while it was copied
             self._busy.difference_update(copies)
             return
-        arrays = [vector.numpy() for vector in copied.values()]
+        arrays = await packed(self._packing, copied)
         await asyncio.gather(*(self._push(copy, shard, gradient, arrays) for copy in copies))
 
     async def _push(self, copy: str, shard: int, gradient: Exposed | Summed, arrays: list[NDArray[Any]]) -> None:
@@ -155,7 +159,3 @@ class ReplicaFeed:
             self._failures[copy] = 0
         finally:
             self._busy.discard(copy)
-
-
-def _is_small(vectors: Vectors) -> bool:
-    return sum(vector.numel() * vector.element_size() for vector in vectors.values()) <= _COPIED_AT_ONCE_BYTES

@@ -35,6 +35,7 @@ from psplatform.runtime.program import Program
 from psplatform.runtime.store.archiving import Archiver
 from psplatform.runtime.store.recording import CopyHistory
 from psplatform.runtime.timeouts import TIMEOUTS
+from psplatform.tensors.compression import packing_of
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, fill, shard_vectors
 
@@ -119,6 +120,7 @@ class SharedShardState:
         made.callback(self._history.close)
         self._history.begin(program, name, shard, control.part)
         self.gradient_buffers = GradientBuffers(layout, index)
+        self._gradient_bytes = packing_of(program.compression).size_bytes(self.gradient_buffers.wanted)
         self.feed_reader = FeedReader(self.gradient_buffers, shard)
         self.receiver = Receiver(shard, self.feed_reader)
         on_trouble = partial(report, "on_cold_trouble")
@@ -153,8 +155,7 @@ class SharedShardState:
     def refer(self, effect: Transmit) -> None:
         """Send a transfer that names gradients."""
         self._carry(effect)
-        one = sum(vector.numel() * vector.element_size() for vector in self.shard.front.values())
-        size_bytes = one * len({each.source for each in effect.transfer.contributions})
+        size_bytes = self._gradient_bytes * len({each.source for each in effect.transfer.contributions})
         self._loop.call_soon(self._feed, Captured(effect.replica, effect.transfer.number, size_bytes))
 
     def has_all(self, effect: Gather) -> bool:

@@ -149,7 +149,7 @@ def _maybe(holds: _Check) -> _Check:
 
 _RUN: Final[dict[str, _Check]] = {
     "run": _TEXT,
-    **dict.fromkeys(("policy", "workload", "store", "evaluate_on"), _MAYBE_TEXT),
+    **dict.fromkeys(("policy", "workload", "store", "evaluate_on", "compression"), _MAYBE_TEXT),
     **dict.fromkeys(("workers", "samples", "parameters", "batch_size", "from_version"), _maybe(_COUNT)),
     **dict.fromkeys(("term", "staleness_bound"), _maybe(_COUNT)),
     "shards": _SLOT,

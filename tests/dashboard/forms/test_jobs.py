@@ -163,6 +163,11 @@ def test_what_no_flag_can_say_needs_a_job_file(more: dict[str, Any]) -> None:
     assert as_command({"workload": "digits", "policy": "bsp", **more}, Settings()) is None
 
 
+def test_how_gradients_are_compressed_is_a_word() -> None:
+    job = {"workload": "digits", "policy": "bsp", "compression": "topk:0.01"}
+    assert as_command(job, Settings()) == "psplatform train digits --compression topk:0.01 --policy bsp"
+
+
 def test_most_jobs_have_a_command() -> None:
     job = {"workload": "digits", "policy": "ssp", "policy_options": {"bound": 5}, "workers": 4, "stop": {"updates": 9}}
     said = as_command(job, Settings())
