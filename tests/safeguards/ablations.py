@@ -221,6 +221,7 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         "offers answered once",
         "an offer that a lost coordinator may have granted gets no answer when it is repeated",
         ((Transfers, "on_offer", instead.unless_granted),),
+        scenario="a unit is lost",
     ),
     Ablation(
         "sums count once",

@@ -27,6 +27,7 @@ KNOWN = {
     "commits without tickets": 28,
     "duplicates count": 16,
     "names are given again": 34,
+    "offers answered once": 22,
     "passing over before it is witnessed": 9,
     "labels not rebased": 71,
     "workers not replaced": 10,
