@@ -24,7 +24,6 @@ from psplatform.bench.rivals.running import run_rival
 from psplatform.bench.rounds import Measured, Report, Row, in_rounds, spread
 from psplatform.bench.tasks.wide import Constant
 from psplatform.errors import ConfigurationError
-from psplatform.jobs.compression import Compression
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import SGD
 
@@ -51,7 +50,7 @@ class Setting:
     policy: str = "bsp"
     shards: int = 1
     transport: Any = "auto"
-    compression: str = "none"
+    compression: Any = "none"
     device: str = "auto"
     replicated: bool = True
 
@@ -80,7 +79,7 @@ class Setting:
             workers=workers,
             shards=self.shards,
             transport=self.transport,
-            compression=Compression.from_plain(self.compression),
+            compression=self.compression,
             device=self.device,
             **endless(store, replicated=self.replicated),
         )

@@ -95,12 +95,12 @@ class SimulatedWorld:
 
     def _replicate_s(self, network: Network, message: Transfer, replica: str, now: float) -> float:
         """Return how long it takes until a replica has what a transfer carries, or names at the workers."""
-        size_bytes = self.shard_bytes[message.shard]
-        if message.kind == GRADIENTS:
-            size_bytes = self._gradient_bytes[message.shard]
-        else:
+        if message.kind != GRADIENTS:
             vectors = self.state_vectors if message.kind == STATE else 1
-            return network.transfer(self._server(message.shard), replica, vectors * size_bytes, now)
+            return network.transfer(
+                self._server(message.shard), replica, vectors * self.shard_bytes[message.shard], now
+            )
+        size_bytes = self._gradient_bytes[message.shard]
         senders: dict[Any, str] = {}
         for one in message.contributions:  # of a bundle there is the sum, once, from where it was made
             senders[one.source] = one.bundle.aggregator if one.bundle is not None else one.member

@@ -16,22 +16,12 @@ import psplatform as ps
 LIMIT_S = 180.0
 
 
-def process_of(cluster: Any, run: ps.Run, actor: str) -> int:
-    """Return the id of the process in which one of the run's actors is."""
-
-    def known(dask_scheduler: Any) -> dict[str, str]:
-        return {str(task.key): one.address for task in dask_scheduler.tasks.values() for one in task.who_has or ()}
-
-    address = cluster.client.run_on_scheduler(known)[f"psplatform-{run.run}-{actor}"]
-    return int(cluster.pids()[address])
-
-
 @pytest.mark.parametrize(("kind", "source"), [("topk:0.1", "workers"), ("bf16", "server")])
 def test_a_killed_server_is_not_to_be_seen_in_what_is_learned(
     cluster: Any,
     start: Callable[..., ps.Run],
-    log: Callable[..., list[dict[str, Any]]],
     reaches: Callable[[str, int], None],
+    watch: Callable[..., Any],
     tmp_path: Path,
     kind: str,
     source: Any,
@@ -44,10 +34,11 @@ def test_a_killed_server_is_not_to_be_seen_in_what_is_learned(
 
     hurt = start(cluster, replication=ps.Chain(source=source), **common)
     reaches(hurt.store, 10)
-    os.kill(process_of(cluster, hurt, "server-1"), signal.SIGKILL)
+    seen = watch(cluster, hurt)
+    os.kill(cluster.pids()[seen.actors("server-1")["server-1"]], signal.SIGKILL)
     hurt.wait(LIMIT_S)
 
-    (promoted,) = [one for one in log(hurt.store, "promoted") if one["role"] == "server"]
+    (promoted,) = [one for one in seen.log("promoted") if one["role"] == "server"]
     assert (promoted["shard"], promoted["updates_lost"]) == (1, 0)
     expected, found = undisturbed.model().state_dict(), hurt.model().state_dict()
     assert all(torch.equal(found[name], expected[name]) for name in expected)

@@ -150,9 +150,9 @@ class GradientBuffers:
         One with a `counter` is kept until that version is over, others until two newer ones came.  Beyond `most` of a
         member, the oldest go all the same.
         """
-        kept = self._pushed.setdefault(member, {})
-        if sequence in kept:  # pushed again, while it may be read
+        if self.keeps(member, sequence):  # pushed again, while it may be read
             return
+        kept = self._pushed.setdefault(member, {})
         self._forget_sums_before(member, sequence)
         kept[sequence] = vectors
         if counter is not None:
