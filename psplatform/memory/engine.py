@@ -237,6 +237,11 @@ class _Inbox:
     feed: Callable[[Any], None]
     load: Callable[[Any, Any], None]
 
+    def take(self, message: Any, content: Any) -> None:
+        if type(message) in CARRIED:
+            self.load(message, content)
+        self.feed(message)
+
 
 class Network:
     """Delivers messages to roles, those for the coordinator to the one that their sender has heard of last.
@@ -254,11 +259,14 @@ class Network:
         Told of each role that hears of another coordinator.
     on_delivered
         Told of the sender of each message that has been handled, where that is wanted.
+    on_arrival
+        Lets a role handle what arrives, where that is to be watched: given its name, the message, and what does it.
     """
 
     def __init__(self, agenda: Agenda, processes: Processes, world: World, snapshot: Callable[[str], Any]) -> None:
         self.on_moved: Callable[[str], None] = lambda name: None
         self.on_delivered: Callable[[Role], None] | None = None
+        self.on_arrival: Callable[[str, Any, Callable[[], None]], None] | None = None
         self._agenda, self._processes = agenda, processes
         self._world = world
         self._snapshot = snapshot
@@ -309,9 +317,11 @@ class Network:
             self._hear(name, message)
         inbox = self._inboxes.get(name)
         if inbox is not None:
-            if type(message) in CARRIED:
-                inbox.load(message, content)
-            inbox.feed(message)
+            handle = partial(inbox.take, message, content)
+            if self.on_arrival is not None:
+                self.on_arrival(name, message, handle)
+            else:
+                handle()
         if self.on_delivered is not None:
             self.on_delivered(sender)
 

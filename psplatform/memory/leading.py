@@ -138,6 +138,8 @@ class VirtualCoordinator:
         Of the coordinator.
     workers
         Its gradient workers and the evaluator.
+    made
+        The copies that it has had made, and not let go of: of the last, the state machine may not have heard yet.
     node
         Executes what it asks for.
     """
@@ -152,6 +154,7 @@ class VirtualCoordinator:
         self.name, self.role, self.lead = f"coordinator-{lead.term}", Role("coordinator", str(lead.term)), lead
         self.sink = sink
         self._run, self._term = run, lead.term
+        self.made: set[str] = set()
         self.workers = make_workers(self)
         self.node = CoordinatorNode(
             lead,
@@ -188,10 +191,12 @@ class VirtualCoordinator:
         answer: Any = NoCopy(shard, "no process is left for it")
         if name is not None:
             answer = CopyReady(shard, name, f"memory://{name}")
+            self.made.add(name)
         self._run.agenda.enter(0.0, self._run.tell_lead, answer)
 
     def retire(self, name: str) -> None:
         """Let a server or replica know that nobody needs it any more."""
+        self.made.discard(name)
         self._run.retire(self, name)
 
     def forget(self, member: str, position_of: Callable[[int], int]) -> None:

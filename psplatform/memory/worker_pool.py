@@ -87,7 +87,7 @@ class _Around:
     @property
     def copies(self) -> Collection[str]:
         of, shards = self._run.engine.processes.of, self._lead.lead.coordinator.state.shards
-        return {of(copy) for one in shards for copy in one.copies}
+        return {*(of(copy) for one in shards for copy in one.copies), *map(of, self._lead.made)}
 
     def next_name(self, role: str) -> str:
         self._numbers += 1

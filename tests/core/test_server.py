@@ -9,7 +9,16 @@ import pytest
 
 from psplatform.core.protocol.effects import COORDINATOR, Effect, Gather, Publish, Send, Stage
 from psplatform.core.protocol.events import GatherDone, StageDone
-from psplatform.core.protocol.messages import Applied, Commit, Contribution, Gathered, Proceed, Refused, StateRequest
+from psplatform.core.protocol.messages import (
+    Applied,
+    Commit,
+    Contribution,
+    Exclude,
+    Gathered,
+    Proceed,
+    Refused,
+    StateRequest,
+)
 from psplatform.core.shards.server import Server
 
 
@@ -196,6 +205,15 @@ def test_what_a_coordinator_has_ordered_that_is_gone_is_not_applied_beside_what_
     assert work(effects) == [Publish(2, 2)]
     (gather, _) = do(server, commit(3, 4, term=2))
     assert gather.contributions == (Contribution("m0", 0, 4),)
+
+
+def test_nor_is_it_where_another_order_of_the_successor_came_first() -> None:
+    server = Server(0, term=1)
+    do(server, commit(3, 9, term=1))
+    do(server, Exclude(2, 1, "replica"))
+    do(server, commit(4, 10, term=2))
+    do(server, StateRequest(2))
+    assert sorted(server._pending) == [4]
 
 
 # --- clipping ---

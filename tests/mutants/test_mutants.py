@@ -3,8 +3,9 @@
 `mutants.toml` lists the bugs.  By default its texts are looked up, so that the table cannot rot, and a few bugs are
 tried; `PSPLATFORM_MUTANTS=all` tries them all, and `-s` prints which test has noticed each.
 
-The search for faults alone, without any test, notices those that name a trial (`seen`, a scenario and a seed).
-`PSPLATFORM_MUTANTS=search` tries them all, and looks for trials for the others in the code that the search runs.
+The search for faults alone, without any test, notices those that name a trial (`seen`): a scenario and a seed, or what
+the trial is called that once broke the protocol, and `once`.  `PSPLATFORM_MUTANTS=search` tries them all, and looks for
+trials for the others in the code that the search runs.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FAILED: Final = 1
 _COPIED: Final = ("psplatform", "policies", "replication", "dashboard", "tests", "examples", "pyproject.toml")
 # `quick` bugs are in pure code: to notice them takes no process and no shared memory.
 _NAMED: Final = [pytest.param(one, id=one["name"]) for one in MUTANTS]
-_SEARCHED: Final = ("psplatform/core/", "psplatform/nodes/", "psplatform/replication/accounts.py")
+_SEARCHED: Final = ("psplatform/core/", "psplatform/nodes/", "replication/accounts.py")
 _SEEN: Final = [
     pytest.param(one, id=one["name"])
     for one in MUTANTS
@@ -52,6 +53,11 @@ def test_there_are_many_and_the_quick_ones_are_few() -> None:
     names = [one["name"] for one in MUTANTS]
     assert len(names) == len(set(names)) >= 60
     assert 0 < sum(bool(one.get("quick")) for one in MUTANTS) <= MOST_QUICK
+
+
+def test_the_search_alone_notices_three_of_four_of_those_in_what_it_runs() -> None:
+    reached = [one for one in MUTANTS if one["file"].startswith(_SEARCHED)]
+    assert sum("seen" in one for one in reached) >= 0.75 * len(reached) > 80
 
 
 @pytest.mark.parametrize("mutant", _NAMED)

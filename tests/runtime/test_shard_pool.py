@@ -15,6 +15,7 @@ from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.pools.shard_pool import DaskShardPool
+from psplatform.runtime.timeouts import TIMEOUTS
 
 Jump = Callable[[Any], Any]
 Network = Callable[..., Any]
@@ -211,3 +212,24 @@ def test_two_replicas_that_are_missing_at_once_go_to_two_processes(network: Netw
         return sorted(f"{one.shard} {one.peer.address}" for one in shard_pool.posted)
 
     assert jump(recruit()) == [f"0 {places[0]}", f"0 {places[1]}", f"1 {places[0]}"]
+
+
+def test_where_a_copy_is_being_made_no_gradient_worker_goes(network: Network, jump: Jump) -> None:
+    """Both would be placed in the same moment, each in the process that is free of the other."""
+    place = "tcp://10.0.0.1:1"
+
+    async def recruit() -> set[str]:
+        shard_pool, host, _ = opened(network, [], [])
+
+        async def there(shard: int) -> str:
+            return place
+
+        cast(Any, host).on_actor_made = lambda *anything: None
+        cast(Any, shard_pool.seating).for_copy = there
+        shard_pool.recruit(0)
+        await asyncio.sleep(TIMEOUTS.replace_after_s + 0.5)
+        kept = set(shard_pool.addresses) if not shard_pool.directory() else set[str]()
+        shard_pool.close()
+        return kept
+
+    assert jump(recruit()) == {place}

@@ -91,10 +91,11 @@ class ShardState:
         return [self.server, *self.in_sync, *self.joining]
 
     def note(self, applied: Applied) -> None:
-        """Keep what the server says of a position that it shows."""
-        self.visible = max(self.visible, applied.position)
-        self.divergence, self.lag = applied.divergence, applied.lag
-        self.replicated_bytes = applied.replicated_bytes
+        """Keep what the server says of a position that it shows; one that is repeated late says how things stood."""
+        if applied.position >= self.visible:
+            self.visible = applied.position
+            self.divergence, self.lag = applied.divergence, applied.lag
+            self.replicated_bytes = applied.replicated_bytes
         self.steps[applied.position] = applied.step
         while len(self.steps) > _STEPS_KEPT:
             del self.steps[next(iter(self.steps))]

@@ -435,9 +435,8 @@ class Server:
 
     def _follow(self, term: int) -> None:
         """Obey a coordinator that was just told what is known here: what it adopts of that, it sends again."""
-        if term > self.term:
-            self.term = term
-            self._pending.clear()
+        self.term = max(self.term, term)
+        self._pending = {position: one for position, one in self._pending.items() if one.term >= term}
 
     def _on_promote(self, message: msg.Promote) -> list[Effect]:
         if message.term < self.term or message.epoch != self.epoch:

@@ -160,8 +160,8 @@ class DaskShardPool:
 
     @property
     def addresses(self) -> set[str]:
-        """Where there are copies."""
-        return {actor.peer.address for actor in self.actors.values()}
+        """Where there are copies, or will be: no gradient worker goes where one is just being made."""
+        return {actor.peer.address for actor in self.posted}
 
     def processes(self) -> dict[str, str]:
         """Return what the process of every copy, and of the coordinator, is called, by name."""

@@ -32,6 +32,7 @@ from psplatform.simulation.faults.checks.distance import Distances
 from psplatform.simulation.faults.checks.observation import Observation
 from psplatform.simulation.faults.checks.participation import Case
 from psplatform.simulation.faults.checks.promises import (
+    check_batches,
     check_handed_over,
     check_names,
     check_order,
@@ -42,6 +43,7 @@ from psplatform.simulation.faults.checks.promises import (
 from psplatform.simulation.faults.checks.reference_model import ReferenceModel, violated
 from psplatform.simulation.faults.checks.replacement import Replacement
 from psplatform.simulation.faults.checks.serial import SerialLoop, check_serial
+from psplatform.simulation.faults.checks.staleness import Staleness
 from psplatform.simulation.faults.injection import Injection
 from psplatform.simulation.faults.random_planner import RandomPlanner
 from psplatform.simulation.faults.schedules.hosts import Nannies, machines_of
@@ -65,6 +67,12 @@ _PATIENCE_S: Final = 30.0
 promotion and the absence of all workers take less."""
 
 _REINFORCEMENTS: Final = 6
+
+PROBED: Final = 0.02
+"""Share of the messages after which old ones are tried."""
+
+_AFTERWARDS_S: Final = 15.0
+"""Seconds after the end of a run in which everything that was under way has arrived, and every timer was due."""
 
 _BEAT_S: Final = 0.4
 _LONGEST_LEASE_S: Final = 6.0
@@ -145,10 +153,14 @@ class Execution:
         self._machines = machines_of(trial)
         self.run = _run(trial, self.policy, self.reference, self._world, self._machines)
         self._nannies = Nannies(self.run, self._machines, trial.nannies) if self._machines is not None else None
-        self._replacement = Replacement(self.run, self._machines) if self._machines is not None else None
+        self._replacement = (
+            Replacement(self.run, self._machines, trial.most_workers) if self._machines is not None else None
+        )
         self._world.process_of = self.run.process_of
         self._world.server_of = lambda shard: self.run.coordinator.state.shards[shard].server
         self.observation = Observation(self.run, self.reference, self._world.was_heard)
+        self._staleness = Staleness(self.run, trial.seed, PROBED)
+        self.run.network.on_arrival = self._staleness.hand_over
         self._distances = Distances(self.run, self.reference, trial.copying or Copying())
         self._shown: Any = None
         self._adopted: list[int] = []
@@ -165,6 +177,7 @@ class Execution:
         try:
             verdict.outcome, verdict.detail = self._run_to_its_end()
             self._check_end()
+            self._check_after_the_end()
         except InvariantViolation as violation:
             name, named, found = str(violation.args[0]).partition(" is violated: ")
             verdict.invariant, verdict.found = (name, found) if named else ("error", name)
@@ -261,10 +274,24 @@ class Execution:
         check_order(self.run.records)
         check_names(self.run.records)
         check_told_losses(self.run.records)
+        check_batches(self.run, self.reference)
         check_same_on_all_shards(self.run, self.reference)
         self.observation.counts["serial loops"] += self._equals_serial_loop()
         check_handed_over(self.run.records, self.observation.handed_over, self.reference.histories.values())
         check_promises(self.trial.policy, Case(self.policy, self.run.plan, self.run.records))
+
+    def _check_after_the_end(self) -> None:
+        """Let what is still under way arrive: nothing is decided any more, and every worker that can hear it goes."""
+        run = self.run
+        if run.finish is None:
+            return
+        records, positions = len(run.records), [one.position for one in run.coordinator.state.commit_logs]
+        until = run.agenda.now + _AFTERWARDS_S
+        while run.agenda.now < until and run.agenda.do_next():
+            pass
+        decided = [one.position for one in run.coordinator.state.commit_logs]
+        if decided != positions or len(run.records) != records:
+            raise violated("S10", f"the run is over, and its coordinator logs {run.records[records:]}")
 
     def _equals_serial_loop(self) -> bool:
         if not self.policy.traits.exact:

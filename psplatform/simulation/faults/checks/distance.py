@@ -42,6 +42,8 @@ class Distances:
         self._run = run
         self._reference = reference
         norm = copying.unit == "norm"
+        self._pause = copying.pause
+        self._backed: set[tuple[int, int]] = set()
         self._most_distance = copying.bound / math.sqrt(run.plan.shards) if norm else math.inf
         self._most_updates = math.inf if norm else copying.bound
 
@@ -79,6 +81,7 @@ class Distances:
             if history.shard != shard or not isinstance(part, Server):
                 continue
             self._check_successor(name, history, part.epoch)
+            self._check_alone(name, history, part)
             self._check_estimates(name, history, part)
 
     def _check_successor(self, name: str, history: History, epoch: int) -> None:
@@ -109,6 +112,17 @@ class Distances:
                 raise violated("S2", f"{name} takes {replica} to be {link.account.distance!r} away, it is {distance!r}")
             if link.account.updates < history.applied - held.applied:
                 raise violated("S2", f"{name} takes {replica} to lack {link.account.updates} updates, it lacks more")
+
+    def _check_alone(self, name: str, history: History, part: Server) -> None:
+        """Hold a promoted server that must wait for a replica against the bound, from what it began with."""
+        if part.links.in_sync:
+            self._backed.add((history.shard, part.epoch))
+        base = self._reference.bases.get((history.shard, part.epoch))
+        if not self._pause or base is None or (history.shard, part.epoch) in self._backed:
+            return
+        distance = float(np.linalg.norm(history.front - base.parameters))
+        if self._exceeds(distance, history.applied_visible - base.applied):
+            raise violated("S2", f"{name} goes on for {distance:g} without any replica; the bound is {self._words}")
 
     def _exceeds(self, distance: float, updates: int) -> bool:
         return distance > self._most_distance or updates > self._most_updates

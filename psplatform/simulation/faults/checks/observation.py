@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import Effect, Finish, Retire, SaveModel, Send, Serve
+from psplatform.core.protocol.effects import Effect, Finish, Gather, Retire, SaveModel, Send, Serve, Transmit
 from psplatform.core.protocol.events import CopyLost, Tick
 from psplatform.core.shards.server import Server
 from psplatform.memory import MemoryRun
@@ -60,6 +60,10 @@ class Observation:
         self._heard: dict[str, int] = {}
         self._fenced: set[str] = set()
         self._offered: dict[tuple[int, int], set[tuple[str, str]]] = defaultdict(set)
+        self._asked: dict[tuple[str, int, int], int] = {}
+        self._under_way: dict[tuple[str, str], int] = {}
+        self._settled: dict[str, tuple[bool, int]] = {}
+        self._cuts: dict[tuple[int, int], int] = {}
         self.handed_over: set[tuple[int, int]] = set()
         run.processes.on_handled = self.on_handled
 
@@ -76,6 +80,9 @@ class Observation:
 
     def _judge_copy(self, name: str, copy: ShardNode[VirtualShardState], event: Any, effects: list[Effect]) -> None:
         part = copy.control.part
+        if copy.closed:
+            raise violated("S4", f"{name} was given up and goes on about {event}")
+        self._note(name, event)
         if isinstance(event, _OF_COORDINATORS):
             self._judge_obedience(name, event, effects, part.term)
         if name in self._fenced:
@@ -91,6 +98,28 @@ class Observation:
             self.counts["zombie attempts"] += 1
         for effect in effects:
             self._judge_effect(name, part, effect)
+        if isinstance(part, Server):
+            self._judge_order(name, part, event, effects)
+
+    def _judge_order(self, name: str, part: Server, event: Any, effects: list[Effect]) -> None:
+        if any(isinstance(one, Gather) for one in effects) and (part._cut or part._sending.capturing):
+            raise violated("S7", f"{name} goes on at {part.newest} before what is there was captured")
+        if isinstance(event, msg.StateRequest | msg.Promote) and event.term == part.term:
+            older = [one.position for one in part._pending.values() if one.term < part.term]
+            if older:
+                raise violated("S10", f"{name} obeys term {part.term} and keeps positions {older} of a lower one")
+
+    def _note(self, name: str, event: Any) -> None:
+        if isinstance(event, msg.Pull):
+            self._asked[event.member, event.shard, event.request] = event.version
+        elif isinstance(event, msg.Replicated) and self._under_way.get((name, event.replica)) == event.number:
+            self._under_way.pop((name, event.replica))
+        elif isinstance(event, msg.Exclude):
+            self._under_way.pop((name, event.replica), None)
+        elif isinstance(event, msg.Promote):
+            # An order that is not settled may come after the one that is, of the same coordinator.
+            settled, term = self._settled.get(name, (True, 0))
+            self._settled[name] = (event.settled, event.term) if event.term > term else (settled or event.settled, term)
 
     def _judge_effect(self, name: str, part: Any, effect: Effect) -> None:
         if isinstance(effect, Serve):
@@ -99,7 +128,14 @@ class Observation:
         elif isinstance(effect, Send) and isinstance(effect.message, msg.HandedOver):
             self._judge_offer(name, effect.message)
         elif isinstance(effect, Send) and isinstance(effect.message, msg.Pulled):
-            self._judge_answer(name, part, effect.message)
+            self._judge_answer(name, part, effect.to.name, effect.message)
+        elif isinstance(effect, Send) and isinstance(effect.message, msg.ServerState):
+            if effect.message.serving and effect.message.epoch > self._serving.get(part.shard, 1):
+                raise violated("S4", f"{name} says that it serves under epoch {effect.message.epoch}, and does not")
+        elif isinstance(effect, Transmit):
+            before = self._under_way.setdefault((name, effect.replica), effect.transfer.number)
+            if before != effect.transfer.number:
+                raise violated("S3", f"{name} sends {effect.replica} a transfer while another is under way")
 
     def _judge_obedience(self, name: str, event: Any, effects: list[Effect], term: int) -> None:
         heard = self._heard.get(name, 0)
@@ -138,13 +174,20 @@ class Observation:
         if not np.array_equal(shown.front, begun.newest) or shown.lineage != begun.lineage:
             raise violated("S5", f"{before} has handed over to {name}, which begins with another state than it showed")
 
-    def _judge_answer(self, name: str, part: Any, answer: msg.Pulled) -> None:
+    def _judge_answer(self, name: str, part: Any, member: str, answer: msg.Pulled) -> None:
         serving = self._serving.get(part.shard, 1)
+        if not self._settled.get(name, (True, 0))[0]:
+            raise violated("S4", f"{name} answers {member} before it knows what had been decided")
+        if answer.epoch > serving:
+            raise violated("S4", f"{name} answers under epoch {answer.epoch} before it serves")
         if answer.epoch < serving:
             raise violated("S4", f"{name} answers under epoch {answer.epoch}, shard {part.shard} has {serving}")
         shown = self._reference.histories[name]
         if answer.version > part.version or answer.version < shown.version:
             raise violated("S4", f"{name} answers version {answer.version}, it shows {shown.version}")
+        asked = self._asked.get((member, answer.shard, answer.request), 0)
+        if answer.version < asked:
+            raise violated("S6", f"{name} answers {member} version {answer.version}, it has asked for {asked}")
 
     # --- coordinators ---
 
@@ -163,6 +206,19 @@ class Observation:
         self._judge_isolation(lead, effects)
         for effect in effects:
             self._judge_decision(lead, effect)
+            if isinstance(effect, Send):
+                self._judge_said(lead, effect)
+
+    def _judge_said(self, lead: VirtualCoordinator, effect: Send) -> None:
+        over, message = lead.lead.entitled_until, effect.message
+        if isinstance(message, msg.Lease) and self._run.agenda.now > over:
+            raise violated("S4", f"{lead.name} gives a lease, its own was over at {over:g}")
+        number = message.number if isinstance(message, msg.Cut) else getattr(message, "cut", 0)
+        if number and effect.to.name in self._run.copies:
+            shard = self._run.copies[effect.to.name].control.shard
+            before = self._cuts.setdefault((number, shard), message.position)
+            if before != message.position:
+                raise violated("S7", f"checkpoint {number} is to have shard {shard} at {before} and {message.position}")
 
     def _judge_isolation(self, lead: VirtualCoordinator, effects: Iterable[Effect]) -> None:
         now = self._run.agenda.now

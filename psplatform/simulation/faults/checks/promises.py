@@ -43,7 +43,10 @@ def check_order(records: Records) -> None:
         if any(each < (ahead if _is_sum(one) else 0) for ahead, each in enumerate(one["staleness"])):
             raise violated("order", f"commit {one['position']} has staleness {one['staleness']}")
         last[block], versions[block] = one["position"], one["version"]
-        for slot, sequence in zip(one["slots"], one["sequences"], strict=True):
+        names = list(zip(one["slots"], one["sequences"], strict=True))
+        if len(set(names)) < len(names):
+            raise violated("S1", f"commit {one['position']} has a gradient twice: {names}")
+        for slot, sequence in names:
             before = seen.setdefault((block, slot, sequence), one["position"])
             if before != one["position"]:
                 raise violated("S1", f"gradient {slot, sequence} is in commits {before} and {one['position']}")
@@ -69,6 +72,32 @@ def check_names(records: Records) -> None:
             name = one["slot"], one["sequence"]
             if committed.get(name, incarnation := incarnations.get(name[0], 0)) != incarnation:
                 raise violated("S1", f"gradient {name} was committed, and another process is released for it")
+
+
+def check_batches(run: MemoryRun, reference: ReferenceModel) -> None:
+    """Raise unless every batch that was dealt was applied, can be dealt again, or is said to be missing (S9).
+
+    What was decided and then lost with a server counts as applied: its epoch lacks it, as the log says.
+    """
+    state = run.coordinator.state
+    scheduler = state.batch_scheduler
+    if scheduler is None or state.bad_batches:
+        return
+    plain = scheduler.to_plain()
+    gone = {
+        name
+        for one in run.records
+        if one["kind"] == "commit"
+        for name in zip(one["slots"], one["sequences"], strict=True)
+    }
+    used = {(one.epoch, one.number) for name in gone if (one := reference.dealt.get(name)) is not None}
+    returned = {tuple(place) for place in plain["returned"]}
+    until = plain["epoch"], plain["number"]
+    for epoch in range(plain["epoch"] + 1):
+        for number in range(plain["batches"]):
+            place = epoch, number
+            if place < until and place not in used and place not in returned:
+                raise violated("S9", f"batch {place} was dealt, and is neither applied nor to be dealt again")
 
 
 def check_same_on_all_shards(run: MemoryRun, reference: ReferenceModel) -> None:

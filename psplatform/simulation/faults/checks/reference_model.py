@@ -133,6 +133,8 @@ class ReferenceModel(TensorArithmetic):
         Whether the policy wants gradients of the visible version only.
     assignments
         The part of an epoch that each gradient was computed on, ``None`` for one that was drawn.
+    dealt
+        The same of every gradient that was computed, applied or not.
     missed
         Share of the steps of which a replica cannot get the gradients from the workers.
     transfers
@@ -154,6 +156,7 @@ class ReferenceModel(TensorArithmetic):
         self._versions: dict[tuple[str, int], tuple[int, int, int]] = {}
         self._bases_of: dict[tuple[str, int], dict[int, Content]] = {}
         self.assignments: dict[Identity, BatchAssignment | None] = {}
+        self.dealt: dict[Identity, BatchAssignment | None] = {}
         # By member: on a side that is cut off, a coordinator that was replaced may put another into the same slot.
         self._gradients: dict[tuple[str, int], Vectors] = {}
         self._assignments_of: dict[tuple[str, int], BatchAssignment | None] = {}
@@ -194,6 +197,8 @@ class ReferenceModel(TensorArithmetic):
 
     def open_copy(self, copy: str, shard: int) -> None:
         """Make a copy, and begin its history."""
+        if copy in self.histories:
+            raise violated("S12", f"{copy} is made a second time: what is meant for the one is taken by the other")
         super().open_copy(copy, shard)
         parameters = self._flat(self.copies[copy].front)
         history = self.histories[copy] = History(shard, 1, parameters, parameters, self._digest(copy))
@@ -357,6 +362,10 @@ class ReferenceModel(TensorArithmetic):
 
     def compute(self, member: str, effect: Compute, seconds: float) -> Computed | ComputeFailed:
         """Compute, and note on what."""
+        if (member, effect.sequence) in self._gradients:
+            raise violated("S1", f"{member} computes gradient {effect.sequence} a second time")
+        self._check_pulled(member, effect)
+        self.dealt[effect.slot, effect.sequence] = effect.assignment
         self._bases_of[member, effect.sequence] = dict(self._pulled[member])
         self._assignments_of[member, effect.sequence] = effect.assignment
         found = super().compute(member, effect, seconds)
@@ -364,6 +373,11 @@ class ReferenceModel(TensorArithmetic):
             key: vector.clone() for key, vector in self._bench_of(member).updates.items()
         }
         return found
+
+    def _check_pulled(self, member: str, effect: Compute) -> None:
+        versions = {content.version for content in self._pulled[member].values()}
+        if self.exact and len(versions) > 1:
+            raise violated("S6", f"{member} computes gradient {effect.sequence} on versions {sorted(versions)}")
 
     # --- checkpoints ---
 

@@ -12,6 +12,7 @@ from psplatform.core.policy import Scope
 from psplatform.policies.registry import make_policy, policy_names
 from psplatform.simulation.faults.schedules.amending import LATER, amend
 from psplatform.simulation.faults.schedules.hosts import HOSTED, with_hosts
+from psplatform.simulation.faults.schedules.repeats import REPEATED, with_repeats
 from psplatform.simulation.faults.schedules.scenarios import CLOCKS, Scene, draw_scenario
 from psplatform.simulation.faults.schedules.schedule import FLAWS, WAYS, Fault
 from psplatform.simulation.faults.schedules.sums import SUMMED, at_aggregators
@@ -109,11 +110,11 @@ def draw(seed: int, *, workload: str = "digits", options: Mapping[str, Any] | No
     scene = _scene(rng, trial, scenario)
     rates = {**_rates(rng, scene.trial), **scene.trial.rates}
     trial = replace(scene.trial, rates=rates, faults=scene.faults)
-    return _planned(_sourced(trial)) if scenario else with_hosts(_planned(_sourced(amend(trial))))
+    return _planned(_sourced(trial)) if scenario else with_repeats(with_hosts(_planned(_sourced(amend(trial)))))
 
 
 def _scene(rng: random.Random, trial: Trial, scenario: str) -> Scene:
-    more = {**LATER, **HOSTED, **SUMMED}
+    more = {**LATER, **HOSTED, **SUMMED, **REPEATED}
     if scenario in more:
         return more[scenario](rng, trial)
     follows = bool(scenario) or rng.random() < _SCENARIOS
