@@ -435,7 +435,7 @@ class Server:
 
     def _follow(self, term: int) -> None:
         """Obey a coordinator that was just told what is known here: what it adopts of that, it sends again."""
-        self.term = max(self.term, term)
+        self.term = term
         self._pending = {position: one for position, one in self._pending.items() if one.term >= term}
 
     def _on_promote(self, message: msg.Promote) -> list[Effect]:

@@ -281,14 +281,18 @@ class Execution:
         check_promises(self.trial.policy, Case(self.policy, self.run.plan, self.run.records))
 
     def _check_after_the_end(self) -> None:
-        """Let what is still under way arrive: nothing is decided any more, and every worker that can hear it goes."""
+        """Let what is still under way arrive: the coordinator that has ended the run decides nothing any more."""
         run = self.run
         if run.finish is None:
             return
         records, positions = len(run.records), [one.position for one in run.coordinator.state.commit_logs]
         until = run.agenda.now + _AFTERWARDS_S
-        while run.agenda.now < until and run.agenda.do_next():
-            pass
+        leads = len(run.leads)
+        for _ in range(_EVENTS):
+            if run.agenda.now >= until or len(run.leads) > leads or not run.agenda.do_next():
+                break
+        if len(run.leads) > leads:
+            return  # it was lost since, and another may not know that the run is over
         decided = [one.position for one in run.coordinator.state.commit_logs]
         if decided != positions or len(run.records) != records:
             raise violated("S10", f"the run is over, and its coordinator logs {run.records[records:]}")

@@ -104,7 +104,8 @@ class Observation:
     def _judge_order(self, name: str, part: Server, event: Any, effects: list[Effect]) -> None:
         if any(isinstance(one, Gather) for one in effects) and (part._cut or part._sending.capturing):
             raise violated("S7", f"{name} goes on at {part.newest} before what is there was captured")
-        if isinstance(event, msg.StateRequest | msg.Promote) and event.term == part.term:
+        asked = isinstance(event, msg.StateRequest) or (isinstance(event, msg.Promote) and event.epoch == part.epoch)
+        if asked and not part.fenced and event.term == part.term:
             older = [one.position for one in part._pending.values() if one.term < part.term]
             if older:
                 raise violated("S10", f"{name} obeys term {part.term} and keeps positions {older} of a lower one")
@@ -117,9 +118,14 @@ class Observation:
         elif isinstance(event, msg.Exclude):
             self._under_way.pop((name, event.replica), None)
         elif isinstance(event, msg.Promote):
+            if not event.settled and self._serving.get(self._shard_of(name)) == event.epoch:
+                return  # it serves already, and goes on
             # An order that is not settled may come after the one that is, of the same coordinator.
             settled, term = self._settled.get(name, (True, 0))
             self._settled[name] = (event.settled, event.term) if event.term > term else (settled or event.settled, term)
+
+    def _shard_of(self, name: str) -> int:
+        return self._run.copies[name].control.shard
 
     def _judge_effect(self, name: str, part: Any, effect: Effect) -> None:
         if isinstance(effect, Serve):

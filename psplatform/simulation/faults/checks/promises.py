@@ -90,7 +90,7 @@ def check_batches(run: MemoryRun, reference: ReferenceModel) -> None:
         if one["kind"] == "commit"
         for name in zip(one["slots"], one["sequences"], strict=True)
     }
-    used = {(one.epoch, one.number) for name in gone if (one := reference.dealt.get(name)) is not None}
+    used = {(one.epoch, one.number) for name in gone for one in reference.dealt.get(name, ())}
     returned = {tuple(place) for place in plain["returned"]}
     until = plain["epoch"], plain["number"]
     for epoch in range(plain["epoch"] + 1):

@@ -134,7 +134,8 @@ class ReferenceModel(TensorArithmetic):
     assignments
         The part of an epoch that each gradient was computed on, ``None`` for one that was drawn.
     dealt
-        The same of every gradient that was computed, applied or not.
+        The same of every gradient that was computed, applied or not; several where two workers were in one slot, on two
+        sides of a cut.
     missed
         Share of the steps of which a replica cannot get the gradients from the workers.
     transfers
@@ -156,7 +157,7 @@ class ReferenceModel(TensorArithmetic):
         self._versions: dict[tuple[str, int], tuple[int, int, int]] = {}
         self._bases_of: dict[tuple[str, int], dict[int, Content]] = {}
         self.assignments: dict[Identity, BatchAssignment | None] = {}
-        self.dealt: dict[Identity, BatchAssignment | None] = {}
+        self.dealt: dict[Identity, set[BatchAssignment]] = defaultdict(set)
         # By member: on a side that is cut off, a coordinator that was replaced may put another into the same slot.
         self._gradients: dict[tuple[str, int], Vectors] = {}
         self._assignments_of: dict[tuple[str, int], BatchAssignment | None] = {}
@@ -365,7 +366,8 @@ class ReferenceModel(TensorArithmetic):
         if (member, effect.sequence) in self._gradients:
             raise violated("S1", f"{member} computes gradient {effect.sequence} a second time")
         self._check_pulled(member, effect)
-        self.dealt[effect.slot, effect.sequence] = effect.assignment
+        if effect.assignment is not None:
+            self.dealt[effect.slot, effect.sequence].add(effect.assignment)
         self._bases_of[member, effect.sequence] = dict(self._pulled[member])
         self._assignments_of[member, effect.sequence] = effect.assignment
         found = super().compute(member, effect, seconds)

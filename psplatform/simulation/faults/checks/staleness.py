@@ -11,6 +11,7 @@ import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
@@ -128,10 +129,13 @@ class Staleness:
         self._try_old_ones(name, role, message)
 
     def _try_old_ones(self, name: str, role: Any, message: Any) -> None:
-        now = self._run.processes.clock(name)
+        leads = isinstance(role, Coordinator)
+        now = self._run.agenda.now if leads else self._run.processes.clock(name)
         for old in old_ones(role, message):
             if why := self._why_old(name, role, old):
-                self._require_unchanged(name, role, old, why, partial(role.handle, old, now))
+                # What a coordinator keeps for later, or counts, is not looked at: a copy of it is tried.
+                tried = deepcopy(role) if leads else role
+                self._require_unchanged(name, tried, old, why, partial(tried.handle, old, now))
 
     def _role(self, name: str) -> Any:
         """Return the state machine of a role that still hears; of coordinators, what its standbys have as well."""

@@ -24,7 +24,8 @@ _LONG_S: Final = 60.0
 def with_repeats(trial: Trial) -> Trial:
     """Return the trial, or one in which messages arrive again, as its seed says."""
     rng = random.Random(f"repeats {trial.seed}")
-    if trial.mode == LIVENESS or rng.random() >= _SHARE:
+    # Where there are hosts, their processes were counted for the workers that there are.
+    if trial.mode == LIVENESS or trial.hosts or rng.random() >= _SHARE:
         return trial
     scene = REPEATED[rng.choice(sorted(REPEATED))](rng, trial)
     return replace(scene.trial, faults=scene.faults)
