@@ -317,11 +317,10 @@ class Network:
             self._hear(name, message)
         inbox = self._inboxes.get(name)
         if inbox is not None:
-            handle = partial(inbox.take, message, content)
-            if self.on_arrival is not None:
-                self.on_arrival(name, message, handle)
+            if self.on_arrival is None:
+                inbox.take(message, content)
             else:
-                handle()
+                self.on_arrival(name, message, partial(inbox.take, message, content))
         if self.on_delivered is not None:
             self.on_delivered(sender)
 

@@ -42,10 +42,10 @@ def _late(rng: random.Random, who: str, at: float) -> Fault:
     return Fault("reorder", who, at=max(0.0, at - rng.uniform(0.3, 1.5)), seconds=2.0, factor=rng.uniform(1, 8))
 
 
-def _losses(rng: random.Random, roles: list[str], most: int = 2) -> list[Fault]:
-    """Return one loss after the other: of processes that end, or that go on when they were replaced."""
+def _losses(rng: random.Random, roles: list[str]) -> list[Fault]:
+    """Return one loss, or two one after the other: of processes that end, or that go on when they were replaced."""
     at, faults = rng.uniform(1, UNTIL_S), []
-    for _ in range(rng.randint(1, most)):
+    for _ in range(rng.randint(1, 2)):
         who, kind = rng.choice(roles), rng.choice(["kill", "kill", "pause", "partition"])
         seconds = rng.uniform(3, 9) if kind != "kill" else 0.0
         others = ("coordinator",) if kind == "partition" and who != "coordinator" else ()
