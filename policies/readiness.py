@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from psplatform.core.coordination.asking import raised_in, words_of
+from psplatform.core.coordination.order.asking import raised_in, words_of
 from psplatform.core.policy import Policy, Traits
 from psplatform.errors import PsplatformError, UserCodeError
 

@@ -19,9 +19,9 @@ from statistics import median
 from typing import Any, Final
 
 from psplatform.bench.clusters.watched import device_of, endless, measure_run, watched
+from psplatform.bench.measuring.rounds import Measured, Report, Row, in_rounds, spread
 from psplatform.bench.rivals import ON_DEVICES, RIVALS, is_installed
 from psplatform.bench.rivals.running import run_rival
-from psplatform.bench.rounds import Measured, Report, Row, in_rounds, spread
 from psplatform.bench.tasks.wide import Constant
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job

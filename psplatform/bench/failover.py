@@ -25,7 +25,7 @@ import torch
 from psplatform.bench.clusters.fault_target import FaultTarget, Watch
 from psplatform.bench.faults.aftermath import spread
 from psplatform.bench.faults.segment_reader import SegmentReader, Vectors
-from psplatform.bench.steps import mean_step
+from psplatform.bench.measuring.steps import mean_step
 from psplatform.bench.tasks.wide import Wide
 from psplatform.core.plan import Stop
 from psplatform.jobs.checkpoints import Checkpoints

@@ -24,8 +24,8 @@ from psplatform.bench.clusters.watched import (
     processes_by_role,
     watched,
 )
-from psplatform.bench.host import held_bytes
-from psplatform.bench.rounds import Report, Row
+from psplatform.bench.measuring.host import held_bytes
+from psplatform.bench.measuring.rounds import Report, Row
 from psplatform.bench.tasks.layers import job_of_layers, parameters_of
 from psplatform.client.run import Run
 from psplatform.jobs.job import Job

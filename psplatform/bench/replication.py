@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Final
 
-from psplatform.bench.rates import WARM_UP, Rates, Row, cost_of_checkpoints, interval, rates_of
+from psplatform.bench.measuring.rates import WARM_UP, Rates, Row, cost_of_checkpoints, interval, rates_of
 from psplatform.bench.tasks.dense import Dense, Effort, seconds_of, task_of
 from psplatform.client.clusters.embedded import end_cluster, start_cluster
 from psplatform.client.launch import train

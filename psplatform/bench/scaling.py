@@ -12,8 +12,8 @@ from statistics import median
 from typing import Final
 
 from psplatform.bench.clusters.watched import device_of, endless, measure_run, watched
+from psplatform.bench.measuring.rounds import Measured, Report, Row, in_rounds, spread
 from psplatform.bench.rivals.running import run_rival
-from psplatform.bench.rounds import Measured, Report, Row, in_rounds, spread
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import SGD

@@ -189,7 +189,8 @@ class Plan:
     samples, batch_size
         Size of the training data and of a worker's batch.
     deal_epochs
-        Whether batches are dealt epoch by epoch (`psplatform.core.coordination.epochs`); else drawn with replacement.
+        Whether batches are dealt epoch by epoch (`psplatform.core.coordination.order.epochs`); else drawn with
+        replacement.
     tries
         Gradients of a batch that may fail to be finite before it is given up, where batches are dealt; and the fewest
         in a row from which it is concluded that the model has diverged.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from psplatform.core.coordination.epochs import MOST_TRIES
+from psplatform.core.coordination.order.epochs import MOST_TRIES
 from psplatform.core.plan import Cuts, Plan, Protection
 from psplatform.core.quality import Watch
 from psplatform.errors import ConfigurationError

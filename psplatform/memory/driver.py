@@ -14,29 +14,25 @@ from typing import Any
 from psplatform.core.coordination import Coordinator
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy
-from psplatform.core.protocol.effects import Finish, Role, Seal, first_server
+from psplatform.core.protocol.effects import Finish, Role, Seal
 from psplatform.core.protocol.events import Begin, MemberLost, ProcessesChanged, StopRequested, Tick
 from psplatform.core.protocol.messages import StateRequest
-from psplatform.core.shards.links import MakeAccount, no_account
-from psplatform.core.shards.replica import Replica, ShardCopy
+from psplatform.core.shards.links import MakeAccount
 from psplatform.core.shards.server import Server
 from psplatform.core.supervision.leases import Grants, entitlement
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
-from psplatform.core.supervision.standby import Standby, standby_name
 from psplatform.core.transfers import Fabric
 from psplatform.memory.arithmetic import Arithmetic, Metadata
 from psplatform.memory.engine import make_engine, name_of
 from psplatform.memory.evaluation import Evaluators
-from psplatform.memory.gradients import Backpressure
 from psplatform.memory.leading import Sink, VirtualCoordinator, VirtualElection, VirtualStandby
 from psplatform.memory.losses import Losses, Supervision
 from psplatform.memory.machines import Seating, Unplaced
 from psplatform.memory.retirement import Retirements
-from psplatform.memory.shard_state import VirtualShardState
+from psplatform.memory.shards import VirtualShards
 from psplatform.memory.standbys import Standbys
 from psplatform.memory.workers import Workers
 from psplatform.memory.world import Deliver, Ideal, World
-from psplatform.nodes.shard import ShardNode
 
 
 class MemoryRun:
@@ -117,19 +113,18 @@ class MemoryRun:
         self.engine = engine = make_engine(world, self.arithmetic.snapshot)
         self.agenda, self.processes, self.network = engine.agenda, engine.processes, engine.network
         self.supervision = supervision or Supervision()
-        self._of_servers: Any = {"make_account": make_account or no_account, "from_workers": plan.from_workers}
-        self._epochs = [1] * plan.shards
-        self._serving = [first_server(shard) for shard in range(plan.shards)]
-        self.evaluators = Evaluators(
-            plan, policy.traits, engine, self.arithmetic, self._is_evaluator, self._on_evaluated
+        self._seating = seating or Unplaced(self.supervision.spares)
+        self.shards = VirtualShards(
+            plan, engine, self.arithmetic, make_account, partial(self._seating.seat_copy, self), self.beat
         )
-        self._backpressure = Backpressure(self.agenda, self._server_of, plan.shards)
+        self.copies = self.shards.nodes
+        self.evaluators = Evaluators(self, policy.traits, self.shards.serving)
         self.workers = Workers(
             plan,
             policy.traits,
             self.engine,
             self.arithmetic,
-            self._backpressure,
+            self.shards.backpressure,
             seed=seed,
             host_of=fabric.host_of if fabric is not None else lambda name: "",
             join_again=self._join_again,
@@ -137,15 +132,13 @@ class MemoryRun:
         )
         self.election = VirtualElection(self.engine)
         self.leads: list[VirtualCoordinator] = []
-        self.standbys = Standbys(self.leads, self.processes)
+        self.standbys = Standbys(self, partial(self._seating.seat_standby, self), self.supervision.grants)
         self.retirements: Retirements = Retirements(self, self.network, world)
         self.network.on_moved = self.retirements.on_moved
-        self._seating = seating or Unplaced(self.supervision.spares)
         planner = fabric.planner if fabric is not None else None
         self._begin(Coordinator(plan, policy, resume=resume, planner=planner))
 
     def _open(self) -> None:
-        self.copies: dict[str, ShardNode[VirtualShardState]] = {}
         self.records: list[dict[str, Any]] = []
         self.finish: Finish | None = None
         self.seals: dict[int, Seal] = {}
@@ -154,7 +147,8 @@ class MemoryRun:
 
     def _begin(self, coordinator: Coordinator) -> None:
         self._seating.begin(self)
-        self._make_first_copies(coordinator)
+        first_s = Grants(self.supervision.shortest_lease_s, self.supervision.longest_lease_s).first_s
+        self.shards.begin(coordinator, entitlement(0.0, first_s) if self.supervision.beat_s else None)
         lead = ReplicatedCoordinator(
             coordinator, grants=self.supervision.grants(), appoints=self.supervision.standbys_of(self.plan)
         )
@@ -178,7 +172,7 @@ class MemoryRun:
     @property
     def servers(self) -> list[Server]:
         """The present server of each shard; of one that is being replaced, the last."""
-        return [self._server_of(shard) for shard in range(self.plan.shards)]
+        return [self.shards.server_of(shard) for shard in range(self.plan.shards)]
 
     @property
     def addresses(self) -> list[str]:
@@ -193,7 +187,7 @@ class MemoryRun:
 
     def join(self, name: str, at: float = 0.0) -> None:
         """Let a worker process of that name offer itself at time `at`."""
-        self.agenda.enter_at(at, self._begin_worker, name)
+        self.agenda.enter_at(at, lambda: self.workers.begin(name, self.leads[-1].lead.term))
 
     def leave(self, name: str, at: float) -> None:
         """Let the process go away in good order at time `at`."""
@@ -201,15 +195,15 @@ class MemoryRun:
 
     def kill(self, name: str, at: float) -> None:
         """Kill the process at time `at`: it says no more, and who watches it hears of it soon."""
-        self.agenda.enter_at(at, self.kill_now, name)
+        self.agenda.enter_at(at, self.losses.kill, name)
 
     def pause(self, name: str, at: float, seconds: float) -> None:
         """Stop the process at time `at`, as SIGSTOP does, for so long."""
-        self.agenda.enter_at(at, self.pause_now, name, seconds)
+        self.agenda.enter_at(at, self.losses.pause, name, seconds)
 
     def lose_server(self, shard: int, at: float) -> None:
         """Kill the server of `shard` at time `at`."""
-        self.agenda.enter_at(at, lambda: self.kill_now(self.coordinator.state.shards[shard].server))
+        self.agenda.enter_at(at, lambda: self.losses.kill(self.coordinator.state.shards[shard].server))
 
     def reinforce(self, spares: int) -> None:
         """Let there be so many further processes in which copies can be made."""
@@ -256,36 +250,9 @@ class MemoryRun:
 
     # --- making roles ---
 
-    def _begin_worker(self, name: str) -> None:
-        self.workers.begin(name, self.leads[-1].lead.term)
-
     def _join_again(self, name: str) -> None:
         if not self._seating.addresses:  # else another is started in its place, there or elsewhere
-            self._begin_worker(name)
-
-    def _make_first_copies(self, coordinator: Coordinator) -> None:
-        for one in coordinator.state.shards:
-            commit_log = coordinator.state.commit_log_of(one.shard)
-            at, version, replicas = commit_log.position, commit_log.version, tuple(one.in_sync)
-            server = Server(one.shard, 1, 0, at, version, one.server, replicas=replicas, **self._of_servers)
-            if self.supervision.beat_s:
-                first_s = Grants(self.supervision.shortest_lease_s, self.supervision.longest_lease_s).first_s
-                server.entitled_until = entitlement(0.0, first_s)
-            self._make_copy(server)
-            for name in replicas:
-                self._make_copy(Replica(one.shard, name, position=at, version=version))
-
-    def _make_copy(self, part: Server | Replica) -> None:
-        control, name = ShardCopy(part, **self._of_servers), part.name
-        node = self.copies[name] = ShardNode(
-            control,
-            partial(self.processes.clock, name),
-            partial(self.network.send, Role.copy(name)),
-            partial(VirtualShardState, control, self.engine, self.arithmetic, self._backpressure),
-            partial(self.processes.note, name),
-        )
-        self.network.listen(name, node.feed, node.state.expect)
-        self.beat(name, node.feed)
+            self.workers.begin(name, self.leads[-1].lead.term)
 
     def _lead_with(self, lead: ReplicatedCoordinator) -> VirtualCoordinator:
         made = VirtualCoordinator(self, lead, self._sink, partial(self._seating.make_workers, self))
@@ -299,16 +266,6 @@ class MemoryRun:
         if self.supervision.beat_s and self.finish is None and not self.processes.is_dead(name):
             self.processes.do(name, feed, Tick())
             self.agenda.enter(self.supervision.beat_s, self.beat, name, feed)
-
-    # --- losing processes ---
-
-    def kill_now(self, process: str) -> None:
-        """Kill the process: every role in it is gone.  One that nobody lives in yet is none."""
-        self.losses.kill(process)
-
-    def pause_now(self, process: str, seconds: float) -> None:
-        """Stop the process for so long."""
-        self.losses.pause(process, seconds)
 
     def tell_lead(self, event: Any) -> None:
         """Tell the coordinator in charge; where there is none, the next."""
@@ -339,75 +296,11 @@ class MemoryRun:
         if sender.name in self.workers.nodes:
             self.workers.nodes[sender.name].close()
 
-    def _server_of(self, shard: int) -> Server:
-        server = self.copies[self._serving[shard]].server
-        if server is None:
-            raise RuntimeError(f"the copy of shard {shard} that serves has not become a server")
-        return server
-
-    def _on_evaluated(self, name: str, answer: Any) -> None:
-        # Without places there is no way between them either.
-        to = self.leads[-1].role
-        ways = self.engine.world.deliver(Role.member(name), to, answer, self.agenda.now) if self.addresses else [0.0]
-        self.agenda.enter(min(ways), self._take_evaluated, name, answer)
-
-    def _take_evaluated(self, name: str, answer: Any) -> None:
-        if self._is_evaluator(name):
-            self.tell_lead(answer)
-
-    def _is_evaluator(self, name: str) -> bool:
-        return self.leads[-1].workers.evaluator == name
-
     # --- what coordinators and standbys ask for ---
-
-    def serve(self, shard: int, epoch: int, copy: str) -> bool:
-        """Learn who serves a shard; return whether that is news."""
-        if epoch <= self._epochs[shard]:
-            return False
-        self._epochs[shard], self._serving[shard] = epoch, copy
-        self.evaluators.note_server(shard, copy, epoch)
-        return True
-
-    def make_replica(self, shard: int, term: int) -> str | None:
-        """Make a replica that obeys the coordinator of `term`; return its name, or ``None`` if no process is left."""
-        name = f"replica-{shard}-{len(self.copies)}"
-        if not self._seating.seat_copy(self, shard, name):
-            return None
-        self._make_copy(Replica(shard, name, epoch=0))
-        self.network.introduce(name, term)
-        return name
 
     def retire(self, lead: VirtualCoordinator, copy: str) -> None:
         """Let a server or replica know that nobody needs it any more."""
         self.retirements.on_retire(lead.role, copy)
-
-    def appoint(self, lead: VirtualCoordinator, number: int) -> None:
-        """Make a standby of a coordinator, where there is a process for it."""
-        name = standby_name(lead.lead.term, number)
-        if not self._seating.seat_standby(self, lead, name):
-            self.standbys.want(number)
-            return
-        coordinator, handled = lead.lead.enlist(number, self.agenda.now)
-        standby = Standby(
-            number,
-            coordinator,
-            handled,
-            lowest_number=lead.lead.lowest_number,
-            timers=lead.node.timers.due,
-            grants=self.supervision.grants(),
-            now=self.processes.clock(name),
-        )
-        made = VirtualStandby(self, standby, len(self.records))
-        self.standbys.all.append(made)
-        self.network.introduce(name, lead.lead.term)
-        self.network.listen(name, made.feed)
-        self.beat(name, made.feed)
-
-    def depart(self, standby: VirtualStandby) -> None:
-        """Forget a standby that does not take over."""
-        if standby in self.standbys.all:
-            self.standbys.all.remove(standby)
-            self.network.close(standby.name)
 
     def take_over(self, standby: VirtualStandby) -> None:
         """Make a standby the coordinator."""

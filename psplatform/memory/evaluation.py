@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Scope, Traits
-from psplatform.core.protocol.effects import COORDINATOR, Role, Send, first_server
+from psplatform.core.protocol.effects import COORDINATOR, Role, Send
 from psplatform.core.protocol.events import Evaluated, ModelSaved
 from psplatform.core.protocol.messages import Pulled
 from psplatform.memory.arithmetic import Arithmetic
 from psplatform.memory.engine import Engine
+from psplatform.memory.leading import VirtualCoordinator
 from psplatform.nodes.evaluator import EvaluatorNode
 
 EVALUATOR: Final = "evaluator"
@@ -51,31 +52,35 @@ class VirtualEvaluation:
         self._feed(ModelSaved(version))
 
 
+class EvaluatedRun(Protocol):
+    """What is asked of the run whose evaluators these are."""
+
+    plan: Plan
+    engine: Engine
+    arithmetic: Arithmetic
+    leads: list[VirtualCoordinator]
+
+    @property
+    def addresses(self) -> list[str]:
+        """The processes in which roles are placed, where they are."""
+
+    def tell_lead(self, event: Any) -> None:
+        """Tell the coordinator in charge; where there is none, the next."""
+
+
 class Evaluators:
-    """The evaluators that an in-memory run has had.
+    """The evaluators that an in-memory run has had: what others than the coordinator's fetch and say is dropped.
 
     Parameters
     ----------
-    is_present
-        Whether the evaluator of that name is the coordinator's: what others fetch is dropped.
-    answer
-        Takes the name of an evaluator and what it has to say to the coordinator.
+    serving
+        By shard, the name and the epoch of the copy that serves, now and later on.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        traits: Traits,
-        engine: Engine,
-        arithmetic: Arithmetic,
-        is_present: Callable[[str], bool],
-        answer: Callable[[str, Any], None],
-    ) -> None:
+    def __init__(self, run: EvaluatedRun, traits: Traits, serving: Sequence[tuple[str, int]]) -> None:
         self._nodes: dict[str, EvaluatorNode] = {}
-        self._plan, self._exact = plan, traits.scope is not Scope.BLOCK
-        self._engine, self._arithmetic = engine, arithmetic
-        self._is_present, self._answer = is_present, answer
-        self._serving = [(first_server(shard), 1) for shard in range(plan.shards)]
+        self._run, self._serving = run, serving
+        self._exact = traits.scope is not Scope.BLOCK
 
     def __contains__(self, name: str) -> bool:
         """Whether there has been an evaluator of that name."""
@@ -86,27 +91,34 @@ class Evaluators:
         self._nodes[name] = node = EvaluatorNode(
             name,
             self._serving,
-            self._plan.watch,
+            self._run.plan.watch,
             partial(self._send, name),
-            partial(VirtualEvaluation, name, self._engine, self._arithmetic),
+            partial(VirtualEvaluation, name, self._run.engine, self._run.arithmetic),
             exact=self._exact,
         )
-        self._engine.network.listen(name, node.feed, partial(self._load, name))
-
-    def note_server(self, shard: int, copy: str, epoch: int) -> None:
-        """Let those that are made later know who serves a shard."""
-        self._serving[shard] = copy, epoch
+        self._run.engine.network.listen(name, node.feed, partial(self._load, name))
 
     def feed(self, name: str, message: Any) -> None:
         """Tell the evaluator of that name."""
         self._nodes[name].feed(message)
 
     def _send(self, name: str, effect: Send) -> None:
-        if effect.to == COORDINATOR:
-            self._answer(name, effect.message)
-        else:
-            self._engine.network.send(Role.member(name), effect)
+        if effect.to != COORDINATOR:
+            self._run.engine.network.send(Role.member(name), effect)
+            return
+        # Without places there is no way between them either.
+        engine, answer, delays_s = self._run.engine, effect.message, [0.0]
+        if self._run.addresses:
+            delays_s = engine.world.deliver(Role.member(name), self._run.leads[-1].role, answer, engine.agenda.now)
+        engine.agenda.enter(min(delays_s), self._answer, name, answer)
+
+    def _answer(self, name: str, answer: Any) -> None:
+        if self._is_present(name):
+            self._run.tell_lead(answer)
 
     def _load(self, name: str, answer: Pulled, content: Any) -> None:
         if self._is_present(name) and self._nodes[name].expects(answer):
-            self._arithmetic.load(EVALUATOR, answer.shard, content)
+            self._run.arithmetic.load(EVALUATOR, answer.shard, content)
+
+    def _is_present(self, name: str) -> bool:
+        return self._run.leads[-1].workers.evaluator == name

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from psplatform.core.protocol.effects import Compute, Expose
-from psplatform.core.protocol.events import ComputeAborted, Reachable
+from psplatform.core.protocol.events import ComputeAborted, Overwritten, Reachable
 from psplatform.core.shards.server import Server
 from psplatform.memory.arithmetic import Arithmetic
 from psplatform.memory.engine import Agenda, Appointments, Engine
@@ -107,6 +107,9 @@ class VirtualGradients:
         self._appointments.cancel(_COMPUTATION)
 
     def _end(self, effect: Compute, seconds: float) -> None:
+        if self._world.is_overwritten(self._member, effect.sequence):
+            self._feed(Overwritten(effect.sequence))
+            return
         self._feed(self._arithmetic.compute(self._member, effect, seconds))
 
     def _arrive(self, sequence: int, counter: int, shards: tuple[int, ...]) -> None:

@@ -9,18 +9,17 @@ from psplatform.core.protocol.effects import Evaluate, Redirect, SaveModel
 from psplatform.core.protocol.events import MemberLost
 from psplatform.core.protocol.messages import Moved
 from psplatform.memory.evaluation import EVALUATOR, Evaluators
+from psplatform.memory.shards import VirtualShards
 
 
 class JoinedRun(Protocol):
     """What is asked of the run."""
 
     evaluators: Evaluators
+    shards: VirtualShards
 
     def tell_lead(self, event: Any) -> None:
         """Tell the coordinator in charge; where there is none, the next."""
-
-    def serve(self, shard: int, epoch: int, copy: str) -> bool:
-        """Learn who serves a shard; return whether that is news."""
 
 
 class JoinedWorkers:
@@ -41,7 +40,7 @@ class JoinedWorkers:
 
     def redirect(self, effect: Redirect) -> None:
         """Let the evaluator ask the shard's new server."""
-        if self._run.serve(effect.shard, effect.epoch, effect.copy):
+        if self._run.shards.serve(effect.shard, effect.epoch, effect.copy):
             self._run.evaluators.feed(EVALUATOR, Moved(0, effect.shard, effect.epoch, effect.copy))
 
     def beside(self, feed: Callable[[Any], None]) -> Callable[[Any], None]:

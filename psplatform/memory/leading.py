@@ -10,9 +10,10 @@ from psplatform.core.protocol.effects import Claim, Finish, Role, Seal, Send
 from psplatform.core.protocol.events import CheckpointFailed, CheckpointSealed, Claimed, Consulted, CopyReady, NoCopy
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.core.supervision.standby import Standby, standby_name
-from psplatform.errors import PsplatformError, StoreError
+from psplatform.errors import ClusterError, PsplatformError, StoreError
 from psplatform.memory.arithmetic import Arithmetic
 from psplatform.memory.engine import Agenda, Engine, Network, Processes, VirtualTimers
+from psplatform.memory.shards import VirtualShards
 from psplatform.nodes.coordinator import CoordinatorNode
 from psplatform.nodes.ports import WorkerPool
 from psplatform.nodes.standby import StandbyNode
@@ -87,6 +88,16 @@ class VirtualWorkers(WorkerPool, Protocol):
         """Notice that a gradient worker has said nothing for as long as its lease lasts."""
 
 
+class Appointing(Protocol):
+    """Makes standbys, and forgets them."""
+
+    def appoint(self, lead: VirtualCoordinator, number: int) -> None:
+        """Make a standby of a coordinator, now or as soon as there is a process for it."""
+
+    def depart(self, standby: VirtualStandby) -> None:
+        """Forget a standby that does not take over."""
+
+
 class CoordinatedRun(Protocol):
     """What coordinators and standbys ask of the run that they are in charge of, or would be."""
 
@@ -95,6 +106,7 @@ class CoordinatedRun(Protocol):
     arithmetic: Arithmetic
     network: Network
     election: VirtualElection
+    shards: VirtualShards
     finish: Finish | None
     seals: dict[int, Seal]
 
@@ -104,20 +116,15 @@ class CoordinatedRun(Protocol):
     def end(self, finish: Finish) -> None:
         """End the run with that outcome."""
 
-    def make_replica(self, shard: int, term: int) -> str | None:
-        """Make a replica that obeys the coordinator of `term`; return its name, or ``None`` if no process is left."""
-
     def retire(self, lead: VirtualCoordinator, copy: str) -> None:
         """Let a server or replica know that nobody needs it any more."""
 
-    def appoint(self, lead: VirtualCoordinator, number: int) -> None:
-        """Make a standby of a coordinator, where there is a process for it."""
+    @property
+    def standbys(self) -> Appointing:
+        """The standbys of its coordinators."""
 
     def take_over(self, standby: VirtualStandby) -> None:
         """Make a standby the coordinator."""
-
-    def depart(self, standby: VirtualStandby) -> None:
-        """Forget a standby that does not take over."""
 
 
 class VirtualCoordinator:
@@ -169,7 +176,7 @@ class VirtualCoordinator:
             checkpoints=self,
             finish=run.end,
             depart=lambda reason: None,
-            explain=_raise,
+            explain=_explain,
             note=partial(run.processes.note, self.name),
         )
         self.feed = self.workers.beside(self.node.feed)
@@ -187,7 +194,7 @@ class VirtualCoordinator:
 
     def recruit(self, shard: int) -> None:
         """Make another replica at once."""
-        name = self._run.make_replica(shard, self._term)
+        name = self._run.shards.make_replica(shard, self._term)
         answer: Any = NoCopy(shard, "no process is left for it")
         if name is not None:
             answer = CopyReady(shard, name, f"memory://{name}")
@@ -200,11 +207,14 @@ class VirtualCoordinator:
         self._run.retire(self, name)
 
     def forget(self, member: str, position_of: Callable[[int], int]) -> None:
-        """Do nothing: what members exposed is dropped as newer things come."""
+        """Let every copy drop what a dismissed member exposed, once that is over there."""
+        for name, node in self._run.shards.nodes.items():
+            if not node.closed and node.control.part.term <= self._term:
+                self._run.processes.do(name, node.state.dismiss, member, position_of(node.state.shard))
 
     def appoint(self, number: int) -> None:
         """Make a standby, where there is a process for it."""
-        self._run.appoint(self, number)
+        self._run.standbys.appoint(self, number)
 
     def suspect(self, number: int) -> None:
         """Do nothing: who is lost is known."""
@@ -231,7 +241,10 @@ class VirtualCoordinator:
         self._run.arithmetic.discard(number)
 
 
-def _raise(error: Exception, _: Any) -> PsplatformError:
+def _explain(error: Exception, _: Any) -> PsplatformError:
+    """Return what ends the run where the world outside fails in a way that nobody expects."""
+    if isinstance(error, OSError):
+        return ClusterError(f"acting on what the coordinator had decided failed: {error}")
     raise error  # what runs in memory is looked at by who wrote it
 
 
@@ -259,7 +272,7 @@ class VirtualStandby:
             send=partial(run.network.send, self.role),
             claim=self._claim,
             take_over=lambda: run.take_over(self),
-            depart=lambda reason: run.depart(self),
+            depart=lambda reason: run.standbys.depart(self),
         )
         self.feed = self.node.feed
 

@@ -29,6 +29,8 @@ class Supervision:
         Limits of a lease.
     worker_lease_s
         Silence after which a stopped gradient worker counts as lost.
+    closes
+        Whether copies that nobody needs any more are closed; else they hear, and answer, all that still comes.
     look_s, answer_s, deserted_s, share_after_s
         Where roles are placed: seconds between looks at the cluster, after which a process that does not answer counts
         as failing, and until one is placed beside a copy of a shard where no gradient worker is left, or too few are.
@@ -45,6 +47,7 @@ class Supervision:
     answer_s: float = 5.0
     deserted_s: float = 5.0
     share_after_s: float = 10.0
+    closes: bool = False
 
     def standbys_of(self, plan: Plan) -> int:
         """Return how many standbys a run of that plan has."""

@@ -12,12 +12,13 @@ from typing import Protocol
 
 from psplatform.core.coordination import Coordinator
 from psplatform.core.plan import Plan
-from psplatform.core.protocol.effects import first_replica, first_server
+from psplatform.core.protocol.names import first_replica, first_server
 from psplatform.core.supervision.placement import Placement, Process, place, process_for_copy, process_for_standby
 from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.memory.engine import Processes
 from psplatform.memory.joined_workers import JoinedWorkers
 from psplatform.memory.leading import VirtualCoordinator, VirtualWorkers
+from psplatform.memory.placing import OnPlacing
 from psplatform.memory.standbys import Standbys
 from psplatform.memory.worker_pool import SupervisedRun, VirtualWorkerPool
 
@@ -111,6 +112,9 @@ class Machines:
     ----------
     on_placed
         Told of each role that is given a process after the start.
+    refuses, on_placing
+        Whether a gradient worker cannot be started in a process, and who is told of how they are placed; see
+        `psplatform.memory.placing.Cluster`.
     there
         The processes that have not ended.
     """
@@ -118,6 +122,8 @@ class Machines:
     hosts: int
     count: int
     on_placed: OnPlaced | None = None
+    refuses: Callable[[str, str], bool] = lambda name, address: False
+    on_placing: OnPlacing = field(default_factory=OnPlacing)
     there: list[Process] = field(default_factory=list)
     _made: int = 0
     _hosts: dict[str, str] = field(default_factory=dict)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 from psplatform.core.protocol.effects import COORDINATOR, Finish, Retire, Role, Send
 from psplatform.core.protocol.events import CoordinatorLost
@@ -10,6 +11,7 @@ from psplatform.core.protocol.messages import PROCESS_ENDS, Retiring
 from psplatform.memory.engine import Network
 from psplatform.memory.inhabitants import Inhabitants
 from psplatform.memory.leading import VirtualStandby
+from psplatform.memory.losses import Losses, Supervision
 from psplatform.memory.world import World
 
 _LEAD: Final = "coordinator"
@@ -22,12 +24,13 @@ class RetiringRun(Inhabitants, Protocol):
     ----------
     finish
         How the run has ended, once it has.
+    supervision
+        Whether copies that are not needed are closed.
     """
 
+    supervision: Supervision
     finish: Finish | None
-
-    def kill_now(self, process: str) -> None:
-        """Kill the process: every role in it is gone."""
+    losses: Losses
 
 
 class Retirements:
@@ -61,7 +64,7 @@ class Retirements:
             if run.processes.of(name) == process:
                 run.workers.leave(name, PROCESS_ENDS)
         self._relieve(process)
-        run.agenda.enter(seconds, run.processes.do, process, run.kill_now, process)
+        run.agenda.enter(seconds, run.processes.do, process, run.losses.kill, process)
         self._end_if_unneeded(process)
 
     def on_moved(self, name: str) -> None:
@@ -71,12 +74,17 @@ class Retirements:
 
     def on_retire(self, sender: Role, name: str) -> None:
         """Let a copy hear that nobody needs it any more, as `sender` says."""
+        if self._run.supervision.closes and sender == self._run.leads[-1].role:
+            self._tell(sender, name, self._run.copies[name].close)
         if not self._is_needed(name):
             self._let_go.add(name)
             return
-        run, copy = self._run, Role.copy(name)
-        delay_s = min(self._world.deliver(sender, copy, Retire(name, ""), run.agenda.now))
-        run.agenda.enter(delay_s, run.processes.do, copy.name, self._release, copy.name, run.processes.of(copy.name))
+        self._tell(sender, name, self._release, name, self._run.processes.of(name))
+
+    def _tell(self, sender: Role, name: str, action: Callable[..., None], *arguments: Any) -> None:
+        run = self._run
+        delay_s = min(self._world.deliver(sender, Role.copy(name), Retire(name, ""), run.agenda.now))
+        run.agenda.enter(delay_s, run.processes.do, name, action, *arguments)
 
     def _is_needed(self, name: str) -> bool:
         return name in self._needed.get(self._run.processes.of(name), ())
@@ -90,7 +98,7 @@ class Retirements:
 
     def _end_if_unneeded(self, process: str) -> None:
         if not self._needed[process]:
-            self._run.kill_now(process)
+            self._run.losses.kill(process)
 
     # --- the coordinator ---
 

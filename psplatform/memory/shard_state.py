@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from psplatform.core.protocol.effects import Archive, Gather, Load, Publish, Role, Send, Serve, Skip, Stage, Transmit
 from psplatform.core.protocol.events import (
@@ -24,6 +24,8 @@ from psplatform.memory.engine import Engine
 from psplatform.memory.gradients import Backpressure
 from psplatform.nodes.ports import Work
 
+_ROUNDING_S: Final = 1e-9
+
 
 class VirtualShardState:
     """`psplatform.nodes.ports.ShardState` of one copy.
@@ -34,6 +36,11 @@ class VirtualShardState:
         Whose state it is.
     feed
         Takes what comes of the work.
+
+    Attributes
+    ----------
+    shard
+        Of which it is a copy.
     """
 
     def __init__(
@@ -44,11 +51,16 @@ class VirtualShardState:
         backpressure: Backpressure,
         feed: Callable[[Any], None],
     ) -> None:
-        self._control, self._name, self._shard = control, control.name, control.shard
+        self._control, self._name = control, control.name
+        self.shard = self._shard = control.shard
         self._engine, self._processes = engine, engine.processes
         self._arithmetic, self._world, self._backpressure = arithmetic, engine.world, backpressure
         self._feed = feed
         self._gathered_at = 0.0
+        self._served_at: float | None = None
+        self._there_at: dict[str, float] = {}
+        self._held: set[str] = set()
+        self._dismissed: dict[str, int] = {}
         self._contents: dict[str, tuple[int, Any]] = {}
         arithmetic.open_copy(self._name, self._shard)
 
@@ -61,28 +73,32 @@ class VirtualShardState:
     def publish(self, effect: Publish) -> None:
         """Make the staged state visible, and let who waits for room look again."""
         self._arithmetic.publish(self._name, effect.version)
+        self._release(effect.position)
         self._backpressure.on_published(self._shard)
 
     def skip(self, effect: Skip) -> None:
         """Show what is visible under another version, and let who waits for room look again."""
         self._arithmetic.skip(self._name, effect.version)
+        self._release(effect.position)
         self._backpressure.on_published(self._shard)
 
     def serve(self, effect: Serve) -> None:
-        """Show what is visible."""
+        """Show what is visible; what was sent to the server before is on its way to this one from now on."""
         self._arithmetic.skip(self._name, effect.version)
+        self._served_at = self._engine.agenda.now
+        self._there_at.clear()
 
     def refer(self, effect: Transmit) -> None:
         """Send a transfer that names gradients."""
         self._later(0.0, self.capture(effect))
 
     def has_all(self, effect: Gather) -> bool:
-        """Say yes: what is exposed is at hand at once, and what is not never will be."""
-        return True
+        """Whether what was sent to the server before has come: what is exposed later is at hand at once."""
+        return self._waits_s(effect) <= _ROUNDING_S
 
     def when_there(self, effect: Gather, then: Callable[[], None]) -> None:
-        """Wait for nothing."""
-        then()
+        """Wait for what was sent to the server before."""
+        self._engine.later(self._name, self._waits_s(effect), then)
 
     def run(self, work: Sequence[Work], compute: Callable[[Sequence[Work]], list[Any]]) -> None:
         """Compute now, and say so when the time that gathering takes is over; load when that is over."""
@@ -97,7 +113,12 @@ class VirtualShardState:
 
     def gather(self, effect: Gather) -> GatherDone | GatherFailed:
         """Average gradients."""
+        if not self.has_all(effect):
+            raise InvariantViolation(
+                f"{self._name} gathers position {effect.position}, though its gradients are on their way"
+            )
         sources = len({one.source for one in effect.contributions})
+        self._held |= {one.member for one in effect.contributions}
         self._gathered_at = self._engine.agenda.now + self._world.gather_s(self._shard, sources)
         norms = self._arithmetic.gather(self._name, effect.contributions, norms=effect.norms, updates=effect.updates)
         if norms is not None:
@@ -130,6 +151,29 @@ class VirtualShardState:
             return Archived(effect.number, effect.position, self._arithmetic.archive(self._name, effect))
         except StoreError as error:
             return ArchiveFailed(effect.number, str(error))
+
+    def dismiss(self, member: str, position: int) -> None:
+        """Drop what a member exposed once `position` is visible: no later commit refers to it."""
+        self._dismissed[member] = position
+
+    @property
+    def held(self) -> set[str]:
+        """The members of whose gradients something is kept that is not to be dropped."""
+        return self._held - self._dismissed.keys()
+
+    def _release(self, position: int) -> None:
+        for member in [name for name, last in self._dismissed.items() if last <= position]:
+            del self._dismissed[member]
+            self._held.discard(member)
+
+    def _waits_s(self, effect: Gather) -> float:
+        """Return how long gradients take until all are there."""
+        if self._served_at is None:
+            return 0.0
+        senders = {one.member if one.bundle is None else one.bundle.aggregator for one in effect.contributions}
+        for one in sorted(senders - self._there_at.keys()):
+            self._there_at[one] = self._served_at + self._world.again_s(one, self._shard)
+        return max((self._there_at[one] for one in senders), default=0.0) - self._engine.agenda.now
 
     @property
     def _is_entitled(self) -> bool:

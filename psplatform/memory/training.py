@@ -12,9 +12,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from psplatform.core.protocol.effects import Archive, Compute, Seal, first_server
+from psplatform.core.protocol.effects import Archive, Compute, Seal
 from psplatform.core.protocol.events import Computed, ComputeFailed, Evaluated, EvaluationFailed
 from psplatform.core.protocol.messages import GRADIENTS, STATE, UPDATE, Bundle, Contribution, Transfer
+from psplatform.core.protocol.names import first_server
 from psplatform.jobs.compression import Compression
 from psplatform.jobs.optimizers import Optimizer
 from psplatform.memory.evaluation import EVALUATOR

@@ -17,11 +17,17 @@ class World(Protocol):
     def compute_s(self, slot: int, sequence: int) -> float:
         """Return how long gradient `sequence` of `slot` takes."""
 
+    def is_overwritten(self, member: str, sequence: int) -> bool:
+        """Whether what `member` has just computed gradient `sequence` on was written over meanwhile."""
+
     def deliver(self, sender: Role, to: Role, message: Any, now: float) -> list[float]:
         """Return the delays of the copies of a message that is sent now: one copy at least."""
 
     def reach_s(self, member: str, shard: int, now: float) -> float:
         """Return how long a gradient that is exposed now takes until the server of `shard` can reach it."""
+
+    def again_s(self, sender: str, shard: int) -> float:
+        """Return how long what a worker has sent before takes to a copy of `shard` that serves since then."""
 
     def part_s(self, member: str, aggregator: str, now: float) -> float:
         """Return how long a gradient that is sent now takes to the worker whose process sums it with others."""
@@ -61,11 +67,19 @@ class Ideal:
         """Ask the function."""
         return self.compute(slot, sequence)
 
+    def is_overwritten(self, member: str, sequence: int) -> bool:
+        """Parameters are copied to who computes."""
+        return False
+
     def deliver(self, sender: Role, to: Role, message: Any, now: float) -> list[float]:
         """Ask the function, if there is one."""
         return [self.latency_s] if self.send is None else self.send(sender, to, message)
 
     def reach_s(self, member: str, shard: int, now: float) -> float:
+        """Gradients are at hand at once."""
+        return 0.0
+
+    def again_s(self, sender: str, shard: int) -> float:
         """Gradients are at hand at once."""
         return 0.0
 

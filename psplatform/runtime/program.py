@@ -15,10 +15,10 @@ import cloudpickle
 import torch
 
 from psplatform.core.addresses import host_of
-from psplatform.core.coordination.checkpoints import place_after
+from psplatform.core.coordination.shards.checkpoints import place_after
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy
-from psplatform.core.protocol.effects import first_server
+from psplatform.core.protocol.names import first_server
 from psplatform.core.supervision.leases import Grants
 from psplatform.core.traits import Scope
 from psplatform.core.transfers import TransferPlanner

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from psplatform.core.protocol.effects import RELAY, Role
+from psplatform.core.protocol.effects import Role
 from psplatform.core.protocol.messages import GRADIENTS, STATE, Pulled, Transfer
+from psplatform.core.protocol.names import RELAY
 from psplatform.jobs.stragglers import SlowServers
 from psplatform.memory.evaluation import EVALUATOR
 from psplatform.simulation.network import Network
@@ -74,6 +75,14 @@ class SimulatedWorld:
         if self.network is None:
             return 0.0
         return self.network.transfer(self.host_of(member), self._server(shard), self._gradient_bytes[shard], now)
+
+    def is_overwritten(self, member: str, sequence: int) -> bool:
+        """Say no: parameters are copied to who computes."""
+        return False
+
+    def again_s(self, sender: str, shard: int) -> float:
+        """Return nothing: servers that are lost are none of the conditions that are modelled here."""
+        return 0.0
 
     def part_s(self, member: str, aggregator: str, now: float) -> float:
         """Return how long the whole gradient takes from host to host."""

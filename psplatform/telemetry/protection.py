@@ -255,6 +255,10 @@ class Protection:
             self.term = max(failover.epoch, self.term)
         return failover
 
+    def expose(self, record: Record) -> None:
+        """Fold a ``protection`` record."""
+        self.unprotected = tuple(record["shards"])
+
     def outlive(self, record: Record) -> None:
         """Fold a ``survives`` record."""
         before, what = self.survives, str(record["what"])

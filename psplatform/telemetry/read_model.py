@@ -172,9 +172,6 @@ class RunView(Picture):
         worker.lose(record)
         self._incident(record, f"slot {worker.slot} lost {record['process']}: {record['reason']}")
 
-    def _left(self, record: Record) -> None:
-        self._worker(record["slot"]).leave(record)
-
     def _start(self, record: Record) -> None:
         self._worker(record["slot"]).start(record)
         self.min_clock = record["min_clock"]
@@ -216,31 +213,10 @@ class RunView(Picture):
     def _promoted(self, record: Record) -> None:
         self._incident(record, self.protection.promote(record).text)
 
-    def _resumed(self, record: Record) -> None:
-        self.protection.resume(record)
-
-    def _lost_positions(self, record: Record) -> None:
-        self.protection.lose(record)
-
-    def _beyond_bound(self, record: Record) -> None:
-        self._incident(record, self.protection.outstep(record))
-
-    def _protection(self, record: Record) -> None:
-        self.protection.unprotected = tuple(record["shards"])
-
-    def _survives(self, record: Record) -> None:
-        self.protection.outlive(record)
-
     def _checkpoint(self, record: Record) -> None:
         text = self.checkpoints.add(record)
         if text is not None:
             self._incident(record, text)
-
-    def _move(self, record: Record) -> None:
-        self.transfers.take(Grouped([record]))
-
-    def _servers(self, record: Record) -> None:
-        self.transfers.serve(record, self.vector_bytes)
 
     def _aborted(self, record: Record) -> None:
         worker = self._worker(record["slot"])
@@ -262,12 +238,6 @@ class RunView(Picture):
         before = self.best.value if self.best is not None and self.best.metric == watch.metric else None
         if value is not None and watch.is_better(value, before):
             self.best = Best(watch.metric, value, record["version"], bool(record.get("kept")))
-
-    def _bad_batch(self, record: Record) -> None:
-        self._incident(record, self.bad_batches.add(record))
-
-    def _note(self, record: Record) -> None:
-        self._incident(record, record["text"])
 
     def _finished(self, record: Record) -> None:
         self._reached(record["accuracy"])
@@ -327,7 +297,7 @@ _STEADY: Final = frozenset({*_ITERATION, "dropped", "commit", "applied", *MOVES}
 _FOLDS: Final[dict[str, Callable[[RunView, Record], None]]] = {
     "run": RunView._run,
     "joined": RunView._joined,
-    "left": RunView._left,
+    "left": lambda view, record: view._worker(record["slot"]).leave(record),
     "lost": RunView._lost,
     "start": RunView._start,
     "gradient": RunView._gradient,
@@ -336,20 +306,20 @@ _FOLDS: Final[dict[str, Callable[[RunView, Record], None]]] = {
     "applied": RunView._applied,
     "copy": RunView._copy,
     "promoted": RunView._promoted,
-    "resumed": RunView._resumed,
-    "lost positions": RunView._lost_positions,
-    "beyond bound": RunView._beyond_bound,
-    "protection": RunView._protection,
-    "survives": RunView._survives,
+    "resumed": lambda view, record: view.protection.resume(record),
+    "lost positions": lambda view, record: view.protection.lose(record),
+    "beyond bound": lambda view, record: view._incident(record, view.protection.outstep(record)),
+    "protection": lambda view, record: view.protection.expose(record),
+    "survives": lambda view, record: view.protection.outlive(record),
     "checkpoint": RunView._checkpoint,
-    "cold replica": RunView._note,
-    "store": RunView._note,
-    "transfer": RunView._move,
-    "pull": RunView._move,
-    "servers": RunView._servers,
+    "cold replica": lambda view, record: view._incident(record, record["text"]),
+    "store": lambda view, record: view._incident(record, record["text"]),
+    "transfer": lambda view, record: view.transfers.take(Grouped([record])),
+    "pull": lambda view, record: view.transfers.take(Grouped([record])),
+    "servers": lambda view, record: view.transfers.serve(record, view.vector_bytes),
     "aborted": RunView._aborted,
     "evaluated": RunView._evaluated,
-    "bad batch": RunView._bad_batch,
-    "note": RunView._note,
+    "bad batch": lambda view, record: view._incident(record, view.bad_batches.add(record)),
+    "note": lambda view, record: view._incident(record, record["text"]),
     "finished": RunView._finished,
 }

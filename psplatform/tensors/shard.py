@@ -5,7 +5,7 @@ still is the version that workers pull, while the back copy is ready to be measu
 one copy, which belongs to the newest version, staged or published: `state` always describes that one.
 
 Contributions are merged in the same pass as the step, tile by tile, so that what is merged stays in the cache.  They
-are merged into a vector of their own only where that is measured, clipped or replicated.
+are merged into a vector of their own only where that is measured, clipped or replicated (`gathering`).
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-import torch
 from torch import Tensor
 
 from psplatform.errors import InvariantViolation, ProtocolError
 from psplatform.jobs.optimizers import SGD, Additive, Optimizer
 from psplatform.tensors.fused import fits
+from psplatform.tensors.gathering import Gathering, Tiles
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.norms import norm, squared_norms
 from psplatform.tensors.optimizers import make_rule
 from psplatform.tensors.shares import Share, shares, together
 from psplatform.tensors.step_norm import Measure, StepNorm, copy_and_measure
-from psplatform.tensors.sums import add_up
-from psplatform.tensors.vectors import sizes, tile, torch_dtype
+from psplatform.tensors.vectors import checked_vectors, sizes, tile
 
 
 class Shard:
@@ -63,26 +62,24 @@ class Shard:
         self.staged = False
         self._sizes = sizes(layout, index)
         self._rule = make_rule(spec)
-        self._sums = isinstance(spec, Additive)
         self.adds_up = all(isinstance(one, SGD | Additive) for one in spec.members())
         """Whether several updates at once are a step along their sum; else one along their mean, as much longer."""
         self._parameters = [region.key for region in layout.regions if region.kind == "parameter"]
+        self._buffers = [key for key in self._sizes if key not in self._parameters]
         self._spans = {key: layout.spans(index, key) for key in self._parameters}
         self._all_spans = [(key, span) for key, spans in self._spans.items() for span in spans]
         if any(span.group >= self._rule.groups for _, span in self._all_spans):
             raise InvariantViolation("the layout has parameter groups that the optimizer does not have")
         self._by_torch = any(self._rule.fused(span.group) is None for _, span in self._all_spans)
-        self._front, self._back = (_checked(vectors, self._sizes, "Storage") for vectors in storage)
-        for key, vector in _checked(initial, self._sizes, "The initial state").items():
+        self._front, self._back = (checked_vectors(vectors, self._sizes, "Storage") for vectors in storage)
+        for key, vector in checked_vectors(initial, self._sizes, "The initial state").items():
             self._front[key].copy_(vector)
         self._slots = {key: self._rule.slots(self._front[key]) for key in self._parameters}
-        self._scratch: dict[str, Tensor] = {}
         self._step_norm = StepNorm(self._reach, self.displacement_norm)
         self._before_step: Callable[[], None] = _nothing
-        # By region: the contributions, and what was merged of them.
-        self._parts: dict[str, list[Tensor]] = {}
-        self._gathered: dict[str, Tensor] = {}
-        self._room: Mapping[str, Tensor] = {}
+        self._gathering = Gathering(
+            self._front, self._parameters, sums=isinstance(spec, Additive), adds_up=self.adds_up
+        )
 
     @property
     def front(self) -> Mapping[str, Tensor]:
@@ -97,9 +94,7 @@ class Shard:
     @property
     def gathered(self) -> Mapping[str, Tensor]:
         """The averaged contributions until they are published; gathering these alone repeats the commit bit for bit."""
-        for key in self._parts.keys() - self._gathered.keys():
-            self._gathered[key] = self._merge(key, self._parts[key], copied=bool(self._room))
-        return self._gathered
+        return self._gathering.merged
 
     def touch(self, *, merged: bool = True) -> None:
         """Write to all memory that a commit needs: the first one then takes no longer than the others.
@@ -111,8 +106,8 @@ class Shard:
         merged
             Whether contributions will be merged into a vector of their own.
         """
-        for key in self._parameters if merged else ():
-            self._private(key).zero_()
+        if merged:
+            self._gathering.touch()
         for vector in (*self._back.values(), *self._named_slots().values()):
             vector.zero_()
 
@@ -143,17 +138,9 @@ class Shard:
         """
         if self.staged or not contributions:
             raise InvariantViolation("gather needs contributions, and the step before it published")
-        checked = [_checked(contribution, self._sizes, "A contribution") for contribution in contributions]
-        self._parts = {key: [vectors[key] for vectors in checked] for key in self._sizes}
-        self._gathered = {}
-        self._room = {} if into is None else _checked(into, self._sizes, "What is merged into")
-        if added or gradients not in (0, len(checked)):
-            self._gathered = {
-                key: self._add_up(key, parts, gradients or len(parts), added=added)
-                for key, parts in self._parts.items()
-            }
-        elif copied:
-            self._gathered = {key: self._merge(key, parts, copied=True) for key, parts in self._parts.items()}
+        checked = [checked_vectors(contribution, self._sizes, "A contribution") for contribution in contributions]
+        room = {} if into is None else checked_vectors(into, self._sizes, "What is merged into")
+        self._gathering.take(checked, room, gradients=gradients, added=added, copied=copied)
 
     def rate_of(self, rate: float, updates: int) -> float:
         """Return the rate at which a commit of so many updates is staged.
@@ -173,8 +160,7 @@ class Shard:
 
     def scale(self, factor: float) -> None:
         """Multiply the gathered gradient, for instance to clip it; buffers stay."""
-        for key in self._parameters:
-            self._gathered[key] = torch.mul(self.gathered[key], factor, out=self._private(key))
+        self._gathering.scale(factor)
 
     def stage(self, rate: float, *, measure: bool = False) -> float:
         """Write the state after this commit into the back copy; the front copy and the contributions stay untouched.
@@ -185,35 +171,32 @@ class Shard:
             Whether to return what `displacement_norm` would, or up to `step_norm.PRECISION` more and never less, mostly
             without a pass of its own.
         """
-        if self.staged or not self._parts:
+        if self.staged or not self._gathering:
             raise InvariantViolation("stage needs gathered contributions, and the step before it published")
         self._announce_step()
         self.commits += 1
         self.staged = True
-        for key in self._parts.keys() - self._spans.keys():
-            self._back[key].copy_(self._gathered[key] if key in self._gathered else self._merge(key, self._parts[key]))
+        for key in self._buffers:
+            self._back[key].copy_(self._gathering.of(key))
         cut = shares([span.stop - span.start for _, span in self._all_spans], by_torch=self._by_torch)
         norm_parts = self._step_norm.begin(len(cut)) if measure else [None] * len(cut)
         together(partial(self._step, rate), norm_parts, cut)
-        for key in self._spans.keys() & self._room.keys():
-            self._gathered.setdefault(key, self._room[key])
+        self._gathering.filled()
         if measure:
             return self._step_norm.end()
         self._step_norm.forget()
         return 0.0
 
     def _step(self, rate: float, measure: Measure | None, share: Share) -> None:
-        merged = _Tiles()
+        merged = Tiles()
         for number, piece in share:
             key, span = self._all_spans[number]
-            found = self._gathered.get(key)
-            parts = self._parts[key] if found is None else [found]
-            room = self._room.get(key) if found is None else None
+            parts, room = self._gathering.sources(key)
             here = slice(span.start + piece.start, span.start + piece.stop)
             if self._step_fused(key, here, span.group, parts, room, rate, measure):
                 continue
             merges = room is not None or len(parts) > 1
-            merge = self._merging(key) if len(parts) > 1 else _copy
+            merge = self._gathering.merging(key, len(parts))
             each = tile() if merges else piece.stop - piece.start  # a rule cuts into tiles itself
             slots = self._slots[key]
             vectors = [self._front[key], self._back[key], *slots.values(), *([] if room is None else [room]), *parts]
@@ -278,7 +261,7 @@ class Shard:
         if not self.staged or version <= self.version:
             raise InvariantViolation(f"version {version} cannot follow {self.version}, or nothing is staged")
         self._front, self._back = self._back, self._front
-        self._parts, self._gathered, self._room = {}, {}, {}
+        self._gathering.forget()
         self.version = version
         self.staged = False
 
@@ -323,7 +306,7 @@ class Shard:
         slots, wanted = self._named_slots(), self.state_sizes()
         if state.keys() != wanted.keys():
             raise ProtocolError(f"A state of {sorted(state)} cannot restore one of {sorted(wanted)}.")
-        checked = _checked(state, wanted, "The state")
+        checked = checked_vectors(state, wanted, "The state")
         self._announce_step()
         names = list(checked)
 
@@ -339,100 +322,13 @@ class Shard:
         found: list[list[float]] = [[] for _ in cut]
         together(load, cut, found)
         self._front, self._back = self._back, self._front
-        self._parts, self._gathered, self._room = {}, {}, {}
+        self._gathering.forget()
         self._step_norm.forget(math.sqrt(sum(itertools.chain.from_iterable(found))))
         self.version, self.commits, self.staged = version, commits, False
 
     def _named_slots(self) -> dict[str, Tensor]:
         return {f"{name}.{key}": slot for key in self._parameters for name, slot in self._slots[key].items()}
 
-    def _merge(self, key: str, parts: Sequence[Tensor], *, copied: bool = False) -> Tensor:
-        if len(parts) == 1 and not copied:
-            return parts[0]
-        merge = self._merging(key) if len(parts) > 1 else _copy
-        out, tiled = self._private(key), tile()
-
-        def work(share: Share) -> None:
-            for _, piece in share:
-                for target, *tiles in zip(*(vector[piece].split(tiled) for vector in (out, *parts)), strict=True):
-                    merge(tiles, target)
-
-        together(work, shares([out.numel()]))
-        return out
-
-    def _add_up(self, key: str, parts: Sequence[Tensor], gradients: int, *, added: bool) -> Tensor:
-        """Return what is merged of parts that may be sums, in one pass after the other."""
-        out = self._private(key)
-        add_up([{key: part} for part in parts], {key: out})
-        is_sum = key in self._parameters and (self._sums or (added and self.adds_up))
-        return out if is_sum or not out.is_floating_point() else out.div_(gradients)
-
-    def _merging(self, key: str) -> Callable[[Sequence[Tensor], Tensor], None]:
-        if key in self._parameters:
-            return _sum if self._sums else _mean
-        return _mean if self._front[key].is_floating_point() else _maximum
-
-    def _private(self, key: str) -> Tensor:
-        if key in self._room:
-            return self._room[key]
-        if key not in self._scratch:
-            self._scratch[key] = torch.empty_like(self._front[key])
-        return self._scratch[key]
-
-
-class _Tiles:
-    """What one thread merges, a tile at a time, in memory that it writes over with the next."""
-
-    def __init__(self) -> None:
-        self._memory: dict[torch.dtype, Tensor] = {}
-
-    def of(
-        self, tiles: Sequence[Tensor], merge: Callable[[Sequence[Tensor], Tensor], None], *, into_first: bool
-    ) -> Tensor:
-        """Return what a merge makes of tiles, all of one length; the first is the room for that, if `into_first`."""
-        if into_first:
-            merge(tiles[1:], tiles[0])
-            return tiles[0]
-        dtype, length = tiles[0].dtype, tiles[0].numel()
-        memory = self._memory.get(dtype)
-        if memory is None or memory.numel() < length:
-            memory = self._memory[dtype] = torch.empty_like(tiles[0])
-        out = memory if memory.numel() == length else memory[:length]
-        merge(tiles, out)
-        return out
-
-
-def _checked(vectors: Mapping[str, Tensor], wanted: Mapping[str, tuple[str, int]], what: str) -> dict[str, Tensor]:
-    for key, (dtype, size) in wanted.items():
-        vector = vectors.get(key)
-        if vector is None or vector.shape != (size,) or vector.dtype != torch_dtype(dtype):
-            found = "nothing" if vector is None else f"{vector.dtype}{list(vector.shape)}"
-            raise ProtocolError(
-                f"{what} must have {dtype}[{size}] in {key}, not {found}; send pieces of the run's layout."
-            )
-    return {key: vectors[key] for key in wanted}
-
 
 def _nothing() -> None:
     """Do nothing."""
-
-
-def _copy(parts: Sequence[Tensor], out: Tensor) -> None:
-    out.copy_(parts[0])
-
-
-def _sum(parts: Sequence[Tensor], out: Tensor) -> None:
-    torch.add(parts[0], parts[1], out=out)
-    for part in parts[2:]:
-        out.add_(part)
-
-
-def _mean(parts: Sequence[Tensor], out: Tensor) -> None:
-    _sum(parts, out)
-    out.div_(len(parts))
-
-
-def _maximum(parts: Sequence[Tensor], out: Tensor) -> None:
-    torch.maximum(parts[0], parts[1], out=out)
-    for part in parts[2:]:
-        torch.maximum(out, part, out=out)

@@ -16,7 +16,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from psplatform.errors import InvariantViolation
+from psplatform.errors import InvariantViolation, ProtocolError
 from psplatform.tensors.layout import Kind, Layout, TensorSpec
 
 ALIGNMENT = 64
@@ -138,3 +138,23 @@ def fill(layout: Layout, vectors: Mapping[str, Tensor], tensors: Mapping[str, Te
     """Copy named tensors into their places in whole regions; every tensor of the layout must be given."""
     for name, view in named_views(layout, vectors).items():
         view.copy_(tensors[name].detach())
+
+
+def checked_vectors(
+    vectors: Mapping[str, Tensor], wanted: Mapping[str, tuple[str, int]], what: str
+) -> dict[str, Tensor]:
+    """Return the vectors that are wanted, of what is `what` in words.
+
+    Raises
+    ------
+    ProtocolError
+        If one is missing, or of another dtype or number of elements than `sizes` says.
+    """
+    for key, (dtype, size) in wanted.items():
+        vector = vectors.get(key)
+        if vector is None or vector.shape != (size,) or vector.dtype != torch_dtype(dtype):
+            found = "nothing" if vector is None else f"{vector.dtype}{list(vector.shape)}"
+            raise ProtocolError(
+                f"{what} must have {dtype}[{size}] in {key}, not {found}; send pieces of the run's layout."
+            )
+    return {key: vectors[key] for key in wanted}

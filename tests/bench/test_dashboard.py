@@ -11,10 +11,10 @@ from typing import Any
 import psutil
 import pytest
 
-from psplatform.bench import dashboard
-from psplatform.bench.beside import Turn, compare
 from psplatform.bench.clusters.served import Served
-from psplatform.bench.long_run import LiveRun, make
+from psplatform.bench.dashboard import pages
+from psplatform.bench.dashboard.beside import Turn, compare
+from psplatform.bench.dashboard.long_run import LiveRun, make
 from psplatform.dashboard.session import Session
 from psplatform.errors import ClusterError
 from psplatform.telemetry.log.reader import LogReader
@@ -47,7 +47,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def _small(report: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
-    return dashboard.measure(
+    return pages.measure(
         report,
         commits=COMMITS,
         workers=WORKERS,
@@ -81,14 +81,14 @@ def test_every_figure_is_there_beside_its_target(found: dict[str, Any]) -> None:
     assert [row["measure"] for row in found["rows"]] == names
     for row in found["rows"]:
         assert row["value"] == found[row["measure"]]
-        assert row["target"] == dashboard.TARGETS.get(row["measure"])
+        assert row["target"] == pages.TARGETS.get(row["measure"])
 
 
 def test_what_the_figures_rest_on_is_told(found: dict[str, Any]) -> None:
     assert (found["run"]["commits"], found["run"]["workers"]) == (COMMITS, WORKERS)
     assert found["run"]["records"] > 4 * COMMITS, "each commit is told by four records"
-    assert len(found["opening"]["seconds"]) == len(found["opening"]["cpu_seconds"]) == dashboard.STARTS
-    assert found["opening"]["figures"] == dashboard.FIGURES
+    assert len(found["opening"]["seconds"]) == len(found["opening"]["cpu_seconds"]) == pages.STARTS
+    assert found["opening"]["figures"] == pages.FIGURES
     for page in ("overview", "workers"):
         told = found["refreshing"][page]
         assert told["share"] == told["cpu_seconds"] / told["seconds"]
@@ -131,7 +131,7 @@ def test_ctrl_c_leaves_nothing_behind(place: Path, step: str) -> None:
 
 
 def test_a_page_without_its_figures_is_not_measured(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dashboard, "FIGURES", 4)
+    monkeypatch.setattr(pages, "FIGURES", 4)
     before = _programs()
     with pytest.raises(ClusterError, match="3 figures"):
         _small()

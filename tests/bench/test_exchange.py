@@ -9,7 +9,7 @@ import pytest
 
 from psplatform.bench import exchange
 from psplatform.bench.exchange import Setting, measure
-from psplatform.bench.rounds import Measured, in_rounds
+from psplatform.bench.measuring.rounds import Measured, in_rounds
 from psplatform.errors import ClusterError, ConfigurationError
 from psplatform.jobs.replication import NoReplication
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from psplatform.bench.fabric import DELAY_BOUND, MEMBERS, MODEL_BYTES, PER_HOST, SYSTEMS, WORKERS, Setting
-from psplatform.bench.fabric_tables import measure
+from psplatform.bench.papers.fabric import DELAY_BOUND, MEMBERS, MODEL_BYTES, PER_HOST, SYSTEMS, WORKERS, Setting
+from psplatform.bench.papers.fabric_tables import measure
 from psplatform.simulation.world import SimulatedWorld
 
 SECONDS = 10.0

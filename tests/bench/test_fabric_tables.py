@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from psplatform.bench import fabric_tables
-from psplatform.bench.fabric import (
+from psplatform.bench.papers import fabric_tables
+from psplatform.bench.papers.fabric import (
     ASP,
     DELAY_BOUND,
     ONE_IN_FIVE,
@@ -20,7 +20,7 @@ from psplatform.bench.fabric import (
     Played,
     Setting,
 )
-from psplatform.bench.fabric_tables import LONG, TABLE_2, measure
+from psplatform.bench.papers.fabric_tables import LONG, TABLE_2, measure
 from psplatform.simulation.run_times import seconds_of
 
 SECONDS = 8.0

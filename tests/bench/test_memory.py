@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from psplatform.bench.host import held_bytes
+from psplatform.bench.measuring.host import held_bytes
 from psplatform.bench.memory import Setting, measure
 from psplatform.bench.tasks.layers import job_of_layers, parameters_of
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from psplatform.bench import scaling
-from psplatform.bench.rounds import Measured
+from psplatform.bench.measuring.rounds import Measured
 from psplatform.bench.scaling import measure
 from psplatform.bench.tasks.models import CLASSES, MODELS
 from psplatform.errors import ConfigurationError

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from psplatform.bench.failover import _broken
-from psplatform.bench.rates import cost_of_checkpoints, interval, rates_of
+from psplatform.bench.measuring.rates import cost_of_checkpoints, interval, rates_of
+from psplatform.bench.measuring.steps import mean_of
 from psplatform.bench.replication import _told
-from psplatform.bench.steps import mean_of
 from psplatform.bench.tasks import dense
 from psplatform.bench.tasks.dense import Dense, seconds_of, task_of
 from psplatform.bench.tasks.wide import Wide

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from psplatform.bench import dashboard, dbw, fabric_tables, psp, simulator, zipline
-from psplatform.bench.fabric import Figures, Played
+from psplatform.bench import simulator
+from psplatform.bench.dashboard import pages
+from psplatform.bench.papers import dbw, fabric_tables, psp, zipline
+from psplatform.bench.papers.fabric import Figures, Played
 from psplatform.bench.simulator import Case
 
 Command = Callable[..., Result]
@@ -150,7 +152,7 @@ def test_dashboard_is_measured_at_the_sizes_that_are_asked_for_and_shown_beside_
         asked.append(sizes)
         return {"rows": [{"measure": "open_seconds", "value": 2.5, "target": 3.0}], "open_seconds": 2.5}
 
-    monkeypatch.setattr(dashboard, "measure", measure)
+    monkeypatch.setattr(pages, "measure", measure)
     given = ["--commits", "300", "--minutes", "10", "--pairs", "3", "--gradient-ms", "20"]
     assert last_json(psplatform("bench", "dashboard", *given, "--json"))["open_seconds"] == 2.5
     usual = {"workers": 64, "seconds": 60.0, "train_seconds": 3.0}

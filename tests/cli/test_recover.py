@@ -14,6 +14,7 @@ from psplatform.core.plan import Stop
 from psplatform.errors import ConfigurationError
 from psplatform.jobs.checkpoints import Checkpoints
 from psplatform.jobs.job import Job
+from psplatform.jobs.network import Fabric, Network
 from psplatform.jobs.replication import Bounded, NoReplication
 from psplatform.replication.stores.store import create_run, describe_run, update_run
 
@@ -165,3 +166,13 @@ def test_what_protects_the_run_can_change(recovered: Recovered) -> None:
     assert job.replication == Bounded(max_divergence=8, unit="updates", on_replica_loss="pause")
     assert job.checkpoints == Checkpoints(every_seconds=10)
     assert recovered(before, "--replication", "none").replication == NoReplication()
+
+
+def test_transfers_are_planned_from_now_on_or_no_longer(recovered: Recovered) -> None:
+    """What the job says of the fabric stays where it had one."""
+    fabric = Network(Fabric(tick_s=0.5))
+    assert recovered({}).network == Network()
+    assert recovered({}, "--fabric").network == Network(Fabric())
+    before = {"network": fabric, "policy": "asp", "workers": 2}
+    assert recovered(before).network == recovered(before, "--fabric").network == fabric
+    assert recovered(before, "--no-fabric").network == Network()

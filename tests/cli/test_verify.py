@@ -12,7 +12,8 @@ import pytest
 from psplatform.replication.checkpoints.arrays import Contents
 from psplatform.replication.checkpoints.parts import CheckpointWriter
 from psplatform.replication.checkpoints.sealing import seal
-from psplatform.replication.stores.store import create_run, save_model
+from psplatform.replication.stores.models import save_model
+from psplatform.replication.stores.store import create_run
 from psplatform.telemetry.log.writer import EventLog
 from psplatform.tensors.layout import Layout, TensorSpec
 

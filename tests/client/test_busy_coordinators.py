@@ -16,7 +16,8 @@ import pytest
 from psplatform.client.run import Run
 from psplatform.client.runs.recovery import _goes_on
 from psplatform.errors import ClusterError, StoreError
-from psplatform.replication.stores.store import create_run, save_model, update_run
+from psplatform.replication.stores.models import save_model
+from psplatform.replication.stores.store import create_run, update_run
 from psplatform.runtime.cluster import cluster_of
 from psplatform.runtime.comms.calls import Peer
 from psplatform.telemetry.log.writer import EventLog
@@ -80,7 +81,8 @@ def status(phase: str) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("_DEADLINE_S", 0.05), ("_POLL_S", 0.01), ("_TAKEOVER_S", 0.1)):
+    monkeypatch.setattr("psplatform.client.runs.coordinator_link._DEADLINE_S", 0.05)
+    for name, seconds in (("_POLL_S", 0.01), ("_TAKEOVER_S", 0.1)):
         monkeypatch.setattr(f"psplatform.client.run.{name}", seconds)
 
 
@@ -196,7 +198,7 @@ def dead_on(run_on: Callable[[Cluster], Run]) -> Callable[[Cluster], Run]:
 
     def make(cluster: Cluster) -> Run:
         run = run_on(cluster)
-        run._process = "tcp://127.0.0.1:2", 123
+        run._link.process = "tcp://127.0.0.1:2", 123
         return run
 
     return make
@@ -223,8 +225,8 @@ def test_a_client_that_is_closed_meanwhile_tells_nothing_of_a_death(
         cluster.closed = True
         return True
 
-    monkeypatch.setattr(run, "_left_the_cluster", close)
-    monkeypatch.setattr(run, "_seek", lambda: False)
+    monkeypatch.setattr(run._link, "left_the_cluster", close)
+    monkeypatch.setattr(run._link, "seek", lambda: False)
     with pytest.raises(ClusterError, match=f"^the coordinator of run {RUN} is gone"):
         run.wait(timeout_s=60)
 

@@ -11,7 +11,8 @@ from torch import nn
 
 from psplatform.client.run import Run
 from psplatform.errors import StoreError
-from psplatform.replication.stores.store import create_run, save_model
+from psplatform.replication.stores.models import save_model
+from psplatform.replication.stores.store import create_run
 from psplatform.tensors.flat import tensors_of
 
 NAME = "left/right.weight"

@@ -62,7 +62,7 @@ def test_a_run_whose_coordinator_is_held_up_is_not_called_gone(
     run = start(**small | {"stop": ps.Stop(updates=10**9), "replication": ps.NoReplication()})
     until(lambda: run.metrics()["updates"] > 0, "the first update")
     address = run.roles()["coordinator"]
-    monkeypatch.setattr("psplatform.client.run._DEADLINE_S", 0.5)
+    monkeypatch.setattr("psplatform.client.runs.coordinator_link._DEADLINE_S", 0.5)
     held = threading.Thread(target=client.run, args=(hold, str(tmp_path / "release")), kwargs={"workers": [address]})
     held.start()
     try:

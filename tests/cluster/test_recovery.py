@@ -17,7 +17,7 @@ import psplatform as ps
 from psplatform.cli.main import cli
 from psplatform.client.runs.attaching import runs_on
 from psplatform.client.runs.recovery import recover
-from psplatform.core.coordination.checkpoints import NUMBERS_PER_TERM
+from psplatform.core.coordination.shards.checkpoints import NUMBERS_PER_TERM
 from psplatform.errors import CheckpointError, ConfigurationError, StoreError
 from psplatform.replication.checkpoints.manifest import MANIFEST
 from psplatform.replication.checkpoints.parts import FOLDER, folder_of

@@ -66,7 +66,7 @@ def test_of_several_updates_the_sum_is_gathered_and_one_step_taken() -> None:
     ]
     do(server, GatherDone(1, ()))
     assert do(server, StageDone(1)) == [Publish(1, 3), Send(COORDINATOR, Applied(0, 1, 1, 3, ()))]
-    assert server.applied_sequences() == {0: 5, 1: 5, 2: 5}
+    assert server.applied == {0: 5, 1: 5, 2: 5}
 
 
 def test_a_sum_in_a_commit_of_one_update_is_a_part_of_its_mean() -> None:
@@ -101,9 +101,9 @@ def test_a_sum_of_which_a_part_was_applied_is_not_to_be_had(applied: tuple[int, 
     """The rest of it is nowhere by itself, and to apply the whole would apply that part twice."""
     server = Server(0)
     apply(server, commit(1, *(gradient(slot, 5) for slot in applied)))
-    before = server.applied_sequences()
+    before = dict(server.applied)
     assert do(server, summed(2, 0, 1, 2, **fields)) == unreachable(2)
-    assert (server.position, server.newest, server.applied_sequences()) == (1, 1, before)
+    assert (server.position, server.newest, server.applied) == (1, 1, before)
     assert server.under_way == frozenset()
 
 
@@ -166,7 +166,7 @@ def test_the_position_of_a_sum_that_is_not_to_be_had_is_kept_until_it_is_given_u
     effects = do(server, commit(1, version=2))
     assert effects[:2] == [Skip(1, 2), Send(COORDINATOR, Applied(0, 1, 1, 2, ()))]
     assert gathers(effects) == [Gather(2, (gradient(2, 7),), norms=False)]
-    assert server.applied_sequences() == {0: 5}
+    assert server.applied == {0: 5}
     do(server, GatherDone(2, ()))
     do(server, StageDone(2))
     (gather,) = gathers(do(server, commit(3, gradient(1, 5), version=4)))

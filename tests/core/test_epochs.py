@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psplatform.core.coordination.epochs import BatchScheduler
+from psplatform.core.coordination.order.epochs import BatchScheduler
 from psplatform.core.protocol.messages import BatchAssignment
 
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psplatform.core.coordination.commit_logs import Entry, Ledger, clipping_factor
+from psplatform.core.coordination.order.commit_logs import Entry, Ledger, clipping_factor
 from psplatform.core.policy import Committed, Gradient
 from psplatform.core.protocol.messages import Applied, Gathered
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from psplatform.core.coordination.commit_logs import Pool
+from psplatform.core.coordination.order.commit_logs import Pool
 from psplatform.core.policy import Gradient
 
 

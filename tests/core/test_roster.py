@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from psplatform.core.coordination.roster import Member, Roster
+from psplatform.core.coordination.members.roster import Member, Roster
 
 
 def joined(roster: Roster, *names: str) -> list[Member]:

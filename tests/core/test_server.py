@@ -138,7 +138,7 @@ def test_a_commit_of_long_ago_is_confirmed_without_its_norms_and_little_is_kept(
     assert do(server, commit(1, clip=True)) == [Send(COORDINATOR, Applied(0, 1, 1, 1, ()))]
     assert do(server, commit(300, clip=True)) == [Send(COORDINATOR, Applied(0, 1, 300, 300, (1.0,)))]
     assert len(server._shown) == 256
-    assert server._factors == server._pending == {}
+    assert server._applying._factors == server._applying._pending == {}
 
 
 def test_a_gradient_that_was_applied_does_not_enter_another_commit() -> None:
@@ -151,11 +151,11 @@ def test_a_gradient_that_was_applied_does_not_enter_another_commit() -> None:
 def test_the_dedupe_table_holds_the_last_sequence_applied_per_slot() -> None:
     server = Server(0)
     do(server, commit(1, 4, 7))
-    assert server.applied_sequences() == {}
+    assert server.applied == {}
     do(server, GatherDone(1, ()))
     do(server, StageDone(1))
     apply(server, 2)  # an old sequence of slot 0
-    assert server.applied_sequences() == {0: 4, 1: 7}
+    assert server.applied == {0: 4, 1: 7}
 
 
 # --- terms and epochs ---
@@ -213,7 +213,7 @@ def test_nor_is_it_where_another_order_of_the_successor_came_first() -> None:
     do(server, Exclude(2, 1, "replica"))
     do(server, commit(4, 10, term=2))
     do(server, StateRequest(2))
-    assert sorted(server._pending) == [4]
+    assert sorted(server._applying._pending) == [4]
 
 
 # --- clipping ---
@@ -246,7 +246,7 @@ def test_a_repeated_factor_makes_no_second_step() -> None:
         assert do(server, repeated) == []
     do(server, StageDone(1))
     assert do(server, Proceed(1, 1, 0.25)) == []
-    assert server._factors == {}
+    assert server._applying._factors == {}
 
 
 def test_the_factor_of_a_later_commit_does_not_step_the_one_in_hand() -> None:

@@ -303,7 +303,7 @@ def test_what_was_known_of_lost_positions_is_forgotten() -> None:
     do(one, commit(5))
     effects = do(one, lost(4))
     assert [type(each) for each in effects if not isinstance(each, Send)] == [Skip, Gather, Stage]
-    assert one.applied_sequences() == {}
+    assert one.applied == {}
 
 
 def test_a_gradient_that_is_gone_is_reported_and_its_position_given_up() -> None:
@@ -315,7 +315,7 @@ def test_a_gradient_that_is_gone_is_reported_and_its_position_given_up() -> None
     assert do(one, commit(1, again=True)) == [Send(COORDINATOR, msg.Unreachable(0, 1, 1))], "by a successor"
     effects = do(one, lost(1))
     assert [type(each) for each in effects if not isinstance(each, Send)] == [Skip, Gather, Stage]
-    assert one.applied_sequences() == {}
+    assert one.applied == {}
     assert do(one, GatherFailed(1)) == []
 
 

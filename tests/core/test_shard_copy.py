@@ -172,7 +172,7 @@ def test_a_promotion_waits_until_a_transfer_is_loaded() -> None:
     effects = one.handle(Loaded(1), 0.0)
     assert promoted(effects) == [(0, "r", 2, 3, 4)]
     assert isinstance(one.part, Server)
-    assert one.part.applied_sequences() == {0: 2}
+    assert one.part.applied == {0: 2}
 
 
 def test_a_server_that_is_fenced_does_not_serve() -> None:

@@ -10,9 +10,7 @@ import pytest
 
 from psplatform.core.protocol.events import EvaluationLost, EvaluatorDied, MemberDied, MemberLost
 from psplatform.core.protocol.messages import JOIN_AGAIN, PROCESS_ENDS
-from psplatform.core.supervision.placement import Placement, Process
-from psplatform.core.supervision.unavailable import UnavailableProcesses
-from psplatform.core.supervision.workers import (
+from psplatform.core.supervision.decisions import (
     AskOfDeath,
     AwaitWaking,
     Examine,
@@ -24,8 +22,10 @@ from psplatform.core.supervision.workers import (
     Rules,
     StartEvaluator,
     StartWorker,
-    WorkerSupervisor,
 )
+from psplatform.core.supervision.placement import Placement, Process
+from psplatform.core.supervision.unavailable import UnavailableProcesses
+from psplatform.core.supervision.workers import WorkerSupervisor
 from psplatform.errors import ClusterError, ProcessDied
 
 LEFT = "its Dask worker left the cluster"

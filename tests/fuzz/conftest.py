@@ -25,7 +25,8 @@ from psplatform.replication.checkpoints.manifest import FORMAT
 from psplatform.replication.checkpoints.parts import CheckpointWriter
 from psplatform.replication.checkpoints.sealing import seal
 from psplatform.replication.stores.checksums import checksum, fingerprint
-from psplatform.replication.stores.store import create_run, save_best, save_model, update_run
+from psplatform.replication.stores.models import save_best, save_model
+from psplatform.replication.stores.store import create_run, update_run
 from psplatform.telemetry.log.writer import EventLog
 from psplatform.tensors.layout import Layout, TensorSpec
 

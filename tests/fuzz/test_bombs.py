@@ -31,7 +31,7 @@ from psplatform.client.runs.listing import look_at
 from psplatform.client.run import Run
 from psplatform.errors import PsplatformError
 from psplatform.replication.checkpoints.retention import newest_whole
-from psplatform.replication.stores.store import load_model
+from psplatform.replication.stores.models import load_model
 
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30),) * 2)

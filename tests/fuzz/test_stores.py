@@ -25,7 +25,8 @@ from psplatform.dashboard.settings import Settings
 from psplatform.errors import PsplatformError, StoreError
 from psplatform.jobs.job import Job
 from psplatform.replication.checkpoints.retention import checkpoints_of, held_checkpoints, load_checkpoint, newest_whole
-from psplatform.replication.stores.store import describe_run, load_model
+from psplatform.replication.stores.models import load_model
+from psplatform.replication.stores.store import describe_run
 from psplatform.telemetry.log.kinds import all_of
 from psplatform.telemetry.log.reader import LogReader
 from psplatform.telemetry.trace import run_times, to_csv

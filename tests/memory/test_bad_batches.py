@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import psplatform as ps
-from psplatform.core.coordination.checkpoints import capture
-from psplatform.core.coordination.epochs import MOST_TRIES
+from psplatform.core.coordination.order.epochs import MOST_TRIES
+from psplatform.core.coordination.shards.checkpoints import capture
 from psplatform.core.plan import Protection, Stop
 from psplatform.errors import BadBatchError, DivergedError
 from psplatform.jobs.optimizers import SGD

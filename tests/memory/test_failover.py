@@ -308,7 +308,7 @@ def test_the_loss_of_a_coordinator_cannot_be_seen_in_the_result(protected: Any, 
 def test_every_coordinator_in_turn_may_be_lost(protected: Any, assert_equal: Any) -> None:
     trained = protected(standby=True)
     for at in (2.2, 5.5, 8.8):
-        trained.memory.agenda.enter_at(at, lambda: trained.memory.kill_now(trained.memory.leads[-1].name))
+        trained.memory.agenda.enter_at(at, lambda: trained.memory.losses.kill(trained.memory.leads[-1].name))
     trained.run()
     assert trained.memory.leads[-1].lead.term > 3
     assert_equal(trained.result, protected().run().result)

@@ -9,7 +9,7 @@ import msgpack
 import pytest
 from torch import Tensor
 
-from psplatform.core.coordination.checkpoints import place_after
+from psplatform.core.coordination.shards.checkpoints import place_after
 from psplatform.core.plan import Cuts, Protection, Stop
 from psplatform.jobs.optimizers import SGD, Adam, AdamW
 from psplatform.memory.losses import Supervision

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from psplatform.core.plan import Stop
-from psplatform.core.protocol.effects import Compute, first_server
+from psplatform.core.protocol.effects import Compute
 from psplatform.core.protocol.messages import BatchAssignment, Contribution
+from psplatform.core.protocol.names import first_server
 from psplatform.errors import ConfigurationError, DivergedError, UserCodeError
 from psplatform.jobs.optimizers import SGD, Additive
 from psplatform.memory.training import TensorArithmetic

@@ -15,12 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from psplatform.simulation.faults.execution import run_trial
-from psplatform.simulation.faults.schedules.amending import LATER
-from psplatform.simulation.faults.schedules.drawing import draw
-from psplatform.simulation.faults.schedules.hosts import HOSTED
-from psplatform.simulation.faults.schedules.repeats import REPEATED
-from psplatform.simulation.faults.schedules.scenarios import SCENARIOS
-from psplatform.simulation.faults.schedules.sums import SUMMED
+from psplatform.simulation.faults.schedules.drawing import SCENARIO_NAMES, draw
 from psplatform.simulation.faults.schedules.trial import Trial
 from psplatform.simulation.threads import one_thread
 
@@ -41,7 +36,7 @@ def trials(count: int, first: list[str]) -> Iterator[tuple[str, str]]:
     for name in _FOUND if count else ():
         yield name, ONCE
     for seed in range(count):
-        for scenario in ("", *sorted({**SCENARIOS, **LATER, **HOSTED, **SUMMED, **REPEATED})):
+        for scenario in ("", *SCENARIO_NAMES):
             yield scenario, str(seed)
 
 

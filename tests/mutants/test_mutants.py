@@ -55,9 +55,9 @@ def test_there_are_many_and_the_quick_ones_are_few() -> None:
     assert 0 < sum(bool(one.get("quick")) for one in MUTANTS) <= MOST_QUICK
 
 
-def test_the_search_alone_notices_three_of_four_of_those_in_what_it_runs() -> None:
+def test_nine_of_ten_in_what_the_search_runs_name_the_trial_in_which_it_alone_notices_them() -> None:
     reached = [one for one in MUTANTS if one["file"].startswith(_SEARCHED)]
-    assert sum("seen" in one for one in reached) >= 0.75 * len(reached) > 80
+    assert sum("seen" in one for one in reached) >= 0.9 * len(reached) > 100
 
 
 @pytest.mark.parametrize("mutant", _NAMED)

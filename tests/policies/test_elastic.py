@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psplatform.bench.zipline import one_by_one
+from psplatform.bench.papers.zipline import one_by_one
 from psplatform.core.policy import Policy
 from psplatform.errors import ConfigurationError
 from psplatform.memory import MemoryRun

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from psplatform.bench.zipline import ALGORITHMS, PUBLISHED_SECONDS, instance, one_by_one
+from psplatform.bench.papers.zipline import ALGORITHMS, PUBLISHED_SECONDS, instance, one_by_one
 from psplatform.policies.zipline import Barrier, Times, fullgridscan, gridscan, zipline
 
 Search = Callable[[Sequence[Times]], Barrier]
@@ -163,7 +163,7 @@ def test_every_algorithm_is_measured_at_the_six_published_sizes() -> None:
 
 def test_a_measured_row_says_whether_the_best_barrier_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the first two sizes only, which are quick; a search that takes everybody's first push is found out."""
-    from psplatform.bench import zipline as bench
+    from psplatform.bench.papers import zipline as bench
 
     def first_pushes(points: Sequence[Times]) -> Barrier:
         first = [float(one[0]) for one in points]

@@ -10,8 +10,9 @@ import zarr
 
 from psplatform.core.quality import Watch
 from psplatform.errors import StoreError
-from psplatform.replication.stores import store as stores
-from psplatform.replication.stores.store import create_run, load_model, save_best, save_model
+from psplatform.replication.stores import models
+from psplatform.replication.stores.models import load_model, save_best, save_model
+from psplatform.replication.stores.store import create_run
 
 LAST = {"w": np.zeros(2, np.float32), "deep/er.weight": np.ones((2, 2))}
 
@@ -71,7 +72,7 @@ def test_one_that_was_not_written_to_its_end_leaves_the_one_before(
         return create(self, *given, **named) if left and not left.pop() else fill_up()
 
     monkeypatch.setattr(zarr.Group, "create_array", write)
-    monkeypatch.setattr(stores, "_point_to", fill_up)
+    monkeypatch.setattr(models, "_point_to", fill_up)
     with pytest.raises(StoreError, match="No space left|full"):
         best(place, 0.1, version=4)
     monkeypatch.undo()
@@ -132,7 +133,7 @@ def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
 ) -> None:
     """Removed arrays would be read as zeros."""
     assert best(place, 99.0, version=1)
-    read, left = stores._read_arrays, list(range(times))
+    read, left = models._read_arrays, list(range(times))
 
     def interrupted(group: Any) -> Any:
         found = dict(group.members())  # listed, and then removed
@@ -140,7 +141,7 @@ def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
             best(place, 1.0 + left.pop(), version=2)
         return read(group) if found else None
 
-    monkeypatch.setattr(stores, "_read_arrays", interrupted)
+    monkeypatch.setattr(models, "_read_arrays", interrupted)
     if times > 5:
         with pytest.raises(StoreError, match="was replaced while it was read; read it again"):
             load_model(place, best=True)

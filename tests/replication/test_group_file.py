@@ -12,7 +12,8 @@ import pytest
 import zarr
 
 from psplatform.errors import StoreError
-from psplatform.replication.stores.store import create_run, describe_run, reopen_run, save_model, update_run
+from psplatform.replication.stores.models import save_model
+from psplatform.replication.stores.store import create_run, describe_run, reopen_run, update_run
 
 DESCRIPTION: dict[str, Any] = {"run": "digits-bsp-1a2b3c", "scheduler": "tcp://10.0.0.1:8786", "numbers": [1.5, None]}
 

@@ -20,7 +20,8 @@ from psplatform.replication.checkpoints.retention import (
     prune,
 )
 from psplatform.replication.stores.claims import claim_recovery
-from psplatform.replication.stores.store import create_run, describe_run, load_model, require_free
+from psplatform.replication.stores.models import load_model
+from psplatform.replication.stores.store import create_run, describe_run, require_free
 
 moto = pytest.importorskip("moto.server")
 pytest.importorskip("s3fs")

@@ -13,14 +13,8 @@ import pytest
 import zarr
 
 from psplatform.errors import ConfigurationError, StoreError
-from psplatform.replication.stores.store import (
-    create_run,
-    describe_run,
-    holds_parts,
-    load_model,
-    save_model,
-    update_run,
-)
+from psplatform.replication.stores.models import load_model, save_model
+from psplatform.replication.stores.store import create_run, describe_run, holds_parts, update_run
 
 DESCRIPTION = {"run": "digits-bsp-1a2b3c", "workers": 2, "policy_parameters": {"k": 1}}
 ARRAYS: dict[str, Any] = {

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 import pytest
@@ -194,7 +194,7 @@ def make_host(layout: Layout, peer: Peer, run_id: str) -> Iterator[Callable[[Ser
         make_state = partial(SharedShardState, program, control, *arguments)
         host._node = ShardNode(control, loop.time, host._send, make_state)
         host._begun.callback(host._node.close)
-        host._line = SimpleNamespace(send=lambda message: None)  # type: ignore[assignment]
+        host._coordinator.open(cast(Any, SimpleNamespace(send=lambda message: None)))
         host._built.set()
         return host
 

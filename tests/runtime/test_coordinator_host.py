@@ -20,8 +20,9 @@ from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordin
 from psplatform.errors import ClusterError
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous
+from psplatform.runtime.actors.coordinator_driver import Phase
 from psplatform.runtime.actors.coordinator_host import CoordinatorHost
-from psplatform.runtime.actors.tenure import Phase, Tenure
+from psplatform.runtime.actors.tenure import Tenure
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.store.run_log import RunLog
@@ -65,12 +66,15 @@ def begin(tmp_path: Path) -> Callable[..., Any]:
             over=host._over,
             background=Background(),
             closing=ExitStack(),
+            card=None,
         )
         host.tenure = tenure = Tenure(place, await RunLog.open(str(tmp_path), 1), 1)
         around: Any = others or Nobody()
-        tenure.copies = tenure.worker_pool = around
-        tenure.standbys = standbys or cast(Any, Nobody())
-        tenure.election = tenure.sealer = cast(Any, Nobody())
+        driver = tenure.driver
+        driver.copies = driver.worker_pool = around
+        driver.standbys = standbys or cast(Any, Nobody())
+        driver.election = driver.sealer = cast(Any, Nobody())
+        driver.inbox = driver.make_inbox()
         return host
 
     return make
@@ -83,8 +87,8 @@ def leading(begin: Callable[..., Any]) -> Callable[..., Any]:
     async def make(others: Any = None, standbys: Any = None) -> CoordinatorHost:
         host: CoordinatorHost = await begin(others, standbys)
         assert host.tenure is not None
-        host.tenure.lead_with(ReplicatedCoordinator(Coordinator(PLAN, Asynchronous())))
-        host.tenure.phase = Phase.RUNNING
+        host.tenure.driver.lead_with(ReplicatedCoordinator(Coordinator(PLAN, Asynchronous())))
+        host.tenure.driver.phase = Phase.RUNNING
         return host
 
     return make
@@ -96,12 +100,12 @@ def test_a_run_is_over_for_others_when_everything_is_written(begin: Any, jump: J
 
     async def ask() -> tuple[str, str]:
         host = await begin()
-        host.tenure.phase = phase
+        host.tenure.driver.phase = phase
         before = (await host.status(1.0))["phase"]
-        host.tenure.phase = Phase.OVER
+        host.tenure.driver.phase = Phase.OVER
         host._over.set()
         after = (await host.status(1.0))["phase"]
-        await host.tenure.run_log.close()
+        await host.tenure.driver.run_log.close()
         return before, after
 
     assert jump(ask()) == ("ending" if phase is Phase.OVER else phase.value, "over")
@@ -118,7 +122,7 @@ def test_asking_waits_for_the_end(begin: Any, jump: Jump) -> None:
         for wait_s in (2.0, 99.0, 99.0):
             await host.status(wait_s)
             times.append(clock())
-        await host.tenure.run_log.close()
+        await host.tenure.driver.run_log.close()
         return times
 
     assert jump(ask()) == [2.0, 5.0, 5.0]
@@ -129,9 +133,9 @@ def test_what_is_over_or_replaced_does_not_begin_again(begin: Any, jump: Jump) -
         tenure = (await begin()).tenure
         entered = []
         for phase in (Phase.RUNNING, Phase.STARTING, Phase.OVER, Phase.ENDING, Phase.REPLACED, Phase.OVER):
-            tenure._enter(phase)
-            entered.append(tenure.phase)
-        await tenure.run_log.close()
+            tenure.driver.enter(phase)
+            entered.append(tenure.driver.phase)
+        await tenure.driver.run_log.close()
         return entered
 
     assert jump(enter()) == [Phase.RUNNING, Phase.RUNNING, Phase.OVER, Phase.OVER, Phase.REPLACED, Phase.REPLACED]
@@ -159,16 +163,16 @@ def test_a_coordinator_that_hands_over_has_decided_its_last(leading: Any, jump: 
         async def meanwhile() -> None:
             with pytest.raises(PeerLost, match="was replaced"):
                 await host.deliver("server-0", encode([msg.Retiring("server-0")]))
-            host.tenure.feed(StopRequested("late"))
+            host.tenure.driver.feed(StopRequested("late"))
             came.append("handed over")
 
         standbys = SimpleNamespace(hand_over=meanwhile, close=lambda: came.append("said"), appoint=None, suspect=None)
         others = Nobody()
         others.close = lambda: came.append("silent")  # type: ignore[method-assign]
         host = await leading(others, standbys)
-        before = host.tenure.lead.handled
+        before = host.tenure.driver.lead.handled
         await host._before_it_ends()
-        return host.tenure.lead.handled - before, came
+        return host.tenure.driver.lead.handled - before, came
 
     assert jump(hand_over()) == (0, ["silent", "silent", "handed over", "said"])
 
@@ -183,7 +187,7 @@ def test_a_copy_that_cannot_keep_its_state_is_told_while_it_lasts(leading: Any, 
         host = await leading(standbys=standbys)
         await host.on_cold_trouble("server-0", "shard 0: the disk is full")
         incidents = (await host.status(0.0))["summary"]["incidents"]
-        await host.tenure.run_log.close()
+        await host.tenure.driver.run_log.close()
         return incidents, heard
 
     incidents, heard = jump(tell())
@@ -223,7 +227,7 @@ def test_the_worker_pool_learns_of_a_worker_that_leaves_by_itself(leading: Any, 
     async def leave() -> list[tuple[str, str]]:
         around = Leaving()
         host = await leading(around)
-        host.tenure.take("worker-1", encode([msg.Leave("worker-1", reason)]))
+        host.tenure.driver.inbox.take("worker-1", encode([msg.Leave("worker-1", reason)]))
         return around.left
 
     assert jump(leave()) == [("worker-1", reason)]
@@ -244,12 +248,12 @@ def test_what_fails_while_decisions_are_acted_on_ends_the_run(
             ended.append(failure)
 
         monkeypatch.setattr(host.tenure, "_end", end)
-        host.tenure.feed(Begin())
-        host.tenure.feed(msg.Join("worker-1", "tcp://10.0.0.1:2"))
-        host.tenure.feed(msg.Leave("worker-1", "told so"))
+        host.tenure.driver.feed(Begin())
+        host.tenure.driver.feed(msg.Join("worker-1", "tcp://10.0.0.1:2"))
+        host.tenure.driver.feed(msg.Leave("worker-1", "told so"))
         await asyncio.sleep(0)
-        host.tenure.silence()
-        notes = [one["text"] for one in host.tenure.run_log.unwritten if one["kind"] == "note"]
+        host.tenure.driver.silence()
+        notes = [one["text"] for one in host.tenure.driver.run_log.unwritten if one["kind"] == "note"]
         assert notes[0] == "in the coordinator's process: RuntimeError: a fault of our own"
         return ended, broken.sent
 

@@ -274,7 +274,7 @@ def test_a_copy_that_is_made_before_a_worker_is_open_is_attached_to_with_the_oth
 
     one = jump(introduce())
     assert one._copies == {"replica-0-7": (0, Peer(peer.address, "key"))}
-    assert one._coordinator == Peer(peer.address, "key")
+    assert one._coordinator.peer == Peer(peer.address, "key")
 
 
 def test_a_server_that_is_not_known_yet_is_pushed_to_as_soon_as_it_is(

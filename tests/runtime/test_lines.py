@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from psplatform.core.protocol.messages import Stop
+from psplatform.core.protocol.place_messages import CoordinatorAt
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.errors import ProtocolError
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import OK, DirectCalls, Peer
-from psplatform.runtime.comms.lines import _MOST_WAITING, Line
+from psplatform.runtime.comms.lines import _MOST_WAITING, CoordinatorLine, Line
 from psplatform.runtime.timeouts import TIMEOUTS
 
 Jump = Callable[[Any], Any]
@@ -653,3 +654,23 @@ def test_a_try_at_once_that_was_not_answered_counts(at_once: AtOnce, peer: Peer,
     jump(talk())
     assert len(lost_at) == 1
     assert lost_at[0] < 11.0
+
+
+def test_an_actor_turns_to_the_coordinator_of_the_highest_term(post: ShardActor, peer: Peer, jump: Jump) -> None:
+    """News of one that has taken over come late where an actor, or the one that tells it, was stopped meanwhile."""
+
+    async def turn() -> list[tuple[bool, str, int]]:
+        one = CoordinatorLine(peer)
+        one.send(message(1))  # nothing is open yet
+        turned = []
+        for opened, term, place in ((False, 3, "tcp://third"), (True, 2, "tcp://second"), (True, 5, "tcp://fifth")):
+            if opened and not one.is_open:
+                one.open(post.open())
+            turned.append((one.turn_to(CoordinatorAt(term, place, "key")), one.peer.address, one.term))
+        one.send(message(2))
+        await one.flush(5.0)
+        one.close()
+        return turned
+
+    assert jump(turn()) == [(True, "tcp://third", 3), (False, "tcp://third", 3), (True, "tcp://fifth", 5)]
+    assert post.batches == [[2]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,10 +16,11 @@ from psplatform.core.protocol.events import ComputeAborted
 from psplatform.core.protocol.messages import Abort, Moved, Pull, Pulled, Release, Welcome
 from psplatform.core.protocol.place_messages import ActorAt
 from psplatform.core.protocol.wire import decode, encode
-from psplatform.core.supervision.workers import WORKER
+from psplatform.core.supervision.decisions import WORKER
 from psplatform.core.traits import Traits
 from psplatform.jobs.compression import Compression
 from psplatform.jobs.network import Fabric
+from psplatform.runtime.actors.worker_exchange import Workbench
 from psplatform.runtime.actors.worker_host import WorkerHost
 from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.dataplane.content import Answer, Content
@@ -90,22 +91,24 @@ class Worker:
             seed=0,
             slow_s=0.0,
         )
-        parts = {"program": program, "layout": layout, "connect": connect, "transport": transport, "per_block": False}
+        self.parameters = Parameters(layout)
+        computing: Any = SimpleNamespace(start=self._compute, cancel=self._abort, close=lambda: None)
+        slab = Slab.create(layout, run, shared=False)
         made = {
+            "program": program,
+            "connect": connect,
+            "bench": Workbench(layout, transport, slab, self.parameters, computing, per_block=False),
             "loop": asyncio.get_running_loop(),
             "worker": SimpleNamespace(plugins={}, status=None),
-            "parameters": Parameters(layout),
-            "slab": Slab.create(layout, run, shared=False),
-            "computing": SimpleNamespace(start=self._compute, cancel=self._abort, close=lambda: None),
             "on_mishap": self.mishaps.append,
         }
-        vars(self.host).update({f"_{key}": value for key, value in {**parts, **made}.items()})
+        vars(self.host).update({f"_{key}": value for key, value in made.items()})
         self.host._make_node("tcp://10.0.0.1:1 pid 1")
-        self.host._line = SimpleNamespace(send=lambda message: None, close=lambda: None)  # type: ignore[assignment]
+        self.host._coordinator.open(cast(Any, SimpleNamespace(send=lambda message: None, close=lambda: None)))
         self.tell(Welcome(1, 0, 0))
 
     def _compute(self, effect: Compute) -> None:
-        vectors = self.host._parameters.vectors.values()
+        vectors = self.parameters.vectors.values()
         self.computed_on.append({float(number) for vector in vectors for number in vector.flatten()})
 
     def _abort(self, sequence: int) -> None:
@@ -113,8 +116,9 @@ class Worker:
 
     @property
     def relaying(self) -> ProcessRelaying:
-        assert self.host._relaying is not None
-        return self.host._relaying
+        assert self.host._exchange is not None
+        assert self.host._exchange.relaying is not None
+        return self.host._exchange.relaying
 
     @property
     def held(self) -> dict[int, Any]:
@@ -310,7 +314,8 @@ def is_unknown(one: Cluster) -> None:
 
 
 def was_never_one(one: Cluster) -> None:
-    one.relay.host._relaying = None
+    assert one.relay.host._exchange is not None
+    one.relay.host._exchange.relaying = None
 
 
 def leaves(one: Cluster) -> None:

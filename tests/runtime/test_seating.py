@@ -8,7 +8,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
-from psplatform.core.coordination.shards import ShardState
+from psplatform.core.coordination.shards.state import ShardState
 from psplatform.core.plan import Protection
 from psplatform.core.protocol.events import CopyMisplaced
 from psplatform.core.supervision.placement import Process

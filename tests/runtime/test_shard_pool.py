@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from psplatform.core.protocol.events import CopyLost, NoCopy
+from psplatform.core.protocol.events import CopyAwake, CopyLost, NoCopy
+from psplatform.core.protocol.messages import Promote
 from psplatform.core.protocol.place_messages import CoordinatorAt
 from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.runtime.comms.background import Background
@@ -169,7 +170,7 @@ def test_a_process_in_which_a_copy_cannot_open_is_not_tried_again(network: Netwo
         shard_pool, host, ground = opened(network, [], [])
         tried: list[str] = []
 
-        async def first_free(shard: int) -> str | None:
+        async def first_free(shard: int, but: Collection[str]) -> str | None:
             return next((place for place in places if place not in host.unavailable.addresses), None)
 
         async def fail(peer: Peer) -> str:
@@ -197,7 +198,7 @@ def test_two_replicas_that_are_missing_at_once_go_to_two_processes(network: Netw
     async def recruit() -> list[str]:
         shard_pool, _, _ = opened(network, [], [])
 
-        async def first_free(shard: int) -> str | None:
+        async def first_free(shard: int, but: Collection[str]) -> str | None:
             taken = {one.peer.address for one in shard_pool.posted if one.shard == shard}
             await asyncio.sleep(0.1)
             return next((place for place in places if place not in taken), None)
@@ -221,7 +222,7 @@ def test_where_a_copy_is_being_made_no_gradient_worker_goes(network: Network, ju
     async def recruit() -> set[str]:
         shard_pool, host, _ = opened(network, [], [])
 
-        async def there(shard: int) -> str:
+        async def there(shard: int, but: Collection[str]) -> str:
             return place
 
         cast(Any, host).on_actor_made = lambda *anything: None
@@ -233,3 +234,43 @@ def test_where_a_copy_is_being_made_no_gradient_worker_goes(network: Network, ju
         return kept
 
     assert jump(recruit()) == {place}
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_where_a_process_is_made_of_a_stored_copy_no_gradient_worker_goes(
+    network: Network, jump: Jump, *, opens: bool
+) -> None:
+    """From the moment at which that process is chosen; where nothing comes of it, only until another is chosen."""
+    places = ["tcp://10.0.0.1:1", "tcp://10.0.0.2:2"]
+
+    async def awaken() -> tuple[list[set[str]], list[set[str]], list[Any]]:
+        shard_pool, host, ground = opened(network, [], [])
+        seen: list[set[str]] = []
+        untried: list[set[str]] = []
+
+        async def first_free(shard: int, but: Collection[str]) -> str | None:
+            untried.append(set(shard_pool.addresses))
+            return next((place for place in places if place not in but), None)
+
+        async def fail(peer: Peer) -> str:
+            raise PeerLost("no space left", peer=peer.address)
+
+        if not opens:
+            ground.open = fail  # type: ignore[method-assign]
+        host.program.cold = True
+        cast(Any, host).on_actor_made = lambda *anything: None
+        cast(Any, shard_pool.seating).for_copy = first_free
+        shard_pool.adopt({}, {}, {"replica-0-0": 0})
+        shard_pool.send("replica-0-0", Promote(0, 1, 2, 1, 0))
+        for pause in (0.5, 1.0, 9.0):
+            await asyncio.sleep(pause)
+            seen.append(set(shard_pool.addresses))
+        shard_pool.close()
+        return seen, untried, [type(one) for one in host.fed]
+
+    seen, untried, fed = jump(awaken())
+    assert all(not one for one in untried), "a place is kept no longer than it is tried"
+    if opens:
+        assert (seen, fed) == ([{places[0]}] * 3, [CopyAwake])
+    else:
+        assert (seen, fed) == ([{places[0]}, {places[1]}, set()], [CopyLost])

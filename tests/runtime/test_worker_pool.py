@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from psplatform.core.coordination.shards import ShardState
+from psplatform.core.coordination.shards.state import ShardState
 from psplatform.core.protocol.effects import Redirect
 from psplatform.core.protocol.messages import Moved
 from psplatform.core.protocol.place_messages import ActorAt

@@ -14,22 +14,25 @@ from typing import Any, Final
 
 import replacements as instead
 
-from psplatform.core.coordination import admission, commits, takeover
-from psplatform.core.coordination.bundles import Bundles
-from psplatform.core.coordination.checkpoints import Checkpoints
-from psplatform.core.coordination.commit_logs import Pool
-from psplatform.core.coordination.copies import Copies
-from psplatform.core.coordination.epochs import BatchScheduler
-from psplatform.core.coordination.roster import Roster
-from psplatform.core.coordination.transfers import Transfers
+from psplatform.core.coordination import takeover
+from psplatform.core.coordination.members.roster import Roster
+from psplatform.core.coordination.order import admission, commits
+from psplatform.core.coordination.order.commit_logs import Pool
+from psplatform.core.coordination.order.epochs import BatchScheduler
+from psplatform.core.coordination.shards.checkpoints import Checkpoints
+from psplatform.core.coordination.shards.copies import Copies
+from psplatform.core.coordination.transfers.bundles import Bundles
+from psplatform.core.coordination.transfers.gradients import Transfers
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Finish, SaveModel, Seal
 from psplatform.core.shards import replica as shard_copy
+from psplatform.core.shards.applying import Applying
 from psplatform.core.shards.links import Links
 from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import Server
 from psplatform.core.supervision import placement, standby
 from psplatform.core.supervision import replicated_coordinator as lead
+from psplatform.core.supervision.evaluator import EvaluatorSupervisor
 from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.core.supervision.workers import WorkerSupervisor
 from psplatform.core.workers.session import WorkerSession
@@ -304,7 +307,7 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
         (
             (admission.Admission, "on_announce", instead.repeats_count),
             (admission.Admission, "_void", instead.always(lambda component, gradient, commit_log: None)),
-            (Server, "_unapplied", instead.always(lambda server, contributions: contributions)),
+            (Applying, "_unapplied", instead.always(lambda applying, contributions: contributions)),
         ),
     ),
     Ablation(
@@ -343,7 +346,7 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
     Ablation(
         "evaluator not replaced",
         "nothing is started in the place of an evaluator that is lost",
-        ((WorkerSupervisor, "_replace_evaluator", instead.always(lambda supervisor, now: [])),),
+        ((EvaluatorSupervisor, "replace", instead.always(lambda supervisor, usable, busy, now: [])),),
         "an evaluator is lost",
     ),
     Ablation(

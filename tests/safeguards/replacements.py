@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from psplatform.core.coordination.commit_logs import Pool
-from psplatform.core.coordination.copies import Copies
-from psplatform.core.coordination.roster import Roster
+from psplatform.core.coordination.members.roster import Roster
+from psplatform.core.coordination.order.commit_logs import Pool
+from psplatform.core.coordination.shards.copies import Copies
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Send
 from psplatform.core.shards.links import Link, Links
@@ -114,8 +114,8 @@ def awaiting_one(begin: Any) -> Any:
 
     def wrapped(taking: Any, *arguments: Any) -> None:
         begin(taking, *arguments)
-        first, *_ = sorted(taking._awaited)
-        taking._awaited = {first}
+        first, *_ = sorted(taking.awaited_shards)
+        taking.awaited_shards = {first}
 
     return wrapped
 
@@ -234,9 +234,10 @@ def ignoring_cuts(take_next: Any) -> Any:
     """Let a server apply the next commit while a checkpoint's part is not captured."""
 
     def wrapped(server: Any) -> Any:
-        cut, server._cut = server._cut, 0
+        sending = server._sending
+        cut, sending.cut = sending.cut, 0
         effects = take_next(server)
-        server._cut = server._cut or cut
+        sending.cut = sending.cut or cut
         return effects
 
     return wrapped
@@ -258,9 +259,10 @@ def answering_as_successor(answers: Any) -> Any:
     """Let a server answer pulls after it has handed over."""
 
     def wrapped(server: Server) -> Any:
-        successor, server._successor = server._successor, ""
+        sending = server._sending
+        successor, sending.successor = sending.successor, ""
         effects = answers(server)
-        server._successor = successor
+        sending.successor = successor
         return effects
 
     return wrapped
@@ -290,10 +292,10 @@ def without_waiting(serve_if_level: Any) -> Any:
     """Return what lets a promoted server serve at once, however far behind its successors are."""
 
     def wrapped(server: Server) -> Any:
-        order = server._rising
+        order = server._promotion.order
         if order is None:
             return []
-        server._rising = replace(order, successors=())
+        server._promotion.order = replace(order, successors=())
         return serve_if_level(server)
 
     return wrapped
@@ -345,7 +347,8 @@ def unless_granted(on_offer: Any) -> Any:
     """Answer no offer that was granted, as far as is known."""
 
     def wrapped(transfers: Any, message: msg.Offer) -> None:
-        if transfers._find(message.announce, transfers._granted) is None:
+        offers = transfers._offers
+        if offers.find(message.announce, offers.granted) is None:
             on_offer(transfers, message)
 
     return wrapped

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from psplatform.bench.dbw import RATES, WORKERS, conditions_of, job_of, measure, run
+from psplatform.bench.papers.dbw import RATES, WORKERS, conditions_of, job_of, measure, run
 from psplatform.jobs.optimizers import SGD
 from psplatform.simulation.simulate import simulate
 from psplatform.workloads.registry import find_workload

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from psplatform.bench.psp import SETTINGS, Setting, measure, run
+from psplatform.bench.papers.psp import SETTINGS, Setting, measure, run
 
 ITERATIONS = 40
 SYNC, PUSH_28, PUSH_28_PULL_90, PUSH_20_PULL_75 = SETTINGS

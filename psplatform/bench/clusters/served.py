@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from psplatform.bench.host import cpu_seconds, free_port
+from psplatform.bench.measuring.host import cpu_seconds, free_port
 from psplatform.errors import ClusterError
 
 _START_S: Final = 120.0

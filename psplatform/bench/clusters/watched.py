@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from psplatform.bench.host import cpu_seconds
-from psplatform.bench.rounds import Measured
+from psplatform.bench.measuring.host import cpu_seconds
+from psplatform.bench.measuring.rounds import Measured
 from psplatform.client.clusters.embedded import end_cluster, start_cluster
 from psplatform.client.launch import train
 from psplatform.client.run import Run

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from psplatform.bench.host import free_port
+from psplatform.bench.measuring.host import free_port
 from psplatform.bench.rivals.loops import LEARNING_RATE, finish, in_processes, repeats_for, timed
 
 

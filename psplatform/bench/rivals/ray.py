@@ -9,7 +9,7 @@ import numpy as np
 import ray
 from numpy.typing import NDArray
 
-from psplatform.bench.host import tree_cpu_seconds
+from psplatform.bench.measuring.host import tree_cpu_seconds
 from psplatform.bench.rivals.loops import LEARNING_RATE, repeats_for, timed
 
 _STORE_BYTES: Final = 4_000_000_000

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import Final
 
-from psplatform.bench.rounds import Measured
+from psplatform.bench.measuring.rounds import Measured
 from psplatform.client.clusters.forking import BEFORE_START
 from psplatform.errors import ClusterError
 

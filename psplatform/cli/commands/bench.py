@@ -31,7 +31,7 @@ def _json_option(command: Any) -> Any:
 @_json_option
 def zipline(*, as_json: bool) -> None:
     """Time ZipLine, GridScan and FullGridScan beside the published figures, and check that they are exact."""
-    from psplatform.bench.zipline import measure  # noqa: PLC0415  brings numpy
+    from psplatform.bench.papers.zipline import measure  # noqa: PLC0415  brings numpy
 
     _run(measure, as_json=as_json)
 
@@ -51,7 +51,7 @@ def simulator(*, as_json: bool) -> None:
 @_json_option
 def scheduler(*, updates: tuple[int, ...], seed: int, as_json: bool) -> None:
     """Time the planning of transfers beside the figures that MLfabric's authors print."""
-    from psplatform.bench.scheduler import PAPER_MS, measure  # noqa: PLC0415  brings numpy
+    from psplatform.bench.papers.scheduler import PAPER_MS, measure  # noqa: PLC0415  brings numpy
 
     _run(lambda report: measure(report, updates=updates or tuple(PAPER_MS), seed=seed), as_json=as_json)
 
@@ -75,7 +75,7 @@ def scheduler(*, updates: tuple[int, ...], seed: int, as_json: bool) -> None:
 @_json_option
 def fabric(*, seconds: float, seeds: int, parts: tuple[str, ...], as_json: bool) -> None:
     """Simulate 30 workers on networks whose rates change: all-reduce, asynchronous runs, and planned transfers."""
-    from psplatform.bench.fabric_tables import measure  # noqa: PLC0415  brings torch
+    from psplatform.bench.papers.fabric_tables import measure  # noqa: PLC0415  brings torch
 
     chosen = range(1, seeds + 1)
     _measured(lambda report: measure(report, parts=parts, seconds=seconds, seeds=chosen), as_json=as_json)
@@ -105,7 +105,7 @@ def twin(*, as_json: bool) -> None:
 @_json_option
 def dbw(*, workload: str, seeds: int | None, as_json: bool) -> None:
     """Compare DBW with every fixed number of backup workers by the simulated time to the same loss."""
-    from psplatform.bench.dbw import measure  # noqa: PLC0415  brings torch
+    from psplatform.bench.papers.dbw import measure  # noqa: PLC0415  brings torch
 
     chosen = None if seeds is None else range(1, seeds + 1)
     _run(lambda report: measure(report, workload=workload, seeds=chosen), as_json=as_json)
@@ -115,7 +115,7 @@ def dbw(*, workload: str, seeds: int | None, as_json: bool) -> None:
 @_json_option
 def psp(*, as_json: bool) -> None:
     """Compare partial with whole pushes and pulls by the simulated time of 900 iterations under delays."""
-    from psplatform.bench.psp import measure  # noqa: PLC0415  brings torch
+    from psplatform.bench.papers.psp import measure  # noqa: PLC0415  brings torch
 
     _run(measure, as_json=as_json)
 
@@ -254,7 +254,7 @@ def replication(
 @_json_option
 def dashboard(*, gradient_ms: float, as_json: bool, **sizes: Any) -> None:
     """Time the opening of a long run's page, and measure what refreshing costs the machine and a training on it."""
-    from psplatform.bench.dashboard import measure  # noqa: PLC0415  brings Dask, Streamlit and torch
+    from psplatform.bench.dashboard.pages import measure  # noqa: PLC0415  brings Dask, Streamlit and torch
 
     _measured(lambda report: measure(report, gradient_s=gradient_ms / 1000, **sizes), as_json=as_json)
 

@@ -27,6 +27,11 @@ _TARGETS = ("target_loss", "target_accuracy", "targets")
 @click.option("--checkpoint", type=int, metavar="N", help="Number of the checkpoint. [the newest]")
 @with_flags(_CHANGEABLE, "as before")
 @click.option(
+    "--fabric/--no-fabric",
+    default=None,
+    help="Plan when gradients are sent, and drop what would be late before it is sent, or do not. [as before]",
+)
+@click.option(
     "--ask-store-scheduler/--no-ask-store-scheduler",
     default=True,
     help="Ask the scheduler on which you have started the run if it goes on there, or look at its log alone. [ask]",
@@ -85,6 +90,9 @@ def job_changes(description: Mapping[str, Any], given: Mapping[str, Any]) -> dic
     changes = {name: given[name] for name in _FIELDS if given.get(name) is not None}
     if given.get("policy_options"):
         changes["policy_options"] = pairs(given["policy_options"], "policy_options")
+    if given.get("fabric") is not None:
+        network = before.get("network") or {}
+        changes["network"] = {**network, "fabric": (network.get("fabric") or {}) if given["fabric"] else None}
     asked = stop_fields(given)
     if asked:
         changes["stop"] = {**_not_reached(before.get("stop", {}), description.get("outcome")), **asked}

@@ -15,7 +15,7 @@ from psplatform.client.runs import records
 from psplatform.client.runs.listing import State, look_at
 from psplatform.client.runs.resuming import require_state
 from psplatform.client.starting.prepared import prepare
-from psplatform.core.coordination.checkpoints import NUMBERS_PER_TERM
+from psplatform.core.coordination.shards.checkpoints import NUMBERS_PER_TERM
 from psplatform.errors import ConfigurationError, StoreError
 from psplatform.jobs.job import Job
 from psplatform.replication.checkpoints.retention import load_checkpoint, next_number

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from psplatform.replication.stores.models import VerifiedModel, verified_model
 from psplatform.replication.stores.places import place_of
-from psplatform.replication.stores.store import VerifiedModel, describe_run, verified_model
+from psplatform.replication.stores.store import describe_run
 from psplatform.replication.verification import DAMAGED, UNREADABLE, Verified, verified_checkpoints
 from psplatform.telemetry.log.verification import VerifiedLog, verified_log
 

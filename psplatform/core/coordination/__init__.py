@@ -2,18 +2,23 @@
 
 ===============  ===================================================================
 ``coordinator``  hands every event to its component
-``state``        what the coordinator knows: a ``roster`` of slots and their members, the ``shards``, the
-                 batches of an epoch (``epochs``)
-``commit_logs``        an order of commits, one per run or per block, with what waits in its pool and which commits
-                 are not yet visible; also the `View` that policies read
-``asking``       the policy's hooks, with what they answer checked
-``membership``   who joins, leaves and dies
-``transfers``    which of the gradients that workers offer are sent, and when
-``admission``    what becomes of a gradient that is announced, or given up before
-``commits``      order: deciding commits, clipping, noting when they are visible
-``releases``     who goes on, and when the pool is committed
-``copies``       servers and replicas: losses, promotions, hand-overs, new ones
-``checkpoints``  when they are due, what belongs to them, and the coordinator's own part
+``state``        what the coordinator knows
+``members``      who is in the run: the ``roster`` of slots and their members, who joins, leaves and dies
+                 (``membership``), on which ``hosts`` they are, what they were released for before a takeover
+                 (``reconciliation``)
+``order``        how gradients become versions: the policy's hooks, with what they answer checked (``asking``);
+                 what becomes of a gradient that is announced, or given up before (``admission``), and when what is not
+                 finite means that the run has diverged (``divergence``); an order of commits, one per run or per
+                 block, with what waits in its pool and which commits are not yet visible, and the `View` that policies
+                 read (``commit_logs``); deciding commits, clipping, noting when they are visible (``commits``); who
+                 goes on, and when the pool is committed (``releases``); the ``epochs`` and their batches
+``shards``       what is known of them (``state``); servers and replicas: losses, promotions, hand-overs, new ones
+                 (``copies``), of which some are being made (``recruits``); what is lost with a server, and that its
+                 shard goes on (``failovers``); when ``checkpoints`` are due, what belongs to them, and the
+                 coordinator's own part
+``transfers``    which of the ``gradients`` that workers offer are sent, and when; the ``offers`` that are open; where
+                 the ``servers`` are that they are sent to; who sums which on the way (``bundles``); when parameters
+                 are sent, and by whom (``pulls``)
 ``takeover``     what is asked before a new coordinator decides anything
 ``ending``       stop conditions, the last evaluation, saving the model
 ``invariants``   what must hold after every event

@@ -6,19 +6,25 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from psplatform.core.coordination.admission import Admission
-from psplatform.core.coordination.asking import Asking, PolicyFailed
-from psplatform.core.coordination.checkpoints import DUE, OVERDUE, Checkpoints, capture, restore
-from psplatform.core.coordination.commits import Commits
-from psplatform.core.coordination.copies import Copies
 from psplatform.core.coordination.ending import Ending, Phase
-from psplatform.core.coordination.hosts import Hosts
-from psplatform.core.coordination.membership import Deaths, Membership
-from psplatform.core.coordination.pulls import Pulls
-from psplatform.core.coordination.releases import Releases
+from psplatform.core.coordination.members.hosts import Hosts
+from psplatform.core.coordination.members.membership import Deaths, Membership
+from psplatform.core.coordination.members.reconciliation import Reconciliation
+from psplatform.core.coordination.order.admission import Admission
+from psplatform.core.coordination.order.asking import Asking, PolicyFailed
+from psplatform.core.coordination.order.commits import Commits
+from psplatform.core.coordination.order.divergence import Divergence
+from psplatform.core.coordination.order.releases import Releases
+from psplatform.core.coordination.shards.checkpoints import DUE, OVERDUE, Checkpoints, capture, restore
+from psplatform.core.coordination.shards.copies import Copies
+from psplatform.core.coordination.shards.failovers import Failovers
+from psplatform.core.coordination.shards.recruits import Recruits
 from psplatform.core.coordination.state import PULLS, TRANSFERS, State
 from psplatform.core.coordination.takeover import Takeover
-from psplatform.core.coordination.transfers import Transfers
+from psplatform.core.coordination.transfers.gradients import Transfers
+from psplatform.core.coordination.transfers.offers import Offers
+from psplatform.core.coordination.transfers.pulls import Pulls
+from psplatform.core.coordination.transfers.servers import Servers
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Change, Policy
 from psplatform.core.protocol import messages as msg
@@ -87,15 +93,21 @@ class Coordinator:
         self._asking = Asking(policy)
         self.checkpoints = Checkpoints(self.state, partial(capture, self.state))
         self.ending = Ending(self.state, self.checkpoints)
-        self.commits = Commits(self.state, self._asking, self.ending, self.checkpoints)
-        self.admission = Admission(self.state, self._asking, self.commits, self.ending)
+        self.divergence = Divergence(self.state, self.ending)
+        self.commits = Commits(self.state, self._asking, self.divergence, self.ending, self.checkpoints)
+        self.admission = Admission(self.state, self._asking, self.commits, self.divergence, self.ending)
         self.hosts = Hosts(self.state.roster)
-        self.transfers = Transfers(self.state, self.admission, self.hosts, planner)
+        self.servers = Servers(self.state, planner)
+        self.offers = Offers(self.state.roster)
+        self.transfers = Transfers(self.state, self.admission, self.hosts, self.offers, planner)
         self.pulls = Pulls(self.state, self.hosts, planner)
         self.deaths = Deaths(self.state, self.ending)
-        self.membership = Membership(self.state, self.admission, self.deaths)
-        self.copies = Copies(self.state, self.admission, self.commits, self.ending, self.checkpoints)
+        self.membership = Membership(self.state, self.divergence, self.deaths)
+        self.failovers = Failovers(self.state, self.admission, self.commits)
+        self.recruits = Recruits(self.state)
+        self.copies = Copies(self.state, self.recruits, self.failovers, self.ending, self.checkpoints)
         self.releases = Releases(self.state, self._asking, self.admission, self.commits, self.pulls)
+        self.reconciliation = Reconciliation(self.state, self.admission)
         self.takeover = Takeover(
             self.state,
             self.admission,
@@ -104,7 +116,9 @@ class Coordinator:
             self.copies,
             self.ending,
             self.checkpoints,
-            transfers=self.transfers,
+            offers=self.offers,
+            reconciliation=self.reconciliation,
+            recruits=self.recruits,
         )
         self._handlers = {**self._of_drivers(), **self._of_roles()}
 
@@ -119,8 +133,8 @@ class Coordinator:
             CopyMisplaced: self.copies.on_misplaced,
             CopyReady: self.copies.on_ready,
             CopyAwake: self.copies.on_awake,
-            NoCopy: self.copies.on_none,
-            ProcessesChanged: self.copies.on_processes_changed,
+            NoCopy: self.recruits.on_none,
+            ProcessesChanged: self.recruits.on_processes_changed,
             CheckpointSealed: self.checkpoints.on_sealed,
             CheckpointFailed: self.checkpoints.on_failed,
             MemberLost: self._on_member_gone,
@@ -151,7 +165,7 @@ class Coordinator:
             msg.InSync: self.copies.on_in_sync,
             msg.Retiring: self.copies.on_retiring,
             msg.HandedOver: self.copies.on_handed_over,
-            msg.Unreachable: self.copies.on_unreachable,
+            msg.Unreachable: self.failovers.on_unreachable,
             msg.Written: self.checkpoints.on_written,
             msg.NotWritten: self.checkpoints.on_not_written,
             msg.Refused: self._on_refused,
@@ -168,7 +182,7 @@ class Coordinator:
                 self._do(kept)
             if not self.takeover.awaited_shards:
                 self.transfers.resume()
-                self.transfers.follow_servers()
+                self.servers.follow()
         return self.state.take_effects()
 
     def _do(self, event: Any) -> None:
@@ -200,7 +214,7 @@ class Coordinator:
         self.state.limit("absence", self.state.plan.absence_limit_s)
         self.copies.begin()
         self.checkpoints.begin()
-        self.transfers.begin()
+        self.servers.begin()
         if self.state.version:  # recovered, perhaps where it was to end
             self.ending.check()
 
@@ -236,7 +250,7 @@ class Coordinator:
     def _on_announce(self, message: msg.Announce) -> None:
         self.pulls.on_computed(message)
         self.transfers.on_announce(message)
-        self.takeover.on_announce(message)
+        self.reconciliation.on_announce(message)
         self.transfers.ask_again()
 
     def _on_bundled(self, message: msg.Bundled) -> None:
@@ -252,10 +266,10 @@ class Coordinator:
             self.takeover.on_promoted(message)
         else:
             self.copies.on_promoted(message)
-            self.transfers.follow_servers()
+            self.servers.follow()
 
     def _on_worker_state(self, message: msg.WorkerState) -> None:
-        self.takeover.on_worker_state(message)
+        self.reconciliation.on_worker_state(message)
         self._have_closed()
 
     def _on_applied(self, message: msg.Applied) -> None:

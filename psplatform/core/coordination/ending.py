@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from psplatform.core import reasons
-from psplatform.core.coordination.checkpoints import Checkpoints
+from psplatform.core.coordination.shards.checkpoints import Checkpoints
 from psplatform.core.coordination.state import PULLS, TRANSFERS, State
 from psplatform.core.protocol.effects import CancelTimer, Evaluate, Finish, Role, SaveModel, Send
 from psplatform.core.protocol.events import Evaluated, EvaluationLost, ModelSaved

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from psplatform.core.coordination.epochs import BatchScheduler
+from psplatform.core.coordination.order.epochs import BatchScheduler
 from psplatform.core.coordination.state import State
 from psplatform.core.shards.server import Server
 from psplatform.errors import InvariantViolation
@@ -106,7 +106,7 @@ def _check_server(order: _Order, server: Server, decided: int, term: int) -> Non
     where = f"shard {server.shard} at position {server.position}"
     _require(server.position <= decided, "S3", f"{where}, decided are {decided}")
     _require(server.version == order.versions[server.position], "S3", f"{where} shows version {server.version}")
-    _require(server.applied_sequences() == order.highest[server.position], "S9", f"{where} applied other gradients")
+    _require(server.applied == order.highest[server.position], "S9", f"{where} applied other gradients")
     _require(server.term <= term, "S10", f"{where} has heard of term {server.term}, not {term}")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from psplatform.core.coordination.commit_logs import BlockOutcomes, CommitLog
-from psplatform.core.coordination.epochs import BatchScheduler
-from psplatform.core.coordination.roster import Member, Roster
-from psplatform.core.coordination.shards import ShardState
+from psplatform.core.coordination.members.roster import Member, Roster
+from psplatform.core.coordination.order.commit_logs import BlockOutcomes, CommitLog
+from psplatform.core.coordination.order.epochs import BatchScheduler
+from psplatform.core.coordination.shards.state import ShardState
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Change, Gradient, Policy, Scope
 from psplatform.core.protocol.effects import Effect, Log, SetTimer

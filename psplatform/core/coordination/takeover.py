@@ -3,7 +3,7 @@
 It has handled the same events up to some point, and decides nothing before the server of every shard has acknowledged
 its term and said which commits it knows: from then on nobody obeys the coordinator before.  What that one had decided
 beyond that point is adopted as it is, whatever the policy would say; what it had decided and not delivered is sent
-again.  Workers repeat what they last said.
+again.  Workers repeat what they last said (`members.reconciliation`).
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from psplatform.core.coordination.admission import Admission
-from psplatform.core.coordination.checkpoints import Checkpoints
-from psplatform.core.coordination.commit_logs import CommitLog
-from psplatform.core.coordination.commits import Commits
-from psplatform.core.coordination.copies import Copies
 from psplatform.core.coordination.ending import Ending
-from psplatform.core.coordination.membership import Membership
-from psplatform.core.coordination.roster import Member
+from psplatform.core.coordination.members.membership import Membership
+from psplatform.core.coordination.members.reconciliation import Reconciliation
+from psplatform.core.coordination.order.admission import Admission
+from psplatform.core.coordination.order.commit_logs import CommitLog
+from psplatform.core.coordination.order.commits import Commits
+from psplatform.core.coordination.shards.checkpoints import Checkpoints
+from psplatform.core.coordination.shards.copies import Copies
+from psplatform.core.coordination.shards.recruits import Recruits
 from psplatform.core.coordination.state import State
-from psplatform.core.coordination.transfers import Transfers
+from psplatform.core.coordination.transfers.offers import Offers
 from psplatform.core.policy import Gradient
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import COORDINATOR, Role, Send
@@ -52,7 +53,9 @@ class Takeover:
         ending: Ending,
         checkpoints: Checkpoints,
         *,
-        transfers: Transfers,
+        offers: Offers,
+        reconciliation: Reconciliation,
+        recruits: Recruits,
     ) -> None:
         self._state = state
         self._admission = admission
@@ -61,13 +64,13 @@ class Takeover:
         self._copies = copies
         self._ending = ending
         self._checkpoints = checkpoints
-        self._transfers = transfers
+        self._offers = offers
+        self._reconciliation = reconciliation
+        self._recruits = recruits
         self.awaited_shards: set[int] = set()
         self.adopted: list[int] = []
         self._deferred: list[Any] = []
         self._known: list[dict[int, msg.Commit]] = []
-        self._asked: set[str] = set()
-        self._early: dict[str, list[msg.Announce]] = {}
         self._gave: dict[int, str] = {}
         self._promoted: dict[int, msg.Promoted] = {}
         self._shown: dict[int, int] = {}
@@ -84,11 +87,9 @@ class Takeover:
         self._begun_at, self._reason = state.now, reason
         self._lost_process = state.processes.get(COORDINATOR.kind, "")
         state.processes[COORDINATOR.kind] = process
-        self._copies.forget_orders()
+        self._recruits.forget()
         self.awaited_shards = {one.shard for one in state.shards}
         self._known = [{} for _ in state.commit_logs]
-        self._asked = {member.name for member in state.roster.members()}
-        self._early.clear()
         self._gave.clear()
         self._promoted.clear()
         self._shown.clear()
@@ -98,8 +99,7 @@ class Takeover:
                 self._copies.promote(one)
             for copy in one.copies:
                 state.effects.append(Send(Role.copy(copy), msg.StateRequest(term, commit_log.position)))
-        for member in state.roster.members():
-            state.effects.append(Send(Role.member(member.name), msg.StateRequest(term)))
+        self._reconciliation.begin()
 
     def defers(self, event: Any) -> bool:
         """Keep `event` until everything is known, unless it is part of getting there; return whether it was kept."""
@@ -171,7 +171,8 @@ class Takeover:
                 self._commits.repeat(one, self._shown[one.shard])
         for shard in sorted(self._promoted):
             self._copies.on_promoted(self._promoted[shard])
-        self._repeat_to_members()
+        moved = [self._copies.moved(one) for one in self._state.shards if one.epoch > 1 and not one.promoting]
+        self._reconciliation.repeat(moved)
         self._checkpoints.on_taken_over()  # before a run that ends cuts its last version anew
         self._ending.repeat(evaluator_lost=any(isinstance(one, EvaluationLost) for one in self._deferred))
         self._log()
@@ -244,7 +245,7 @@ class Takeover:
         for event in self._announced():
             if event.member == one.member and event.sequence == one.sequence:
                 return self._admission.take_as_decided(event, commit_log) or self._unheard(commit_log, one)
-        offered = self._transfers.announcement_of(one.member, one.sequence)  # of one that came in a sum, nothing more
+        offered = self._offers.announcement_of(one.member, one.sequence)  # of one that came in a sum, nothing more
         taken = self._admission.take_as_decided(offered, commit_log) if offered is not None else None
         return taken or self._unheard(commit_log, one)
 
@@ -273,97 +274,3 @@ class Takeover:
             counter=commit_log.version,
             assignment=one.assignment,
         )
-
-    def _repeat_to_members(self) -> None:
-        state = self._state
-        for member in state.roster.members():
-            to = Role.member(member.name)
-            for one in state.shards:
-                if one.epoch > 1 and not one.promoting:
-                    state.effects.append(Send(to, self._copies.moved(one)))
-            for sequence in sorted(member.interrupted):
-                state.effects.append(Send(to, msg.Abort(state.term, sequence)))
-            if member.busy:
-                release = msg.Release(state.term, member.sequence, member.counter, self._ticket_of(member))
-                state.effects.append(Send(to, release))
-
-    def _ticket_of(self, member: Member) -> msg.BatchAssignment | None:
-        batch_scheduler, key = self._state.batch_scheduler, (member.slot, member.sequence)
-        if batch_scheduler is None:
-            return None
-        # Instead of one that was applied as another's, in case this member has not heard of its release.
-        return batch_scheduler.deal(*key) if batch_scheduler.is_duplicate(*key) else batch_scheduler.assignment(*key)
-
-    def on_announce(self, message: msg.Announce) -> None:
-        """Let a gradient be judged; one that the lost coordinator had released, once its member has told its state.
-
-        Block by block a member runs ahead.  Earlier gradients, of which it told the lost coordinator alone, must be
-        heard of first, or they would be taken for over.
-        """
-        state = self._state
-        member = state.roster.by_name.get(message.member)
-        unheard_of = member is not None and message.sequence > member.sequence
-        if unheard_of and state.per_block and message.member in self._asked:
-            self._early.setdefault(message.member, []).append(message)
-        else:
-            self._admission.on_announce(message)
-
-    def on_worker_state(self, message: msg.WorkerState) -> None:
-        """Learn what a member was released for, which the lost coordinator may have been the only one to know."""
-        state = self._state
-        member = state.roster.by_name.get(message.member)
-        if message.term != state.term:
-            return
-        if member is None:
-            # Only the lost coordinator had welcomed it: nobody would tell it of servers that change.
-            state.effects.append(Send(Role.member(message.member), msg.Stop(state.term, msg.JOIN_AGAIN)))
-            return
-        if message.member not in self._asked:
-            return
-        self._asked.remove(message.member)
-        repeated = member.busy and (member.sequence, member.counter) == (message.sequence, message.version)
-        for one in (*message.announced, *self._early.pop(message.member, ())):
-            self._admission.on_announce(one)
-        if message.sequence > member.sequence or self._is_forestalled(member, message):
-            state.catch_up(member, message.sequence, message.version)
-        at_hand = member.busy and message.sequence == member.sequence
-        if state.batch_scheduler is not None and message.assignment is not None and at_hand:
-            state.batch_scheduler.claim(member.slot, message.sequence, message.assignment)
-        if member.busy and not state.per_block and (member.counter > state.version or self._outruns_its_own(member)):
-            self._revoke(member)
-        elif message.aborted and at_hand:
-            self._free(member)  # the lost coordinator wanted it to begin anew
-        elif at_hand and not repeated:  # it may be waiting for this before it computes
-            confirmed = message.sequence, message.version, message.assignment
-            state.effects.append(Send(Role.member(message.member), msg.Release(state.term, *confirmed)))
-
-    def _is_forestalled(self, member: Member, message: msg.WorkerState) -> bool:
-        """Whether a member that was released twice for one sequence has taken the lost coordinator's release for it."""
-        twice = member.busy and message.sequence == member.sequence
-        return twice and message.version != member.counter and not self._state.per_block
-
-    def _outruns_its_own(self, member: Member) -> bool:
-        """Whether the version that a member waits for does not contain its last gradient, which it then writes over.
-
-        It was released for a version in which the lost coordinator had put it; another was decided in that place.
-        """
-        commit_log = self._state.commit_logs[0]
-        later = [one.commit for one in commit_log.ledger.entries() if one.commit.version > member.counter]
-        decided = any(one.member == member.name for commit in later for one in commit.gradients)
-        return decided or commit_log.pool.holds_any_of(member.slot)
-
-    def _revoke(self, member: Member) -> None:
-        """Let a member give up what it was released for: a version that was decided, and that nobody knows any more."""
-        member.interrupted.add(member.sequence)
-        self._free(member)
-        self._state.effects.append(Send(Role.member(member.name), msg.Abort(self._state.term, member.sequence)))
-
-    def _free(self, member: Member) -> None:
-        """Count a member as having given up what it was released for: it may be released again."""
-        state = self._state
-        state.give_back(member.slot, member.sequence)
-        state.roster.rest(member)
-        # It may work on this version again, unless what it has computed on it counts already.
-        taken = state.commit_logs[0].pool.holds_any_of(member.slot)
-        member.version = state.version if taken else min(member.version, state.version - 1)
-        state.to_examine.append(member)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from psplatform.core.protocol.messages import BatchAssignment, Bundle, Contribution, Pulled, Transfer
+from psplatform.core.protocol.names import RELAY
 from psplatform.errors import PsplatformError
-
-RELAY: Final = "/relay"
-"""What the name of a worker's relay ends with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +35,6 @@ class Role:
 
 COORDINATOR = Role("coordinator")
 STANDBY = Role("standby")
-
-
-def first_server(shard: int) -> str:
-    """Return the name of the copy that serves `shard` when a run begins."""
-    return f"server-{shard}"
-
-
-def first_replica(shard: int, number: int) -> str:
-    """Return the name of a replica of `shard` that a run begins with; `number` counts them from 0."""
-    return f"replica-{shard}-{number}"
-
-
-def actor_name(role: str, term: int, number: int) -> str:
-    """Return the name of an actor that the coordinator of `term` has made, which counts them by `number` from 1.
-
-    What coordinators before it have used is not all known to it: from the second on, names tell their terms.
-    """
-    return f"{role}-{number}" if term == 1 else f"{role}-{term}.{number}"
 
 
 @dataclass(frozen=True, slots=True)

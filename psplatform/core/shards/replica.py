@@ -12,6 +12,7 @@ from psplatform.core.protocol.effects import COORDINATOR, Archive, Effect, Load,
 from psplatform.core.protocol.events import Archived, ArchiveFailed, Loaded, Tick
 from psplatform.core.protocol.messages import Beat, Lease, Promote
 from psplatform.core.shards.links import MakeAccount
+from psplatform.core.shards.sending import not_written, written
 from psplatform.core.shards.server import Server
 from psplatform.core.shards.shown import REMEMBERED
 from psplatform.core.supervision.leases import entitlement
@@ -122,20 +123,14 @@ class Replica:
         standing = msg.ServerState(self.shard, self.name, self.term, self.epoch, False, self.position, ())
         return [Send(COORDINATOR, standing)]
 
-    def _on_archived(self, event: Archived) -> list[Effect]:
-        return [Send(COORDINATOR, msg.Written(self.shard, event.number, event.position, event.part))]
-
-    def _on_archive_failed(self, event: ArchiveFailed) -> list[Effect]:
-        return [Send(COORDINATOR, msg.NotWritten(self.shard, event.number, event.text))]
-
 
 _HANDLERS: dict[type, Callable[[Replica, Any], list[Effect]]] = {
     msg.Transfer: Replica._on_transfer,
     Loaded: Replica._on_loaded,
     msg.Promote: Replica._on_promote,
     msg.StateRequest: Replica._on_state_request,
-    Archived: Replica._on_archived,
-    ArchiveFailed: Replica._on_archive_failed,
+    Archived: lambda replica, event: written(replica.shard, event),
+    ArchiveFailed: lambda replica, event: not_written(replica.shard, event),
 }
 
 

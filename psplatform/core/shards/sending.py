@@ -1,5 +1,9 @@
 """What a server sends its replicas: one step, its whole state, or only the names of the gradients of the next step.
 
+Beside what the bound needs, that is the state of a checkpoint's cut, for one of them to write, and what the one lacks
+that the server hands over to.  While a transfer is *captured*, nothing else is computed; nor is the next step begun
+before a cut is captured, or once the server is to hand over.
+
 Where replicas take gradients from the workers, one that stands right before a step applies the very same gradients as
 its server did, in the same order.  One that has missed a step needs the state, as ever.
 """
@@ -10,52 +14,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import Effect, Transmit
-from psplatform.core.protocol.events import Captured
+from psplatform.core.protocol.effects import COORDINATOR, Archive, Effect, Send, Transmit
+from psplatform.core.protocol.events import Archived, ArchiveFailed, Captured
+from psplatform.core.shards.applying import Applying, Newest, Step
 from psplatform.core.shards.links import Link, Links
-from psplatform.core.shards.shown import Shown
 
 _FOLLOWABLE: Final = 8
 """Steps that a replica may be behind and still take one by one; of older ones workers have written over gradients."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A commit as the server staged it.
-
-    Attributes
-    ----------
-    contributions, factor, squared_norms
-        What the server itself applied, by what it clipped that, and what it reported of it.
-    """
-
-    commit: msg.Commit
-    contributions: tuple[msg.Contribution, ...]
-    factor: float = 1.0
-    squared_norms: tuple[float, ...] = ()
-
-    @property
-    def past(self) -> msg.Past:
-        """The commit as a transfer tells of it."""
-        return msg.Past(self.commit, self.squared_norms)
-
-
-@dataclass(frozen=True, slots=True)
-class Newest:
-    """A server's newest state as a transfer names it.
-
-    Attributes
-    ----------
-    applied
-        The dedupe table.
-    staged
-        The step that made it, unless that is visible already.
-    """
-
-    position: int
-    version: int
-    applied: tuple[tuple[int, int], ...]
-    staged: Step | None = None
 
 
 @dataclass
@@ -66,8 +31,10 @@ class Sending:
     ----------
     links
         Its replicas.
-    shown
-        What it has shown, which is told along.
+    applying
+        What it has staged and shown.
+    archives_itself
+        Whether it writes its part of checkpoints although it has replicas.
     from_workers
         Whether replicas take gradients from the workers.
 
@@ -75,6 +42,12 @@ class Sending:
     ----------
     capturing
         Number of the transfer of which the content is being captured, or 0.
+    cut
+        Number of the checkpoint that the newest state is a part of, until that is captured; else 0.
+    yielding
+        Whether the server hands over as soon as a replica in sync lacks nothing.
+    successor
+        The replica that it has handed over to.
     replicated_bytes
         What replicas were sent so far, by this server or for it by the workers.
     """
@@ -83,26 +56,35 @@ class Sending:
     shard: int
     epoch: int
     links: Links
-    shown: Shown
+    applying: Applying
+    archives_itself: bool = False
     from_workers: bool = False
     capturing: int = 0
+    cut: int = 0
+    yielding: bool = False
+    successor: str = ""
     replicated_bytes: int = 0
     _steps: dict[int, Step] = field(default_factory=dict)
     _count: int = 0
 
-    def note(self, step: Step) -> None:
-        """Remember what was staged last."""
+    def add(self, commit: msg.Commit, step: float) -> None:
+        """Take the commit that was staged last, by a step of the Euclidean norm `step`, into account."""
+        self.cut = self.cut or commit.cut
+        self.links.add(commit.position, step, commit.updates)
         if self.from_workers:
-            newest = step.commit.position
-            self._steps = {at: one for at, one in self._steps.items() if at > newest - _FOLLOWABLE} | {newest: step}
+            newest = commit.position
+            kept = {at: one for at, one in self._steps.items() if at > newest - _FOLLOWABLE}
+            self._steps = kept | {newest: self.applying.step_of(commit)}
 
-    def name_gradients(self, newest: int) -> list[Effect]:
+    def name_gradients(self) -> list[Effect]:
         """Let every replica take the gradients of its next step from the workers, where it can; each step once."""
         found: list[Effect] = []
-        for link in self.links.idle() if self.from_workers else ():
+        if not self.from_workers or self.cut or self.yielding:
+            return found
+        for link in self.links.idle():
             step = self._steps.get(link.position + 1)
             # Who is too far behind is brought level at once: the server waits for it.
-            level_by_it = link.position + 1 == newest
+            level_by_it = link.position + 1 == self.applying.newest
             if step is not None and link.followed <= link.position and (level_by_it or link.account.within):
                 link.followed = link.position + 1
                 found.append(self._names(link, step))
@@ -121,14 +103,54 @@ class Sending:
         )
         return Transmit(link.replica, transfer)
 
-    def wanting(self, position: int) -> Link | None:
-        """Return the link to a replica that should get the newest state, which is at `position`, now."""
+    def transmit(self, version: int) -> list[Effect]:
+        """Begin the transfer that is needed now, if there is one, while `version` is shown."""
+        if self.cut:
+            # One that joins is served all the same: it may be what makes the cut possible.
+            return self._transmit_cut(version) or self._transmit_newest(version)
+        if self.yielding:
+            return self._yield_on(version)
+        return self._transmit_newest(version)
+
+    def _transmit_newest(self, version: int) -> list[Effect]:
         # What is sent before the bound is reached arrives when the next steps are staged, behind gradients that no
         # replica can follow; at the bound the server waits, and those of the next step can be followed again.
-        return self.links.wanting(position, early=not self.from_workers)
+        link = self.links.wanting(self.applying.newest, early=not self.from_workers)
+        return self._to(link, self.applying.newest_state(version)) if link is not None else []
 
-    def to(self, link: Link, newest: Newest, cut: int = 0) -> list[Effect]:
-        """Send the newest state to a replica, as a part of checkpoint `cut` if that is not 0."""
+    def _transmit_cut(self, version: int) -> list[Effect]:
+        # Nothing is staged before the state of the cut has been captured.
+        alone = self.archives_itself or not self.links.in_sync
+        link = None if alone else self.links.archiving()
+        if link is None and not alone:
+            return []
+        number, self.cut = self.cut, 0
+        newest = self.applying.newest_state(version)
+        if link is None:
+            return [Archive(number, newest.position, newest.version, newest.applied)]
+        return self._to(link, newest, number)
+
+    def hand_over(self) -> None:
+        """Hand over from now on; whoever was told before may be gone."""
+        self.yielding, self.successor = True, ""
+
+    def _yield_on(self, version: int) -> list[Effect]:
+        level = self.links.level_with(self.applying.newest)
+        if level is None:
+            link = self.links.archiving()
+            # With none in sync, one that joins is what it may hand over to.
+            return self._to(link, self.applying.newest_state(version)) if link else self._transmit_newest(version)
+        if self.applying.in_hand is not None or self.successor:
+            return []
+        self.successor = level.replica
+        return [Send(COORDINATOR, msg.HandedOver(self.shard, self.epoch, level.replica))]
+
+    def exclude(self, replica: str) -> None:
+        """Wait for a replica no longer, nor hand over to it."""
+        self.links.exclude(replica)
+        self.successor = "" if replica == self.successor else self.successor
+
+    def _to(self, link: Link, newest: Newest, cut: int = 0) -> list[Effect]:
         self._depart(link)
         self.capturing = link.flying
         staged = newest.staged
@@ -146,7 +168,7 @@ class Sending:
             applied=newest.applied,
             cut=cut,
             updates=1 if replayed is None else replayed.commit.updates,
-            past=self.shown.past_after(link.position) + (() if staged is None else (staged.past,)),
+            past=self.applying.shown.past_after(link.position) + (() if staged is None else (staged.past,)),
         )
         return [Transmit(link.replica, transfer)]
 
@@ -169,3 +191,17 @@ class Sending:
         if link is not None and link.flying == message.number and message.position >= 0:
             self.replicated_bytes += link.size_bytes
         return self.links.arrived(message.replica, message.number, message.position)
+
+    def in_sync(self, link: Link) -> Send:
+        """Return what the coordinator is told of a replica that is in sync."""
+        return Send(COORDINATOR, msg.InSync(self.shard, self.epoch, link.replica, link.position))
+
+
+def written(shard: int, event: Archived) -> list[Effect]:
+    """Return what the coordinator is told of a checkpoint's part that was written."""
+    return [Send(COORDINATOR, msg.Written(shard, event.number, event.position, event.part))]
+
+
+def not_written(shard: int, event: ArchiveFailed) -> list[Effect]:
+    """Return what the coordinator is told of a checkpoint's part that could not be written."""
+    return [Send(COORDINATOR, msg.NotWritten(shard, event.number, event.text))]

@@ -3,8 +3,7 @@
 A gradient worker that is lost is replaced by a Dask worker that has neither a copy of a shard nor a gradient worker of
 this run.  Where there is none, by one that has a copy: soon, if no gradient worker is left and the run would end;
 later, if the run goes on with fewer, for roles share processes where there are not enough, as at the start.  A Dask
-worker that comes later takes part, up to the job's `max_workers`.  The evaluator is replaced wherever there is a
-process, but for a while apart from servers where one has died by itself: what killed it would kill them next.
+worker that comes later takes part, up to the job's `max_workers`.
 
 What is decided here is executed by the driver; what comes of it is said here by name or by address.
 """
@@ -12,20 +11,30 @@ What is decided here is executed by the driver; what comes of it is said here by
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Final
 
-from psplatform.core.protocol.events import EvaluationLost, EvaluatorDied, MemberDied, MemberLost
+from psplatform.core.protocol.events import EvaluatorDied, MemberDied, MemberLost
 from psplatform.core.protocol.messages import ENDING, JOIN_AGAIN, PROCESS_ENDS, SLOTS_TAKEN
+from psplatform.core.supervision.decisions import (
+    WORKER,
+    AskOfDeath,
+    AwaitWaking,
+    Decision,
+    Examine,
+    LetGo,
+    Note,
+    ProcessesCame,
+    ProcessLeft,
+    Report,
+    Rules,
+    StartWorker,
+    Surroundings,
+)
+from psplatform.core.supervision.evaluator import EvaluatorSupervisor
 from psplatform.core.supervision.leases import Leases
 from psplatform.core.supervision.placement import Placement, Process
 from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.errors import ProcessDied, PsplatformError
-
-Part = Literal["worker", "evaluator"]
-WORKER: Final = "worker"
-EVALUATOR: Final = "evaluator"
-"""The names of evaluators begin with it: a server answers them without holding anybody up."""
 
 _TRIES_PER_PROCESS: Final = 3
 """A process in which so many workers could not start, or gave up, is left alone."""
@@ -34,178 +43,6 @@ _NO_FAILURES: Final = (JOIN_AGAIN, SLOTS_TAKEN, ENDING)
 """Why workers leave that could go on in the same process."""
 
 _LEFT: Final = "its Dask worker left the cluster"
-
-
-# --- what the driver is asked for ---
-
-
-@dataclass(frozen=True, slots=True)
-class StartWorker:
-    """Make a gradient worker there; `WorkerSupervisor.on_not_started` answers where that fails."""
-
-    name: str
-    address: str
-
-
-@dataclass(frozen=True, slots=True)
-class StartEvaluator:
-    """Make an evaluator there; `WorkerSupervisor.on_evaluator_lost`, or `on_evaluator_lacking`, says that it failed."""
-
-    name: str
-    address: str
-
-
-@dataclass(frozen=True, slots=True)
-class Examine:
-    """Find out whether the process can take a gradient worker; `WorkerSupervisor.on_examined` answers."""
-
-    process: Process
-
-
-@dataclass(frozen=True, slots=True)
-class LetGo:
-    """Close the way to an actor, and let go of it."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class AskOfDeath:
-    """Find out of what the process of a lost actor has died; `WorkerSupervisor.on_death` answers."""
-
-    name: str
-    address: str
-    is_evaluator: bool = False
-    opened: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitWaking:
-    """Say `UnavailableProcesses.heard` once the process of an actor that fell silent answers anything."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Hand an event to the coordinator."""
-
-    event: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Write words into the run's log."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessLeft:
-    """Tell those who supervise the run's other actors that a process is gone."""
-
-    address: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessesCame:
-    """Try again what could not be done before for want of processes."""
-
-
-Decision = (
-    StartWorker
-    | StartEvaluator
-    | Examine
-    | LetGo
-    | AskOfDeath
-    | AwaitWaking
-    | Report
-    | Note
-    | ProcessLeft
-    | ProcessesCame
-)
-
-
-# --- what decides ---
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How many gradient workers there shall be, and how long what is waited for; times in seconds.
-
-    Attributes
-    ----------
-    workers
-        While there are fewer, lost ones are replaced.
-    most
-        As many there are at most, with those that come later; ``None`` for any number.
-    lease_s
-        Silence after which one of them is lost.
-    deserted_s
-        After so long without any gradient worker, one is started beside a copy of a shard; an evaluator that died by
-        itself waits as long for a process apart from servers.
-    share_after_s
-        After so long with fewer than `workers`, one is; processes that did not fit are asked again as often.
-    replace_after_s
-        Another evaluator is made so long after the end of the last: first the run must go on.
-    """
-
-    workers: int
-    most: int | None
-    lease_s: float
-    deserted_s: float
-    share_after_s: float
-    replace_after_s: float
-
-
-class Surroundings(Protocol):
-    """What else there is of the run."""
-
-    @property
-    def runs(self) -> bool:
-        """Whether it has begun and is not ending: as long as it is so, workers are placed."""
-
-    @property
-    def home(self) -> str:
-        """Address of the coordinator's process."""
-
-    @property
-    def copies(self) -> Collection[str]:
-        """Addresses of processes with a copy of a shard."""
-
-    @property
-    def left_out(self) -> Collection[str]:
-        """Addresses of processes that lack what the run needs."""
-
-    def next_name(self, role: str) -> str:
-        """Return a name that no actor of the run has had."""
-
-
-@dataclass(slots=True)
-class _Evaluator:
-    """The evaluator, or what is known of the next one.
-
-    Attributes
-    ----------
-    name, address
-        Empty while there is none.
-    opened
-        Whether it has given a sign of life.
-    lost
-        The one before, as long as it is not known of what it died.
-    wanted_at
-        When another is to be started.
-    apart_until
-        Until when it waits for a process apart from servers: not at all where others have ended the last.
-    """
-
-    name: str = ""
-    address: str = ""
-    opened: bool = False
-    lost: str = ""
-    wanted_at: float = float("inf")
-    apart_until: float = float("-inf")
 
 
 class WorkerSupervisor:
@@ -230,7 +67,7 @@ class WorkerSupervisor:
         self._unavailable = unavailable
         self.workers: dict[str, str] = {}
         self._missing: set[str] = set()
-        self._evaluator = _Evaluator()
+        self._evaluator = EvaluatorSupervisor(rules, around)
         self._known: dict[str, Process] = {}
         self._seen: set[str] = set()
         self._present: set[str] | None = None
@@ -266,13 +103,13 @@ class WorkerSupervisor:
         """Start what a run begins with."""
         started = [self._start_worker(address) for address in placement.workers]
         self._missing = set(self.workers)
-        return [*started, self._start_evaluator(placement.evaluator)]
+        return [*started, self._evaluator.start(placement.evaluator)]
 
     def adopt(self, workers: Mapping[str, str], evaluator: tuple[str, str] | None, now: float) -> None:
         """Go on with those that a coordinator before has started."""
         self.workers.update(workers)
         if evaluator is not None:
-            self._evaluator = _Evaluator(*evaluator, opened=True)
+            self._evaluator.adopt(*evaluator)
             self._leases.renew(evaluator[0], now)
 
     def hears(self, name: str, now: float) -> bool:
@@ -340,11 +177,7 @@ class WorkerSupervisor:
 
     def on_death(self, asked: AskOfDeath, error: PsplatformError | None, now: float) -> list[Decision]:
         """Learn of what a lost process has died; ``None`` where that cannot be seen, or it has not."""
-        by_itself = isinstance(error, ProcessDied)
-        if asked.name == self._evaluator.lost:
-            wanted_at = now + self._rules.replace_after_s
-            apart_until = wanted_at + self._rules.deserted_s if by_itself else wanted_at
-            self._evaluator = _Evaluator(wanted_at=wanted_at, apart_until=apart_until)
+        self._evaluator.on_death(asked.name, now, by_itself=isinstance(error, ProcessDied))
         if not isinstance(error, ProcessDied):
             return []
         died = EvaluatorDied(error, asked.opened) if asked.is_evaluator else MemberDied(asked.name, error)
@@ -352,50 +185,23 @@ class WorkerSupervisor:
 
     # --- the evaluator ---
 
-    def _start_evaluator(self, address: str) -> StartEvaluator:
-        self._evaluator = _Evaluator(self._around.next_name(EVALUATOR), address)
-        return StartEvaluator(self.evaluator, address)
-
     def on_evaluator_lacking(self, name: str) -> list[Decision]:
         """Start an evaluator elsewhere whose process lacks what it needs."""
         if not name or name != self.evaluator:
             return []
-        self._evaluator.address = self._place_for_evaluator(apart=False)
-        return [StartEvaluator(name, self._evaluator.address)]
+        return [self._evaluator.move(self._usable, self.addresses)]
 
     def on_evaluator_lost(self, name: str, reason: str) -> list[Decision]:
         """Let go of an evaluator that is lost; another is started once it was asked of what it died."""
         if not name or name != self.evaluator:
             return []
-        lost = self._evaluator
         self._leases.forget(name)
-        self._unavailable.lose(name, lost.address)
-        self._evaluator = _Evaluator(lost=name)
-        asked = AskOfDeath(name, lost.address, is_evaluator=True, opened=lost.opened)
-        return [LetGo(name), Report(EvaluationLost(reason)), asked]
-
-    def _replace_evaluator(self, now: float) -> list[Decision]:
-        wanted = self._evaluator
-        if wanted.name or now < wanted.wanted_at:
-            return []
-        if now < wanted.apart_until and not self._apart_from_servers:
-            return []  # a nanny may start a process that no server shares with it
-        return [self._start_evaluator(self._place_for_evaluator(apart=wanted.apart_until > wanted.wanted_at))]
+        self._unavailable.lose(name, self._evaluator.address)
+        return self._evaluator.lose(reason)
 
     @property
     def _usable(self) -> set[str]:
         return set(self._known) - self._unavailable.addresses - set(self._around.left_out)
-
-    @property
-    def _apart_from_servers(self) -> set[str]:
-        return self._usable - set(self._around.copies) - {self._around.home}
-
-    def _place_for_evaluator(self, *, apart: bool) -> str:
-        busy, home = self.addresses, self._around.home
-        if apart and self._apart_from_servers:
-            return min(self._apart_from_servers, key=lambda one: (one in busy, one))
-        serving = {*self._around.copies, home}
-        return min(self._usable - busy, key=lambda one: (one in serving, one), default=home)
 
     # --- the cluster ---
 
@@ -409,10 +215,10 @@ class WorkerSupervisor:
         self._seen |= came
         decided: list[Decision] = []
         for address in sorted(before - self._present):
-            decided += self._lose_process(address)
+            decided += [*self._lose_all(address, _LEFT), ProcessLeft(address, _LEFT)]
         if first:
-            if not self.evaluator and not self._evaluator.lost and self._evaluator.wanted_at == float("inf"):
-                decided.append(self._start_evaluator(self._place_for_evaluator(apart=False)))
+            if self._evaluator.was_never_wanted:
+                decided.append(self._evaluator.start_anywhere(self._usable, self.addresses))
         elif came:
             self._newcomers |= came
             decided.append(ProcessesCame())
@@ -423,7 +229,8 @@ class WorkerSupervisor:
         elif self._shares and not self._examined:
             decided += self._ask_on()
         newcomers = [one for one in self._known if one in self._newcomers and one not in self._examined]
-        return [*decided, *self._examine(newcomers), *self._replace_evaluator(now)]
+        decided += self._examine(newcomers)
+        return [*decided, *self._evaluator.replace(self._usable, self.addresses, now)]
 
     def _note_shortage(self) -> None:
         there, now = len(self.workers), self._now
@@ -438,10 +245,6 @@ class WorkerSupervisor:
         lost = list(self._lose_all(address, reason))
         self._fill_at_next_look |= bool(lost)
         return lost
-
-    def _lose_process(self, address: str) -> Iterator[Decision]:
-        yield from self._lose_all(address, _LEFT)
-        yield ProcessLeft(address, _LEFT)
 
     def _lose_all(self, address: str, reason: str) -> Iterator[Decision]:
         for name in [name for name, place in self.workers.items() if place == address]:
@@ -461,7 +264,7 @@ class WorkerSupervisor:
         if missing <= 0 or not self._around.runs:
             return []
         taken, copies = self._taken() | self._unfit | self._examined, self._around.copies
-        free = [one for one in self._known if one not in taken and self._is_worth_trying(one)]
+        free = [one for one in self._known if one not in taken]
         best = sorted(free, key=lambda one: (one in copies, self._failed.get(one, 0)))
         return self._examine(best[:missing])
 
@@ -487,7 +290,7 @@ class WorkerSupervisor:
         if address in self._newcomers:
             limit = float("inf") if self._rules.most is None else self._rules.most
             self._newcomers.discard(address)
-        free = self._around.runs and address not in self._taken() and self._is_worth_trying(address)
+        free = self._around.runs and address not in self._taken()
         if fits and free and len(self.workers) < limit:
             return [self._start_worker(address), *self._look_on()]
         if not fits and not asked_again:
@@ -501,11 +304,9 @@ class WorkerSupervisor:
         return deserted or self._now - self._short_since >= self._rules.share_after_s
 
     def _taken(self) -> set[str]:
-        taken = self.addresses | self._unavailable.addresses
+        given_up = {address for address, failures in self._failed.items() if failures >= _TRIES_PER_PROCESS}
+        taken = self.addresses | self._unavailable.addresses | given_up
         return taken if self._shares else taken | set(self._around.copies)
-
-    def _is_worth_trying(self, address: str) -> bool:
-        return self._failed.get(address, 0) < _TRIES_PER_PROCESS
 
     # --- silence ---
 

@@ -147,7 +147,7 @@ class CoordinatorHost(Listening):
     def take(self, sender: str, data: bytes) -> bool | bytes:
         """Take messages; return what is said to the sender at once, or whether it is one of this run's actors."""
         if self._standby_host is None:
-            return self._in_charge.take(sender, data)
+            return self._in_charge.driver.inbox.take(sender, data)
         if sender != f"coordinator-{self._standby_host.standby.term}":
             return False
         answers = [one for message in decode(data) for one in self._standby_host.take(message)]
@@ -155,12 +155,12 @@ class CoordinatorHost(Listening):
 
     async def on_copy_failed(self, name: str, text: str) -> None:
         """Take a copy's word that it cannot go on."""
-        self._in_charge.copies.lose(name, text)
+        self._in_charge.driver.copies.lose(name, text)
 
     async def on_cold_trouble(self, name: str, text: str) -> None:
         """Log that a copy cannot keep its state in the store for now."""
-        tenure = self._in_charge
-        tenure.note({"kind": "cold replica", "at": tenure.elapsed_s, "text": text})
+        driver = self._in_charge.driver
+        driver.note({"kind": "cold replica", "at": driver.elapsed_s, "text": text})
 
     @property
     def _in_charge(self) -> Tenure:
@@ -175,4 +175,4 @@ class CoordinatorHost(Listening):
 
     def _on_mishap(self, text: str) -> None:
         if self.tenure is not None:
-            self.tenure.on_mishap(text)
+            self.tenure.driver.on_mishap(text)

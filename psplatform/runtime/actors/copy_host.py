@@ -34,16 +34,16 @@ from psplatform.core.protocol.messages import (
 from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.core.shards.replica import ShardCopy
-from psplatform.core.supervision.workers import EVALUATOR
+from psplatform.core.supervision.decisions import EVALUATOR
 from psplatform.nodes.shard import ShardNode
 from psplatform.replication.accounts import account_factory
 from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.initial_role import InitialRole
-from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
+from psplatform.runtime.actors.retirement import Retirement, before_the_end, begin_to_forget_the_end
 from psplatform.runtime.comms.answering import Answering, Listening
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Peer, PeerLost, call
-from psplatform.runtime.comms.lines import Line
+from psplatform.runtime.comms.calls import Peer, PeerLost
+from psplatform.runtime.comms.lines import CoordinatorLine, Line
 from psplatform.runtime.comms.processes import process_at
 from psplatform.runtime.dataplane.carriers import REPLICA_PLACES
 from psplatform.runtime.dataplane.content import Answer
@@ -69,17 +69,17 @@ class CopyHost(Listening):
 
     def __init__(self, run: str, name: str, shard: int, coordinator: Peer, initial_role: InitialRole) -> None:
         self._run, self._name, self._index = run, name, shard
-        self._coordinator, self._term = coordinator, 0
+        self._coordinator = CoordinatorLine(coordinator)
         self._initial_role = initial_role
         self._told_epoch = 0
         self._packing: Packing = UNPACKED
         self._arithmetic = ThreadPoolExecutor(1, thread_name_prefix=f"psplatform-{name}")
         self._requests = count()
         self._built = asyncio.Event()
-        self._retired = asyncio.Event()
-        self._closed = self._retiring = False
+        self._closed = False
         self._log = ActorLog(run, name)
         self._background = Background(partial(self._report, "on_copy_failed"), self._log)
+        self._retirement = Retirement(self._say_retiring)
         self._begun = contextlib.ExitStack()  # what is to be ended on the event loop
         self._made = contextlib.ExitStack()  # what is to be given back in the thread that computes, which made it
         self._made.callback(sweep, run)
@@ -129,9 +129,9 @@ class CopyHost(Listening):
         self._require_wanted()
         self._begun.callback(self._node.close)
         self._answering: Answering[Any] = Answering(self._node.feed)
-        self._line = Line(
+        line = Line(
             self._connect,
-            self._coordinator,
+            self._coordinator.peer,
             self._name,
             Background(partial(self._report, "on_copy_failed"), self._log),
             patience_s=max(program.patience_s, program.server_lease_s),
@@ -140,10 +140,11 @@ class CopyHost(Listening):
             on_answer=self._node.feed,
             beat_s=program.server_lease_s / 4,
         )
-        self._begun.callback(self._line.close)
+        self._coordinator.open(line)
+        self._begun.callback(line.close)
         self._background.keep(self._tick)
         plugin = f"{self._run}-{self._name}"
-        self._begun.callback(lambda: loop.create_task(not_before_the_end(self._worker, plugin)))
+        self._begun.callback(begin_to_forget_the_end, self._worker, plugin)
         await before_the_end(self._worker, plugin, self._retire)
         self._built.set()
         part = "the server" if self._node.server is not None else "a replica"
@@ -151,7 +152,7 @@ class CopyHost(Listening):
         return process_at(self._worker.address)
 
     def _require_wanted(self) -> None:
-        if self._closed or self._retired.is_set():
+        if self._closed or self._retirement.is_over:
             raise PeerLost(f"{self._name} was given up before it was open", peer=self._worker.address)
 
     # --- what peers call ---
@@ -162,7 +163,8 @@ class CopyHost(Listening):
             if isinstance(message, ActorAt):
                 self._node.state.carrier.know(message.name, Peer(message.address, message.key))
             elif isinstance(message, CoordinatorAt):
-                self._turn_to(message)
+                if not self._closed and self._coordinator.turn_to(message) and self._retirement.has_begun:
+                    self._background.do(self._say_retiring())
             else:
                 self._node.feed(message)
                 if isinstance(message, Exclude):
@@ -173,13 +175,6 @@ class CopyHost(Listening):
         server = self._node.server
         if server is not None and replica not in server.links.replicas and not self._closed:
             self._background.do(self._node.state.forget(replica))
-
-    def _turn_to(self, coordinator: CoordinatorAt) -> None:
-        if coordinator.term > self._term and not self._closed:
-            self._term = coordinator.term
-            self._line.retarget(Peer(coordinator.address, coordinator.key))
-            if self._retiring:
-                self._background.do(self._say_retiring())
 
     async def attach(self, member: str, slab: SegmentName | None) -> tuple[bool, SegmentName]:
         """Try to map a worker's slab; return whether that worked, and the name of this copy's segment."""
@@ -290,13 +285,13 @@ class CopyHost(Listening):
         One that was replaced, and wakes up, takes everybody for lost: it is not heeded.
         """
         await self._built.wait()  # the caller has a deadline
-        if term >= max(self._term, self._node.control.part.term):
+        if term >= max(self._coordinator.term, self._node.control.part.term):
             self._node.state.gradient_buffers.dismiss(member, position)
             self._node.state.feed_reader.note_arrival()  # nobody need wait for it
 
     async def retire(self) -> None:
         """Let the process of this copy end: it is not needed any more."""
-        self._retired.set()
+        self._retirement.end()
 
     async def close(self) -> None:
         """Give up the shard, and the memory that it lies in; of one that is still being opened, when it is."""
@@ -317,16 +312,12 @@ class CopyHost(Listening):
                 self._told_epoch = effect.message.epoch  # it is said again to each coordinator that takes over
                 served = self._index, self._told_epoch, effect.message.version
                 self._log.info("serves shard %d under epoch %d from version %d", *served)
-            self._line.send(effect.message)
+            self._coordinator.send(effect.message)
 
     def _report(self, method: str, text: str) -> None:
         if not self._closed:
-            self._background.do(self._tell(method, text))
-
-    async def _tell(self, method: str, text: str) -> None:
-        with contextlib.suppress(PeerLost):  # then its successor is told by what this copy does not do
-            arguments = self._name, text
-            await call(self._connect, self._line.peer, method, *arguments, deadline_s=TIMEOUTS.report_s)
+            told = self._coordinator.tell(self._connect, method, self._name, text, deadline_s=TIMEOUTS.report_s)
+            self._background.do(told)
 
     # --- the end ---
 
@@ -339,25 +330,20 @@ class CopyHost(Listening):
         """Let the process end only when another copy has taken over, or after a while."""
         if self._closed:
             return
-        self._retiring = True
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(TIMEOUTS.retirement_s):
-                await self._say_retiring()
-                await self._retired.wait()
+        await self._retirement.take_place()
         self._close("its process ends")
 
     async def _say_retiring(self) -> None:
         # Not by the line: where a signal ends the process, Dask has cancelled it.
-        message = encode([Retiring(self._name)])
-        with contextlib.suppress(PeerLost):  # then its successor is told
-            await call(self._connect, self._line.peer, "deliver", self._name, message, deadline_s=TIMEOUTS.retirement_s)
+        what = "deliver", self._name, encode([Retiring(self._name)])
+        await self._coordinator.tell(self._connect, *what, deadline_s=TIMEOUTS.retirement_s)
 
     def _close(self, reason: str) -> None:
         if self._closed:
             return
         self._closed = True
         self._log.info("ends: %s", reason)
-        self._retired.set()
+        self._retirement.end()
         self._begun.close()
         self._background.close()
         # After what is under way there: what that makes would be left behind else.

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from psplatform.core.protocol.events import Evaluated, EvaluationFailed, ModelSaved, SaveFailed
 from psplatform.errors import StoreError
 from psplatform.replication.stores.guard import StoreGone, StoreGuard
-from psplatform.replication.stores.store import save_best, save_model
+from psplatform.replication.stores.models import save_best, save_model
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.program import Program, choose_device
 from psplatform.runtime.timeouts import TIMEOUTS

@@ -21,11 +21,11 @@ from psplatform.core.protocol.wire import decode
 from psplatform.nodes.evaluator import EvaluatorNode
 from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.evaluation import ThreadedEvaluation
-from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
+from psplatform.runtime.actors.retirement import before_the_end, begin_to_forget_the_end
 from psplatform.runtime.comms.answering import Listening
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
-from psplatform.runtime.comms.lines import Line
+from psplatform.runtime.comms.lines import CoordinatorLine, Line
 from psplatform.runtime.dataplane.fetching import Fetcher
 from psplatform.runtime.dataplane.parameters import Parameters
 from psplatform.runtime.dataplane.transports import TRANSPORTS
@@ -54,7 +54,7 @@ class EvaluatorHost(Listening):
         copies: Mapping[str, tuple[int, Peer]],
     ) -> None:
         self._run, self._name = run, name
-        self._coordinator, self._term = coordinator, 0
+        self._coordinator = CoordinatorLine(coordinator)
         self._copies = {copy: peer for copy, (_, peer) in copies.items()}
         self._servers = servers
         self._early: list[Any] | None = []
@@ -94,9 +94,9 @@ class EvaluatorHost(Listening):
         self._log.info("an evaluator is ready at %s", worker.address)
 
     def _make_line(self, program: Program) -> None:
-        self._line = Line(
+        line = Line(
             self._connect,
-            self._coordinator,
+            self._coordinator.peer,
             self._name,
             self._new_background(),
             patience_s=program.patience_s,
@@ -104,8 +104,9 @@ class EvaluatorHost(Listening):
             on_refused=lambda: self._stop("the coordinator no longer knows this evaluator"),
             beat_s=program.worker_lease_s / 8,
         )
-        self._closing.callback(self._forget_the_end)
-        self._closing.callback(self._line.close)
+        self._coordinator.open(line)
+        self._closing.callback(begin_to_forget_the_end, self._worker, f"{self._run}-{self._name}")
+        self._closing.callback(line.close)
 
     def _make_node(self, program: Program, evaluation: ThreadedEvaluation) -> None:
         def make_evaluation(feed: Callable[[Any], None]) -> ThreadedEvaluation:
@@ -149,11 +150,10 @@ class EvaluatorHost(Listening):
     def _take(self, message: Any) -> None:
         if isinstance(message, ActorAt):
             self._fetcher.peers[message.name] = Peer(message.address, message.key)
-        elif not isinstance(message, CoordinatorAt):
+        elif isinstance(message, CoordinatorAt):
+            self._coordinator.turn_to(message)
+        else:
             self._node.feed(message)
-        elif message.term > self._term:
-            self._term = message.term
-            self._line.retarget(Peer(message.address, message.key))
 
     async def close(self) -> None:
         """Stop answering; one that is still being opened never begins."""
@@ -161,7 +161,7 @@ class EvaluatorHost(Listening):
 
     def _send(self, effect: Send) -> None:
         if effect.to == COORDINATOR:
-            self._line.send(effect.message)
+            self._coordinator.send(effect.message)
         else:
             self._fetcher.pull(effect.message, effect.to.name)
 
@@ -170,6 +170,3 @@ class EvaluatorHost(Listening):
             self._log.info("ends: %s", reason)
         self._closed = True
         self._closing.close()
-
-    def _forget_the_end(self) -> None:
-        self._loop.create_task(not_before_the_end(self._worker, f"{self._run}-{self._name}"))

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from psplatform.core.protocol.messages import Beat
+from psplatform.core.protocol.place_messages import CoordinatorAt
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Begun, Connect, Peer, PeerLost, begin_call, call
@@ -272,3 +273,55 @@ class Line:
         finally:
             self._calling = None
         return answer
+
+
+class CoordinatorLine:
+    """The way of one actor to its run's coordinator: to that of the highest term that it has heard of.
+
+    Attributes
+    ----------
+    peer, term
+        Where that is, and its term; zero until one has taken over.
+    """
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer, self.term = peer, 0
+        self._line: Line | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything can be said to it."""
+        return self._line is not None
+
+    def open(self, line: Line) -> None:
+        """Speak to it by `line`, which leads to `peer`, from now on."""
+        self._line = line
+
+    def turn_to(self, coordinator: CoordinatorAt) -> bool:
+        """Speak to one that has taken over, unless it is an older one; return whether it is not."""
+        if coordinator.term <= self.term:
+            return False
+        self.term, self.peer = coordinator.term, Peer(coordinator.address, coordinator.key)
+        if self._line is not None:
+            self._line.retarget(self.peer)
+        return True
+
+    def send(self, message: Any) -> None:
+        """Send it a message; nothing as long as the line is not open."""
+        if self._line is not None:
+            self._line.send(message)
+
+    async def tell(self, connect: Connect, method: str, *arguments: Any, deadline_s: float) -> None:
+        """Call a method of it, not by the line, if it is there: its successor finds out by itself."""
+        with contextlib.suppress(PeerLost):
+            await call(connect, self.peer, method, *arguments, deadline_s=deadline_s)
+
+    async def flush(self, limit_s: float) -> None:
+        """Wait until everything sent is delivered, for at most `limit_s`."""
+        if self._line is not None:
+            await self._line.flush(limit_s)
+
+    def close(self) -> None:
+        """Send nothing any more."""
+        if self._line is not None:
+            self._line.close()

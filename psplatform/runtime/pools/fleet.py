@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from distributed import CancelledError, Client, Future
 
-from psplatform.core.protocol.effects import actor_name
+from psplatform.core.protocol.names import actor_name
 from psplatform.core.supervision.placement import Process
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 from psplatform.runtime.cluster import cluster_of, foreign_workers

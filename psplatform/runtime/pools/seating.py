@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
-from psplatform.core.coordination.shards import ShardState
+from psplatform.core.coordination.shards.state import ShardState
 from psplatform.core.protocol.events import CopyMisplaced
 from psplatform.core.supervision.placement import Process, process_for_copy, process_for_standby, seats_of
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator

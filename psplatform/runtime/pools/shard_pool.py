@@ -4,41 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from psplatform.core.protocol.effects import COORDINATOR, first_replica, first_server
+from psplatform.core.protocol.effects import COORDINATOR
 from psplatform.core.protocol.events import CoordinatorLost, CopyAwake, CopyLost, CopyReady, NoCopy
 from psplatform.core.protocol.messages import Promote
+from psplatform.core.protocol.names import first_replica, first_server
 from psplatform.core.protocol.place_messages import ActorAt
 from psplatform.core.supervision.placement import Placement
-from psplatform.errors import PsplatformError
 from psplatform.runtime.actors.coordinator_process import Employer
 from psplatform.runtime.actors.copy_host import CopyHost
 from psplatform.runtime.actors.initial_role import InitialRole
-from psplatform.runtime.comms.background import Kept
-from psplatform.runtime.comms.calls import Peer, PeerLost, PeerSilent, call, is_dead, wakes
-from psplatform.runtime.comms.lines import Line
+from psplatform.runtime.comms.calls import Peer, PeerLost, is_dead
 from psplatform.runtime.comms.processes import ProcessId, process_at
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.pools.seating import Seating, SeatingHost
-from psplatform.runtime.pools.watching import ENDED, watch
+from psplatform.runtime.pools.shard_actor import ShardActor
+from psplatform.runtime.pools.watching import ENDED
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tasks.foreign import describe
-
-
-@dataclass(slots=True)
-class ShardActor:
-    """One copy, the way to it, and what its process is called."""
-
-    name: str
-    shard: int
-    peer: Peer
-    process: str = ""
-    line: Line | None = None
-    watching: Kept | None = None
-    heard_at: float = 0.0
 
 
 class WorkersBeside(Protocol):
@@ -63,6 +48,131 @@ class ShardPoolHost(Employer, SeatingHost, Protocol):
         """The gradient workers."""
 
 
+class CopyMaker(Protocol):
+    """What recruitment asks of the pool that it makes copies for."""
+
+    seating: Seating
+
+    async def make(self, name: str, key: str, shard: int, address: str, initial_role: InitialRole) -> ShardActor:
+        """Make a copy that is open; raise what keeps it from that."""
+
+    def begin_with(self, actor: ShardActor) -> None:
+        """Watch a copy and speak to it from now on."""
+
+    def retire(self, name: str) -> None:
+        """Let go of a copy, if there is one of that name."""
+
+
+class Recruitment:
+    """Makes further copies while the run goes on: in another process where one is no good, as long as there is any.
+
+    Attributes
+    ----------
+    planned
+        The copies that are being made, by name: each keeps its place from the moment at which that is chosen.
+    """
+
+    def __init__(self, host: ShardPoolHost, fleet: Fleet, maker: CopyMaker) -> None:
+        self._host, self._fleet, self._maker = host, fleet, maker
+        self._placing = asyncio.Lock()
+        self._stored: dict[str, int] = {}
+        self._waking: set[str] = set()
+        self.planned: dict[str, ShardActor] = {}
+
+    def store(self, name: str, shard: int) -> None:
+        """Count a replica that is no process: the store keeps what it would be made of."""
+        self._stored[name] = shard
+
+    def is_stored(self, name: str) -> bool:
+        """Whether a replica is no process, or no finished one, but in the store."""
+        return name in self._stored
+
+    def is_waking(self, name: str) -> bool:
+        """Whether a process is being made of a replica that was in the store: it is not announced before it is open.
+
+        A coordinator that takes over meanwhile begins anew, and does not wait for one half made.
+        """
+        return name in self._waking
+
+    async def recruit(self, shard: int) -> None:
+        """Make another replica of a shard, where the job wants that: in the store."""
+        if self._host.program.cold:
+            name = self._fleet.next_name(f"replica-{shard}")
+            self.store(name, shard)
+            self._host.feed(CopyReady(shard, name, "the store"))
+            return
+        await asyncio.sleep(TIMEOUTS.replace_after_s)
+        without = "every process has a copy of this shard already; start a Dask worker"
+        actor, reason = await self._make_somewhere(shard, InitialRole(serving=False, fresh=False), without)
+        if actor is None:
+            self._host.feed(NoCopy(shard, reason))
+            return
+        self._maker.begin_with(actor)
+        self._host.worker_pool.introduce(actor.where)
+        self._host.feed(CopyReady(shard, actor.name, actor.process))
+
+    async def awaken(self, name: str) -> None:
+        """Make a process of a replica that was in the store until now; it is promoted when the coordinator knows it."""
+        if name in self._waking or name not in self._stored:
+            return
+        self._waking.add(name)
+        shard, without = self._stored[name], "no process is left for it; start a Dask worker"
+        actor, reason = await self._make_somewhere(shard, InitialRole(serving=False, cold=True), without, name)
+        self._waking.discard(name)
+        if actor is None:
+            self._host.feed(CopyLost(name, "the store", reason))
+            return
+        del self._stored[name]
+        self._host.on_actor_made("copy", name, actor.peer, shard)
+        self._maker.begin_with(actor)
+        self._host.feed(CopyAwake(shard, name, actor.process))
+
+    async def _make_somewhere(
+        self, shard: int, initial_role: InitialRole, without: str, name: str = ""
+    ) -> tuple[ShardActor | None, str]:
+        """Make a copy of that name, or of a new one each time, wherever it can be; or return why there is none.
+
+        Parameters
+        ----------
+        without
+            Why there is none where there is no process to try.
+        """
+        tried, reason = set[str](), without
+        while (place := await self._plan(shard, name, tried)) is not None:
+            planned, key = place
+            actor, flaw = await self._make(planned, key, initial_role)
+            del self.planned[planned.name]
+            if actor is not None:
+                return actor, ""
+            reason = flaw
+            self._maker.retire(planned.name)
+            if name:
+                tried.add(planned.peer.address)
+            else:
+                self._host.unavailable.lose(planned.name, planned.peer.address)
+        return None, reason
+
+    async def _plan(self, shard: int, name: str, tried: set[str]) -> tuple[ShardActor, str] | None:
+        """Choose where another copy of a shard goes, and keep that place for it; return it and its actor's name."""
+        async with self._placing:  # of two that are missing, the second must not go where the first does
+            address = await self._maker.seating.for_copy(shard, tried)
+            if address is None:
+                return None
+            # An actor of its own for each attempt: one of a coordinator before may still be there.
+            key = self._fleet.next_name(name or f"replica-{shard}")
+            planned = self.planned[name or key] = ShardActor(name or key, shard, self._fleet.peer(key, address))
+            return planned, key
+
+    async def _make(self, planned: ShardActor, key: str, role: InitialRole) -> tuple[ShardActor | None, str]:
+        try:
+            return await self._maker.make(planned.name, key, planned.shard, planned.peer.address, role), ""
+        except (PeerLost, OSError, TimeoutError) as error:
+            return None, str(error)
+        except Exception as error:  # noqa: BLE001  the seam where what an actor raises is told, and the run goes on
+            kind, text, _ = describe(error)
+            return None, f"{kind}: {text}"
+
+
 class DaskShardPool:
     """Makes the copies of shards, and reports those that are lost."""
 
@@ -70,12 +180,8 @@ class DaskShardPool:
         self._host = host
         self._fleet = fleet
         self.actors: dict[str, ShardActor] = {}
-        self._cold = host.program.cold
-        self._stored: dict[str, int] = {}
-        self._waking: set[str] = set()
-        self._planned: dict[str, ShardActor] = {}
-        self._placing = asyncio.Lock()
         self._background = host.new_background()
+        self._recruitment = Recruitment(host, fleet, self)
         self.seating = Seating(host, fleet, self)
 
     # --- at the start ---
@@ -87,16 +193,16 @@ class DaskShardPool:
             names = [first_replica(shard, number) for number in range(len(replicas))]
             for name, place in zip(names, replicas, strict=True):
                 await self._create(name, name, shard, place, InitialRole(serving=False))
-            if self._cold:
+            if self._host.program.cold:
                 names = [first_replica(shard, 0)]
-                self._stored[names[0]] = shard
+                self._recruitment.store(names[0], shard)
             initial_role = InitialRole(serving=True, replicas=tuple(names))
             await self._create(first_server(shard), first_server(shard), shard, address, initial_role)
 
     async def _create(self, name: str, key: str, shard: int, address: str, initial_role: InitialRole) -> ShardActor:
         peer = await self._fleet.create(CopyHost, key, address, name, shard, self._host.peer, initial_role)
         actor = self.actors[name] = ShardActor(name, shard, peer)
-        if name not in self._waking:
+        if not self._recruitment.is_waking(name):
             self._host.on_actor_made("copy", name, peer, shard)
         return actor
 
@@ -110,10 +216,10 @@ class DaskShardPool:
     def begin(self) -> None:
         """Watch every copy and speak to it from now on."""
         for actor in self.actors.values():
-            self._begin(actor)
+            self.begin_with(actor)
         for actor in self.actors.values():
             if actor.name != first_server(actor.shard):
-                self.tell(first_server(actor.shard), _where(actor))
+                self.tell(first_server(actor.shard), actor.where)
         self.seating.begin()
 
     def adopt(
@@ -124,39 +230,29 @@ class DaskShardPool:
         One that is not `counted`, with its shard, among the copies was being made: nobody goes on with that, so it is
         let go of.
         """
-        self._stored = {name: shard for name, shard in counted.items() if self._cold and name not in known}
+        for name, shard in counted.items() if self._host.program.cold else ():
+            if name not in known:
+                self._recruitment.store(name, shard)
         for name, (shard, peer) in known.items():
             if name not in counted:
-                self._do(self._let_go(ShardActor(name, shard, peer)))
+                self._do(ShardActor(name, shard, peer).retire(self._fleet, self._host))
                 continue
             self.actors[name] = ShardActor(name, shard, peer)
             self._do(self._fleet.meet(peer))
-            self._begin(self.actors[name], processes.get(peer.address))
+            self.begin_with(self.actors[name], processes.get(peer.address))
             self.tell(name, self._host.whereabouts())
         self.seating.begin()
 
-    def _begin(self, actor: ShardActor, process: ProcessId | None = None) -> None:
-        host = self._host
-        actor.heard_at = asyncio.get_running_loop().time()
-        actor.line = Line(
-            host.connect,
-            actor.peer,
-            host.sender,
-            host.new_background(),
-            patience_s=host.program.server_lease_s,
-            on_lost=lambda reason: self.lose(actor.name, reason),
-            on_refused=host.on_refused,
-            beat_s=host.program.server_lease_s / 4,
-        )
-        on_lost = partial(self.lose, actor.name)
-        actor.watching = self._background.keep(partial(watch, host.connect, actor.peer, on_lost, process))
+    def begin_with(self, actor: ShardActor, process: ProcessId | None = None) -> None:
+        """Watch a copy, where it is known in its `process`, and speak to it from now on."""
+        actor.begin(self._host, self._background, partial(self.lose, actor.name), process)
 
     # --- what the coordinator's host asks ---
 
     @property
     def posted(self) -> Collection[ShardActor]:
         """Every copy there is, those that are being made, or for which a place is kept, included."""
-        return {**self._planned, **self.actors}.values()
+        return {**self._recruitment.planned, **self.actors}.values()
 
     @property
     def addresses(self) -> set[str]:
@@ -170,43 +266,42 @@ class DaskShardPool:
 
     def directory(self) -> dict[str, tuple[int, Peer]]:
         """Return shard and place of every copy that a coordinator that takes over can speak to, by name."""
-        return {
-            actor.name: (actor.shard, actor.peer) for actor in self.actors.values() if actor.name not in self._waking
-        }
+        waking = self._recruitment.is_waking
+        return {actor.name: (actor.shard, actor.peer) for actor in self.actors.values() if not waking(actor.name)}
 
     def place_of(self, name: str) -> ActorAt | None:
         """Return what tells an actor where a copy is; ``None`` if it is no process."""
         actor = self.actors.get(name)
-        return _where(actor) if actor is not None else None
+        return actor.where if actor is not None else None
 
     def heard(self, name: str) -> bool:
         """Take a sign of life of a copy; return whether it is one of the run's."""
         actor = self.actors.get(name)
         if actor is not None:
-            actor.heard_at = asyncio.get_running_loop().time()
+            actor.hears()
         return actor is not None
 
     def send(self, name: str, message: Any) -> None:
         """Send to a copy; to one that is gone, nothing.  An order to serve makes a process of what is in the store."""
-        if name in self._stored and isinstance(message, Promote):
-            self._do(self._awaken(name, self._stored[name]))
+        if isinstance(message, Promote) and self._recruitment.is_stored(name):
+            self._do(self._recruitment.awaken(name))
             return
         for replica in message.successors if isinstance(message, Promote) else (getattr(message, "replica", None),):
             if replica in self.actors:
-                self.tell(name, _where(self.actors[replica]))
+                self.tell(name, self.actors[replica].where)
         self.tell(name, message)
 
     def tell(self, name: str, message: Any) -> None:
         """Send to a copy as it is."""
         actor = self.actors.get(name)
-        if actor is not None and actor.line is not None:
-            actor.line.send(message)
+        if actor is not None:
+            actor.tell(message)
 
     def lose(self, name: str, reason: str, silence_s: float = 0.0) -> None:
         """Report a copy that is lost, and was not heard for at least so long."""
         actor = self.actors.get(name)
-        if actor is not None and name not in self._waking:
-            silence_s = max(silence_s, asyncio.get_running_loop().time() - actor.heard_at)
+        if actor is not None and not self._recruitment.is_waking(name):
+            silence_s = max(silence_s, actor.silence_s)
             self._host.unavailable.lose(name, actor.peer.address)
             self._host.feed(CopyLost(name, actor.peer.address, reason, silence_s))
             self.retire(name)  # where the coordinator does not count it, or must wait before it says so
@@ -249,129 +344,24 @@ class DaskShardPool:
         if actor is not None:
             self._host.unavailable.lose(name, actor.peer.address)
             self._host.released(name)
-            self._do(self._let_go(actor))
-
-    async def _let_go(self, actor: ShardActor) -> None:
-        has_opened = actor.line is not None
-        if actor.watching is not None:
-            actor.watching.end()
-        if actor.line is not None:
-            actor.line.close()
-        try:
-            await call(self._host.connect, actor.peer, "retire", deadline_s=1.0)
-        except PeerSilent:  # it may be stopped: then its epoch fences it
-            self._do(self._await_waking(actor))
-        except PeerLost:
-            pass
-        else:
-            if has_opened:  # where it could not, another could not either
-                self._on_heard(actor)
-        self._fleet.release(actor.peer)
-
-    async def _await_waking(self, actor: ShardActor) -> None:
-        """Let the process of a copy that is out take a role again as soon as it answers anything."""
-        if await wakes(self._host.connect, actor.peer, "retire"):
-            self._on_heard(actor)
-
-    def _on_heard(self, actor: ShardActor) -> None:
-        if self._host.unavailable.heard(actor.name):
-            self._host.on_processes_changed()
+            self._do(actor.retire(self._fleet, self._host))
 
     def forget(self, member: str, position_of: Any) -> None:
         """Let every copy drop what a dismissed member exposed, once that is over there."""
         for actor in self.actors.values():
-            self._do(self._forget(actor.peer, member, position_of(actor.shard)))
-
-    async def _forget(self, peer: Peer, member: str, position: int) -> None:
-        try:
-            await call(
-                self._host.connect, peer, "forget", self._host.term, member, position, deadline_s=TIMEOUTS.release_s
-            )
-        except PsplatformError:
-            return  # a copy that is gone has forgotten everything
+            self._do(actor.forget(self._host, member, position_of(actor.shard)))
 
     # --- new copies ---
 
     def recruit(self, shard: int) -> None:
         """Make another replica of a shard in the background."""
-        if self._cold:
-            self._do(self._recruit_cold(shard))
-        else:
-            self._do(self._recruit(shard))
+        self._do(self._recruitment.recruit(shard))
 
-    async def _recruit_cold(self, shard: int) -> None:
-        name = self._fleet.next_name(f"replica-{shard}")
-        self._stored[name] = shard
-        self._host.feed(CopyReady(shard, name, "the store"))
-
-    async def _awaken(self, name: str, shard: int) -> None:
-        """Make a process of a replica that was in the store until now; it is promoted when the coordinator knows it.
-
-        It is not announced before: a coordinator that takes over meanwhile begins anew, and does not wait for one half
-        made.
-        """
-        if name in self._waking or name not in self._stored:
-            return
-        self._waking.add(name)
-        tried = set[str]()
-        reason = "no process is left for it; start a Dask worker"
-        while (address := await self.seating.for_copy(shard, tried)) is not None:
-            # An actor of its own for each attempt: one of a coordinator before may still be there.
-            key = self._fleet.next_name(name)
-            actor, flaw = await self._make(name, key, shard, address, InitialRole(serving=False, cold=True))
-            if actor is not None:
-                self._waking.discard(name)
-                del self._stored[name]
-                self._host.on_actor_made("copy", name, actor.peer, shard)
-                self._begin(actor)
-                self._host.feed(CopyAwake(shard, name, actor.process))
-                return
-            reason = flaw
-            self.retire(name)
-            tried.add(address)
-        self._waking.discard(name)
-        self._host.feed(CopyLost(name, "the store", reason))
-
-    async def _recruit(self, shard: int) -> None:
-        await asyncio.sleep(TIMEOUTS.replace_after_s)
-        reason = "every process has a copy of this shard already; start a Dask worker"
-        while (planned := await self._plan(shard)) is not None:
-            name, address = planned.name, planned.peer.address
-            actor, flaw = await self._make(name, name, shard, address, InitialRole(serving=False, fresh=False))
-            del self._planned[name]
-            if actor is not None:
-                self._begin(actor)
-                self._host.worker_pool.introduce(_where(actor))
-                self._host.feed(CopyReady(shard, name, actor.process))
-                return
-            reason = flaw
-            self.retire(name)
-            self._host.unavailable.lose(name, address)
-        self._host.feed(NoCopy(shard, reason))
-
-    async def _plan(self, shard: int) -> ShardActor | None:
-        """Choose where another copy of a shard goes, and keep that place for it until it is there."""
-        async with self._placing:  # of two that are missing, the second must not go where the first does
-            address = await self.seating.for_copy(shard)
-            if address is None:
-                return None
-            name = self._fleet.next_name(f"replica-{shard}")
-            self._planned[name] = ShardActor(name, shard, self._fleet.peer(name, address))
-            return self._planned[name]
-
-    async def _make(
-        self, name: str, key: str, shard: int, address: str, initial_role: InitialRole
-    ) -> tuple[ShardActor | None, str]:
-        """Make a copy that is open; or return why there is none."""
-        try:
-            actor = await self._create(name, key, shard, address, initial_role)
-            await self._open(actor)
-        except (PeerLost, OSError, TimeoutError) as error:
-            return None, str(error)
-        except Exception as error:  # noqa: BLE001  the seam where what an actor raises is told, and the run goes on
-            kind, text, _ = describe(error)
-            return None, f"{kind}: {text}"
-        return actor, ""
+    async def make(self, name: str, key: str, shard: int, address: str, initial_role: InitialRole) -> ShardActor:
+        """Make a copy that is open; raise what keeps it from that."""
+        actor = await self._create(name, key, shard, address, initial_role)
+        await self._open(actor)
+        return actor
 
     # --- the end ---
 
@@ -380,12 +370,7 @@ class DaskShardPool:
         self.seating.close()
         self._background.close()
         for actor in self.actors.values():
-            if actor.line is not None:
-                actor.line.close()
+            actor.close()
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         self._background.do(work)
-
-
-def _where(actor: ShardActor) -> ActorAt:
-    return ActorAt(actor.name, actor.peer.address, actor.peer.key, actor.shard)

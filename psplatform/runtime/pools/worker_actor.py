@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from psplatform.core.supervision.workers import Part
+from psplatform.core.supervision.decisions import Part
 from psplatform.errors import PsplatformError
 from psplatform.runtime.actors.coordinator_process import Employer
 from psplatform.runtime.comms.calls import Peer, PeerLost, wakes

@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from psplatform.core.coordination.shards import ShardState
-from psplatform.core.protocol.effects import Evaluate, Redirect, SaveModel, first_server
+from psplatform.core.coordination.shards.state import ShardState
+from psplatform.core.protocol.effects import Evaluate, Redirect, SaveModel
 from psplatform.core.protocol.events import RunFailed
 from psplatform.core.protocol.messages import Moved, StateRequest
+from psplatform.core.protocol.names import first_server
 from psplatform.core.protocol.place_messages import ActorAt
-from psplatform.core.supervision.placement import Placement, Process
-from psplatform.core.supervision.workers import (
+from psplatform.core.supervision.decisions import (
     EVALUATOR,
     WORKER,
     AskOfDeath,
@@ -33,25 +33,19 @@ from psplatform.core.supervision.workers import (
     Rules,
     StartEvaluator,
     StartWorker,
-    WorkerSupervisor,
 )
+from psplatform.core.supervision.placement import Placement
+from psplatform.core.supervision.workers import WorkerSupervisor
 from psplatform.errors import PsplatformError
 from psplatform.runtime.actors.coordinator_process import Employer
 from psplatform.runtime.actors.evaluator_host import EvaluatorHost
 from psplatform.runtime.actors.worker_host import WorkerHost
 from psplatform.runtime.comms.calls import Peer, PeerLost
-from psplatform.runtime.pools.deaths import died
+from psplatform.runtime.pools.cluster_watch import ActorsBeside, ClusterWatch
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.pools.shard_pool import DaskShardPool
 from psplatform.runtime.pools.worker_actor import WorkerActor, why_not_started
 from psplatform.runtime.timeouts import TIMEOUTS
-
-
-class StandbysBeside(Protocol):
-    """What the worker pool, which watches the cluster, tells the standbys' side."""
-
-    def lose_process(self, address: str, reason: str) -> None:
-        """Report the standbys of a process that is lost."""
 
 
 class WorkerPoolHost(Employer, Protocol):
@@ -75,7 +69,7 @@ class WorkerPoolHost(Employer, Protocol):
         """Number of live workers."""
 
     @property
-    def standbys(self) -> StandbysBeside:
+    def standbys(self) -> ActorsBeside:
         """The standbys' side."""
 
 
@@ -103,6 +97,64 @@ class _Around:
         return self._fleet.left_out
 
 
+class EvaluatorOrders:
+    """What the evaluator is to do, and which servers it asks: kept for the next while there is none.
+
+    Parameters
+    ----------
+    place_of
+        Returns where a copy of a shard is, if it is a process.
+    find
+        Returns the evaluator, if there is one.
+
+    Attributes
+    ----------
+    serving
+        By shard, the copy that serves it and its epoch.
+    """
+
+    def __init__(self, place_of: Callable[[str], ActorAt | None], find: Callable[[], WorkerActor | None]) -> None:
+        self._place_of, self._find = place_of, find
+        self._orders: list[Evaluate | SaveModel] = []
+        self.serving: list[tuple[str, int]] = []
+
+    def order(self, order: Evaluate | SaveModel) -> None:
+        """Ask the evaluator, as soon as there is one."""
+        if not self._tell(order):
+            self._orders.append(order)
+
+    def redirect(self, effect: Redirect) -> None:
+        """Let the evaluator ask the shard's new server."""
+        self.serving[effect.shard] = effect.copy, effect.epoch
+        self._tell_of(effect.shard)
+
+    def hand_over(self) -> None:
+        """Tell the evaluator, which has just opened, what has changed since it was made, and what it is to do."""
+        for shard in range(len(self.serving)):
+            self._tell_of(shard)
+        for order in self._orders:
+            self._tell(order)
+        self._orders = []
+
+    def clear(self) -> None:
+        """Forget what the evaluator was to do: the coordinator gives those orders again that it still wants."""
+        self._orders = []
+
+    def _tell_of(self, shard: int) -> None:
+        copy, epoch = self.serving[shard]
+        place = self._place_of(copy)
+        if place is not None:
+            self._tell(place)
+            self._tell(Moved(0, shard, epoch, copy))
+
+    def _tell(self, message: Any) -> bool:
+        actor = self._find()
+        if actor is None or actor.line is None:
+            return False
+        actor.line.send(message)
+        return True
+
+
 class DaskWorkerPool:
     """Does what the supervisor of gradient workers and evaluator decides, and tells it what comes of that."""
 
@@ -120,22 +172,21 @@ class DaskWorkerPool:
         )
         self._supervisor = WorkerSupervisor(rules, _Around(host, fleet), host.unavailable)
         self._actors: dict[str, WorkerActor] = {}
-        self._orders: list[Evaluate | SaveModel] = []
-        self._serving: list[tuple[str, int]] = []
+        self._orders = EvaluatorOrders(host.copies.place_of, lambda: self._actors.get(self._supervisor.evaluator))
+        self._watch = watch = ClusterWatch(host, fleet, self._supervisor, self._execute)
         self._background = host.new_background()
         self._now = asyncio.get_running_loop().time
-        fleet.on_left_out = self._note
         do = self._background.do
         self._execute_by_kind: dict[type[Decision], Callable[[Any], object]] = {
             StartWorker: lambda one: self._start(WORKER, one.name, one.address),
             StartEvaluator: lambda one: self._start(EVALUATOR, one.name, one.address),
-            Examine: lambda one: do(self._examine(one.process)),
+            Examine: lambda one: watch.examine(one.process),
             LetGo: lambda one: self._let_go(self._actors.pop(one.name)),
-            AskOfDeath: lambda one: do(self._ask_of_death(one)),
+            AskOfDeath: watch.ask_of_death,
             AwaitWaking: lambda one: do(self._actors[one.name].await_waking(host)),
             Report: lambda one: host.feed(one.event),
-            Note: lambda one: self._note(one.text),
-            ProcessLeft: self._lose_process,
+            Note: lambda one: watch.note(one.text),
+            ProcessLeft: watch.pass_on,
             ProcessesCame: lambda one: host.on_processes_changed(),
         }
 
@@ -146,9 +197,9 @@ class DaskWorkerPool:
 
         They load what they need while the servers do; they join when the servers are ready.
         """
-        self._serving = [(first_server(shard), 1) for shard in range(len(placement.servers))]
+        self._orders.serving = [(first_server(shard), 1) for shard in range(len(placement.servers))]
         self._execute(self._supervisor.begin(placement))
-        self._background.keep(self._watch_cluster)
+        self._watch.begin()
 
     @property
     def ready(self) -> tuple[int, int]:
@@ -170,7 +221,7 @@ class DaskWorkerPool:
         joined
             The workers that have joined; others may still be opening.
         """
-        self._serving = [(one.server, one.epoch) for one in shards]
+        self._orders.serving = [(one.server, one.epoch) for one in shards]
         workers = {name: peer.address for name, (part, peer) in known.items() if part == WORKER}
         evaluators = [(name, peer.address) for name, (part, peer) in known.items() if part == EVALUATOR]
         self._supervisor.adopt(workers, evaluators[-1] if evaluators else None, self._now())
@@ -185,7 +236,7 @@ class DaskWorkerPool:
                 self._background.do(self._open_again(actor, peer))
             else:
                 self._follow_up(actor, peer)
-        self._background.keep(self._watch_cluster)
+        self._watch.begin()
 
     def _follow_up(self, actor: WorkerActor, peer: Peer) -> None:
         actor.connect(self._host, peer, partial(self._on_lost, actor)).send(self._host.whereabouts())
@@ -221,15 +272,7 @@ class DaskWorkerPool:
 
     def redirect(self, effect: Redirect) -> None:
         """Let the evaluator ask the shard's new server."""
-        self._serving[effect.shard] = effect.copy, effect.epoch
-        self._tell_evaluator(effect.shard)
-
-    def _tell_evaluator(self, shard: int) -> None:
-        copy, epoch = self._serving[shard]
-        place = self._host.copies.place_of(copy)
-        if place is not None:
-            self.send(self._supervisor.evaluator, place)
-            self.send(self._supervisor.evaluator, Moved(0, shard, epoch, copy))
+        self._orders.redirect(effect)
 
     def heard(self, sender: str) -> bool:
         """Take a sign of life; return whether the sender belongs to the run."""
@@ -263,11 +306,7 @@ class DaskWorkerPool:
 
     def order(self, order: Evaluate | SaveModel) -> None:
         """Ask the evaluator, as soon as there is one."""
-        actor = self._actors.get(self._supervisor.evaluator)
-        if actor is not None and actor.line is not None:
-            actor.line.send(order)
-        else:
-            self._orders.append(order)
+        self._orders.order(order)
 
     def dismiss(self, name: str, reason: str) -> None:
         """Let go of a gradient worker, and look for another."""
@@ -295,6 +334,7 @@ class DaskWorkerPool:
 
     def close(self) -> None:
         """Say nothing more to anybody."""
+        self._watch.close()
         self._background.close()
         for actor in self._actors.values():
             if actor.line is not None:
@@ -329,7 +369,7 @@ class DaskWorkerPool:
             self._execute(self._supervisor.on_evaluator_lacking(actor.name))
             return
         try:
-            arguments = self._serving, self._host.copies.directory()
+            arguments = self._orders.serving, self._host.copies.directory()
             peer = await actor.make(self._fleet, self._host, EvaluatorHost, *arguments)
             await self._host.servers_made.wait()
             await self._fleet.open(peer)
@@ -342,12 +382,8 @@ class DaskWorkerPool:
             return
         if self._actors.get(actor.name) is not actor:
             return  # it was let go of while it opened, and what it was to do is for the next
-        line = actor.connect(self._host, peer, partial(self._on_lost, actor))
-        for shard in range(len(self._serving)):
-            self._tell_evaluator(shard)  # servers may have changed while it was made
-        for order in self._orders:
-            line.send(order)
-        self._orders = []
+        actor.connect(self._host, peer, partial(self._on_lost, actor))
+        self._orders.hand_over()
 
     def _on_lost(self, actor: WorkerActor, reason: str) -> None:
         lose = self._supervisor.on_lost if actor.part == WORKER else self._supervisor.on_evaluator_lost
@@ -355,44 +391,5 @@ class DaskWorkerPool:
 
     def _let_go(self, actor: WorkerActor) -> None:
         if actor.part == EVALUATOR:
-            self._orders = []  # the coordinator gives those again that it still wants carried out
+            self._orders.clear()
         self._background.do(actor.retire(self._fleet, self._host))
-
-    def _lose_process(self, left: ProcessLeft) -> None:
-        self._host.copies.lose_process(left.address, left.reason)
-        self._host.standbys.lose_process(left.address, left.reason)
-
-    async def _examine(self, process: Process) -> None:
-        fits = False
-        try:
-            # Beside the watching: a process that hangs while it is asked must not keep others from being noticed.
-            fits = await self._fleet.fits(process)
-        finally:
-            self._execute(self._supervisor.on_examined(process.address, fits=fits))
-
-    async def _ask_of_death(self, asked: AskOfDeath) -> None:
-        error = None
-        try:
-            death = await self._fleet.death_of(asked.address)
-            if death is not None:
-                self._note(f"{death}; it was {asked.name}")
-                doing = "it evaluated the model" if asked.is_evaluator else "it computed gradients"
-                error = died(death, f"{doing} as {asked.name}")
-        finally:
-            self._execute(self._supervisor.on_death(asked, error, self._now()))
-
-    # --- watching ---
-
-    async def _watch_cluster(self) -> None:
-        while True:
-            try:
-                async with asyncio.timeout(TIMEOUTS.cluster_s):
-                    processes, present = await self._fleet.cluster()
-                self._execute(self._supervisor.on_sight(processes, present, self._now()))
-            except (OSError, TimeoutError) as error:
-                self._note(f"the scheduler does not answer: {error}")
-            self._execute(self._supervisor.on_silence(self._now()))
-            await asyncio.sleep(TIMEOUTS.cluster_look_s)
-
-    def _note(self, text: str) -> None:
-        self._host.note({"kind": "note", "at": self._host.elapsed_s, "text": text})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from psplatform.core.coordination.checkpoints import DUE
+from psplatform.core.coordination.shards.checkpoints import DUE
 from psplatform.core.protocol.events import TimerFired
 from psplatform.runtime.store.run_log import RunLog
 

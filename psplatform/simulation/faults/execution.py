@@ -2,62 +2,49 @@
 
 from __future__ import annotations
 
-import random
-import zlib
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from psplatform.core.coordination.epochs import MOST_TRIES
 from psplatform.core.coordination.invariants import check_tally
-from psplatform.core.plan import Cuts, Plan, Protection, Stop
-from psplatform.core.policy import Policy, Scope
+from psplatform.core.policy import Policy
 from psplatform.core.protocol.effects import Finish
-from psplatform.core.transfers import Fabric
 from psplatform.errors import ClusterError, InvariantViolation, ProcessDied, PsplatformError
-from psplatform.jobs.job import Job
-from psplatform.jobs.optimizers import Optimizer
-from psplatform.jobs.schedules import Constant
-from psplatform.memory import MemoryRun
-from psplatform.memory.losses import Supervision
-from psplatform.memory.machines import Machines
 from psplatform.memory.training import TensorArithmetic
-from psplatform.network.learning import learned_rates
-from psplatform.network.planner import FabricPlanner
 from psplatform.policies.registry import make_policy
-from psplatform.replication.accounts import Account
+from psplatform.simulation.faults.checks.afterwards import (
+    check_after_the_end,
+    check_archived,
+    check_forgotten,
+    check_whole_decisions,
+)
 from psplatform.simulation.faults.checks.coverage import Coverage
 from psplatform.simulation.faults.checks.distance import Distances
+from psplatform.simulation.faults.checks.histories import violated
 from psplatform.simulation.faults.checks.observation import Observation
 from psplatform.simulation.faults.checks.participation import Case
+from psplatform.simulation.faults.checks.placing import Placing
 from psplatform.simulation.faults.checks.promises import (
     check_batches,
+    check_batches_once,
     check_handed_over,
+    check_lost_versions,
     check_names,
     check_order,
     check_promises,
     check_same_on_all_shards,
     check_told_losses,
 )
-from psplatform.simulation.faults.checks.reference_model import ReferenceModel, violated
 from psplatform.simulation.faults.checks.replacement import Replacement
 from psplatform.simulation.faults.checks.serial import SerialLoop, check_serial
 from psplatform.simulation.faults.checks.staleness import Staleness
 from psplatform.simulation.faults.injection import Injection
-from psplatform.simulation.faults.random_planner import RandomPlanner
+from psplatform.simulation.faults.preparation import reference_of, run_of, tensors_of
 from psplatform.simulation.faults.schedules.hosts import Nannies, machines_of
 from psplatform.simulation.faults.schedules.schedule import Fault
 from psplatform.simulation.faults.schedules.trial import LIVENESS, Copying, Trial
 from psplatform.simulation.faults.storage import Storage
 from psplatform.simulation.faults.world import TrialWorld
-from psplatform.tasks.seam import Task
-from psplatform.tasks.supervised import SupervisedTask
-from psplatform.workloads.networks import of_pixels
-from psplatform.workloads.subject import task_of
-
-_ENDS_AT: Final = 3
-"""Updates between cuts with which the first and the last version are cut as well: runs with and without are tried."""
 
 _EVENTS: Final = 60_000
 """More than any trial needs: one that is not over then turns in circles."""
@@ -70,28 +57,6 @@ _REINFORCEMENTS: Final = 6
 
 PROBED: Final = 0.02
 """Share of the messages after which old ones are tried."""
-
-_AFTERWARDS_S: Final = 15.0
-"""Seconds after the end of a run in which everything that was under way has arrived, and every timer was due."""
-
-_BEAT_S: Final = 0.4
-_LONGEST_LEASE_S: Final = 6.0
-_BLOCK_ELEMENTS: Final = 16
-_HIDDEN: Final = 3
-"""Units of the network that reads digits here: every state is compared bit by bit, all the time."""
-
-_GRADIENT_BYTES: Final = 1e6
-_WORKER_HOSTS: Final = 4
-_AT_RANDOM: Final = 0.7
-"""Share of the trials with aggregators in which sums are made at random: by what is believed, there would be few."""
-
-_STEADY: Final = 0.5
-"""Share of the other planners that expect rates to stay as they are."""
-
-_BELIEVED_S: Final = (1e-4, 0.05, 0.5, 2.0)
-"""Seconds that a shard's part of a gradient is believed to take, where transfers are planned."""
-
-_TASKS: dict[tuple[str, str], Task | SupervisedTask] = {}
 
 
 @dataclass
@@ -148,14 +113,19 @@ class Execution:
         self.coverage = Coverage()
         self.storage = Storage()
         self.policy = policy or make_policy(trial.policy, trial.parameters)
-        self._world = TrialWorld(trial.seed, trial.noise, sends=trial.fabric)
-        self.reference = _reference(trial, self.policy, self.storage)
-        self._machines = machines_of(trial)
-        self.run = _run(trial, self.policy, self.reference, self._world, self._machines)
-        self._nannies = Nannies(self.run, self._machines, trial.nannies) if self._machines is not None else None
-        self._replacement = (
-            Replacement(self.run, self._machines, trial.most_workers) if self._machines is not None else None
+        self._world = TrialWorld(
+            trial.seed, trial.noise, sends=trial.fabric, again_s=trial.again_s, overwritten=trial.overwritten
         )
+        self.reference = reference_of(trial, self.policy, self.storage)
+        self._machines = machines_of(trial)
+        self.run = run_of(trial, self.policy, self.reference, self._world, self._machines)
+        self._nannies = Nannies(self.run, self._machines, trial.nannies) if self._machines is not None else None
+        self._placing = Placing(self.run)
+        self._replacement: Replacement | None = None
+        if self._machines is not None:
+            self._machines.on_placing = self._placing
+            worth = self._placing.is_worth_trying
+            self._replacement = Replacement(self.run, self._machines, trial.most_workers, worth)
         self._world.process_of = self.run.process_of
         self._world.server_of = lambda shard: self.run.coordinator.state.shards[shard].server
         self.observation = Observation(self.run, self.reference, self._world.was_heard)
@@ -232,6 +202,7 @@ class Execution:
         check_tally(self.run.coordinator.state)
         if self._replacement is not None:
             self._replacement.check(self._injection.quiet_at)
+            self._placing.look()
 
     def _note_takeover(self) -> None:
         adopted = self.run.coordinator.takeover.adopted
@@ -271,36 +242,28 @@ class Execution:
     def _check_end(self) -> None:
         if self.trial.mode == LIVENESS and self.run.finish is None:
             raise violated("liveness", "nobody is left to lead the run although enough was alive")
+        check_whole_decisions(self.run, self.storage)
         check_order(self.run.records)
         check_names(self.run.records)
         check_told_losses(self.run.records)
         check_batches(self.run, self.reference)
+        check_batches_once(self.run.records, self.observation.gradients.batches)
+        check_lost_versions(self.run.records, self.observation.gradients.labels)
         check_same_on_all_shards(self.run, self.reference)
         self.observation.counts["serial loops"] += self._equals_serial_loop()
         check_handed_over(self.run.records, self.observation.handed_over, self.reference.histories.values())
         check_promises(self.trial.policy, Case(self.policy, self.run.plan, self.run.records))
 
     def _check_after_the_end(self) -> None:
-        """Let what is still under way arrive: the coordinator that has ended the run decides nothing any more."""
-        run = self.run
-        if run.finish is None:
-            return
-        records, positions = len(run.records), [one.position for one in run.coordinator.state.commit_logs]
-        until = run.agenda.now + _AFTERWARDS_S
-        leads = len(run.leads)
-        for _ in range(_EVENTS):
-            if run.agenda.now >= until or len(run.leads) > leads or not run.agenda.do_next():
-                break
-        if len(run.leads) > leads:
-            return  # it was lost since, and another may not know that the run is over
-        decided = [one.position for one in run.coordinator.state.commit_logs]
-        if decided != positions or len(run.records) != records:
-            raise violated("S10", f"the run is over, and its coordinator logs {run.records[records:]}")
+        if self.run.finish is not None:
+            check_after_the_end(self.run)
+            check_forgotten(self.run, self.observation.dismissed)
+            check_archived(self.run, self.observation.archiving - self.reference.archived)
 
     def _equals_serial_loop(self) -> bool:
         if not self.policy.traits.exact:
             return False
-        arithmetic = TensorArithmetic(**_tensors(self.trial), per_block=True)
+        arithmetic = TensorArithmetic(**tensors_of(self.trial), per_block=True)
         return check_serial(self.run, self.reference, SerialLoop(arithmetic, self.trial.clip))
 
     def _count(self, counts: Counter[str]) -> None:
@@ -324,129 +287,3 @@ def run_trial(trial: Trial, policy: Policy | None = None) -> Verdict:
         return Execution(trial, policy).to_its_end()
     except InvariantViolation as violation:
         return Verdict(trial, "error", str(violation))
-
-
-def _run(
-    trial: Trial, policy: Policy, reference: ReferenceModel, world: TrialWorld, machines: Machines | None
-) -> MemoryRun:
-    supervision = Supervision(
-        standby=trial.standby,
-        spares=trial.spares,
-        notice_s=0.05,
-        beat_s=_BEAT_S if trial.leases else 0.0,
-        shortest_lease_s=1.0,
-        longest_lease_s=_LONGEST_LEASE_S,
-        worker_lease_s=2.0,
-    )
-    plan = _plan(trial, reference)
-    run = MemoryRun(
-        plan,
-        policy,
-        arithmetic=reference,
-        world=world,
-        seed=trial.seed,
-        make_account=_account(trial.copying, trial.shards) if trial.copying is not None else None,
-        supervision=supervision,
-        seating=machines,
-        fabric=_fabric(trial, policy) if trial.fabric else None,
-    )
-    run.processes.rates.update(trial.rates)
-    if trial.shared and machines is None:
-        run.processes.share(run.leads[0].name, "server-0")
-    if machines is not None:
-        for number, at in enumerate(trial.late):
-            run.agenda.enter_at(at, machines.start, f"host-{number % trial.hosts}")
-        return run
-    for number in range(trial.workers):
-        run.join(f"w{number}")
-    for number, at in enumerate(trial.late):
-        run.join(f"late{number}", at)
-    return run
-
-
-def _fabric(trial: Trial, policy: Policy) -> Fabric:
-    """Return what plans transfers, at rates that are wrong: what they really take is drawn (`TrialWorld`)."""
-    chance = random.Random(f"rates {trial.seed}")
-    believed = _GRADIENT_BYTES / chance.choice(_BELIEVED_S)
-    hosts = chance.choice([1, trial.shards])
-    servers = [(f"host {shard % hosts}", _GRADIENT_BYTES) for shard in range(trial.shards)]
-    aggregators = [f"workers {number}" for number in range(chance.choice([0, 1, 2]))] if policy.traits.sums else []
-    if aggregators and chance.random() < _AT_RANDOM:
-        return Fabric(RandomPlanner(trial.seed, aggregators, tick_s=0.1), host_of=_host_of)
-    estimates = learned_rates(None if chance.random() < _STEADY else 5.0, believed)
-    return Fabric(FabricPlanner(servers, aggregators, estimates, tick_s=0.1), host_of=_host_of)
-
-
-def _host_of(worker: str) -> str:
-    return f"workers {zlib.crc32(worker.encode()) % _WORKER_HOSTS}"
-
-
-def _plan(trial: Trial, reference: ReferenceModel) -> Plan:
-    copying = trial.copying
-    protection = None
-    if copying is not None:
-        protection = Protection(
-            copying.replicas,
-            copying.bound,
-            copying.unit,
-            copying.bound,
-            copying.pause,
-            from_workers=copying.source == "workers",
-        )
-    return Plan(
-        run="trial",
-        workers=trial.workers,
-        max_workers=trial.most_workers,
-        shards=trial.shards,
-        samples=reference.samples,
-        batch_size=trial.batch_size,
-        stop=Stop(updates=trial.updates),
-        schedule=Constant(),
-        deal_epochs=trial.epochs,
-        tries=MOST_TRIES,
-        clip_norm=trial.clip,
-        absence_limit_s=20.0,
-        finish_limit_s=300.0,
-        protection=protection,
-        cuts=Cuts(trial.cut_every, limit_s=8.0, ends=trial.cut_every == _ENDS_AT) if trial.cut_every else None,
-    )
-
-
-def _account(copying: Copying, shards: int) -> Any:
-    if copying.unit == "norm":
-        return lambda: Account(most_distance=copying.bound / shards**0.5)
-    most = 0.0 if not copying.bound else float("inf")
-    return lambda: Account(most_distance=most, most_updates=copying.bound)
-
-
-def _reference(trial: Trial, policy: Policy, storage: Storage) -> ReferenceModel:
-    return ReferenceModel(
-        **_tensors(trial),
-        shards=trial.shards,
-        per_block=policy.traits.scope is Scope.BLOCK,
-        measures_steps=True,
-        exact=policy.traits.exact,
-        storage=storage,
-    )
-
-
-def _tensors(trial: Trial) -> dict[str, Any]:
-    return {
-        "task": _task(trial),
-        "optimizer": Optimizer.from_plain(trial.optimizer),
-        "batch_size": trial.batch_size,
-        "block_elements": _BLOCK_ELEMENTS,
-        "seed": trial.seed % 16,
-    }
-
-
-def _task(trial: Trial) -> Task | SupervisedTask:
-    key = trial.workload, repr(sorted(trial.options.items()))
-    if key not in _TASKS:
-        task, _ = task_of(Job(workload=trial.workload, options=dict(trial.options)))
-        if isinstance(task, SupervisedTask):
-            task = replace(task, test=None)
-            if trial.workload == "digits":
-                task = replace(task, model=partial(of_pixels, side=8, maximum=16, hidden=_HIDDEN))
-        _TASKS[key] = task
-    return _TASKS[key]

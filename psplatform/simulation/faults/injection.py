@@ -112,13 +112,13 @@ class Injection:
     # --- what each kind means here ---
 
     def _kill(self, fault: Fault, process: str) -> None:
-        self._run.kill_now(process)
+        self._run.losses.kill(process)
 
     def _retire(self, fault: Fault, process: str) -> None:
         self._run.retirements.begin(process, fault.seconds)
 
     def _pause(self, fault: Fault, process: str) -> None:
-        self._run.pause_now(process, fault.seconds)
+        self._run.losses.pause(process, fault.seconds)
 
     def _slow(self, fault: Fault, process: str) -> None:
         self._go_slowly(process, 1.0 - 1.0 / max(1.0, fault.factor), self._run.agenda.now + fault.seconds)
@@ -150,7 +150,7 @@ class Injection:
 
     def _kill_host(self, fault: Fault, process: str) -> None:
         for one in self._beside(process):
-            self._run.kill_now(one)
+            self._run.losses.kill(one)
 
     def _cut_off(self, fault: Fault, process: str) -> None:
         side, now = self._beside(process), self._run.agenda.now

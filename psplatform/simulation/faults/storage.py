@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from psplatform.errors import StoreError
+from psplatform.simulation.faults.schedules.schedule import BREAK
 
 _STORE: Final = "the trial's storage"
 
@@ -32,10 +33,13 @@ class Storage:
         By checkpoint and shard, the digest of what is there; ``None`` for a torn one.
     manifests
         By checkpoint, the digests that its manifest names, by shard; ``None`` for a torn one.
+    broke
+        Whether writing has raised what nobody expects of a storage.
     """
 
     parts: dict[tuple[int, int], int | None] = field(default_factory=dict)
     manifests: dict[int, dict[int, int] | None] = field(default_factory=dict)
+    broke: bool = False
     _armed: list[_Armed] = field(default_factory=list)
 
     def arm(self, what: str, how: str, write: int) -> None:
@@ -77,6 +81,9 @@ class Storage:
     def write_manifest(self, number: int, named: dict[int, int]) -> None:
         """Write it, as well as the storage does."""
         how = self._fate("manifest")
+        if how == BREAK:
+            self.broke = True
+            raise OSError("what speaks to the storage breaks")
         if how == "fail":
             raise StoreError("the storage refuses to write", store=_STORE)
         if how != "lost":

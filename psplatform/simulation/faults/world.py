@@ -61,6 +61,10 @@ class TrialWorld:
         What happens to every message.
     sends
         Whether gradients take a while to their servers.
+    again_s
+        Most seconds that they take to a server that was promoted since they were sent.
+    overwritten
+        Share of the gradients whose parameters are written over while they are computed.
 
     Attributes
     ----------
@@ -68,7 +72,9 @@ class TrialWorld:
         Where a role lives, and who serves a shard; set once the run exists.
     """
 
-    def __init__(self, seed: int, noise: Noise, *, sends: bool = False) -> None:
+    def __init__(
+        self, seed: int, noise: Noise, *, sends: bool = False, again_s: float = 0.0, overwritten: float = 0.0
+    ) -> None:
         self.process_of: Callable[[Role], str] = lambda role: role.name
         self.server_of: Callable[[int], str] = str
         self._random = random.Random(f"world {seed}")
@@ -78,6 +84,8 @@ class TrialWorld:
         # A stream of its own: whatever else a seed stands for stays as it was before gradients could take a while.
         self._sending = random.Random(f"sending {seed}")
         self._send_s = self._sending.choice(_SENDING) if sends else 0.0
+        self._again, self._again_s = random.Random(f"again {seed}"), again_s
+        self._overwriting, self._overwritten = random.Random(f"overwritten {seed}"), overwritten
         self._partitions: list[Partition] = []
         self._bad: list[BadLink] = []
         self._unclaimable: list[Partition] = []
@@ -113,6 +121,10 @@ class TrialWorld:
         """Return a time that depends on the gradient alone."""
         return random.Random(f"{self._seed} {slot} {sequence}").choice(_PACES)
 
+    def is_overwritten(self, member: str, sequence: int) -> bool:
+        """Say so by chance, where parameters are read where servers write them."""
+        return self._overwritten > 0 and self._overwriting.random() < self._overwritten
+
     def deliver(self, sender: Role, to: Role, message: Any, now: float) -> list[float]:
         """Deliver once or twice, after the latency, the noise and whatever the faults add."""
         noise = self._noise
@@ -146,6 +158,10 @@ class TrialWorld:
         taken = self._sending.random() * self._send_s if self._send_s else 0.0
         (delay,) = self._troubled(member, self.process_of(Role.copy(self.server_of(shard))), [taken], now)[:1]
         return delay
+
+    def again_s(self, sender: str, shard: int) -> float:
+        """Return a time by chance, where gradients are sent again."""
+        return self._again.random() * self._again_s if self._again_s else 0.0
 
     def part_s(self, member: str, aggregator: str, now: float) -> float:
         """Return the time to the process that sums it, the time that it is cut off included."""

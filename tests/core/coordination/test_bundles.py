@@ -11,7 +11,7 @@ import pytest
 
 from psplatform.core import reasons
 from psplatform.core.coordination import Coordinator
-from psplatform.core.coordination.commit_logs import clipping_factor
+from psplatform.core.coordination.order.commit_logs import clipping_factor
 from psplatform.core.coordination.state import TRANSFERS
 from psplatform.core.plan import Cuts, Plan, Stop
 from psplatform.core.policy import Policy, Scope
@@ -207,7 +207,7 @@ def test_a_repeated_offer_of_what_is_being_summed_is_answered_alike(planned: Pla
     scene = granted(planned(Together()))
     assert routes(offer(scene, "a")) == {"a": msg.Route(1, 1, 1, "b")}
     assert scene.sent(msg.Assemble) == []
-    assert scene.coordinator.transfers.waiting == 0
+    assert not scene.coordinator.offers.waiting
 
 
 # --- what is committed ---
@@ -222,7 +222,7 @@ def test_a_sum_is_one_commit_of_as_many_versions_as_gradients(planned: Planned) 
     assert (commit.position, commit.version, commit.updates) == (1, 3, 3)
     assert commit.contributions == of_bundle(Bundle("b", 1, 1), 1, 1, 1)
     assert (scene.coordinator.state.version, scene.coordinator.state.samples_applied) == (3, 12)
-    assert scene.coordinator.transfers.granted == 0
+    assert not scene.coordinator.offers.granted
 
 
 def test_staleness_counts_those_that_are_ahead_in_the_sum(planned: Planned) -> None:
@@ -346,7 +346,7 @@ def test_one_that_comes_too_late_is_dropped_and_nothing_of_its_sum_is_committed(
 
 def test_the_others_are_sent_straight_and_committed_one_by_one(refused: Any) -> None:
     planner = refused.coordinator.transfers._planner
-    assert (refused.coordinator.transfers.waiting, refused.coordinator.transfers.granted) == (2, 0)
+    assert (len(refused.coordinator.offers.waiting), len(refused.coordinator.offers.granted)) == (2, 0)
     assert len(planner.settled) == 2
     assert alarms(refused) == [TICK + TICK_S]
     refused.fire(TRANSFERS, at=TICK + TICK_S)
@@ -370,7 +370,7 @@ def test_a_sum_of_which_all_are_refused_is_dropped(planned: Planned) -> None:
     bundled(scene.announce("c"))
     assert [(one["slot"], one["reason"]) for one in scene.logged("dropped")] == [(0, "delay"), (1, "delay")]
     assert [(one.sequence, one.version) for one in scene.sent(msg.Release)] == [(2, 1), (2, 1)]
-    assert scene.coordinator.transfers.waiting == scene.coordinator.transfers.granted == 0
+    assert scene.coordinator.offers.waiting == scene.coordinator.offers.granted == {}
     assert identities(scene) == [(2, 1)]
 
 
@@ -448,7 +448,7 @@ def given_up(scene: Any, names: str, *, number: int = 2, late: int = 1, aggregat
     assert scene.sent(msg.Assemble) == []
     bundled(scene, late, aggregator)
     assert scene.logged("commit") == []
-    assert scene.coordinator.transfers.granted == len(names)
+    assert len(scene.coordinator.offers.granted) == len(names)
     for name in names:
         scene.announce(name)
     assert [one["versions"] for one in scene.logged("commit")] == [1] * len(names)
@@ -473,7 +473,7 @@ def test_a_sum_whose_aggregator_is_lost_that_gives_nothing_to_it_is_given_up(pla
 
 def test_a_loss_that_does_not_concern_a_sum_changes_nothing(planned: Planned) -> None:
     scene = granted(planned(Together()), "ab").lose("c")
-    assert (routes(scene), scene.coordinator.transfers.waiting) == ({}, 0)
+    assert (routes(scene), len(scene.coordinator.offers.waiting)) == ({}, 0)
     bundled(scene)
     assert identities(scene) == [(0, 1), (1, 1)]
 
@@ -498,7 +498,7 @@ def test_of_what_is_given_up_the_planner_expects_nothing(planned: Planned) -> No
     planner = Together()
     scene = granted(planned(planner)).lose("a")
     assert set(planner.settled) == {1, 2, 3}
-    assert (scene.coordinator.transfers.granted, scene.coordinator.transfers.waiting) == (0, 2)
+    assert (len(scene.coordinator.offers.granted), len(scene.coordinator.offers.waiting)) == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -508,9 +508,9 @@ def test_a_sum_that_does_not_come_in_time_is_given_up(planned: Planned, lasts_s:
     scene = granted(planned(Together(lasts_s=lasts_s)))
     assert alarms(scene) == [due]
     scene.fire(TRANSFERS, at=due - 0.0625)
-    assert (routes(scene), scene.coordinator.transfers.granted) == ({}, 3)
+    assert (routes(scene), len(scene.coordinator.offers.granted)) == ({}, 3)
     scene.fire(TRANSFERS, at=due)
-    assert (alarms(scene), scene.coordinator.transfers.waiting) == ([due + TICK_S], 3)
+    assert (alarms(scene), len(scene.coordinator.offers.waiting)) == ([due + TICK_S], 3)
     given_up(scene, "abc")
 
 
@@ -523,7 +523,7 @@ def test_what_goes_straight_is_not_given_up_after_a_time(planned: Planned) -> No
     scene = granted(planned(Together(None)))
     assert alarms(scene) == []
     scene.fire(TRANSFERS, at=99.0)
-    assert (routes(scene), scene.coordinator.transfers.granted) == ({}, 3)
+    assert (routes(scene), len(scene.coordinator.offers.granted)) == ({}, 3)
 
 
 @pytest.fixture
@@ -682,7 +682,7 @@ def test_a_sum_that_a_lost_coordinator_had_asked_for_counts_for_nothing(planned:
     scene = settled(granted(planned(Together())).take_over(at=1.5))
     bundled(scene, at=1.5)
     assert (scene.logged("commit"), scene.logged("gradient"), scene.sent(msg.Release)) == ([], [], [])
-    assert scene.coordinator.transfers.waiting == 3
+    assert len(scene.coordinator.offers.waiting) == 3
 
 
 def test_one_that_is_heard_of_before_the_takeover_is_over_counts_for_nothing_either(planned: Planned) -> None:
@@ -690,13 +690,13 @@ def test_one_that_is_heard_of_before_the_takeover_is_over_counts_for_nothing_eit
     bundled(scene)
     settled(scene)
     assert scene.logged("commit") == []
-    assert scene.coordinator.transfers.waiting == 3
+    assert len(scene.coordinator.offers.waiting) == 3
 
 
 def test_what_is_offered_again_after_a_takeover_is_granted_anew(planned: Planned) -> None:
     scene = settled(granted(planned(Together())).take_over(at=1.5))
     offer(scene, "abc", at=1.5)
-    assert scene.coordinator.transfers.waiting == 3
+    assert len(scene.coordinator.offers.waiting) == 3
     scene.fire(TRANSFERS, at=1.625)
     assert routes(scene) == dict.fromkeys("abc", msg.Route(2, 1, 2, "b"))
     assert scene.sent(msg.Assemble) == [msg.Assemble(2, 2, of_bundle(None, 1, 1, 1), 2, 2)]
@@ -751,7 +751,7 @@ def test_a_sum_that_a_lost_coordinator_had_committed_is_adopted_with_all_its_ver
     again = [one.message for one in scene.all_sent if isinstance(one.message, msg.Commit)]
     assert {(one.term, one.position, one.version, one.updates) for one in again} == {(2, 1, 3, 3)}
     assert {one.contributions for one in again} == {of_bundle(bundle, 1, 1, 1)}
-    assert scene.coordinator.transfers.waiting == scene.coordinator.transfers.granted == 0
+    assert scene.coordinator.offers.waiting == scene.coordinator.offers.granted == {}
     releases = [one for one in scene.all_sent if isinstance(one.message, msg.Release) and one.message.term == 2]
     assert {(one.to.name, one.message.sequence, one.message.version) for one in releases} == {
         (name, 2, 3) for name in "abc"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.coordination.membership import MOST_DEATHS
+from psplatform.core.coordination.members.membership import MOST_DEATHS
 from psplatform.core.plan import Stop
 from psplatform.core.protocol.effects import Evaluate, Finish
 from psplatform.core.protocol.events import EvaluationLost, EvaluatorDied, MemberDied, MemberLost

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.coordination.checkpoints import capture, restore
+from psplatform.core.coordination.shards.checkpoints import capture, restore
 from psplatform.core.plan import Stop
 from psplatform.core.protocol.effects import Evaluate
 from psplatform.core.protocol.events import Evaluated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from psplatform.core.coordination.shards import ShardState, rebased
+from psplatform.core.coordination.shards.state import ShardState, rebased
 from psplatform.core.protocol.messages import Applied, Label
 
 

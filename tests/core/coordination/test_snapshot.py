@@ -9,7 +9,7 @@ import msgpack
 import pytest
 
 from psplatform.core.coordination import Coordinator
-from psplatform.core.coordination.checkpoints import capture, place_after
+from psplatform.core.coordination.shards.checkpoints import capture, place_after
 from psplatform.core.plan import Plan, Stop
 from psplatform.core.policy import Policy
 from psplatform.core.protocol import messages as msg

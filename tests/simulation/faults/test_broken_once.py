@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.coordination.shards import ShardState
+from psplatform.core.coordination.shards.state import ShardState
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import COORDINATOR, Role, Send
 from psplatform.core.protocol.events import Tick

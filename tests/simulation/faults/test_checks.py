@@ -16,8 +16,8 @@ from psplatform.core.shards.server import Server
 from psplatform.errors import InvariantViolation
 from psplatform.memory.losses import Supervision
 from psplatform.simulation.faults.checks.distance import Distances
+from psplatform.simulation.faults.checks.histories import Base
 from psplatform.simulation.faults.checks.promises import check_batches, check_order
-from psplatform.simulation.faults.checks.reference_model import Base
 from psplatform.simulation.faults.checks.replacement import Replacement
 from psplatform.simulation.faults.execution import Execution
 from psplatform.simulation.faults.schedules.drawing import draw
@@ -93,18 +93,18 @@ def test_transfers_to_a_replica_go_one_after_the_other(run: Execution) -> None:
 def test_nothing_is_computed_before_a_checkpoint_s_part_is_captured(run: Execution) -> None:
     server, gather = run.run.servers[0], Gather(9, (), norms=False)
     handled(run, msg.Exclude(1, 1, "nobody"), gather)
-    server._cut = 5
+    server._sending.cut = 5
     with broken("S7", "before what is there was captured"):
         handled(run, msg.Exclude(1, 1, "nobody"), gather)
-    server._cut = 0
+    server._sending.cut = 0
 
 
 def test_who_obeys_another_coordinator_forgets_what_the_one_before_has_ordered(run: Execution) -> None:
     server = run.run.servers[0]
-    server._pending[99] = msg.Commit(server.term - 1, server.epoch, 99, 99, (), 1.0)
+    server._applying._pending[99] = msg.Commit(server.term - 1, server.epoch, 99, 99, (), 1.0)
     with broken("S10", r"keeps positions \[99\] of a lower one"):
         handled(run, msg.StateRequest(server.term))
-    server._pending.clear()
+    server._applying._pending.clear()
 
 
 # --- what coordinators do ---

@@ -8,7 +8,7 @@ import pytest
 
 from psplatform.errors import InvariantViolation
 from psplatform.simulation.faults.checks.distance import Distances
-from psplatform.simulation.faults.checks.reference_model import Base
+from psplatform.simulation.faults.checks.histories import Base
 from psplatform.simulation.faults.execution import Execution
 from psplatform.simulation.faults.schedules.drawing import draw
 from psplatform.simulation.faults.schedules.trial import Copying

@@ -55,3 +55,25 @@ def test_with_the_order_for_the_last_one_it_is() -> None:
 
 def test_it_may_be_once_the_scheduler_was_heard() -> None:
     Scene(heard=True).go_on_without("a", "b")
+
+
+def test_a_gradient_that_was_to_be_given_up_does_not_count() -> None:
+    scene = Scene(heard=True)
+    commit = msg.Commit(2, 1, 1, 1, (msg.Contribution("w0", 0, 3),), 1.0)
+    order = Send(Role.copy("server-0"), commit)
+    scene.observation.gradients.judge(scene.lead, None, [order, Send(Role.member("w0"), msg.Abort(2, 3))])
+    with pytest.raises(InvariantViolation, match=r"S9 is violated: position 1 has .*'w0', 3"):
+        scene.observation.gradients.judge(scene.lead, None, [order])
+
+
+def test_a_gradient_that_crosses_its_abort_is_accounted_for() -> None:
+    scene = Scene(heard=True)
+    member: Any = SimpleNamespace(slot=0, interrupted={3})
+    said = msg.Announce("w0", 3, msg.Label((0,), (1,)), 4, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0)
+    coordinator = scene.lead.lead.coordinator
+    coordinator.takeover = SimpleNamespace(awaited_shards=set())
+    coordinator.state.roster = SimpleNamespace(by_name={"w0": member})
+    with pytest.raises(InvariantViolation, match="S9 is violated: coordinator-2 waits for w0 to give up 3"):
+        scene.observation.gradients.judge(scene.lead, said, [])
+    member.interrupted.clear()
+    scene.observation.gradients.judge(scene.lead, said, [])

@@ -8,17 +8,20 @@ import numpy as np
 import pytest
 
 from psplatform.core.plan import Plan, Stop
+from psplatform.core.protocol.messages import BatchAssignment, Label
 from psplatform.errors import InvariantViolation
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.registry import make_policy
+from psplatform.simulation.faults.checks.histories import History
 from psplatform.simulation.faults.checks.participation import ADOPTED, Case
 from psplatform.simulation.faults.checks.promises import (
+    check_batches_once,
     check_handed_over,
+    check_lost_versions,
     check_names,
     check_promises,
     check_told_losses,
 )
-from psplatform.simulation.faults.checks.reference_model import History
 
 Log = list[dict[str, Any]]
 
@@ -169,3 +172,26 @@ def test_no_more_is_told_to_be_lost_than_the_bound_allows() -> None:
         check_told_losses(promoted(updates_lost=5))
     with pytest.raises(InvariantViolation, match=r"0\.6 norm were lost with the server of shard 0; the bound is 0\.5"):
         check_told_losses(promoted(unit="norm", bound=0.5, distance_lost=0.6))
+
+
+def of_the_model(log: Log) -> Log:
+    """Return the log of a run whose commits are of the whole model, not of a block each."""
+    return [{name: value for name, value in one.items() if name != "block"} for one in log]
+
+
+def test_no_batch_of_an_epoch_is_applied_as_two_gradients() -> None:
+    log = of_the_model([*commit(1, (0, 1)), *commit(2, (1, 1))])
+    check_batches_once(log, {(0, 1): BatchAssignment(0, 1), (1, 1): BatchAssignment(1, 1)})
+    with pytest.raises(InvariantViolation, match=r"S9 is violated: .* as gradient \(0, 1\) and as \(1, 1\)"):
+        check_batches_once(log, {(0, 1): BatchAssignment(0, 1), (1, 1): BatchAssignment(0, 1)})
+
+
+def test_a_gradient_of_a_lost_version_counts_as_one_of_what_was_left() -> None:
+    lost_third: Log = [{"kind": "lost positions", "shard": 0, "epoch": 2, "first": 3, "last": 3}]
+    first = [one for at in (1, 2, 3) for one in commit(at, (0, at))]
+    log = of_the_model([*first, *lost_third, *commit(4, (1, 1))])
+    check_lost_versions(log, {(1, 1): Label((3,), (2,))})  # the new server has told of its version 3
+    with pytest.raises(InvariantViolation, match=r"gradient \(1, 1\) of a lost version has staleness 0"):
+        check_lost_versions(log, {(1, 1): Label((3,), (1,))})
+    log[-1]["staleness"] = [1]
+    check_lost_versions(log, {(1, 1): Label((3,), (1,))})

@@ -11,7 +11,9 @@ import pytest
 
 from psplatform.errors import ConfigurationError
 from psplatform.simulation.faults.schedules.amending import LATER, amend
+from psplatform.simulation.faults.schedules.between import BETWEEN
 from psplatform.simulation.faults.schedules.drawing import draw, settings
+from psplatform.simulation.faults.schedules.repeats import REPEATED
 from psplatform.simulation.faults.schedules.scenarios import SCENARIOS
 from psplatform.simulation.faults.schedules.schedule import KINDS, Fault, Selector
 from psplatform.simulation.faults.schedules.trial import LIVENESS, SAFETY, Trial
@@ -33,7 +35,7 @@ def test_drawing_leaves_no_kind_of_fault_no_policy_no_mode_and_no_scenario_out()
     assert {fault.kind for trial in trials for fault in trial.faults} == set(KINDS)
     assert {(trial.policy, str(trial.parameters)) for trial in trials} == {(name, str(one)) for name, one in settings()}
     assert {trial.mode for trial in trials} == {SAFETY, LIVENESS}
-    assert all(draw(0, scenario=name).faults for name in (*SCENARIOS, *LATER))
+    assert all(draw(0, scenario=name).faults for name in (*SCENARIOS, *LATER, *REPEATED, *BETWEEN))
 
 
 def test_what_is_drawn_later_leaves_everything_else_as_the_seed_says() -> None:

@@ -74,10 +74,10 @@ class Scene:
 def test_the_first_time_a_message_may_change_what_it_likes_and_the_second_time_nothing() -> None:
     scene = Scene()
     part: Any = scene.copy.part
-    scene.arrives("copy", COMMIT, lambda: part._pending.update({1: COMMIT}))
-    scene.arrives("copy", COMMIT, lambda: part._pending.update({1: COMMIT}))
+    scene.arrives("copy", COMMIT, lambda: part._applying._pending.update({1: COMMIT}))
+    scene.arrives("copy", COMMIT, lambda: part._applying._pending.update({1: COMMIT}))
     assert scene.staleness.met == 1
-    scene.is_noticed("copy", COMMIT, part._pending.clear, "repeated")
+    scene.is_noticed("copy", COMMIT, part._applying._pending.clear, "repeated")
 
 
 def test_the_field_that_changed_is_named() -> None:

@@ -33,7 +33,10 @@ def phases_of(run: MemoryRun) -> set[str]:
         phases.add("takeover under way")
     if coordinator.checkpoints.under_way:
         phases.add("checkpoint under way")
-    transfers = {"offers waiting": coordinator.transfers.waiting, "transfers granted": coordinator.transfers.granted}
+    transfers = {
+        "offers waiting": len(coordinator.offers.waiting),
+        "transfers granted": len(coordinator.offers.granted),
+    }
     phases |= {phase for phase, number in transfers.items() if number}
     if coordinator.transfers.aggregator is not None:
         phases.add("sums under way")

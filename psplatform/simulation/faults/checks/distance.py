@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psplatform.core.coordination import Coordinator
-from psplatform.core.coordination.shards import ShardState
+from psplatform.core.coordination.shards.state import ShardState
 from psplatform.core.shards.server import Server
 from psplatform.memory import MemoryRun
-from psplatform.simulation.faults.checks.reference_model import History, ReferenceModel, violated
+from psplatform.simulation.faults.checks.histories import History, violated
+from psplatform.simulation.faults.checks.reference_model import ReferenceModel
 from psplatform.simulation.faults.schedules.trial import Copying
 
 _NEAR: Final = 1e-9

@@ -9,14 +9,27 @@ from typing import Any
 import numpy as np
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import Effect, Finish, Gather, Retire, SaveModel, Send, Serve, Transmit
+from psplatform.core.protocol.effects import (
+    Archive,
+    Dismiss,
+    Effect,
+    Finish,
+    Gather,
+    Retire,
+    SaveModel,
+    Send,
+    Serve,
+    Transmit,
+)
 from psplatform.core.protocol.events import CopyLost, Tick
 from psplatform.core.shards.server import Server
 from psplatform.memory import MemoryRun
 from psplatform.memory.leading import VirtualCoordinator
 from psplatform.memory.shard_state import VirtualShardState
 from psplatform.nodes.shard import ShardNode
-from psplatform.simulation.faults.checks.reference_model import ReferenceModel, violated
+from psplatform.simulation.faults.checks.announced import AnnouncedGradients
+from psplatform.simulation.faults.checks.histories import violated
+from psplatform.simulation.faults.checks.reference_model import ReferenceModel
 
 _OF_COORDINATORS = (
     msg.Commit,
@@ -30,7 +43,7 @@ _OF_COORDINATORS = (
 
 
 class Observation:
-    """Checks S4, S10, S11 and hand-overs (S5) at everything that a coordinator or a copy handles.
+    """Checks S3, S4, S6, S7, S10, S11 and hand-overs (S5) at everything that a coordinator or a copy handles.
 
     S11: no server is told to go on without its last replica by a coordinator that could not hear the scheduler since.
 
@@ -45,6 +58,12 @@ class Observation:
         How often what happened that faults provoke.
     handed_over
         Shard and epoch of each server that took over from one that ended in good order.
+    archiving
+        Names of copies and numbers of the checkpoints of which they were to write a part.
+    dismissed
+        The members that coordinators have dismissed.
+    gradients
+        What coordinators have heard and decided of gradients.
     """
 
     def __init__(
@@ -65,6 +84,9 @@ class Observation:
         self._settled: dict[str, tuple[bool, int]] = {}
         self._cuts: dict[tuple[int, int], int] = {}
         self.handed_over: set[tuple[int, int]] = set()
+        self.dismissed: set[str] = set()
+        self.archiving: set[tuple[str, int]] = set()
+        self.gradients = AnnouncedGradients()
         run.processes.on_handled = self.on_handled
 
     def on_handled(self, name: str, event: Any, effects: list[Effect]) -> None:
@@ -102,11 +124,11 @@ class Observation:
             self._judge_order(name, part, event, effects)
 
     def _judge_order(self, name: str, part: Server, event: Any, effects: list[Effect]) -> None:
-        if any(isinstance(one, Gather) for one in effects) and (part._cut or part._sending.capturing):
+        if any(isinstance(one, Gather) for one in effects) and (part._sending.cut or part._sending.capturing):
             raise violated("S7", f"{name} goes on at {part.newest} before what is there was captured")
         asked = isinstance(event, msg.StateRequest) or (isinstance(event, msg.Promote) and event.epoch == part.epoch)
         if asked and not part.fenced and event.term == part.term:
-            older = [one.position for one in part._pending.values() if one.term < part.term]
+            older = [one.position for one in part._applying._pending.values() if one.term < part.term]
             if older:
                 raise violated("S10", f"{name} obeys term {part.term} and keeps positions {older} of a lower one")
 
@@ -138,6 +160,8 @@ class Observation:
         elif isinstance(effect, Send) and isinstance(effect.message, msg.ServerState):
             if effect.message.serving and effect.message.epoch > self._serving.get(part.shard, 1):
                 raise violated("S4", f"{name} says that it serves under epoch {effect.message.epoch}, and does not")
+        elif isinstance(effect, Archive):
+            self.archiving.add((name, effect.number))
         elif isinstance(effect, Transmit):
             before = self._under_way.setdefault((name, effect.replica), effect.transfer.number)
             if before != effect.transfer.number:
@@ -210,6 +234,7 @@ class Observation:
             self.counts["joins in sync"] += 1
             self._reference.dirty.add(event.shard)
         self._judge_isolation(lead, effects)
+        self.gradients.judge(lead, event, effects)
         for effect in effects:
             self._judge_decision(lead, effect)
             if isinstance(effect, Send):
@@ -269,6 +294,8 @@ class Observation:
 
     def _judge_decision(self, lead: VirtualCoordinator, effect: Effect) -> None:
         newest = self._run.leads[-1]
+        if isinstance(effect, Dismiss):
+            self.dismissed.add(effect.member)
         if isinstance(effect, Finish | SaveModel) and lead is not newest:
             raise violated("S10", f"{lead.name} was replaced by {newest.name} and does {effect}")
         # While servers are still awaited, what was decided before is sent again, and nothing new is.

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from psplatform.core import reasons
 from psplatform.core.plan import Plan
-from psplatform.simulation.faults.checks.reference_model import Record, Records, violated
+from psplatform.simulation.faults.checks.histories import Record, Records, violated
 
 ADOPTED: Final = "decided by the coordinator before"
 """Reason of commits that a lost coordinator has decided: its successor may take their labels for older."""

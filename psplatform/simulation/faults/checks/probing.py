@@ -17,8 +17,8 @@ from psplatform.core.protocol.effects import Effect, Gather, Send
 from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import Server
 from psplatform.core.workers.pulling import WHOLE
-from psplatform.core.workers.session import WorkerSession
-from psplatform.simulation.faults.checks.reference_model import violated
+from psplatform.core.workers.session import Activity, WorkerSession
+from psplatform.simulation.faults.checks.histories import violated
 
 ORDERS: Final = (msg.Commit, msg.Include, msg.Exclude, msg.HandOver, msg.Cut, msg.Promote)
 """What a coordinator orders the server of one epoch."""
@@ -41,7 +41,7 @@ def term_of(role: ShardCopy | WorkerSession) -> int:
 
 def epoch_of(session: WorkerSession, shard: int) -> int:
     """Return of which epoch of a shard's server the worker was told last; 0 where it was told of none."""
-    return session._epochs[shard]
+    return session._fetching.epoch_of(shard)
 
 
 def old_ones(role: Any, message: Any) -> Iterator[Any]:
@@ -58,6 +58,8 @@ def old_ones(role: Any, message: Any) -> Iterator[Any]:
 
 def _of_other_servers(part: Server | Replica, message: Any) -> Iterator[Any]:
     if isinstance(part, Server):
+        if part._promotion.order is not None:
+            yield _before(part._promotion.order)
         if isinstance(message, (*ORDERS, msg.Replicated)):
             yield replace(message, epoch=part.epoch - 1)
             yield replace(message, epoch=part.epoch + 1)
@@ -69,7 +71,13 @@ def _of_other_servers(part: Server | Replica, message: Any) -> Iterator[Any]:
     elif isinstance(message, msg.Promote):
         yield replace(message, epoch=part.epoch)
     if part.promotion is not None:
+        yield _before(part.promotion)
         yield msg.Transfer("another server", part.shard, part.epoch + 1, 1, msg.STATE, 1, 1, 1.0, ())
+
+
+def _before(order: msg.Promote) -> msg.Promote:
+    """Return the order that a coordinator may have given before `order`: one more could be promoted."""
+    return replace(order, successors=(*order.successors, "one that is lost now"))
 
 
 def _reports_of_others(role: Coordinator, message: Any) -> Iterator[Any]:
@@ -82,10 +90,30 @@ def _reports_of_others(role: Coordinator, message: Any) -> Iterator[Any]:
         yield replace(message, position=message.position + 1)
 
 
+def told_too_early(role: Coordinator) -> Iterator[Any]:
+    """Yield what the copies that are being promoted may have said before they obeyed a coordinator that takes over."""
+    term = role.state.term
+    for one in role.state.shards if role.takeover.awaited_shards else ():
+        if one.promoting:
+            beyond = one.visible + 1
+            yield msg.ServerState(one.shard, one.server, term, one.epoch, True, beyond, ())
+            yield msg.Promoted(one.shard, one.server, one.epoch, beyond, beyond, term=term - 1)
+
+
+def check_answers_successors(name: str, role: Any, now: float) -> None:
+    """Let a worker hear of a new coordinator; raise if it tells it nothing: it would never be released (S10)."""
+    if not isinstance(role, WorkerSession) or role.activity is Activity.GONE:
+        return
+    effects: list[Effect] = deepcopy(role).handle(msg.StateRequest(term_of(role) + 1), now)
+    if not any(isinstance(one, Send) and isinstance(one.message, msg.Join | msg.WorkerState) for one in effects):
+        raise violated("S10", f"{name} tells a new coordinator nothing, at {role.activity.value}")
+
+
 def check_begun(name: str, session: WorkerSession) -> None:
     """Raise if a worker that fetches the whole model has begun to compute on a version of a lost server (S4)."""
-    for shard, answer in sorted(session._pulling._content.items()):
-        if session._pulling.rule == WHOLE and answer.epoch < epoch_of(session, shard):
+    pulling = session._fetching.pulling
+    for shard, answer in sorted(pulling._content.items()):
+        if pulling.rule == WHOLE and answer.epoch < epoch_of(session, shard):
             found = f"of epoch {answer.epoch} of shard {shard}, and has heard of {epoch_of(session, shard)}"
             raise violated("S4", f"{name} computes on a version {found}")
 
@@ -110,7 +138,7 @@ def check_holds_back(name: str, role: Any, now: float) -> None:
     part = role.part if isinstance(role, ShardCopy) else None
     if not isinstance(part, Server) or part.fenced:
         return
-    if part._rising is None and not part._successor and now <= part.entitled_until:
+    if part._promotion.order is None and not part._sending.successor and now <= part.entitled_until:
         return
     asked = deepcopy(part)
     answers = asked.handle(msg.Pull("a worker", part.shard, 1, 0, part.epoch), now)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
+from psplatform.core.protocol.messages import Label
 from psplatform.memory import MemoryRun
+from psplatform.simulation.faults.checks.histories import History, Record, Records, by_position, violated
 from psplatform.simulation.faults.checks.participation import (
     ADOPTED,
     Case,
@@ -15,14 +17,7 @@ from psplatform.simulation.faults.checks.participation import (
     check_everybody,
     check_supersteps,
 )
-from psplatform.simulation.faults.checks.reference_model import (
-    History,
-    Record,
-    Records,
-    ReferenceModel,
-    by_position,
-    violated,
-)
+from psplatform.simulation.faults.checks.reference_model import ReferenceModel
 
 _ROUNDING: Final = 1e-9
 """Norms are added up here in another order than where the bound is kept."""
@@ -98,6 +93,45 @@ def check_batches(run: MemoryRun, reference: ReferenceModel) -> None:
             place = epoch, number
             if place < until and place not in used and place not in returned:
                 raise violated("S9", f"batch {place} was dealt, and is neither applied nor to be dealt again")
+
+
+def check_batches_once(records: Records, batches: Mapping[tuple[int, int], Any]) -> None:
+    """Raise if two gradients that were committed were computed on the same batch of the same epoch (S9).
+
+    Not block by block: there, one that was dealt twice around a takeover may count twice.
+    """
+    used: dict[Any, tuple[int, int]] = {}
+    for one in records:
+        if one["kind"] != "commit" or "block" in one:
+            continue
+        for name in zip(one["slots"], one["sequences"], strict=True):
+            batch = batches.get(name)
+            if batch is not None and used.setdefault(batch, name) != name:
+                raise violated("S9", f"{batch} is applied as gradient {used[batch]} and as {name}")
+
+
+def check_lost_versions(records: Records, labels: Mapping[tuple[int, int], Label]) -> None:
+    """Raise if a gradient that was computed on a lost version counts as newer than what was left of it (S6).
+
+    Not block by block, where commits speak of one shard each, and not of what a lost coordinator had decided.
+    """
+    version_at, kept = {0: 0}, list[tuple[int, int, int]]()
+    for one in records:
+        if one["kind"] == "lost positions" and one["first"] - 1 in version_at:
+            kept.append((one["shard"], one["epoch"], version_at[one["first"] - 1]))
+        elif one["kind"] == "commit" and "block" not in one:
+            before = version_at.get(one["position"] - 1, 0)
+            version_at[one["position"]] = one["version"]
+            names = zip(one["slots"], one["sequences"], strict=True)
+            for name, staleness in zip(names, one["staleness"], strict=True):
+                if one["reason"] != ADOPTED and name in labels and staleness < before - _left(labels[name], kept):
+                    raise violated("S6", f"gradient {name} of a lost version has staleness {staleness}")
+
+
+def _left(label: Label, kept: Iterable[tuple[int, int, int]]) -> int:
+    """Return which version a gradient was computed on at most, of what is left of it."""
+    lost = [version for shard, epoch, version in kept if label.epochs[shard] < epoch]
+    return min([*label.versions, *lost])
 
 
 def check_same_on_all_shards(run: MemoryRun, reference: ReferenceModel) -> None:

@@ -7,9 +7,8 @@ which positions, and the digest of that state; of every server, the digest at ea
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -30,88 +29,14 @@ from psplatform.core.protocol.effects import (
 )
 from psplatform.core.protocol.events import Computed, ComputeFailed
 from psplatform.core.protocol.messages import GRADIENTS, STATE, BatchAssignment, Contribution, Transfer
-from psplatform.errors import InvariantViolation
 from psplatform.memory.training import TensorArithmetic, Vectors
+from psplatform.simulation.faults.checks.cuts import CheckpointCuts
+from psplatform.simulation.faults.checks.histories import Base, Batches, Content, History, Identity, violated
 from psplatform.simulation.faults.storage import Storage
 from psplatform.tensors.vectors import shard_vectors
 
 _MISSED: Final = 0.1
 """Share of the steps of which a replica cannot get the gradients: often enough for every trial to have some."""
-
-Identity = tuple[int, int]
-"""Slot and sequence of a gradient."""
-
-Lineage = dict[Identity, int]
-"""The gradients that a state is made of, each with the position at which it was applied."""
-
-Batches = dict[tuple[int, int], Identity]
-"""By epoch and number, the gradient that was computed on a batch."""
-
-Record = Mapping[str, Any]
-Records = Sequence[Record]
-"""A run's log."""
-
-
-def violated(name: str, found: str) -> InvariantViolation:
-    """Return the error that says which invariant is violated, and by what."""
-    return InvariantViolation(f"{name} is violated: {found}")
-
-
-class Content(dict[str, torch.Tensor]):
-    """What a server answered, with where it comes from."""
-
-    shard: int
-    version: int
-    epoch: int
-    digest: int
-    takeovers: int
-
-
-@dataclass
-class History:
-    """What is true of one copy.
-
-    Attributes
-    ----------
-    epoch
-        Under which it serves, or that of the server it copies.
-    position, visible
-        Positions of the newest and of the visible state.
-    lineage, batches
-        Of the newest state: the gradients it is made of, and the batches those were computed on.
-    applied, applied_visible
-        Positions at which something was applied to reach them.
-    newest, front
-        Parameters of the newest and of the visible state, ``float64[p]``.
-    digest
-        Of the newest state, optimiser included.
-    """
-
-    shard: int
-    epoch: int
-    newest: NDArray[np.float64]
-    front: NDArray[np.float64]
-    digest: int
-    position: int = 0
-    visible: int = 0
-    version: int = 0
-    lineage: Lineage = field(default_factory=dict)
-    batches: Batches = field(default_factory=dict)
-    applied: int = 0
-    applied_visible: int = 0
-    staging: deque[int] = field(default_factory=deque)
-    publishing: deque[int] = field(default_factory=deque)
-    skipping: deque[int] = field(default_factory=deque)
-    gathered: tuple[Contribution, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Base:
-    """The state with which a promoted copy began."""
-
-    parameters: NDArray[np.float64]
-    applied: int
-    position: int
 
 
 class ReferenceModel(TensorArithmetic):
@@ -125,8 +50,6 @@ class ReferenceModel(TensorArithmetic):
         By shard and epoch, what its server began with.
     dirty
         The shards of which a state has changed since they were last looked at.
-    storage
-        Where checkpoints go.
     settled
         For each takeover, the last version of each shard that its coordinator had learnt to be decided.
     exact
@@ -138,6 +61,8 @@ class ReferenceModel(TensorArithmetic):
         sides of a cut.
     missed
         Share of the steps of which a replica cannot get the gradients from the workers.
+    archived
+        Names of copies and numbers of the checkpoints of which they were to write a part, and have tried to.
     transfers
         How many of each kind were loaded, and how many could not be read.
     """
@@ -147,10 +72,10 @@ class ReferenceModel(TensorArithmetic):
         self.histories: dict[str, History] = {}
         self.bases: dict[tuple[int, int], Base] = {}
         self.dirty: set[int] = set()
-        self.storage = storage
+        self._cuts = CheckpointCuts(storage)
         self.exact, self.missed = exact, missed
         self.transfers: Counter[str] = Counter()
-        self.cuts: dict[tuple[int, int], Lineage] = {}
+        self.archived: set[tuple[str, int]] = set()
         self._states: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
         self._pulled: dict[str, dict[int, Content]] = defaultdict(dict)
         self.settled: list[Sequence[int]] = []
@@ -386,45 +311,23 @@ class ReferenceModel(TensorArithmetic):
     def archive(self, copy: str, effect: Archive) -> dict[str, Any]:
         """Write a part, and see that it is the state at its position."""
         history = self.histories[copy]
+        self.archived.add((copy, effect.number))
         wanted = self._states[history.shard, history.epoch].get(effect.position)
         if wanted != history.digest or effect.position != history.position:
             raise violated(
                 "S7",
                 f"{copy} at {history.position} writes a part of checkpoint {effect.number} as of {effect.position}",
             )
-        self.storage.write_part(effect.number, history.shard, history.digest)
-        self.cuts[effect.number, history.shard] = history.lineage
-        return {"position": effect.position, "shard": history.shard, "digest": history.digest}
+        return self._cuts.write_part(effect, history)
 
     def seal(self, effect: Seal) -> int:
         """Write the manifest, and see that the checkpoint is one cut."""
-        self.storage.seal(effect.number, {part["shard"]: part["digest"] for part in effect.parts})
-        self.check_cut(effect)
+        self._cuts.seal(effect, shards=self.layout.shards)
         return 1
 
     def discard(self, number: int) -> None:
         """Remove what is there of a checkpoint that was given up."""
-        self.storage.discard(number)
-
-    def check_cut(self, effect: Seal) -> None:
-        """Raise unless the checkpoint is whole and one cut."""
-        positions = [part["position"] for part in effect.parts]
-        shards = [part["shard"] for part in effect.parts]
-        if positions != list(effect.state["positions"]) or shards != list(range(self.layout.shards)):
-            raise violated(
-                "S7", f"checkpoint {effect.number} has parts of {positions}, cut at {effect.state['positions']}"
-            )
-        if not self.storage.is_whole(effect.number):
-            raise violated("S7", f"checkpoint {effect.number} counts as complete and is not whole")
-        if len(effect.state["newest"]) == 1:
-            self._check_same_cut(effect)
-
-    def _check_same_cut(self, effect: Seal) -> None:
-        first, *others = (by_position(self.cuts[effect.number, part["shard"]]) for part in effect.parts)
-        for other in others:
-            for position in first.keys() & other.keys():
-                if first[position] != other[position]:
-                    raise violated("S7", f"checkpoint {effect.number} is made of different gradients at {position}")
+        self._cuts.discard(number)
 
     # --- small things ---
 
@@ -442,11 +345,3 @@ def _sum(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     for part in parts[1:]:
         total.add_(part)
     return total
-
-
-def by_position(lineage: Lineage) -> dict[int, frozenset[Identity]]:
-    """Return the gradients applied at each position."""
-    found: dict[int, set[Identity]] = defaultdict(set)
-    for identity, position in lineage.items():
-        found[position].add(identity)
-    return {position: frozenset(identities) for position, identities in found.items()}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from psplatform.core.coordination.ending import Phase
 from psplatform.memory import MemoryRun
 from psplatform.memory.machines import Machines
-from psplatform.simulation.faults.checks.reference_model import violated
+from psplatform.simulation.faults.checks.histories import violated
 
 _LIMIT_S: Final = 8.0
 """More than it takes to notice a loss, to ask a process that does not answer, and to ask the next."""
@@ -42,10 +43,19 @@ class Replacement:
     ----------
     most
         Gradient workers at most; ``None`` for any number.
+    is_worth_trying
+        Whether the coordinator may still try to start one in a process: not where too many could not be started.
     """
 
-    def __init__(self, run: MemoryRun, machines: Machines, most: int | None) -> None:
+    def __init__(
+        self,
+        run: MemoryRun,
+        machines: Machines,
+        most: int | None,
+        is_worth_trying: Callable[[str], bool] = lambda address: True,
+    ) -> None:
         self._run, self._machines, self._most = run, machines, most
+        self._is_worth_trying = is_worth_trying
         self._lead = ""
         self._seen: frozenset[str] = frozenset()
         self._placed: set[str] = set()
@@ -147,4 +157,5 @@ class Replacement:
             (address, address in copies)
             for address in self._machines.addresses
             if address not in taken and not run.processes.is_stopped(address) and not run.retirements.began(address)
+            if self._is_worth_trying(address)
         ]

@@ -20,12 +20,14 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from psplatform.core.coordination.commit_logs import clipping_factor
-from psplatform.core.protocol.effects import Compute, first_server
+from psplatform.core.coordination.order.commit_logs import clipping_factor
+from psplatform.core.protocol.effects import Compute
 from psplatform.core.protocol.messages import Bundle, Contribution
+from psplatform.core.protocol.names import first_server
 from psplatform.memory import MemoryRun
 from psplatform.memory.training import TensorArithmetic
-from psplatform.simulation.faults.checks.reference_model import Record, ReferenceModel, by_position, violated
+from psplatform.simulation.faults.checks.histories import Record, by_position, violated
+from psplatform.simulation.faults.checks.reference_model import ReferenceModel
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, named_views, shard_vectors

@@ -25,9 +25,11 @@ from psplatform.core.supervision.standby import Standby
 from psplatform.core.workers.aggregator import OWN
 from psplatform.core.workers.session import Activity, WorkerSession
 from psplatform.memory import MemoryRun
+from psplatform.simulation.faults.checks.histories import violated
 from psplatform.simulation.faults.checks.probing import (
     ORDERS,
     REPORTS,
+    check_answers_successors,
     check_applies_once,
     check_begun,
     check_guards,
@@ -35,8 +37,8 @@ from psplatform.simulation.faults.checks.probing import (
     epoch_of,
     old_ones,
     term_of,
+    told_too_early,
 )
-from psplatform.simulation.faults.checks.reference_model import violated
 
 _AGAIN: Final = (
     msg.Pull,  # is answered again
@@ -52,6 +54,9 @@ _AGAIN: Final = (
 
 _SELDOM: Final = (msg.Promote, msg.Promoted, msg.InSync)
 """What is probed whenever it comes."""
+
+_TAKEN_OVER: Final = (msg.ServerState, msg.Promoted)
+"""Before these, a coordinator that takes over is told what it must not count yet."""
 
 _ONE_IN: Final = 8
 """Probes of which one tries the dearest: a server is copied for it."""
@@ -93,12 +98,16 @@ class Staleness:
         probed = role is not None and type(message) not in OWN and self._is_probed(role, message)
         if probed:
             self._try_old_ones(name, role, message)
+        if self._share and isinstance(role, Coordinator) and isinstance(message, _TAKEN_OVER):
+            self._try_too_early(name, role)
         idle = isinstance(role, WorkerSession) and role.activity is not Activity.COMPUTING
         if why:
             self.met += 1
             self._require_unchanged(name, role, message, why, handle)
         else:
             handle()
+        if self._share and isinstance(message, msg.Welcome):
+            check_answers_successors(name, role, self._run.processes.clock(name))
         if idle and role.activity is Activity.COMPUTING:
             check_begun(name, role)
         if probed:
@@ -107,7 +116,9 @@ class Staleness:
     def _is_probed(self, role: Any, message: Any) -> bool:
         if not self._share:
             return False
-        rising = isinstance(role, ShardCopy) and isinstance(role.part, Server) and role.part._rising is not None
+        rising = (
+            isinstance(role, ShardCopy) and isinstance(role.part, Server) and role.part._promotion.order is not None
+        )
         return rising or isinstance(message, _SELDOM) or self._random.random() < self._share
 
     def _require_unchanged(self, name: str, role: Any, message: Any, why: str, handle: Callable[[], object]) -> None:
@@ -122,6 +133,7 @@ class Staleness:
         now = self._run.processes.clock(name)
         check_guards(name, role, now)
         check_holds_back(name, role, now)
+        check_answers_successors(name, role, now)
         if not self.probed % _ONE_IN:
             check_applies_once(name, role, now)
         if isinstance(role, ShardCopy | WorkerSession) and not isinstance(message, _AGAIN):
@@ -136,6 +148,12 @@ class Staleness:
                 # What a coordinator keeps for later, or counts, is not looked at: a copy of it is tried.
                 tried = deepcopy(role) if leads else role
                 self._require_unchanged(name, tried, old, why, partial(tried.handle, old, now))
+
+    def _try_too_early(self, name: str, role: Coordinator) -> None:
+        for early in told_too_early(role):
+            tried = deepcopy(role)
+            why = "said before that copy obeys this coordinator as the server"
+            self._require_unchanged(name, tried, early, why, partial(tried.handle, early, self._run.agenda.now))
 
     def _role(self, name: str) -> Any:
         """Return the state machine of a role that still hears; of coordinators, what its standbys have as well."""
@@ -172,6 +190,9 @@ class Staleness:
 
 
 def _why_old_for_copy(part: Server | Replica, message: Any) -> str:
+    follows = part._promotion.order if isinstance(part, Server) else part.promotion
+    if isinstance(message, msg.Promote) and follows is not None and _comes_late(follows, message):
+        return "an order that was given before the one it follows"
     if isinstance(part, Server):
         told = isinstance(message, (*ORDERS, msg.Replicated))
         return _below(part.term, message) or (_of_another_epoch(part.epoch, message) if told else "")
@@ -180,6 +201,12 @@ def _why_old_for_copy(part: Server | Replica, message: Any) -> str:
     if isinstance(message, msg.Transfer) and (message.epoch < part.epoch or part.promotion is not None):
         return f"of a server that was replaced under epoch {part.epoch}"
     return _below(part.term, message)
+
+
+def _comes_late(follows: msg.Promote, order: msg.Promote) -> bool:
+    """Whether an order was given before another of the same coordinator: successors become only fewer."""
+    same = (order.term, order.epoch) == (follows.term, follows.epoch)
+    return same and len(order.successors) > len(follows.successors)
 
 
 def _below(term: int, message: Any) -> str:
@@ -193,7 +220,13 @@ def _of_another_epoch(epoch: int, message: Any) -> str:
 def _of_role(role: Any) -> Any:
     """Return what the state of a role says; of a coordinator, what its decisions rest on, and no statistics."""
     if isinstance(role, Coordinator):
-        return [("state", _said(role.state)), ("checkpoints", _said(role.checkpoints)), ("ending", _said(role.ending))]
+        awaited = ("awaited", frozenset(role.takeover.awaited_shards))
+        return [
+            awaited,
+            ("state", _said(role.state)),
+            ("checkpoints", _said(role.checkpoints)),
+            ("ending", _said(role.ending)),
+        ]
     return _said(role)
 
 

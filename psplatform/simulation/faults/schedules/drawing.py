@@ -11,9 +11,11 @@ from typing import Any, Final
 from psplatform.core.policy import Scope
 from psplatform.policies.registry import make_policy, policy_names
 from psplatform.simulation.faults.schedules.amending import LATER, amend
+from psplatform.simulation.faults.schedules.between import BETWEEN
+from psplatform.simulation.faults.schedules.burdens import BURDENED, with_burdens
 from psplatform.simulation.faults.schedules.hosts import HOSTED, with_hosts
 from psplatform.simulation.faults.schedules.repeats import REPEATED, with_repeats
-from psplatform.simulation.faults.schedules.scenarios import CLOCKS, Scene, draw_scenario
+from psplatform.simulation.faults.schedules.scenarios import CLOCKS, SCENARIOS, Scene, draw_scenario
 from psplatform.simulation.faults.schedules.schedule import FLAWS, WAYS, Fault
 from psplatform.simulation.faults.schedules.sums import SUMMED, at_aggregators
 from psplatform.simulation.faults.schedules.trial import LIVENESS, SAFETY, Copying, Noise, Trial
@@ -67,6 +69,12 @@ def settings() -> tuple[Setting, ...]:
     return *((name, {}) for name in policy_names(own=True)), *_FURTHER
 
 
+_MORE: Final = {**LATER, **HOSTED, **SUMMED, **REPEATED, **BURDENED, **BETWEEN}
+
+SCENARIO_NAMES: Final = tuple(sorted({**SCENARIOS, **_MORE}))
+"""All that a trial can be drawn with."""
+
+
 def draw(seed: int, *, workload: str = "digits", options: Mapping[str, Any] | None = None, scenario: str = "") -> Trial:
     """Return the trial of that seed; one in four is of the mode ``liveness``.
 
@@ -110,13 +118,14 @@ def draw(seed: int, *, workload: str = "digits", options: Mapping[str, Any] | No
     scene = _scene(rng, trial, scenario)
     rates = {**_rates(rng, scene.trial), **scene.trial.rates}
     trial = replace(scene.trial, rates=rates, faults=scene.faults)
-    return _planned(_sourced(trial)) if scenario else with_repeats(with_hosts(_planned(_sourced(amend(trial)))))
+    if scenario:
+        return _planned(_sourced(trial))
+    return with_burdens(with_repeats(with_hosts(_planned(_sourced(amend(trial))))))
 
 
 def _scene(rng: random.Random, trial: Trial, scenario: str) -> Scene:
-    more = {**LATER, **HOSTED, **SUMMED, **REPEATED}
-    if scenario in more:
-        return more[scenario](rng, trial)
+    if scenario in _MORE:
+        return _MORE[scenario](rng, trial)
     follows = bool(scenario) or rng.random() < _SCENARIOS
     return draw_scenario(rng, trial, scenario) if follows else Scene(trial, _any(rng, trial))
 

@@ -6,6 +6,7 @@ start and after each loss.  A process that has ended comes back after a while, e
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 from typing import Final
@@ -14,7 +15,7 @@ from psplatform.core.protocol.effects import STANDBY
 from psplatform.core.supervision.placement import Process
 from psplatform.memory import MemoryRun
 from psplatform.memory.machines import Machines
-from psplatform.simulation.faults.checks.reference_model import violated
+from psplatform.simulation.faults.checks.histories import violated
 from psplatform.simulation.faults.schedules.scenarios import UNTIL_S, Scenario, Scene, loosely
 from psplatform.simulation.faults.schedules.schedule import Fault
 from psplatform.simulation.faults.schedules.trial import LIVENESS, Copying, Noise, Trial
@@ -34,7 +35,7 @@ def with_hosts(trial: Trial) -> Trial:
     rng = random.Random(f"hosts {trial.seed}")
     if trial.copying is None or not trial.standby or rng.random() >= _SHARE:
         return trial
-    trial = _on_hosts(rng, trial)
+    trial = on_hosts(rng, trial)
     if trial.mode == LIVENESS:
         return replace(trial, faults=tuple(_as_of_host(rng, one) for one in trial.faults))
     if rng.random() < 0.6:
@@ -49,7 +50,8 @@ def _of_evaluator(rng: random.Random, at: float) -> Fault:
     return Fault(rng.choice(["kill", "pause", "cut", "retire"]), "evaluator", at=at, seconds=rng.uniform(0.5, 9))
 
 
-def _on_hosts(rng: random.Random, trial: Trial, hosts: int = 0) -> Trial:
+def on_hosts(rng: random.Random, trial: Trial, hosts: int = 0) -> Trial:
+    """Return the trial on so many hosts, with processes for all that it has and a few more."""
     copies = 1 + (trial.copying.replicas if trial.copying is not None else 0)
     spare = 3 if trial.mode == LIVENESS else rng.randint(0, 3)
     processes = trial.workers + max(copies, trial.shards) + spare
@@ -79,14 +81,14 @@ def _as_of_host(rng: random.Random, fault: Fault) -> Fault:
 
 
 def _host_is_lost(rng: random.Random, trial: Trial) -> Scene:
-    trial = _on_hosts(rng, loosely(rng, trial, rng.choice([1, 1, 2])))
+    trial = on_hosts(rng, loosely(rng, trial, rng.choice([1, 1, 2])))
     start = rng.uniform(1, UNTIL_S)
     again = [(), (), (_of_host(rng, trial, start + rng.uniform(2, 8)),)]
     return Scene(trial, (Fault("host", rng.choice(["coordinator", "server 0"]), at=start), *rng.choice(again)))
 
 
 def _host_is_cut_off(rng: random.Random, trial: Trial) -> Scene:
-    trial = _on_hosts(rng, replace(loosely(rng, trial, rng.choice([1, 1, 2])), leases=True))
+    trial = on_hosts(rng, replace(loosely(rng, trial, rng.choice([1, 1, 2])), leases=True))
     start = rng.uniform(1, UNTIL_S)
     before = [(), (Fault("host", "coordinator", at=max(0.0, start - rng.uniform(4, 8))),)]
     cut = Fault("cut", rng.choice(["coordinator", "server 0"]), at=start, seconds=rng.uniform(3, 12))
@@ -157,7 +159,7 @@ def _gradients_are_lost_unseen(rng: random.Random, trial: Trial) -> Scene:
 
 def _evaluator_is_lost(rng: random.Random, trial: Trial) -> Scene:
     # Nothing is evaluated before the end, which comes soon: then it is stopped, cut off or lost, and so is the next.
-    trial = _on_hosts(rng, replace(loosely(rng, trial, rng.choice([1, 1, 2])), updates=rng.randint(2, 5)))
+    trial = on_hosts(rng, replace(loosely(rng, trial, rng.choice([1, 1, 2])), updates=rng.randint(2, 5)))
     start, faults = rng.uniform(0, UNTIL_S), []
     for _ in range(rng.randint(1, 3)):
         faults.append(_of_evaluator(rng, start))
@@ -197,7 +199,33 @@ HOSTED: Final[dict[str, Scenario]] = {
 
 def machines_of(trial: Trial) -> Machines | None:
     """Return the Dask workers of a trial that has hosts."""
-    return Machines(trial.hosts, trial.processes, on_placed=_require_apart) if trial.hosts else None
+    if not trial.hosts:
+        return None
+    refuses = Refusals(trial.seed, trial.refusing)
+    return Machines(trial.hosts, trial.processes, on_placed=_require_apart, refuses=refuses)
+
+
+class Refusals:
+    """Which gradient workers cannot be started: the first in some processes, as memory is short, and all in others.
+
+    Parameters
+    ----------
+    share
+        Share of the processes in which it is so.
+    """
+
+    def __init__(self, seed: int, share: float) -> None:
+        self._seed, self._share = seed, share
+        self._left: dict[str, float] = {}
+
+    def __call__(self, name: str, address: str) -> bool:
+        """Whether that one cannot be started there."""
+        if address not in self._left:
+            chance = random.Random(f"refusal {self._seed} {address}")
+            refuses = chance.random() < self._share
+            self._left[address] = chance.choice([1, 2, math.inf]) if refuses else 0
+        self._left[address] -= 1
+        return self._left[address] >= 0
 
 
 def _require_apart(name: str, process: Process, others: list[Process], there: list[Process]) -> None:

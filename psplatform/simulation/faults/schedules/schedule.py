@@ -34,6 +34,9 @@ KINDS: Final[dict[str, str]] = {
 WAYS: Final = ("both", "out", "in")
 WRITES: Final = ("part", "manifest")
 FLAWS: Final = ("fail", "torn", "lost")
+BREAK: Final = "break"
+"""What becomes of the writing of a manifest beside those: it raises what nobody expects of a storage."""
+
 _LATEST_S: Final = 1e9
 
 
@@ -93,7 +96,8 @@ class Fault:
             _require(count is None or is_count(count), name, "it is no count")
         _require((self.at is None) != (self.event is None), "at", "give either `at` (seconds) or `event` (a count)")
         _require(self.way in WAYS, "way", f"it is none of {', '.join(WAYS)}")
-        _require(self.what in WRITES and self.how in FLAWS, "what", "no storage does that")
+        breaks = self.what == "manifest" and self.how == BREAK
+        _require(self.what in WRITES and (self.how in FLAWS or breaks), "what", "no storage does that")
         _require((self.kind == "storage") == (not self.who), "who", "every fault but the storage's needs a role")
 
     @property

@@ -70,6 +70,15 @@ class Trial:
         Gradient workers at most, with those that start in Dask workers which come later; ``None`` for any number.
     nannies
         Whether Dask workers that have ended are started again.
+    refusing
+        Share of the Dask workers in which a gradient worker cannot be started, the first times or ever.
+    again_s
+        Most seconds that gradients which a lost server had take to the one in its place.
+    overwritten
+        Share of the gradients whose parameters are written over while they are computed: these lie in the servers'
+        memory, where a worker that is slow reads of two versions.
+    closes
+        Whether copies that nobody needs any more are closed, as they are in a run on a cluster.
     leases
         Whether silence is noticed; else only the end of a process is.
     rates
@@ -103,6 +112,10 @@ class Trial:
     processes: int = 0
     most_workers: int | None = None
     nannies: bool = True
+    refusing: float = 0.0
+    again_s: float = 0.0
+    overwritten: float = 0.0
+    closes: bool = False
     leases: bool = False
     fabric: bool = False
     cut_every: int = 0
@@ -188,10 +201,11 @@ _MOST_AMOUNT: Final = 1e9
 _TRIAL: Final[Checks] = {
     **dict.fromkeys(("mode", "workload", "policy"), _is_text),
     **dict.fromkeys(("options", "parameters", "optimizer", "noise"), _is_table),
-    **dict.fromkeys(("epochs", "standby", "shared", "nannies", "leases", "fabric"), _is_flag),
+    **dict.fromkeys(("epochs", "standby", "shared", "nannies", "leases", "fabric", "closes"), _is_flag),
     **dict.fromkeys(("workers", "shards"), _upto(1000, least=1)),
     **dict.fromkeys(("updates", "batch_size"), _upto(100_000, least=1)),
     "seed": _upto(MOST**2),
+    **dict.fromkeys(("refusing", "again_s", "overwritten"), _is_amount),
     "spares": _upto(1000),
     "most_workers": lambda value: value is None or _upto(1000, least=1)(value),
     "cut_every": _upto(100_000),

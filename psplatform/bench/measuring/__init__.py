@@ -1,0 +1,1 @@
+"""What several measurements share: rounds, rates of a run, and what Linux counts of a process."""

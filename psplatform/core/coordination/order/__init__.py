@@ -1,0 +1,1 @@
+"""How gradients become versions: admission, pools, commits in their order, and who is released for the next one."""

@@ -1,0 +1,1 @@
+"""Shards, their copies, and checkpoints of them."""

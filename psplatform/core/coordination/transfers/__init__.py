@@ -1,0 +1,1 @@
+"""What is sent when and by which way, where transfers are planned: gradients, sums on the way, and parameters."""
