@@ -3,7 +3,8 @@
 ================  ==================================================================================
 ``launch``        `train`: start a job, checked first on what it will run on
 ``run``           `Run`: wait for a run, look at it, stop it, take its model
-``runs``          runs that other programs have started: `attach` and `runs_on` (``attaching``), `list_runs` and
+``runs``          runs as programs find them: the way to a coordinator (``coordinator_link``), what a store tells
+                  (``stored``), `attach` and `runs_on` (``attaching``), `list_runs` and
                   `look_at` (``listing``), `recover` (``recovery``), `start` and `programs` (commands that outlive
                   who starts them), and ``records`` of where each one's scheduler is
 ``starting``      from a job to the ``program`` that every process of the run receives (``prepared``), and what

@@ -241,9 +241,9 @@ class VirtualCoordinator:
         self._run.arithmetic.discard(number)
 
 
-def _explain(error: Exception, _: Any) -> PsplatformError:
-    """Return what ends the run where the world outside fails in a way that nobody expects."""
-    if isinstance(error, OSError):
+def _explain(error: Exception, event: Any) -> PsplatformError:
+    """Return what ends the run where the world outside fails, in a way that nobody expects, at an effect."""
+    if event is None and isinstance(error, OSError):
         return ClusterError(f"acting on what the coordinator had decided failed: {error}")
     raise error  # what runs in memory is looked at by who wrote it
 

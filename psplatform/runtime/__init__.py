@@ -2,13 +2,15 @@
 
 ==============  ==============================================================================
 ``actors``      one class for each role: makes its node, and hands it what comes through Dask
-                (``coordinator_host``, which is a standby by ``standby_host`` until it takes over,
-                ``copy_host``, ``worker_host``, ``evaluator_host``); ``computing`` gradients and
+                (``coordinator_host``, which is a standby by ``standby_host`` until it takes over, and in
+                charge a ``tenure`` with its ``coordinator_driver``; ``copy_host``, ``worker_host`` with
+                its ``worker_exchange``, ``evaluator_host``); ``computing`` gradients and
                 ``evaluation`` in threads; ``retirement``, before a process ends in good order
 ``pools``       the coordinator's side: ``worker_pool`` (gradient workers and evaluator), ``shard_pool``
-                (servers and replicas), ``standbys`` (each a ``standby_client``), made and found by
-                ``fleet``; ``seating`` keeps roles where `psplatform.core.supervision.placement`
-                would put them; ``watching`` notices ends of processes, ``deaths`` say of what;
+                (servers and replicas, each a ``shard_actor``), ``standbys`` (each a
+                ``standby_client``), made and found by ``fleet``; ``seating`` keeps roles where
+                `psplatform.core.supervision.placement` would put them; ``cluster_watch`` sees which
+                processes come and leave, ``watching`` the ends of single ones, ``deaths`` say of what;
                 ``election``: who may take over, and whether the scheduler is heard
 ``dataplane``   where parameters and gradients lie and how they move: ``segments`` of shared memory
                 that outlive nobody, ``content`` of a shard in one, ``gradient_buffers`` and ``pushing`` of

@@ -6,7 +6,7 @@
 * `optimizers` holds the equations of the optimisers, out of place and independent of how a vector is cut.
 * `norms` sums squares in an order that depends neither on shards nor on threads; `step_norm` bounds a step's length.
 * `shares` lets several threads share long vectors.
-* `shard` averages what workers pushed, stages the next version and publishes it.
+* `gathering` averages what workers pushed; `shard` stages the next version of that and publishes it.
 
 The rule of the package: training gives the same bits whatever the number of shards, blocks or threads.
 """

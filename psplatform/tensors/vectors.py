@@ -148,7 +148,7 @@ def checked_vectors(
     Raises
     ------
     ProtocolError
-        If one is missing, or of another dtype or number of elements than `sizes` says.
+        If one is missing, or of another dtype or number of elements than is wanted.
     """
     for key, (dtype, size) in wanted.items():
         vector = vectors.get(key)

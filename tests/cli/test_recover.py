@@ -168,6 +168,18 @@ def test_what_protects_the_run_can_change(recovered: Recovered) -> None:
     assert recovered(before, "--replication", "none").replication == NoReplication()
 
 
+@pytest.mark.parametrize("option", [(), ("--fabric",), ("--no-fabric",)])
+def test_a_store_whose_job_says_nothing_sensible_of_its_network_is_refused(
+    refused: Refused, store: str, monkeypatch: pytest.MonkeyPatch, option: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(
+        "psplatform.client.runs.recovery.load_checkpoint", lambda *arguments: SimpleNamespace(number=1, state={})
+    )
+    monkeypatch.setattr("psplatform.client.runs.recovery.require_state", lambda *arguments: None)
+    update_run(store, job={**Job(workload="digits").to_plain(), "network": "fast"})
+    assert "network" in refused("recover", store, *option)
+
+
 def test_transfers_are_planned_from_now_on_or_no_longer(recovered: Recovered) -> None:
     """What the job says of the fabric stays where it had one."""
     fabric = Network(Fabric(tick_s=0.5))

@@ -122,6 +122,15 @@ def test_an_order_to_stop_that_a_busy_coordinator_did_not_hear_is_given_again(ru
     assert cluster.asked == ["stop", "status"] * 3 + ["status", "stop", "status"]
 
 
+def test_an_order_that_a_coordinator_took_and_died_with_is_given_to_the_next(tmp_path: Path) -> None:
+    """The first is found and told, the second call breaks: what it has heard before counts for nothing."""
+    store = str(tmp_path / "run.zarr")
+    create_run(store, {"run": RUN})
+    cluster: Any = Cluster(["stopping", None, status("running"), "stopping"])
+    Run(RUN, store, client=cluster).stop()
+    assert cluster.asked == ["stop", "stop", "status", "stop"]
+
+
 GONE = {
     "its process has left the cluster": Cluster(there=False),
     "its process has no such actor": Cluster([KeyError(PEER.key)] * 9),

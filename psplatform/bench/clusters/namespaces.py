@@ -28,7 +28,8 @@ from psplatform.errors import ClusterError, ConfigurationError
 
 _PREFIX: Final = "psplatform"
 _NETWORK: Final = re.compile(rf"{_PREFIX}-(\d+)-[a-z0-9-]+")
-_LINK: Final = re.compile(r"psb(\d+)")
+_BRIDGE: Final = re.compile(r"psb(\d+)")
+_CABLE: Final = re.compile(r"psv(\d+)n\d+")
 _TOOLS: Final = ("ip", "tc", "unshare", "mount", "hostname", "sh")
 _END_S: Final = 30.0
 _POLL_S: Final = 0.05
@@ -80,12 +81,17 @@ def _refusal() -> str:
 
 def sweep() -> None:
     """Remove the networks of programs that have ended."""
+    _remove_links("veth", _CABLE)  # by themselves: a network takes them with it only when the kernel finds the time
     for line in _try("ip", "netns", "list").splitlines():
         match = _NETWORK.match(line)
         if match and not Path(f"/proc/{match[1]}").exists():
             _end_all(match[0])
             _try("ip", "netns", "del", match[0])
-    for match in _LINK.finditer(_try("ip", "-o", "link", "show", "type", "bridge")):
+    _remove_links("bridge", _BRIDGE)
+
+
+def _remove_links(kind: str, names: re.Pattern[str]) -> None:
+    for match in names.finditer(_try("ip", "-o", "link", "show", "type", kind)):
         if not Path(f"/proc/{match[1]}").exists():
             _try("ip", "link", "del", match[0])
 

@@ -91,13 +91,19 @@ def job_changes(description: Mapping[str, Any], given: Mapping[str, Any]) -> dic
     if given.get("policy_options"):
         changes["policy_options"] = pairs(given["policy_options"], "policy_options")
     if given.get("fabric") is not None:
-        network = before.get("network") or {}
-        changes["network"] = {**network, "fabric": (network.get("fabric") or {}) if given["fabric"] else None}
+        changes["network"] = _planned(before.get("network") or {}, given=given["fabric"])
     asked = stop_fields(given)
     if asked:
         changes["stop"] = {**_not_reached(before.get("stop", {}), description.get("outcome")), **asked}
     protection = protection_fields({name: before.get(name) for name in PROTECTION}, given)
     return changes | {name: value for name, value in protection.items() if value is not before.get(name)}
+
+
+def _planned(network: Any, *, given: bool) -> Any:
+    """Return how the job uses the network, with plans for transfers as before or the usual ones, or with none."""
+    if not isinstance(network, Mapping):
+        return network  # which is refused as it would be without the option
+    return {**network, "fabric": (network.get("fabric") or {}) if given else None}
 
 
 def _not_reached(stop: Mapping[str, Any], outcome: str | None) -> dict[str, Any]:

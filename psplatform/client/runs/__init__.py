@@ -1,1 +1,1 @@
-"""Runs that other programs have started, and what is left of them."""
+"""Runs as programs find them: the way to their coordinators, what their stores tell, and what is left of them."""

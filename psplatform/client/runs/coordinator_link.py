@@ -105,13 +105,14 @@ class CoordinatorLink:
         self._stop_reason, self._stop_heard = reason, False
 
     def repeat_stop(self) -> bool:
-        """Tell the coordinator to end the run if that was ordered; return whether one has heard it."""
+        """Tell the coordinator to end the run if that was ordered; return whether it has heard that now."""
         # A coordinator that is replaced and does not know it yet takes the order, and nothing comes of it.
+        heard = False
         if self._stop_reason is not None:
             with contextlib.suppress(PeerLost):
                 self.ask("stop", self._stop_reason)
-                self._stop_heard = True
-        return self._stop_heard
+                heard = self._stop_heard = True
+        return heard
 
     def make_stop_heard(self) -> None:
         """Tell the coordinator to end the run if that was ordered and none has heard it."""

@@ -131,7 +131,7 @@ class Sending:
         return self._to(link, newest, number)
 
     def hand_over(self) -> None:
-        """Hand over from now on; whoever was told before may be gone."""
+        """Hand over from now on; the one told before may be gone."""
         self.yielding, self.successor = True, ""
 
     def _yield_on(self, version: int) -> list[Effect]:

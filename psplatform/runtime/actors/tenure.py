@@ -61,6 +61,7 @@ class Tenure:
         self._step = PLACING
         self._starting: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._log = ActorLog(place.program.run, f"coordinator-{term}")
         self.driver = CoordinatorDriver(
             place,
             run_log,
@@ -70,7 +71,6 @@ class Tenure:
             on_unbegun=self._end_start,
             on_replaced=self.step_down,
         )
-        self._log = ActorLog(place.program.run, self.driver.sender)
 
     # --- beginning ---
 

@@ -16,7 +16,7 @@ from psplatform.runtime.timeouts import TIMEOUTS
 
 
 class ActorsBeside(Protocol):
-    """What is told of a process that has left: whoever has actors there."""
+    """What is told of a process that has left: those that have actors there."""
 
     def lose_process(self, address: str, reason: str) -> None:
         """Report the actors of a process that is lost."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Protocol
 
@@ -154,7 +155,9 @@ class Recruitment:
 
     async def _plan(self, shard: int, name: str, tried: set[str]) -> tuple[ShardActor, str] | None:
         """Choose where another copy of a shard goes, and keep that place for it; return it and its actor's name."""
-        async with self._placing:  # of two that are missing, the second must not go where the first does
+        # Of two that are missing, the second must not go where the first does.  A process for a stored copy is awaited
+        # by a failover: it waits for nobody who finds out what others can do.
+        async with self._placing if not name else nullcontext():
             address = await self._maker.seating.for_copy(shard, tried)
             if address is None:
                 return None

@@ -1,4 +1,4 @@
-"""What comes between two messages that belong together: losses timed so that somebody has heard one and not the other.
+"""What comes between two messages that belong together: losses timed so that one was heard and the other not.
 
 What one process alone knew is lost with it, or comes late: of whom a batch was dealt to, of what a shard has passed
 over, of who serves, of how long leases last.
