@@ -9,9 +9,9 @@ from __future__ import annotations
 import psplatform.core.validation
 import psplatform.jobs.schedules
 import psplatform.policies.registry
-import psplatform.runtime.actors.coordinator_host
+import psplatform.runtime.actors.coordinator.host
 import psplatform.runtime.actors.copy_host
 import psplatform.runtime.actors.evaluator_host
-import psplatform.runtime.actors.worker_host
+import psplatform.runtime.actors.worker.host
 import psplatform.runtime.trial
 import psplatform.workloads.registry  # noqa: F401

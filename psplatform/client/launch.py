@@ -29,7 +29,7 @@ from psplatform.jobs.replication import NoReplication, Replication, replicas_of
 from psplatform.policies import readiness
 from psplatform.replication.stores.objects import file_system_of
 from psplatform.replication.stores.store import create_run, reopen_run, update_run
-from psplatform.runtime.actors.coordinator_host import CoordinatorHost
+from psplatform.runtime.actors.coordinator.host import CoordinatorHost
 from psplatform.runtime.comms.calls import Peer, call
 from psplatform.runtime.comms.hosting import call_named, dataset_name, key_of
 from psplatform.runtime.comms.hosting import name_of as hosted_name

@@ -24,14 +24,14 @@ from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordin
 from psplatform.core.transfers import Fabric
 from psplatform.memory.arithmetic import Arithmetic, Metadata
 from psplatform.memory.engine import make_engine, name_of
-from psplatform.memory.evaluation import Evaluators
-from psplatform.memory.leading import Sink, VirtualCoordinator, VirtualElection, VirtualStandby
-from psplatform.memory.losses import Losses, Supervision
-from psplatform.memory.machines import Seating, Unplaced
-from psplatform.memory.retirement import Retirements
-from psplatform.memory.shards import VirtualShards
-from psplatform.memory.standbys import Standbys
-from psplatform.memory.workers import Workers
+from psplatform.memory.processes.losses import Losses, Supervision
+from psplatform.memory.processes.machines import Seating, Unplaced
+from psplatform.memory.processes.retirement import Retirements
+from psplatform.memory.roles.evaluation import Evaluators
+from psplatform.memory.roles.leading import Sink, VirtualCoordinator, VirtualElection, VirtualStandby
+from psplatform.memory.roles.shards import VirtualShards
+from psplatform.memory.roles.standbys import Standbys
+from psplatform.memory.roles.workers import Workers
 from psplatform.memory.world import Deliver, Ideal, World
 
 

@@ -18,7 +18,7 @@ from psplatform.core.protocol.messages import GRADIENTS, STATE, UPDATE, Bundle, 
 from psplatform.core.protocol.names import first_server
 from psplatform.jobs.compression import Compression
 from psplatform.jobs.optimizers import Optimizer
-from psplatform.memory.evaluation import EVALUATOR
+from psplatform.memory.roles.evaluation import EVALUATOR
 from psplatform.tasks.cancellation import Cancellation
 from psplatform.tasks.data.batches import batch_of
 from psplatform.tasks.flaws import find_flaw

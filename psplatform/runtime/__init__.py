@@ -2,10 +2,10 @@
 
 ==============  ==============================================================================
 ``actors``      one class for each role: makes its node, and hands it what comes through Dask
-                (``coordinator_host``, which is a standby by ``standby_host`` until it takes over, and in
-                charge a ``tenure`` with its ``coordinator_driver``; ``copy_host``, ``worker_host`` with
-                its ``worker_exchange``, ``evaluator_host``); ``computing`` gradients and
-                ``evaluation`` in threads; ``retirement``, before a process ends in good order
+                (``coordinator.host``, which is a standby by ``standby_host`` until it takes over, and in
+                charge a ``tenure`` with its ``driver``; ``copy_host``; ``worker.host`` with its
+                ``exchange``; ``evaluator_host``); ``computing`` gradients and ``evaluation`` in threads;
+                ``retirement``, before a process ends in good order
 ``pools``       the coordinator's side: ``worker_pool`` (gradient workers and evaluator), ``shard_pool``
                 (servers and replicas, each a ``shard_actor``), ``standbys`` (each a
                 ``standby_client``), made and found by ``fleet``; ``seating`` keeps roles where
@@ -13,11 +13,10 @@
                 processes come and leave, ``watching`` the ends of single ones, ``deaths`` say of what;
                 ``election``: who may take over, and whether the scheduler is heard
 ``dataplane``   where parameters and gradients lie and how they move: ``segments`` of shared memory
-                that outlive nobody, ``content`` of a shard in one, ``gradient_buffers`` and ``pushing`` of
-                gradients, ``transfers`` to replicas through an ``outbox`` or, by ``replica_feed`` and
-                ``feed_reader``, from the workers; ``cold_storage``, replicas in the store; ``fetching``,
-                a pull's content into local vectors, ``parameters``, or those of ``devices``;
-                ``shard_state``, all of that for a shard's node
+                that outlive nobody; ``gradients`` for those that cannot see where they lie; ``pulls`` of a
+                shard's content into local vectors, or those of a GPU; ``replicas``: transfers through an
+                outbox, from the workers, or into the store; ``shard_state``, all of that for a shard's
+                node
 ``store``       what is written while a run goes on: the ``run_log``, ``sealing`` and ``archiving`` of
                 checkpoints, the ``outcome``; ``keeping`` a store that may be removed under a run;
                 ``recording`` what actors see, for an external check

@@ -9,7 +9,7 @@ from psplatform.core.protocol.effects import Role
 from psplatform.core.protocol.messages import GRADIENTS, STATE, Pulled, Transfer
 from psplatform.core.protocol.names import RELAY
 from psplatform.jobs.stragglers import SlowServers
-from psplatform.memory.evaluation import EVALUATOR
+from psplatform.memory.roles.evaluation import EVALUATOR
 from psplatform.simulation.network import Network
 from psplatform.simulation.run_times import RunTimes, seconds_of
 

@@ -21,7 +21,7 @@ from psplatform.core.policy import Committed, View
 from psplatform.errors import BadBatchError, ClusterError, ConfigurationError, DivergedError, StoreError, UserCodeError
 from psplatform.policies.asp import Asynchronous
 from psplatform.replication.stores.store import create_run, describe_run, update_run
-from psplatform.runtime.actors.steps import LOADING, PLACING, assembling
+from psplatform.runtime.actors.coordinator.steps import LOADING, PLACING, assembling
 
 Start = Callable[..., ps.Run]
 Log = Callable[..., list[dict[str, Any]]]

@@ -26,9 +26,9 @@ from psplatform.nodes.worker import WorkerNode
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect, Peer
 from psplatform.runtime.dataplane.carriers import REPLICA_PLACES, ReplicaPlace
-from psplatform.runtime.dataplane.content import Content
-from psplatform.runtime.dataplane.gradient_buffers import Slab
-from psplatform.runtime.dataplane.outbox import Outbox, Sizes
+from psplatform.runtime.dataplane.gradients.gradient_buffers import Slab
+from psplatform.runtime.dataplane.pulls.content import Content
+from psplatform.runtime.dataplane.replicas.outbox import Outbox, Sizes
 from psplatform.runtime.dataplane.segments import SegmentName
 from psplatform.runtime.dataplane.transports import TRANSPORTS, Comms
 from psplatform.runtime.program import Program

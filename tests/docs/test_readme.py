@@ -123,7 +123,7 @@ def test_every_command_is_tried_by_a_test_or_named_as_not() -> None:
 def test_dask_workers_load_what_a_run_needs_before_there_is_one(cluster: Any) -> None:
     def loaded(dask_worker: Any) -> bool:
         names = [one.name for one in dask_worker.preloads]
-        return names == ["psplatform.preload"] and "psplatform.runtime.actors.worker_host" in sys.modules
+        return names == ["psplatform.preload"] and "psplatform.runtime.actors.worker.host" in sys.modules
 
     with Client(cluster.address, set_as_default=False) as client:
         assert list(client.run(loaded).values()) == [True] * 4

@@ -49,5 +49,5 @@ def test_beside_nodes_effects_are_only_looked_at() -> None:
     product = ROOT / "psplatform"
     lookers = {path.relative_to(product).as_posix() for path in product.rglob("*.py") if asked_about_in(path)}
     beside = {one for one in lookers if one.split("/")[0] not in {"core", "nodes"}}
-    allowed = {"memory/shard_state.py", "runtime/actors/coordinator_outbox.py", "runtime/store/recording.py"}
+    allowed = {"memory/roles/shard_state.py", "runtime/actors/coordinator/outbox.py", "runtime/store/recording.py"}
     assert {one for one in beside if not one.startswith("simulation/faults/")} <= allowed, beside

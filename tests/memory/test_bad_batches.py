@@ -17,7 +17,7 @@ from psplatform.core.coordination.shards.checkpoints import capture
 from psplatform.core.plan import Protection, Stop
 from psplatform.errors import BadBatchError, DivergedError
 from psplatform.jobs.optimizers import SGD
-from psplatform.memory.losses import Supervision
+from psplatform.memory.processes.losses import Supervision
 from psplatform.memory.training import TensorArithmetic
 from psplatform.replication.accounts import Account
 from psplatform.tasks.data.batches import batch_of

@@ -9,7 +9,7 @@ import pytest
 
 from psplatform.core.protocol.events import Claimed
 from psplatform.memory.engine import make_engine
-from psplatform.memory.leading import VirtualElection
+from psplatform.memory.roles.leading import VirtualElection
 from psplatform.memory.world import Ideal
 
 # Nothing is computed or sent here.

@@ -13,7 +13,7 @@ from torch import nn
 
 from psplatform.core.plan import Cuts, Protection, Stop
 from psplatform.jobs.optimizers import SGD, Adam
-from psplatform.memory.losses import Supervision
+from psplatform.memory.processes.losses import Supervision
 from psplatform.replication.accounts import Account
 from psplatform.tasks.supervised import SupervisedTask
 

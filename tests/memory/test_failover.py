@@ -15,7 +15,7 @@ from psplatform.core.shards.replica import Replica
 from psplatform.errors import ClusterError
 from psplatform.jobs.optimizers import SGD
 from psplatform.memory import MemoryRun
-from psplatform.memory.losses import Supervision
+from psplatform.memory.processes.losses import Supervision
 from psplatform.memory.world import Ideal
 from psplatform.policies.registry import policy_names
 from psplatform.replication.accounts import Account

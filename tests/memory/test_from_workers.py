@@ -13,7 +13,7 @@ import torch
 from psplatform.core.plan import Protection, Stop
 from psplatform.core.protocol.messages import GRADIENTS, Transfer
 from psplatform.jobs.optimizers import SGD, Adam, AdamW, RMSProp
-from psplatform.memory.losses import Supervision
+from psplatform.memory.processes.losses import Supervision
 from psplatform.memory.training import TensorArithmetic
 from psplatform.replication.accounts import Account
 

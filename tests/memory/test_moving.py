@@ -10,7 +10,7 @@ import pytest
 
 from psplatform.core.plan import Protection, Stop
 from psplatform.core.protocol.events import CopyMisplaced
-from psplatform.memory.losses import Supervision
+from psplatform.memory.processes.losses import Supervision
 from psplatform.replication.accounts import Account
 
 MOVED_AT = 3.0

@@ -13,7 +13,7 @@ from psplatform.core.protocol.messages import Contribution
 from psplatform.errors import InvariantViolation
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun
-from psplatform.memory.losses import Supervision
+from psplatform.memory.processes.losses import Supervision
 from psplatform.memory.world import Ideal
 from psplatform.policies.registry import make_policy
 from psplatform.replication.accounts import Account

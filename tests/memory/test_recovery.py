@@ -12,7 +12,7 @@ from torch import Tensor
 from psplatform.core.coordination.shards.checkpoints import place_after
 from psplatform.core.plan import Cuts, Protection, Stop
 from psplatform.jobs.optimizers import SGD, Adam, AdamW
-from psplatform.memory.losses import Supervision
+from psplatform.memory.processes.losses import Supervision
 from psplatform.memory.training import TensorArithmetic
 from psplatform.policies.registry import policy_names
 from psplatform.replication.accounts import Account

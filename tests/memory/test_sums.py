@@ -17,7 +17,7 @@ from psplatform.core.transfers import Fabric, Grant, Offer, TransferPlan
 from psplatform.jobs.optimizers import SGD, Optimizer
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun
-from psplatform.memory.losses import Supervision
+from psplatform.memory.processes.losses import Supervision
 from psplatform.memory.training import TensorArithmetic
 from psplatform.memory.world import Ideal
 from psplatform.policies.registry import make_policy

@@ -19,7 +19,7 @@ from psplatform.jobs.optimizers import SGD
 from psplatform.replication.cold import ColdCopy, ColdState
 from psplatform.replication.stores.store import create_run
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.dataplane.cold_storage import StoreCarrier, awaken
+from psplatform.runtime.dataplane.replicas.cold_storage import StoreCarrier, awaken
 from psplatform.runtime.store.keeping import StoreKeeper
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard

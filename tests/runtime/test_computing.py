@@ -13,9 +13,9 @@ import pytest
 from psplatform.core.protocol.effects import Compute
 from psplatform.core.protocol.events import ComputeAborted, Computed, ComputeFailed, Overwritten
 from psplatform.jobs.compression import Compression
-from psplatform.runtime.actors.computing import Computing
-from psplatform.runtime.dataplane.devices import Updates
-from psplatform.runtime.dataplane.parameters import Parameters
+from psplatform.runtime.actors.worker.computing import Computing
+from psplatform.runtime.dataplane.pulls.devices import Updates
+from psplatform.runtime.dataplane.pulls.parameters import Parameters
 from psplatform.tasks.cancellation import Cancelled
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import allocate

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from psplatform.runtime.dataplane.content import Content, private_copy
+from psplatform.runtime.dataplane.pulls.content import Content, private_copy
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import allocate
 

@@ -20,9 +20,9 @@ from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordin
 from psplatform.errors import ClusterError
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous
-from psplatform.runtime.actors.coordinator_driver import Phase
-from psplatform.runtime.actors.coordinator_host import CoordinatorHost
-from psplatform.runtime.actors.tenure import Tenure
+from psplatform.runtime.actors.coordinator.driver import Phase
+from psplatform.runtime.actors.coordinator.host import CoordinatorHost
+from psplatform.runtime.actors.coordinator.tenure import Tenure
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.store.run_log import RunLog

@@ -9,7 +9,7 @@ import pytest
 from psplatform.core.protocol.effects import Role, Send
 from psplatform.core.protocol.messages import Release, Route
 from psplatform.core.protocol.place_messages import ActorAt
-from psplatform.runtime.actors.coordinator_outbox import CoordinatorOutbox
+from psplatform.runtime.actors.coordinator.outbox import CoordinatorOutbox
 
 
 class Workers:

@@ -19,7 +19,7 @@ from psplatform.core.shards.server import MOST_AHEAD, Server
 from psplatform.jobs.replication import Chain
 from psplatform.replication.accounts import account_factory
 from psplatform.runtime.actors.copy_host import CopyHost
-from psplatform.runtime.dataplane.gradient_buffers import Slab
+from psplatform.runtime.dataplane.gradients.gradient_buffers import Slab
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
@@ -152,7 +152,7 @@ def test_what_is_sent_to_many_is_copied_once(make: Make, monkeypatch: pytest.Mon
         copies.append(vectors)
         return {"all": torch.zeros(3)}
 
-    monkeypatch.setattr("psplatform.runtime.dataplane.content.private_copy", copy)
+    monkeypatch.setattr("psplatform.runtime.dataplane.pulls.content.private_copy", copy)
 
     async def ask() -> list[Any]:
         server = make()

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from psplatform.core.protocol.messages import Pulled
 from psplatform.runtime.dataplane import devices
-from psplatform.runtime.dataplane.content import Answer, Content
-from psplatform.runtime.dataplane.devices import DeviceParameters, DeviceUpdates, Updates, updates_on
-from psplatform.runtime.dataplane.gradient_buffers import Slab
+from psplatform.runtime.dataplane.gradients.gradient_buffers import Slab
+from psplatform.runtime.dataplane.pulls.content import Answer, Content
+from psplatform.runtime.dataplane.pulls.devices import DeviceParameters, DeviceUpdates, Updates, updates_on
 from psplatform.tasks.cancellation import Cancellation, Cancelled
 from psplatform.tasks.opening import open_workspace
 from psplatform.tasks.seam import BatchRef, Task, Update

@@ -17,11 +17,11 @@ from psplatform.jobs.optimizers import SGD, Adam
 from psplatform.runtime.actors.copy_host import CopyHost
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
-from psplatform.runtime.dataplane.feed_reader import MOST_KEPT, FeedReader
-from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers, Slab
-from psplatform.runtime.dataplane.pushing import Exposed, Pushes, Summed
-from psplatform.runtime.dataplane.replica_feed import ReplicaFeed
-from psplatform.runtime.dataplane.transfers import Parcel, Receiver
+from psplatform.runtime.dataplane.gradients.gradient_buffers import GradientBuffers, Slab
+from psplatform.runtime.dataplane.gradients.pushing import Exposed, Pushes, Summed
+from psplatform.runtime.dataplane.replicas.feed_reader import MOST_KEPT, FeedReader
+from psplatform.runtime.dataplane.replicas.replica_feed import ReplicaFeed
+from psplatform.runtime.dataplane.replicas.transfers import Parcel, Receiver
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.compression import UNPACKED
 from psplatform.tensors.layout import Layout

@@ -11,9 +11,9 @@ from psplatform.core.protocol.messages import Pull, Pulled
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import OK, DirectCalls, Peer
-from psplatform.runtime.dataplane.content import Answer, Content
-from psplatform.runtime.dataplane.fetching import Fetcher
-from psplatform.runtime.dataplane.parameters import Parameters
+from psplatform.runtime.dataplane.pulls.content import Answer, Content
+from psplatform.runtime.dataplane.pulls.fetching import Fetcher
+from psplatform.runtime.dataplane.pulls.parameters import Parameters
 from psplatform.runtime.dataplane.transports import SharedMemory
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout

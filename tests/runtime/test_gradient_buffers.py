@@ -9,7 +9,7 @@ import torch
 
 from psplatform.core.protocol.messages import Bundle, Contribution
 from psplatform.jobs.optimizers import SGD
-from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers, Slab
+from psplatform.runtime.dataplane.gradients.gradient_buffers import GradientBuffers, Slab
 from psplatform.runtime.dataplane.segments import SegmentName
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.shard import Shard

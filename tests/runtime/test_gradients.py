@@ -14,13 +14,13 @@ from psplatform.core.protocol.events import Reachable
 from psplatform.core.protocol.messages import Moved
 from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import encode
-from psplatform.runtime.actors.gradients import SlabGradients
-from psplatform.runtime.actors.worker_host import WorkerHost
+from psplatform.runtime.actors.worker.gradients import SlabGradients
+from psplatform.runtime.actors.worker.host import WorkerHost
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
-from psplatform.runtime.dataplane.gradient_buffers import Slab
-from psplatform.runtime.dataplane.pushing import Pushes
-from psplatform.runtime.dataplane.replica_feed import NoReplicaFeed
+from psplatform.runtime.dataplane.gradients.gradient_buffers import Slab
+from psplatform.runtime.dataplane.gradients.pushing import Pushes
+from psplatform.runtime.dataplane.replicas.replica_feed import NoReplicaFeed
 from psplatform.tensors.layout import Layout, TensorSpec
 
 Jump = Callable[[Any], Any]

@@ -7,8 +7,8 @@ import pytest
 from torch import Tensor
 
 from psplatform.core.protocol.messages import Pulled
-from psplatform.runtime.dataplane.content import Answer, Content
-from psplatform.runtime.dataplane.parameters import BorrowedParameters, Parameters
+from psplatform.runtime.dataplane.pulls.content import Answer, Content
+from psplatform.runtime.dataplane.pulls.parameters import BorrowedParameters, Parameters
 from psplatform.tensors.layout import Layout, TensorSpec
 from psplatform.tensors.vectors import named_views
 

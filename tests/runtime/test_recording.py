@@ -18,7 +18,7 @@ import torch
 from psplatform.core.protocol.effects import Compute, Publish, Send, Serve
 from psplatform.core.protocol.messages import Announce, BatchAssignment, Contribution, Label, Pulled
 from psplatform.core.shards.server import Server
-from psplatform.runtime.dataplane.parameters import Parameters
+from psplatform.runtime.dataplane.pulls.parameters import Parameters
 from psplatform.runtime.store import recording as module
 from psplatform.runtime.store.recording import (
     HISTORY,

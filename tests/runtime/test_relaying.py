@@ -20,13 +20,13 @@ from psplatform.core.supervision.decisions import WORKER
 from psplatform.core.traits import Traits
 from psplatform.jobs.compression import Compression
 from psplatform.jobs.network import Fabric
-from psplatform.runtime.actors.worker_exchange import Workbench
-from psplatform.runtime.actors.worker_host import WorkerHost
+from psplatform.runtime.actors.worker.exchange import Workbench
+from psplatform.runtime.actors.worker.host import WorkerHost
 from psplatform.runtime.comms.calls import Peer, PeerLost
-from psplatform.runtime.dataplane.content import Answer, Content
-from psplatform.runtime.dataplane.gradient_buffers import Slab
-from psplatform.runtime.dataplane.parameters import Parameters
-from psplatform.runtime.dataplane.relaying import ProcessRelaying, _Held
+from psplatform.runtime.dataplane.gradients.gradient_buffers import Slab
+from psplatform.runtime.dataplane.pulls.content import Answer, Content
+from psplatform.runtime.dataplane.pulls.parameters import Parameters
+from psplatform.runtime.dataplane.pulls.relaying import ProcessRelaying, _Held
 from psplatform.runtime.dataplane.transports import COMMS, SharedMemory, Transport
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout

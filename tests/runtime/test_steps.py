@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from psplatform.core.coordination.ending import Phase
-from psplatform.runtime.actors.steps import LOADING, assembling, in_words
+from psplatform.runtime.actors.coordinator.steps import LOADING, assembling, in_words
 
 
 def leading(phase: Phase) -> Any:

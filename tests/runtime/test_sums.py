@@ -14,13 +14,13 @@ from psplatform.core.protocol.effects import ForgetParts, ForgetSum, SendPart, S
 from psplatform.core.protocol.events import PartArrived, SumReachable
 from psplatform.core.protocol.messages import Assemble, Bundle, Contribution
 from psplatform.core.protocol.wire import decode
-from psplatform.runtime.actors.sums import SlabSums
+from psplatform.runtime.actors.worker.sums import SlabSums
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
-from psplatform.runtime.dataplane.gradient_buffers import Slab
-from psplatform.runtime.dataplane.parts import Parts
-from psplatform.runtime.dataplane.pushing import Pushes
-from psplatform.runtime.dataplane.replica_feed import NoReplicaFeed
+from psplatform.runtime.dataplane.gradients.gradient_buffers import Slab
+from psplatform.runtime.dataplane.gradients.parts import Parts
+from psplatform.runtime.dataplane.gradients.pushing import Pushes
+from psplatform.runtime.dataplane.replicas.replica_feed import NoReplicaFeed
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import allocate
 
@@ -319,7 +319,7 @@ def test_a_part_that_is_written_over_while_it_is_read_makes_no_sum(
     shared.hold(5)
     assert shared.name is not None
     assert parts.see(HERE, "x", 5, shared.name)
-    monkeypatch.setattr("psplatform.runtime.dataplane.parts.add_up", lambda *given: shared.begin())
+    monkeypatch.setattr("psplatform.runtime.dataplane.gradients.parts.add_up", lambda *given: shared.begin())
     assert parts.add_up(HERE, (gradient("x"),)) is None
 
 

@@ -18,10 +18,10 @@ from psplatform.jobs.optimizers import SGD
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import OK, DirectCalls, Peer
 from psplatform.runtime.dataplane import transfers
-from psplatform.runtime.dataplane.feed_reader import FeedReader
-from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers
-from psplatform.runtime.dataplane.outbox import Inbox, Outbox
-from psplatform.runtime.dataplane.transfers import Parcel, ProcessCarrier, Receiver
+from psplatform.runtime.dataplane.gradients.gradient_buffers import GradientBuffers
+from psplatform.runtime.dataplane.replicas.feed_reader import FeedReader
+from psplatform.runtime.dataplane.replicas.outbox import Inbox, Outbox
+from psplatform.runtime.dataplane.replicas.transfers import Parcel, ProcessCarrier, Receiver
 from psplatform.runtime.dataplane.transports import TRANSPORTS
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout

@@ -36,7 +36,7 @@ from psplatform.core.supervision.evaluator import EvaluatorSupervisor
 from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.core.supervision.workers import WorkerSupervisor
 from psplatform.core.workers.session import WorkerSession
-from psplatform.memory.leading import VirtualElection
+from psplatform.memory.roles.leading import VirtualElection
 from psplatform.memory.training import TensorArithmetic
 from psplatform.replication import accounts
 from psplatform.simulation.faults.checks.reference_model import ReferenceModel

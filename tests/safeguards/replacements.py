@@ -19,7 +19,7 @@ from psplatform.core.shards.links import Link, Links
 from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import Server
 from psplatform.core.supervision import replicated_coordinator as lead
-from psplatform.memory.leading import VirtualElection
+from psplatform.memory.roles.leading import VirtualElection
 from psplatform.simulation.faults.checks.reference_model import ReferenceModel
 from psplatform.simulation.faults.storage import Storage
 

@@ -32,7 +32,7 @@ def hand_ons(client: Client, addresses: list[str] | None = None) -> dict[str, in
 def _relay_all_pulls(expected_s: float) -> None:
     from psplatform.core.transfers import PullGrant, PullPlan
     from psplatform.network.planner import FabricPlanner
-    from psplatform.runtime.dataplane.relaying import ProcessRelaying
+    from psplatform.runtime.dataplane.pulls.relaying import ProcessRelaying
 
     plan, hand_on = FabricPlanner.plan, ProcessRelaying.hand_on
 
@@ -56,7 +56,7 @@ def _relay_all_pulls(expected_s: float) -> None:
 
 
 def _hand_ons() -> int:
-    from psplatform.runtime.dataplane.relaying import ProcessRelaying
+    from psplatform.runtime.dataplane.pulls.relaying import ProcessRelaying
 
     counted: int = ProcessRelaying.hand_ons  # type: ignore[attr-defined]
     ProcessRelaying.hand_ons = 0  # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ from psplatform.core.supervision.survival import NOTHING
 from psplatform.errors import ClusterError
 from psplatform.jobs.job import Job
 from psplatform.runtime.comms.calls import Peer, PeerLost, call
-from psplatform.runtime.dataplane.content import Answer
+from psplatform.runtime.dataplane.pulls.content import Answer
 from psplatform.runtime.program import open_task, pickle_task
 from psplatform.tensors.vectors import allocate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from psplatform.errors import ClusterError
-from psplatform.runtime.dataplane.content import Content
+from psplatform.runtime.dataplane.pulls.content import Content
 from psplatform.runtime.dataplane.segments import Segment, SegmentName
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.norms import norm, squared_norms

@@ -46,12 +46,12 @@ from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.comms.lines import CoordinatorLine, Line
 from psplatform.runtime.comms.processes import process_at
 from psplatform.runtime.dataplane.carriers import REPLICA_PLACES
-from psplatform.runtime.dataplane.content import Answer
-from psplatform.runtime.dataplane.feed_reader import MOST_KEPT
-from psplatform.runtime.dataplane.packing import unpacked
+from psplatform.runtime.dataplane.gradients.packing import unpacked
+from psplatform.runtime.dataplane.pulls.content import Answer
+from psplatform.runtime.dataplane.replicas.feed_reader import MOST_KEPT
+from psplatform.runtime.dataplane.replicas.transfers import Parcel
 from psplatform.runtime.dataplane.segments import SegmentName, sweep
 from psplatform.runtime.dataplane.shard_state import SharedShardState
-from psplatform.runtime.dataplane.transfers import Parcel
 from psplatform.runtime.dataplane.transports import TRANSPORTS
 from psplatform.runtime.program import Program
 from psplatform.runtime.timeouts import TIMEOUTS

@@ -26,8 +26,8 @@ from psplatform.runtime.comms.answering import Listening
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.comms.lines import CoordinatorLine, Line
-from psplatform.runtime.dataplane.fetching import Fetcher
-from psplatform.runtime.dataplane.parameters import Parameters
+from psplatform.runtime.dataplane.pulls.fetching import Fetcher
+from psplatform.runtime.dataplane.pulls.parameters import Parameters
 from psplatform.runtime.dataplane.transports import TRANSPORTS
 from psplatform.runtime.program import Program
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from psplatform.core.protocol.effects import Transmit
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect, Peer
-from psplatform.runtime.dataplane.cold_storage import StoreCarrier
+from psplatform.runtime.dataplane.replicas.cold_storage import StoreCarrier
+from psplatform.runtime.dataplane.replicas.transfers import ProcessCarrier
 from psplatform.runtime.dataplane.segments import SegmentName
-from psplatform.runtime.dataplane.transfers import ProcessCarrier
 from psplatform.runtime.dataplane.transports import TRANSPORTS
 from psplatform.runtime.program import Program
 from psplatform.tensors.shard import Shard

@@ -23,12 +23,12 @@ from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect
 from psplatform.runtime.dataplane.carriers import REPLICA_PLACES, OffersRoom
-from psplatform.runtime.dataplane.cold_storage import awaken
-from psplatform.runtime.dataplane.content import Copied
-from psplatform.runtime.dataplane.feed_reader import FeedReader
-from psplatform.runtime.dataplane.gradient_buffers import GradientBuffers
+from psplatform.runtime.dataplane.gradients.gradient_buffers import GradientBuffers
+from psplatform.runtime.dataplane.pulls.content import Copied
+from psplatform.runtime.dataplane.replicas.cold_storage import awaken
+from psplatform.runtime.dataplane.replicas.feed_reader import FeedReader
+from psplatform.runtime.dataplane.replicas.transfers import Receiver
 from psplatform.runtime.dataplane.segments import sweep
-from psplatform.runtime.dataplane.transfers import Receiver
 from psplatform.runtime.dataplane.transports import TRANSPORTS
 from psplatform.runtime.initial import initial_tensors
 from psplatform.runtime.program import Program

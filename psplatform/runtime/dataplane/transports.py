@@ -17,9 +17,9 @@ from distributed import Worker
 
 from psplatform.runtime.comms.calls import Connect, connections_of
 from psplatform.runtime.comms.local_calls import local_connections_of
-from psplatform.runtime.dataplane.content import Content
-from psplatform.runtime.dataplane.gradient_buffers import Slab
-from psplatform.runtime.dataplane.outbox import Outbox, Sizes
+from psplatform.runtime.dataplane.gradients.gradient_buffers import Slab
+from psplatform.runtime.dataplane.pulls.content import Content
+from psplatform.runtime.dataplane.replicas.outbox import Outbox, Sizes
 from psplatform.runtime.dataplane.segments import SegmentName
 from psplatform.tensors.layout import Layout
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from psplatform.core.supervision.decisions import AskOfDeath, Decision, ProcessLeft
 from psplatform.core.supervision.placement import Process
 from psplatform.core.supervision.workers import WorkerSupervisor
-from psplatform.runtime.actors.coordinator_process import CoordinatorProcess
+from psplatform.runtime.actors.coordinator.process import CoordinatorProcess
 from psplatform.runtime.pools.deaths import died
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.timeouts import TIMEOUTS

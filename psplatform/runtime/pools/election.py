@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 from distributed import Client
 
 from psplatform.core.protocol.events import Claimed, Consulted
-from psplatform.runtime.actors.coordinator_process import Employer
+from psplatform.runtime.actors.coordinator.process import Employer
 from psplatform.runtime.comms.hosting import key_of
 from psplatform.runtime.program import Program
 from psplatform.runtime.timeouts import TIMEOUTS

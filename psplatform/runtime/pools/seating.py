@@ -16,7 +16,7 @@ from psplatform.core.supervision.placement import Process, process_for_copy, pro
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.core.supervision.survival import STORE, Place, Roles, ShardPlaces, survives
 from psplatform.core.supervision.unavailable import UnavailableProcesses
-from psplatform.runtime.actors.coordinator_process import CoordinatorProcess
+from psplatform.runtime.actors.coordinator.process import CoordinatorProcess
 from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.pools.moves import Move, Seats, moves

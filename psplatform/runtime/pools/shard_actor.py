@@ -9,7 +9,7 @@ from typing import Any
 
 from psplatform.core.protocol.place_messages import ActorAt
 from psplatform.errors import PsplatformError
-from psplatform.runtime.actors.coordinator_process import Employer
+from psplatform.runtime.actors.coordinator.process import Employer
 from psplatform.runtime.comms.background import Background, Kept
 from psplatform.runtime.comms.calls import Peer, PeerLost, PeerSilent, call, wakes
 from psplatform.runtime.comms.lines import Line

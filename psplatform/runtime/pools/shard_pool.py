@@ -14,7 +14,7 @@ from psplatform.core.protocol.messages import Promote
 from psplatform.core.protocol.names import first_replica, first_server
 from psplatform.core.protocol.place_messages import ActorAt
 from psplatform.core.supervision.placement import Placement
-from psplatform.runtime.actors.coordinator_process import Employer
+from psplatform.runtime.actors.coordinator.process import Employer
 from psplatform.runtime.actors.copy_host import CopyHost
 from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.comms.calls import Peer, PeerLost, is_dead

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from psplatform.core.supervision.standby import standby_name
 from psplatform.errors import PsplatformError
 from psplatform.nodes.coordinator import CoordinatorNode
-from psplatform.runtime.actors.coordinator_process import Employer
-from psplatform.runtime.actors.standby_host import StandbySnapshot, snapshot_of
+from psplatform.runtime.actors.coordinator.process import Employer
+from psplatform.runtime.actors.coordinator.standby_host import StandbySnapshot, snapshot_of
 from psplatform.runtime.comms.background import Kept
 from psplatform.runtime.comms.calls import Peer, PeerLost, call
 from psplatform.runtime.comms.lines import Line

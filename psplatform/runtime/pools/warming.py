@@ -20,10 +20,10 @@ from psplatform.core.supervision.placement import Process
 from psplatform.runtime.timeouts import TIMEOUTS
 
 MODULES: Final = (
-    "psplatform.runtime.actors.coordinator_host",
+    "psplatform.runtime.actors.coordinator.host",
     "psplatform.runtime.actors.copy_host",
     "psplatform.runtime.actors.evaluator_host",
-    "psplatform.runtime.actors.worker_host",
+    "psplatform.runtime.actors.worker.host",
 )
 """What roles are made of; with them comes everything that they need."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from psplatform.core.supervision.decisions import Part
 from psplatform.errors import PsplatformError
-from psplatform.runtime.actors.coordinator_process import Employer
+from psplatform.runtime.actors.coordinator.process import Employer
 from psplatform.runtime.comms.calls import Peer, PeerLost, wakes
 from psplatform.runtime.comms.lines import Line
 from psplatform.runtime.pools.fleet import Fleet

@@ -37,9 +37,9 @@ from psplatform.core.supervision.decisions import (
 from psplatform.core.supervision.placement import Placement
 from psplatform.core.supervision.workers import WorkerSupervisor
 from psplatform.errors import PsplatformError
-from psplatform.runtime.actors.coordinator_process import Employer
+from psplatform.runtime.actors.coordinator.process import Employer
 from psplatform.runtime.actors.evaluator_host import EvaluatorHost
-from psplatform.runtime.actors.worker_host import WorkerHost
+from psplatform.runtime.actors.worker.host import WorkerHost
 from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.pools.cluster_watch import ActorsBeside, ClusterWatch
 from psplatform.runtime.pools.fleet import Fleet

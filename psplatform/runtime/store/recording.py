@@ -24,7 +24,7 @@ from psplatform.core.protocol.effects import Archive, Compute, Effect, Send, Ser
 from psplatform.core.protocol.messages import Announce, Contribution, Pulled, Transfer
 from psplatform.core.shards.replica import Replica
 from psplatform.core.shards.server import Server
-from psplatform.runtime.dataplane.parameters import Parameters
+from psplatform.runtime.dataplane.pulls.parameters import Parameters
 from psplatform.runtime.program import Program
 from psplatform.tensors.shard import Shard
 

@@ -14,7 +14,7 @@ from psplatform.replication.checkpoints.parts import Part
 from psplatform.replication.checkpoints.retention import discard, discard_unsealed, prune
 from psplatform.replication.checkpoints.sealing import seal
 from psplatform.replication.stores.guard import StoreGuard
-from psplatform.runtime.actors.coordinator_process import CoordinatorProcess
+from psplatform.runtime.actors.coordinator.process import CoordinatorProcess
 
 
 class Sealer:

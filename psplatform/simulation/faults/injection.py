@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from psplatform.memory import MemoryRun
-from psplatform.memory.machines import Machines
+from psplatform.memory.processes.machines import Machines
 from psplatform.simulation.faults.schedules.schedule import Fault, Selector
 from psplatform.simulation.faults.schedules.sums import AGGREGATOR
 from psplatform.simulation.faults.storage import Storage

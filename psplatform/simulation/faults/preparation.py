@@ -16,8 +16,8 @@ from psplatform.jobs.job import Job
 from psplatform.jobs.optimizers import Optimizer
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun
-from psplatform.memory.losses import Supervision
-from psplatform.memory.machines import Machines
+from psplatform.memory.processes.losses import Supervision
+from psplatform.memory.processes.machines import Machines
 from psplatform.network.learning import learned_rates
 from psplatform.network.planner import FabricPlanner
 from psplatform.replication.accounts import Account

@@ -14,7 +14,7 @@ from psplatform.core.protocol.effects import Compute, Gather, Role, Send, Transm
 from psplatform.core.protocol.messages import BatchAssignment
 from psplatform.core.shards.server import Server
 from psplatform.errors import InvariantViolation
-from psplatform.memory.losses import Supervision
+from psplatform.memory.processes.losses import Supervision
 from psplatform.simulation.faults.checks.distance import Distances
 from psplatform.simulation.faults.checks.histories import Base
 from psplatform.simulation.faults.checks.promises import check_batches, check_order

@@ -9,7 +9,7 @@ import pytest
 
 from psplatform.core.protocol.messages import JOIN_AGAIN, PROCESS_ENDS
 from psplatform.errors import InvariantViolation
-from psplatform.memory.losses import Supervision
+from psplatform.memory.processes.losses import Supervision
 from psplatform.simulation.faults.checks.placing import MOST_TRIES, Placing
 from psplatform.simulation.faults.schedules.hosts import Refusals
 

@@ -9,7 +9,7 @@ from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import Effect, Send
 from psplatform.core.protocol.events import CopyAwake, CopyLost
 from psplatform.core.protocol.messages import BatchAssignment
-from psplatform.memory.leading import VirtualCoordinator
+from psplatform.memory.roles.leading import VirtualCoordinator
 from psplatform.simulation.faults.checks.histories import Identity, violated
 
 _TAKING_OVER = (msg.ServerState, msg.Promoted, CopyAwake, CopyLost)

@@ -24,8 +24,8 @@ from psplatform.core.protocol.effects import (
 from psplatform.core.protocol.events import CopyLost, Tick
 from psplatform.core.shards.server import Server
 from psplatform.memory import MemoryRun
-from psplatform.memory.leading import VirtualCoordinator
-from psplatform.memory.shard_state import VirtualShardState
+from psplatform.memory.roles.leading import VirtualCoordinator
+from psplatform.memory.roles.shard_state import VirtualShardState
 from psplatform.nodes.shard import ShardNode
 from psplatform.simulation.faults.checks.announced import AnnouncedGradients
 from psplatform.simulation.faults.checks.histories import violated

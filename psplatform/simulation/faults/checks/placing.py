@@ -7,8 +7,8 @@ from typing import Final
 
 from psplatform.core.protocol.messages import PROCESS_ENDS
 from psplatform.memory import MemoryRun
-from psplatform.memory.placing import OnPlacing, PlacingPool
-from psplatform.memory.worker_pool import VirtualWorkerPool
+from psplatform.memory.processes.placing import OnPlacing, PlacingPool
+from psplatform.memory.processes.worker_pool import VirtualWorkerPool
 from psplatform.simulation.faults.checks.histories import violated
 
 MOST_TRIES: Final = 3

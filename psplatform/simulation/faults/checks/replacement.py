@@ -8,7 +8,7 @@ from typing import Final
 
 from psplatform.core.coordination.ending import Phase
 from psplatform.memory import MemoryRun
-from psplatform.memory.machines import Machines
+from psplatform.memory.processes.machines import Machines
 from psplatform.simulation.faults.checks.histories import violated
 
 _LIMIT_S: Final = 8.0

@@ -14,7 +14,7 @@ from typing import Final
 from psplatform.core.protocol.effects import STANDBY
 from psplatform.core.supervision.placement import Process
 from psplatform.memory import MemoryRun
-from psplatform.memory.machines import Machines
+from psplatform.memory.processes.machines import Machines
 from psplatform.simulation.faults.checks.histories import violated
 from psplatform.simulation.faults.schedules.scenarios import UNTIL_S, Scenario, Scene, loosely
 from psplatform.simulation.faults.schedules.schedule import Fault

@@ -1,0 +1,1 @@
+"""What the roles of an in-memory run are made of: their nodes and the ports of those."""

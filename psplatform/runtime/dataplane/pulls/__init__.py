@@ -1,0 +1,1 @@
+"""How parameters are shown, and get to who computes on them."""

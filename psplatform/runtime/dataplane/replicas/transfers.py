@@ -1,0 +1,340 @@
+"""Transfers from a shard's server to its replicas: captured by the server, read by the replica, acknowledged.
+
+On one host the replica reads out of the server's memory (`psplatform.runtime.dataplane.replicas.outbox`); elsewhere,
+or where it cannot see that, the arrays are sent.  Where replicas take gradients from the workers, nothing is captured:
+a transfer then names them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from psplatform.core.protocol.effects import Transmit
+from psplatform.core.protocol.messages import GRADIENTS, STATE, UPDATE, Replicated, Transfer
+from psplatform.core.protocol.wire import decode, encode
+from psplatform.errors import InvariantViolation
+from psplatform.runtime.comms.background import Background, Kept
+from psplatform.runtime.comms.calls import Begun, Connect, Peer, PeerLost, begin_call, call
+from psplatform.runtime.dataplane.replicas.feed_reader import FeedReader
+from psplatform.runtime.dataplane.replicas.outbox import Inbox, Outbox, Rooms
+from psplatform.runtime.dataplane.segments import SegmentName
+from psplatform.runtime.dataplane.transports import Transport
+from psplatform.runtime.timeouts import TIMEOUTS
+from psplatform.tensors.shard import Shard
+
+_KEPT_FOR: Final = 256
+"""Transfers without a whole state, after which the room for one is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A transfer with what it carries.
+
+    Attributes
+    ----------
+    commits
+        Steps of the optimiser that a whole state has seen.
+    outbox
+        Where the arrays lie, or ``None`` where they are in `arrays`.
+    keys
+        Names of the vectors, in the order of `arrays`.
+    slabs
+        The slabs of the workers of this host, by member; with gradients, of those that are named.
+    """
+
+    transfer: Transfer
+    commits: int
+    keys: tuple[str, ...]
+    outbox: SegmentName | None
+    arrays: tuple[NDArray[Any], ...]
+    slabs: Mapping[str, SegmentName]
+
+
+class ProcessCarrier:
+    """A server's side of replicas in other processes, a `psplatform.runtime.dataplane.carriers.Carrier`.
+
+    Parameters
+    ----------
+    each
+        Whether replicas are sent each update.
+    """
+
+    def __init__(
+        self, run: str, name: str, shard: Shard, background: Background, transport: Transport, *, each: bool = False
+    ) -> None:
+        self._run, self._name = run, name
+        self._each = self._expects_update = each
+        self._replicas: set[str] = set()
+        self._rooms = Rooms(partial(transport.outbox, run, f"{name}-room", shard.front_sizes()))
+        self._shard = shard
+        self._transport = transport
+        self._background = background
+        self._peers: dict[str, Peer] = {}
+        self._outboxes: dict[str, Outbox] = {}
+        self._sources: dict[str, Outbox] = {}
+        self._unused: dict[str, int] = {}
+        self._unmerged = 0
+        self._captured: dict[str, Parcel] = {}
+        self._begun: dict[str, Begun] = {}
+        self._tasks: dict[str, Kept] = {}
+        self._closed = False
+
+    def know(self, replica: str, peer: Peer) -> None:
+        """Send transfers to a replica to that peer from now on."""
+        self._peers[replica] = peer
+
+    def prepare(self, replica: str) -> None:
+        """Make room for what a replica is sent beforehand."""
+        self._replicas.add(replica)
+        if self._each:
+            self._rooms.prepare(len(self._replicas))
+        else:
+            self._outbox_of(replica)
+
+    def room(self) -> Mapping[str, Tensor] | None:
+        """Return vectors to merge the next update into, if that is likely to be sent.  For the thread that computes.
+
+        It is where the one before was: a replica that may lag is sent whole states, each instead of many updates.
+        """
+        expected, self._expects_update = self._expects_update and bool(self._replicas), self._each
+        return self._rooms.next() if expected else None
+
+    def capture(self, effect: Transmit) -> int:
+        """Capture what a transfer carries; return its size in bytes.  For the thread that computes."""
+        self._replicas.add(effect.replica)
+        is_update = effect.transfer.kind == UPDATE
+        self._expects_update |= is_update
+        self._count_unmerged(is_update)
+        vectors = self._shard.gathered if is_update else self._shard.state()
+        outbox = self._rooms.take(effect.replica, vectors) if is_update else None
+        if outbox is None:
+            outbox = self._outbox_of(effect.replica)
+            outbox.capture(vectors)
+        self._sources[effect.replica] = outbox
+        size_bytes = sum(vector.numel() * vector.element_size() for vector in vectors.values())
+        arrays = () if outbox.name is not None else tuple(outbox.arrays(tuple(vectors)))
+        parcel = Parcel(effect.transfer, self._shard.commits, tuple(vectors), outbox.name, arrays, {})
+        self._captured[effect.replica] = parcel
+        return size_bytes
+
+    def send(
+        self, connect: Connect, effect: Transmit, slabs: Mapping[str, SegmentName], feed: Callable[[Any], None]
+    ) -> None:
+        """Send what was captured until it is acknowledged, or another transfer to this replica is sent."""
+        self._end(effect.replica)
+        if self._closed:
+            return
+        self._give_up_unused(effect.replica, effect.transfer.kind)
+        if effect.transfer.kind == GRADIENTS:
+            members = sorted({one.member for one in effect.transfer.contributions} & slabs.keys())
+            parcel = Parcel(effect.transfer, 0, (), None, (), {member: slabs[member] for member in members})
+        else:
+            parcel = replace(self._captured[effect.replica], slabs=slabs)
+        peer, parts = self._peers.get(effect.replica), (connect, effect.replica, parcel, feed)
+        begun: Begun | None = None
+        if peer is not None:
+            begun = begin_call(
+                connect,
+                peer,
+                *("transfer", parcel),
+                deadline_s=TIMEOUTS.transfer_s,
+                done=partial(self._on_answered, *parts),
+                otherwise=partial(self._insist, *parts),
+            )
+        if begun is None:
+            self._insist(*parts)
+        else:
+            self._begun[effect.replica] = begun
+
+    def _on_answered(
+        self, connect: Connect, replica: str, parcel: Parcel, feed: Callable[[Any], None], answer: bytes | None
+    ) -> None:
+        if answer is None:
+            self._insist(connect, replica, parcel, feed)
+            return
+        del self._begun[replica]
+        try:
+            feed(self._arrived(replica, parcel, answer))
+        except Exception as error:  # noqa: BLE001  as of a task: it is told, and the connection is not to blame
+            self._background.tell_of(error)
+
+    def _insist(self, connect: Connect, replica: str, parcel: Parcel, feed: Callable[[Any], None]) -> None:
+        self._begun.pop(replica, None)
+        if self._closed:
+            return
+        self._tasks[replica] = self._background.keep(partial(self._send, connect, replica, parcel, feed))
+
+    def _end(self, replica: str) -> None:
+        task, begun = self._tasks.pop(replica, None), self._begun.pop(replica, None)
+        if task is not None:
+            task.end()
+        if begun is not None:
+            begun.give_up()
+
+    async def _send(self, connect: Connect, replica: str, parcel: Parcel, feed: Callable[[Any], None]) -> None:
+        # Ends with an answer, or when the coordinator, who watches the replica, has it excluded.
+        while True:
+            peer = self._peers.get(replica)
+            try:
+                answer = await call(connect, peer, "transfer", parcel, deadline_s=TIMEOUTS.transfer_s) if peer else b""
+            except PeerLost:
+                answer = b""
+            if answer is None:
+                outbox = self._sources[replica]
+                parcel = replace(parcel, outbox=None, arrays=tuple(outbox.arrays(parcel.keys)))
+            elif answer:
+                feed(self._arrived(replica, parcel, answer))
+                return
+            else:
+                await asyncio.sleep(TIMEOUTS.transfer_retry_s)
+
+    def _arrived(self, replica: str, parcel: Parcel, answer: bytes) -> Any:
+        """Return the answer to a transfer; what the replica has loaded is used again."""
+        message = decode(answer)
+        captured = self._captured.get(replica)
+        if captured is not None and captured.transfer.number == parcel.transfer.number:
+            if isinstance(message, Replicated):
+                self._rooms.has_read(replica)
+            else:  # it may be loading it for all that
+                self._rooms.abandon(replica)
+        return message
+
+    def _count_unmerged(self, is_update: bool) -> None:
+        """Give up rooms once only whole states have been sent for long."""
+        self._unmerged = 0 if is_update or self._each else self._unmerged + 1
+        if self._unmerged > _KEPT_FOR:
+            self._unmerged = 0
+            self._rooms.remove_free()
+
+    def _outbox_of(self, replica: str) -> Outbox:
+        if replica not in self._outboxes:
+            role = f"{self._name}-{replica}"
+            self._outboxes[replica] = self._transport.outbox(self._run, role, self._shard.state_sizes())
+        return self._outboxes[replica]
+
+    def _give_up_unused(self, replica: str, kind: str) -> None:
+        """Give up a replica's outbox once it has long done without."""
+        outbox = self._outboxes.get(replica)
+        if kind != GRADIENTS and self._sources.get(replica) is outbox:
+            self._unused[replica] = 0
+            return
+        self._unused[replica] = self._unused.get(replica, 0) + 1
+        if outbox is not None and self._unused[replica] > _KEPT_FOR:
+            del self._outboxes[replica]
+            if self._sources.get(replica) is outbox:  # which would keep it mapped
+                del self._sources[replica], self._captured[replica]
+            outbox.remove()
+
+    def forget(self, replica: str) -> None:
+        """Send a replica that was excluded nothing more, and give up what that took."""
+        self._end(replica)
+        self._replicas.discard(replica)
+        self._rooms.abandon(replica)
+        for kept in (self._captured, self._sources, self._unused):
+            kept.pop(replica, None)
+        outbox = self._outboxes.pop(replica, None)
+        if outbox is not None:
+            outbox.remove()
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self._closed = True
+        self._rooms.remove()
+        for outbox in self._outboxes.values():
+            outbox.remove()
+
+
+class Receiver:
+    """A replica's side."""
+
+    def __init__(self, shard: Shard, feed_reader: FeedReader) -> None:
+        self._shard, self._feed_reader = shard, feed_reader
+        self._inbox = Inbox()
+        self._parcels: dict[str, Parcel] = {}
+        self._answers: list[tuple[str, asyncio.Future[bytes]]] = []
+
+    def can_see(self, parcel: Parcel) -> bool:
+        """Whether the arrays can be read, here or where they lie."""
+        return self._vectors_of(parcel) is not None
+
+    def expect(self, parcel: Parcel) -> asyncio.Future[bytes]:
+        """Keep a parcel until it is taken; return what the answer to it will be, encoded."""
+        server = parcel.transfer.server
+        kept = self._parcels.get(server)
+        # One that was repeated may come after the next: that one is needed.
+        late = kept is not None and kept.transfer.number > parcel.transfer.number
+        if parcel.transfer.kind != GRADIENTS and not late:  # of gradients there is nothing to keep
+            # Another server's may be being loaded: as long as that one has not been answered, it is needed.
+            waiting = {of for of, _ in self._answers}
+            self._parcels = {of: one for of, one in self._parcels.items() if of in waiting} | {server: parcel}
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._answers.append((server, answer))
+        return answer
+
+    def answer(self, server: str, message: Any) -> None:
+        """Answer a server, each time that it has asked; one that was replaced must not get another's answer."""
+        waiting = [answer for of, answer in self._answers if of == server]
+        self._answers = [(of, answer) for of, answer in self._answers if of != server]
+        answer = encode(message)
+        for one in waiting:
+            if not one.done():
+                one.set_result(answer)
+
+    def load(self, transfer: Transfer, begin_writing: Callable[[], None]) -> bool:
+        """Make what a transfer carries the shard's state, or take the step that it names.
+
+        For the thread that computes.  `begin_writing` is called before the back copy is written; nothing is, and
+        false returned, where gradients are gone.
+        """
+        if transfer.kind == STATE:
+            vectors, commits = self._take(transfer)
+            begin_writing()
+            self._shard.restore(vectors, version=transfer.version, commits=commits)
+            return True
+        if transfer.kind == UPDATE:
+            self._shard.gather([self._take(transfer)[0]])
+        elif not self._feed_reader.gather(transfer):
+            return False
+        begin_writing()
+        self._shard.stage(self._shard.rate_of(transfer.rate, transfer.updates))
+        self._shard.publish(max(transfer.version, self._shard.version + 1))
+        return True
+
+    def drop(self, transfer: Transfer) -> None:
+        """Give up what a transfer carried, once it is loaded: it may be large, and is not loaded again."""
+        parcel = self._parcels.get(transfer.server)
+        if parcel is not None and parcel.transfer.number == transfer.number:
+            del self._parcels[transfer.server]
+        self._inbox.forget_removed()
+
+    def forget(self) -> None:
+        """Give up the memory of a server that nothing is expected of any more."""
+        self._inbox = Inbox()
+        self._parcels = {}
+
+    def _take(self, transfer: Transfer) -> tuple[dict[str, Tensor], int]:
+        parcel = self._parcels.get(transfer.server)
+        if parcel is None or parcel.transfer.number != transfer.number:
+            raise InvariantViolation(f"transfer {transfer.number} is to be loaded, but it was not kept")
+        if parcel.outbox is None:
+            tensors = [torch.from_numpy(array) for array in parcel.arrays]
+            return dict(zip(parcel.keys, tensors, strict=True)), parcel.commits
+        vectors = self._vectors_of(parcel)
+        if vectors is None:
+            raise InvariantViolation(f"what transfer {transfer.number} carries has gone")
+        return {key: vectors[key] for key in parcel.keys}, parcel.commits
+
+    def _vectors_of(self, parcel: Parcel) -> dict[str, Tensor] | None:
+        if parcel.outbox is None:
+            return {}
+        is_update = parcel.transfer.kind == UPDATE
+        sizes = self._shard.front_sizes() if is_update else self._shard.state_sizes()
+        return self._inbox.vectors(parcel.outbox, sizes)
