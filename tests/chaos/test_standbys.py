@@ -129,7 +129,7 @@ def test_a_coordinator_that_is_lost_while_it_ends_its_run_leaves_that_to_a_stand
     """The standbys have seen the end; the store, the workers and who waits have not."""
 
     def die_instead_of_ending() -> None:
-        from psplatform.runtime.actors import tenure  # in a Dask worker's process
+        from psplatform.runtime.actors.coordinator import tenure  # in a Dask worker's process
 
         conclude = tenure.conclude
 

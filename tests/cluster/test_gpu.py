@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import psplatform as ps
 from psplatform.client.runs.verification import verify
 from psplatform.errors import UserCodeError
-from psplatform.runtime.dataplane import devices
+from psplatform.runtime.dataplane.pulls import devices
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from psplatform.core.protocol.messages import Pulled
-from psplatform.runtime.dataplane import devices
 from psplatform.runtime.dataplane.gradients.gradient_buffers import Slab
+from psplatform.runtime.dataplane.pulls import devices
 from psplatform.runtime.dataplane.pulls.content import Answer, Content
 from psplatform.runtime.dataplane.pulls.devices import DeviceParameters, DeviceUpdates, Updates, updates_on
 from psplatform.tasks.cancellation import Cancellation, Cancelled

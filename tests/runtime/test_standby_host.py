@@ -18,7 +18,7 @@ from psplatform.core.protocol.place_messages import ActorAt, ActorReleased, Logg
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous
-from psplatform.runtime.actors import standby_host as module
+from psplatform.runtime.actors.coordinator import standby_host as module
 from psplatform.runtime.actors.coordinator.standby_host import StandbyHost, StandbySnapshot, snapshot_of
 from psplatform.runtime.comms.calls import Peer
 from psplatform.telemetry.log.segments import Position

@@ -17,8 +17,8 @@ from psplatform.core.protocol.wire import decode, encode
 from psplatform.jobs.optimizers import SGD
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import OK, DirectCalls, Peer
-from psplatform.runtime.dataplane import transfers
 from psplatform.runtime.dataplane.gradients.gradient_buffers import GradientBuffers
+from psplatform.runtime.dataplane.replicas import transfers
 from psplatform.runtime.dataplane.replicas.feed_reader import FeedReader
 from psplatform.runtime.dataplane.replicas.outbox import Inbox, Outbox
 from psplatform.runtime.dataplane.replicas.transfers import Parcel, ProcessCarrier, Receiver
