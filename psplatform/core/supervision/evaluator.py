@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 from psplatform.core.protocol.events import EvaluationLost
 from psplatform.core.supervision.decisions import (
@@ -21,7 +22,7 @@ from psplatform.core.supervision.decisions import (
     Surroundings,
 )
 
-_NEVER = float("inf")
+_NEVER: Final = float("inf")
 
 
 @dataclass(slots=True)

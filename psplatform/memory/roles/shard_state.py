@@ -52,7 +52,7 @@ class VirtualShardState:
         feed: Callable[[Any], None],
     ) -> None:
         self._control, self._name = control, control.name
-        self.shard = self._shard = control.shard
+        self.shard = control.shard
         self._engine, self._processes = engine, engine.processes
         self._arithmetic, self._world, self._backpressure = arithmetic, engine.world, backpressure
         self._feed = feed
@@ -62,7 +62,7 @@ class VirtualShardState:
         self._held: set[str] = set()
         self._dismissed: dict[str, int] = {}
         self._contents: dict[str, tuple[int, Any]] = {}
-        arithmetic.open_copy(self._name, self._shard)
+        arithmetic.open_copy(self._name, self.shard)
 
     def expect(self, transfer: Transfer, content: Any) -> None:
         """Keep what came with a transfer until it is loaded; one that was repeated may come after the next."""
@@ -74,13 +74,13 @@ class VirtualShardState:
         """Make the staged state visible, and let who waits for room look again."""
         self._arithmetic.publish(self._name, effect.version)
         self._release(effect.position)
-        self._backpressure.on_published(self._shard)
+        self._backpressure.on_published(self.shard)
 
     def skip(self, effect: Skip) -> None:
         """Show what is visible under another version, and let who waits for room look again."""
         self._arithmetic.skip(self._name, effect.version)
         self._release(effect.position)
-        self._backpressure.on_published(self._shard)
+        self._backpressure.on_published(self.shard)
 
     def serve(self, effect: Serve) -> None:
         """Show what is visible; what was sent to the server before is on its way to this one from now on."""
@@ -105,7 +105,7 @@ class VirtualShardState:
         loads = [one for one in work if isinstance(one, Load)]
         if loads:
             # As long as a server takes to add a gradient up; until then the state is the one before.
-            seconds = self._world.gather_s(self._shard, 1)
+            seconds = self._world.gather_s(self.shard, 1)
             self._engine.later(self._name, seconds, self._load_now, loads, compute)
         for event in compute([one for one in work if not isinstance(one, Load)]):
             waits = isinstance(event, GatherDone | GatherFailed | StageDone)
@@ -119,7 +119,7 @@ class VirtualShardState:
             )
         sources = len({one.source for one in effect.contributions})
         self._held |= {one.member for one in effect.contributions}
-        self._gathered_at = self._engine.agenda.now + self._world.gather_s(self._shard, sources)
+        self._gathered_at = self._engine.agenda.now + self._world.gather_s(self.shard, sources)
         norms = self._arithmetic.gather(self._name, effect.contributions, norms=effect.norms, updates=effect.updates)
         if norms is not None:
             return GatherDone(effect.position, norms)
@@ -172,7 +172,7 @@ class VirtualShardState:
             return 0.0
         senders = {one.member if one.bundle is None else one.bundle.aggregator for one in effect.contributions}
         for one in sorted(senders - self._there_at.keys()):
-            self._there_at[one] = self._served_at + self._world.again_s(one, self._shard)
+            self._there_at[one] = self._served_at + self._world.again_s(one, self.shard)
         return max((self._there_at[one] for one in senders), default=0.0) - self._engine.agenda.now
 
     @property
