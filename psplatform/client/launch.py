@@ -19,9 +19,10 @@ from psplatform.client.run import Run
 from psplatform.client.runs import records
 from psplatform.client.runs.claiming import claim
 from psplatform.client.starting.first_gradient import try_here, try_on
+from psplatform.client.starting.freed import give_back_freed
 from psplatform.client.starting.importable import require_importable, require_imported
 from psplatform.client.starting.preflight import able_workers, require_visible_store
-from psplatform.client.starting.prepared import Prepared, module_of, prepare, program_of
+from psplatform.client.starting.prepared import Prepared, prepare, program_of
 from psplatform.core.supervision.placement import Placement, place
 from psplatform.errors import ClusterError, ConfigurationError, UserCodeError
 from psplatform.jobs.job import Job
@@ -132,13 +133,14 @@ def _launch(
     ):
         report("starting servers")
         coordinator, future, process = client.sync(_start, client, program, placement, prepared.initial)
+    give_back_freed()
     return Run(
         prepared.run,
         prepared.store,
         client=client,
         coordinator=coordinator,
         process=process,
-        module=module_of(prepared),
+        module=prepared.module,
         keep=future,
         on_close=on_close,
     )

@@ -27,6 +27,8 @@ from psplatform.tasks.seam import BatchRef, Computed, Evaluation
 from psplatform.tensors.flat import FlatModel, require_apart, specs_of, tensors_of, trainable_parameters
 from psplatform.tensors.layout import Layout
 
+Model = nn.Module | Callable[[], nn.Module]
+
 
 @dataclass(frozen=True, slots=True)
 class SupervisedTask:
@@ -52,7 +54,7 @@ class SupervisedTask:
         What evaluations measure beside the loss, by name.
     """
 
-    model: nn.Module | Callable[[], nn.Module]
+    model: Model
     loss: Loss | None
     data: Data
     test: Data = None
@@ -75,7 +77,7 @@ class SupervisedWorkspace:
 
     def __init__(self, task: SupervisedTask, seed: int, device: torch.device) -> None:
         self._task, self._seed, self._device = task, seed, device
-        self._module = _ready_to_train(build_module(task, seed).to(device))
+        self._module = _ready_to_train(build_module(task.model, seed).to(device))
         self._objective = objective_of(task.loss, task.step, device, task.predict)
         self._data = Reader(task.data, task.collate, self._module, device)
         self._evaluator: Evaluator | None = None
@@ -97,7 +99,7 @@ class SupervisedWorkspace:
 
     def initial(self) -> dict[str, Tensor]:
         """Return the tensors to start from, by name; the module is built anew because training changes the other."""
-        tensors = tensors_of(build_module(self._task, self._seed))
+        tensors = tensors_of(build_module(self._task.model, self._seed))
         return {name: tensor.detach() for name, tensor in tensors.items()}
 
     def bind(
@@ -239,13 +241,13 @@ def handed_in(task: object) -> dict[str, Tensor]:
     return tensors_of(model) if isinstance(model, nn.Module) else {}
 
 
-def build_module(task: SupervisedTask, seed: int) -> nn.Module:
-    """Build the module on the CPU, whatever the device, so that every device starts from the same numbers.
+def build_module(model: Model, seed: int) -> nn.Module:
+    """Build a task's module on the CPU, whatever the device, so that every device starts from the same numbers.
 
     It is a copy: a module of the user's, also one that a callable returns again and again, must not be bound.
     """
     with seeded(seed, torch.device("cpu")):
-        built = task.model if isinstance(task.model, nn.Module) else task.model()
+        built = model if isinstance(model, nn.Module) else model()
         if isinstance(built, nn.Module):
             require_apart(built)
         module = copy.deepcopy(built)

@@ -6,6 +6,7 @@ part once.  Frozen parameters and non-persistent buffers stay the module's own, 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -106,6 +107,20 @@ def _stand_in(
     made = nn.Parameter(tensor, requires_grad) if is_parameter else tensor
     vars(made).update(attributes)
     return made
+
+
+def skeleton_of(module: nn.Module, stand_ins: Mapping[int, tuple[Callable[..., Tensor], tuple[Any, ...]]]) -> nn.Module:
+    """Return a copy of a module without the numbers of those of its tensors that have a stand-in, by their ids."""
+    return copy.deepcopy(module, {tensor: make(*arguments) for tensor, (make, arguments) in stand_ins.items()})
+
+
+def with_memory(skeleton: nn.Module) -> nn.Module:
+    """Return a copy of a module in which every tensor that takes part has memory of its own; stand-ins become zeros."""
+    module = copy.deepcopy(skeleton)
+    for tensor in tensors_of(module).values():
+        if tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size():
+            tensor.data = torch.zeros(tensor.shape, dtype=tensor.dtype)
+    return module
 
 
 class FlatModel:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -135,6 +137,22 @@ def test_what_is_written_by_the_next_step_is_not_copied(scene: Scene, monkeypatc
         assert_is(checkpoint_of(scene, asyncio.run(scene.archive(number))), expected)
         scene.step()
     assert copies == []
+
+
+@pytest.mark.parametrize("scene", ["copied if need be"], indirect=True)
+def test_the_memory_of_a_copy_is_given_up_when_it_is_written(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is as large as the whole state, and mostly not needed for long."""
+    copies, real = list[weakref.ref[torch.Tensor]](), archiving.copy
+
+    def noted(sources: list[torch.Tensor], targets: list[torch.Tensor]) -> None:
+        copies.extend(map(weakref.ref, targets))
+        real(sources, targets)
+
+    monkeypatch.setattr(archiving, "copy", noted)
+    expected = scene.state()
+    assert_is(checkpoint_of(scene, asyncio.run(scene.archive(1, scene.step))), expected)
+    gc.collect()
+    assert [one() for one in copies] == [None, None]
 
 
 @pytest.mark.parametrize("scene", ["copied if need be"], indirect=True)

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from torch import nn
 
 from psplatform.core.policy import Policy
 from psplatform.core.transfers import require_plannable
@@ -27,11 +29,9 @@ from psplatform.runtime.references import References
 from psplatform.runtime.trial import Trial
 from psplatform.tasks.seam import Task
 from psplatform.tasks.supervised import SupervisedTask, build_module
+from psplatform.tensors.flat import skeleton_of, with_memory
 from psplatform.workloads.files import read_file
 from psplatform.workloads.subject import task_of, with_defaults
-
-if TYPE_CHECKING:
-    from torch import nn
 
 _TRIAL_SETTINGS: Final = ("seed", "device", "batch_size", "micro_batches", "shards", "block_elements")
 
@@ -51,6 +51,7 @@ class Prepared:
     settings: dict[str, Any] = field(default_factory=dict)
     resume: Resume | None = None
     references: References = field(default_factory=dict)
+    module: Callable[[], nn.Module] | None = None
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -108,7 +109,20 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
         require_free(store)
     else:
         settings |= {"store": store, "checkpoint": resume.number}
-    return Prepared(job, policy, task, pickled, initial.pickled, run, store, workload, settings, resume, references)
+    return Prepared(
+        job,
+        policy,
+        task,
+        pickled,
+        initial.pickled,
+        run,
+        store,
+        workload,
+        settings,
+        resume,
+        references,
+        _builder_of(task, initial, job.seed),
+    )
 
 
 def _absolute(store: str) -> str:
@@ -182,7 +196,15 @@ def _description(prepared: Prepared, trial: Trial, workers: int, replication: Re
     )
 
 
-def module_of(prepared: Prepared) -> Callable[[], nn.Module] | None:
-    """Return what builds the user's module, or ``None`` where the task has none."""
-    task = prepared.task
-    return partial(build_module, task, prepared.job.seed) if isinstance(task, SupervisedTask) else None
+def _builder_of(task: Task | SupervisedTask, initial: Initial, seed: int) -> Callable[[], nn.Module] | None:
+    """Return what builds the user's module for numbers that were saved, or ``None`` where the task has none.
+
+    It keeps neither the data nor, where the module's numbers travel beside the task, those: the run that it is for may
+    live long.
+    """
+    if not isinstance(task, SupervisedTask):
+        return None
+    are_plain = all(tensor.device.type == "cpu" and tensor.is_contiguous() for tensor in initial.tensors)
+    if isinstance(task.model, nn.Module) and initial.stand_ins and are_plain:
+        return partial(with_memory, skeleton_of(task.model, initial.stand_ins))
+    return partial(build_module, task.model, seed)

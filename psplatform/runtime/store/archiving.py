@@ -70,14 +70,12 @@ class Archiver:
     def prepare(self) -> None:
         """Get the memory that a part is copied to before the first is due, if each will be copied."""
         if not self._lends:
-            self._get_memory()
+            self._memory = self._get_memory(touched=True)
 
-    def _get_memory(self) -> None:
-        # At most one is under way at a time, so the memory is used again: fresh memory costs several times the copying.
-        if not self._memory:
-            sizes = self._shard.state_sizes()
-            memory = torch.empty(size_bytes_of(sizes), dtype=torch.uint8).zero_()  # touches it, unlike `zeros`
-            self._memory = carve(memory, sizes)
+    def _get_memory(self, *, touched: bool = False) -> dict[str, Tensor]:
+        sizes = self._shard.state_sizes()
+        memory = torch.empty(size_bytes_of(sizes), dtype=torch.uint8)
+        return carve(memory.zero_() if touched else memory, sizes)  # `zeros` would not touch it
 
     def keep(self, effect: Archive) -> None:
         """Keep the newest state until it is written.  For the thread that computes."""
@@ -93,9 +91,13 @@ class Archiver:
         For the thread that computes.
         """
         if not kept.written:
-            self._get_memory()
-            copy(list(kept.vectors.values()), [self._memory[key] for key in kept.vectors])
-            kept.vectors = self._memory
+            memory = self._memory or self._get_memory()
+            if not self._lends:
+                # At most one is under way at a time.  Fresh memory costs several times the copying; where few are
+                # copied, what is kept would lie idle, as large as the whole state.
+                self._memory = memory
+            copy(list(kept.vectors.values()), [memory[key] for key in kept.vectors])
+            kept.vectors = memory
 
     def write(self, effect: Archive, feed: Callable[[Any], None]) -> None:
         """Write what is kept; `feed` gets what came of it."""
@@ -119,7 +121,7 @@ class Archiver:
         else:
             feed(Archived(effect.number, effect.position, part.to_plain()))
         finally:
-            kept.written = True
+            kept.written, kept.vectors = True, {}
 
     def close(self) -> None:
         """Write nothing more, and wait for what is being written: after the run's end nobody would remove it."""
