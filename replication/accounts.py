@@ -60,6 +60,8 @@ class Account:
     _updates: int = 0
     # What the replica still lacked when each of the last transfers had arrived: updates, and distance.
     _meanwhile: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    # The most of each.
+    _most_meanwhile: tuple[float, float] = _UNKNOWN
 
     @property
     def distance(self) -> float:
@@ -85,7 +87,7 @@ class Account:
         """
         if not self._steps:
             return False
-        updates, distance = (max(kind) for kind in zip(*self._meanwhile, strict=True)) if self._meanwhile else _UNKNOWN
+        updates, distance = self._most_meanwhile
         _, step, of_step = self._steps[-1]
         return _is_near(self._updates, _MARGIN * updates + of_step, self.most_updates) or _is_near(
             self._total, _MARGIN * distance + step, self.most_distance
@@ -108,6 +110,8 @@ class Account:
             # Added up anew, because differences of sums drift: once per transfer, over what it did not carry.
             self._total = math.fsum(step for _, step, _ in self._steps)
             self._meanwhile.append((self._updates, self._total))
+            updates, distances = zip(*self._meanwhile, strict=True)
+            self._most_meanwhile = max(updates), max(distances)
 
 
 def _is_near(found: float, room: float, most: float) -> bool:

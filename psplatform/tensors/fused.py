@@ -29,6 +29,8 @@ _NAME: Final = "psplatform_sgd_1"
 _TRIED: Final = 2500
 """Elements: more than one block, and not a whole number of any processor's registers."""
 
+_ALIGNMENT: Final = 4
+"""Bytes of a float32."""
 
 _PRECISION: Final = 1e-4
 """By which the norm of a step may differ from the truth when it is tried: it is rounded, as the parameters are."""
@@ -92,13 +94,13 @@ class FusedSGD:
         """
         h = self.hyper
         scale = -h.lr * rate
+        count = len(contributions)
         how = _Step(
-            *(len(contributions), h.weight_decay, h.momentum, 1 - h.dampening, scale),
-            *(h.nesterov, step == 1, by_difference),
+            *(count, h.weight_decay, h.momentum, 1 - h.dampening, scale), *(h.nesterov, step == 1, by_difference)
         )
-        addresses = (ctypes.c_void_p * len(contributions))(*(one.data_ptr() for one in contributions))
-        others = (None if one is None else one.data_ptr() for one in (room, w, momentum, out))
-        squares = self._function(ctypes.byref(how), w.numel(), len(contributions), addresses, *others)
+        addresses = (ctypes.c_void_p * count)(*[one.data_ptr() for one in contributions])
+        others = [None if one is None else one.data_ptr() for one in (room, w, momentum, out)]
+        squares = self._function(ctypes.byref(how), w.numel(), count, addresses, *others)
         return squares, 1.0 if by_difference else scale
 
 
@@ -111,10 +113,7 @@ def fused_sgd(hyper: SGD, plain: Callable[[SGD], Plain]) -> FusedSGD | None:
 def fits(vectors: Iterable[Tensor]) -> bool:
     """Whether the compiled step takes such vectors."""
     return all(
-        one.dtype == torch.float32
-        and one.device.type == "cpu"
-        and one.is_contiguous()
-        and one.data_ptr() % one.element_size() == 0
+        one.is_cpu and one.dtype == torch.float32 and one.is_contiguous() and not one.data_ptr() % _ALIGNMENT
         for one in vectors
     )
 

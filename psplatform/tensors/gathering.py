@@ -13,7 +13,7 @@ from torch import Tensor
 
 from psplatform.tensors.shares import Share, shares, together
 from psplatform.tensors.sums import add_up
-from psplatform.tensors.vectors import tile
+from psplatform.tensors.vectors import part_of, split, tile
 
 Merge = Callable[[Sequence[Tensor], Tensor], None]
 """Writes what several vectors become into one."""
@@ -119,7 +119,8 @@ class Gathering:
 
         def work(share: Share) -> None:
             for _, piece in share:
-                for target, *tiles in zip(*(vector[piece].split(tiled) for vector in (out, *parts)), strict=True):
+                pieces = [part_of(vector, piece) for vector in (out, *parts)]
+                for target, *tiles in zip(*[split(one, tiled) for one in pieces], strict=True):
                     merge(tiles, target)
 
         together(work, shares([out.numel()]))

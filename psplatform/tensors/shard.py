@@ -26,7 +26,7 @@ from psplatform.tensors.norms import norm, squared_norms
 from psplatform.tensors.optimizers import make_rule
 from psplatform.tensors.shares import Share, shares, together
 from psplatform.tensors.step_norm import Measure, StepNorm, copy_and_measure
-from psplatform.tensors.vectors import checked_vectors, sizes, tile
+from psplatform.tensors.vectors import checked_vectors, part_of, sizes, split, tile
 
 
 class Shard:
@@ -75,6 +75,8 @@ class Shard:
         for key, vector in checked_vectors(initial, self._sizes, "The initial state").items():
             self._front[key].copy_(vector)
         self._slots = {key: self._rule.slots(self._front[key]) for key in self._parameters}
+        self._named_slots = {f"{name}.{key}": one for key, slots in self._slots.items() for name, one in slots.items()}
+        self._state_sizes = self._sizes | {name: self._sizes[name.partition(".")[2]] for name in self._named_slots}
         self._step_norm = StepNorm(self._reach, self.displacement_norm)
         self._before_step: Callable[[], None] = _nothing
         self._gathering = Gathering(
@@ -108,7 +110,7 @@ class Shard:
         """
         if merged:
             self._gathering.touch()
-        for vector in (*self._back.values(), *self._named_slots().values()):
+        for vector in (*self._back.values(), *self._named_slots.values()):
             vector.zero_()
 
     def gather(
@@ -200,8 +202,9 @@ class Shard:
             each = tile() if merges else piece.stop - piece.start  # a rule cuts into tiles itself
             slots = self._slots[key]
             vectors = [self._front[key], self._back[key], *slots.values(), *([] if room is None else [room]), *parts]
-            # All tiles at once: several threads hold each other up with every call.
-            for front, back, *others in zip(*(vector[here].split(each) for vector in vectors), strict=True):
+            # All tiles at once: several threads hold each other up with every call.  Views, because an optimiser of the
+            # user's own may give a tensor other memory or another shape.
+            for front, back, *others in zip(*[split(vector[here], each) for vector in vectors], strict=True):
                 state = dict(zip(slots, others, strict=False))
                 del others[: len(slots)]
                 self._rule.step(
@@ -228,11 +231,11 @@ class Shard:
         fused = self._rule.fused(group)
         if fused is None:
             return False
-        before, out = self._front[key][here], self._back[key][here]
-        contributions = [part[here] for part in parts]
-        momentum = self._slots[key]["momentum"][here] if fused.hyper.momentum else None
-        kept = None if room is None else room[here]
-        if not fits(one for one in (before, out, *contributions, momentum, kept) if one is not None):
+        before, out = part_of(self._front[key], here), part_of(self._back[key], here)
+        contributions = [part_of(one, here) for one in parts]
+        momentum = part_of(self._slots[key]["momentum"], here) if fused.hyper.momentum else None
+        kept = None if room is None else part_of(room, here)
+        if not fits([one for one in (before, out, *contributions, momentum, kept) if one is not None]):
             return False
         by_difference = measure is not None and not measure.trusting
         squares, factor = fused.step(
@@ -271,7 +274,7 @@ class Shard:
         These are the vectors themselves: copy them before the next `stage`.
         """
         newest = self._back if self.staged else self._front
-        return {**newest, **self._named_slots()}
+        return {**newest, **self._named_slots}
 
     def before_next_step(self, call: Callable[[], None]) -> None:
         """Have `call` called once, before anything of what `state` returns now is written to."""
@@ -292,8 +295,7 @@ class Shard:
 
     def state_sizes(self) -> dict[str, tuple[str, int]]:
         """Return dtype and number of elements of each vector of `state`."""
-        slots = self._named_slots()
-        return self._sizes | {name: self._sizes[name.partition(".")[2]] for name in slots}
+        return dict(self._state_sizes)
 
     def restore(self, state: Mapping[str, Tensor], *, version: int, commits: int) -> None:
         """Take over what `state` returned elsewhere after so many commits; a staged step is given up.
@@ -303,7 +305,7 @@ class Shard:
         ProtocolError
             If the state is not that of such a shard.
         """
-        slots, wanted = self._named_slots(), self.state_sizes()
+        slots, wanted = self._named_slots, self._state_sizes
         if state.keys() != wanted.keys():
             raise ProtocolError(f"A state of {sorted(state)} cannot restore one of {sorted(wanted)}.")
         checked = checked_vectors(state, wanted, "The state")
@@ -312,11 +314,11 @@ class Shard:
 
         def load(share: Share, squares: list[float]) -> None:
             for number, piece in share:
-                name, vector = names[number], checked[names[number]][piece]
+                name, vector = names[number], part_of(checked[names[number]], piece)
                 if name in self._parameters:
-                    squares.append(copy_and_measure(vector, self._back[name][piece]))
+                    squares.append(copy_and_measure(vector, part_of(self._back[name], piece)))
                 else:
-                    (slots[name] if name in slots else self._back[name])[piece].copy_(vector)
+                    part_of(slots[name] if name in slots else self._back[name], piece).copy_(vector)
 
         cut = shares([vector.numel() for vector in checked.values()])
         found: list[list[float]] = [[] for _ in cut]
@@ -325,9 +327,6 @@ class Shard:
         self._gathering.forget()
         self._step_norm.forget(math.sqrt(sum(itertools.chain.from_iterable(found))))
         self.version, self.commits, self.staged = version, commits, False
-
-    def _named_slots(self) -> dict[str, Tensor]:
-        return {f"{name}.{key}": slot for key in self._parameters for name, slot in self._slots[key].items()}
 
 
 def _nothing() -> None:

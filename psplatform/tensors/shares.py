@@ -14,6 +14,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from psplatform.tensors.vectors import part_of
+
 Piece = tuple[int, slice]
 """Number of a vector, and which of its elements."""
 
@@ -46,7 +48,9 @@ def shares(sizes: Sequence[int], count: int | None = None, *, by_torch: bool = T
     """
     total = sum(sizes)
     if count is None:
-        count = min(threads(by_torch=by_torch), total // _LEAST)
+        count = total // _LEAST
+        if count > 1:
+            count = min(threads(by_torch=by_torch), count)
     each = -(-total // max(1, count) // _LINE) * _LINE
     found: list[Share] = [[]]
     room = each
@@ -84,7 +88,7 @@ def copy(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
 
     def work(share: Share) -> None:
         for number, piece in share:
-            targets[number][piece].copy_(sources[number][piece])
+            part_of(targets[number], piece).copy_(part_of(sources[number], piece))
 
     together(work, shares([target.numel() for target in targets]))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
+
+from psplatform.tensors.vectors import split
 
 Added = tuple[Tensor, float]
 """A vector, and what it was multiplied with before it was added to the parameters."""
@@ -25,21 +27,18 @@ _UNKNOWN_STEPS: Final = 8
 
 def copy_and_measure(source: Tensor, target: Tensor) -> float:
     """Copy a vector, `float[n]`; return its squared norm, or a little more, without a pass of its own."""
-    squares: list[Tensor | float] = []
-    for old, new in zip(source.split(_PIECE), target.split(_PIECE), strict=True):
+    squares = []
+    for old, new in zip(split(source, _PIECE), split(target, _PIECE), strict=True):
         new.copy_(old)
-        squares.append(torch.dot(new, new))
+        squares.append(float(torch.dot(new, new)))
     kind = _limits(target.dtype)
-    found = _sum(squares, [1.0] * len(squares))
+    found = _sum(squares)
     return found / (1 - _PIECE * kind.eps / 2) + target.numel() * kind.smallest_normal
 
 
-def _sum(squares: list[Tensor | float], factors: list[float]) -> float:
-    tensors = [one for one in squares if isinstance(one, Tensor)]
-    found = iter(torch.stack(tensors).tolist() if tensors else ())
-    values: list[float] = [next(found) if isinstance(one, Tensor) else one for one in squares]
+def _sum(squares: Iterable[float]) -> float:
     try:
-        return math.fsum(value * factor for value, factor in zip(values, factors, strict=True))
+        return math.fsum(squares)
     except OverflowError:
         return math.inf
 
@@ -84,8 +83,7 @@ class Measure:
             self.rounded = True
         else:
             vector, factor = self._subtracted(before, after), 1.0
-        elements = vector.numel()
-        for piece in vector.split(_PIECE) if elements > _PIECE else (vector,):
+        for piece in split(vector, _PIECE):
             self.taken.append(Taken(torch.dot(piece, piece), factor, piece.numel(), vector.dtype, before.dtype))
 
     def add_squares(self, squares: float, factor: float, parameters: Tensor) -> None:
@@ -151,13 +149,18 @@ class StepNorm:
 
     def _step(self) -> float:
         taken = [one for measure in self._measures for one in measure.taken]
-        squares = _sum([one.squares for one in taken], [one.factor * one.factor for one in taken])
+        squares = _sum([float(one.squares) * (one.factor * one.factor) for one in taken])
+        lost = below = eps = 0.0
+        too_small = False
+        for one in taken:
+            kind = _limits(one.dtype)
+            too_small |= 0 < abs(one.factor) < kind.smallest_normal
+            lost = max(lost, _PIECE * kind.eps / 2)
+            below += one.elements * kind.smallest_normal * one.factor * one.factor
+            eps = max(eps, _limits(one.parameters_dtype).eps)
         # What is too small or too large for the vectors' precision is looked at again, in a wider one.
-        if any(0 < abs(one.factor) < _least(one) for one in taken) or not 0 < squares < math.inf:
+        if too_small or not 0 < squares < math.inf:
             return self._exact()
-        lost = max(_PIECE * _limits(one.dtype).eps / 2 for one in taken)
-        below = sum(one.elements * _least(one) * one.factor * one.factor for one in taken)
-        eps = max(_limits(one.parameters_dtype).eps for one in taken)
         length = math.sqrt(squares / (1 - lost) + below) * (1 + 2 * eps)
         rounding = self._rounding(length, eps / 2) if any(measure.rounded for measure in self._measures) else 0.0
         step = length + rounding
@@ -169,11 +172,6 @@ class StepNorm:
         if matters or math.isnan(self._reach):
             self._reach = self._reached = self._measure_reach()
         return unit * self._reach
-
-
-def _least(taken: Taken) -> float:
-    """Return the least number that the elements' type holds in full precision."""
-    return _limits(taken.dtype).smallest_normal
 
 
 @cache

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Final
 
 import torch
@@ -34,6 +35,17 @@ def tile() -> int:
     return _CORE_TILE * torch.get_num_threads()
 
 
+def part_of(vector: Tensor, piece: slice) -> Tensor:
+    """Return the elements of a piece: the vector itself where they are all of it, since making a view takes a while."""
+    return vector if piece.stop - piece.start == vector.numel() else vector[piece]
+
+
+def split(vector: Tensor, length: int) -> Sequence[Tensor]:
+    """Return a vector in parts of that many elements, the last perhaps shorter: itself where one part is enough."""
+    return vector.split(length) if vector.numel() > length else (vector,)
+
+
+@cache
 def torch_dtype(name: str) -> torch.dtype:
     """Return the torch dtype of that name."""
     dtype = getattr(torch, name)

@@ -11,6 +11,7 @@ from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import COORDINATOR, Archive, Load, Role, Send
 from psplatform.core.protocol.events import Archived, ArchiveFailed, Loaded
 from psplatform.core.shards.replica import Replica
+from psplatform.core.shards.shown import REMEMBERED
 
 TRANSFER = msg.Transfer("s", 0, 1, 1, msg.STATE, 3, 4, 1.0, ((0, 2), (1, 3)))
 
@@ -26,6 +27,10 @@ def acknowledged(number: int, position: int, epoch: int = 1) -> Send:
 def take(one: Replica, transfer: msg.Transfer = TRANSFER, *, whole: bool = True) -> list[Any]:
     one.handle(transfer, 0.0)
     return one.handle(Loaded(transfer.number, whole), 0.0)
+
+
+def past(*positions: int) -> tuple[msg.Past, ...]:
+    return tuple(msg.Past(msg.Commit(1, 1, at, at, (), 1.0), ()) for at in positions)
 
 
 def test_a_transfer_is_loaded_and_then_acknowledged() -> None:
@@ -79,14 +84,25 @@ def test_a_promotion_goes_before_what_the_next_server_sends() -> None:
 
 def test_commits_that_its_state_does_not_contain_any_more_are_forgotten() -> None:
     """It may be asked for them when it is promoted: what only a lost server had shown is not known to it."""
-
-    def past(*positions: int) -> tuple[msg.Past, ...]:
-        return tuple(msg.Past(msg.Commit(1, 1, at, at, (), 1.0), ()) for at in positions)
-
     one = replica()
     take(one, replace(TRANSFER, position=7, past=past(4, 5, 6, 7)))
     take(one, replace(TRANSFER, server="t", epoch=2, position=5, past=past(5)))
     assert sorted(one.past) == [4, 5]
+
+
+def test_the_last_commits_that_its_state_contains_are_remembered_in_their_order() -> None:
+    """Whatever another server tells of again, from however far back."""
+    one = replica()
+    for at in range(1, REMEMBERED + 3):
+        take(one, replace(TRANSFER, number=at, position=at, past=past(at)))
+    assert list(one.past) == list(range(3, REMEMBERED + 3))
+    take(one, replace(TRANSFER, epoch=2, position=5, past=past(4, 5)))
+    take(one, replace(TRANSFER, epoch=3, position=6, past=past(1, 2, 3, 4, 5, 6)))
+    assert list(one.past) == [1, 2, 3, 4, 5, 6]
+    take(one, replace(TRANSFER, epoch=3, number=2, position=REMEMBERED + 4, past=past(REMEMBERED + 4)))
+    assert list(one.past) == [5, 6, REMEMBERED + 4]
+    take(one, replace(TRANSFER, epoch=4, position=4))
+    assert list(one.past) == []
 
 
 def test_what_could_not_be_read_leaves_it_where_it_was() -> None:

@@ -376,6 +376,20 @@ def test_the_room_for_whole_states_is_given_up_when_it_is_not_needed(
     assert jump(train()) == [2, 3, 3, 3, 3, 3, 3, 3, 3, 2]
 
 
+def test_a_segment_holds_an_update_now_and_a_whole_state_then(layout: Layout, run_id: str) -> None:
+    shard, inbox = new_shard(layout), Inbox()
+    outbox = Outbox(run_id, "a", shard.state_sizes(), shared=True)
+    assert outbox.name is not None
+    for number, sizes in enumerate((shard.state_sizes(), shard.front_sizes(), shard.front_sizes())):
+        for key in sizes:
+            outbox.vectors[key].fill_(number)
+        found = inbox.vectors(outbox.name, sizes)
+        assert found is not None
+        assert found.keys() == sizes.keys()
+        assert all(torch.equal(vector, outbox.vectors[key]) for key, vector in found.items())
+    outbox.remove()
+
+
 def test_a_replica_unmaps_what_its_server_has_removed(layout: Layout, run_id: str) -> None:
     shard = new_shard(layout)
     inbox = Inbox()

@@ -13,10 +13,12 @@ from psplatform.tensors.vectors import (
     carve,
     fill,
     named_views,
+    part_of,
     shard_vectors,
     size_bytes,
     sizes,
     spec_of,
+    split,
     torch_dtype,
 )
 
@@ -58,6 +60,15 @@ def test_a_buffer_that_is_too_small_or_not_aligned_is_refused() -> None:
         carve(memory[1:], sizes(LAYOUT))
     with pytest.raises(InvariantViolation, match="bytes"):
         carve(memory[: size_bytes(LAYOUT) - 1], sizes(LAYOUT))
+
+
+def test_a_vector_is_its_own_part_where_that_is_all_of_it() -> None:
+    vector = torch.arange(5)
+    assert part_of(vector, slice(0, 5)) is vector
+    assert part_of(vector, slice(1, 3)).tolist() == [1, 2]
+    assert [one.tolist() for one in split(vector, 2)] == [[0, 1], [2, 3], [4]]
+    assert split(vector, 5)[0] is vector
+    assert len(split(vector[:0], 5)) == 1
 
 
 def test_pieces_are_views_of_the_regions() -> None:

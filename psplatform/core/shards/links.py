@@ -171,8 +171,8 @@ class Links:
         Unless `early`, one that is in sync gets it only when the bound would not be kept without.
         """
         for link in self.by_replica.values():
-            needs = not link.in_sync or (early and link.account.due) or not link.account.within
-            if needs and not link.flying and not link.missing and link.position < position:
+            free = not link.flying and not link.missing and link.position < position
+            if free and (not link.in_sync or (early and link.account.due) or not link.account.within):
                 return link
         return None
 

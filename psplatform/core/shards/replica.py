@@ -88,21 +88,25 @@ class Replica:
         return [*effects, *(self._on_transfer(following) if following is not None else ())]
 
     def _stand_after(self, transfer: msg.Transfer) -> list[Effect]:
-        self.position, self.version = transfer.position, transfer.version
+        before, self.position, self.version = self.position, transfer.position, transfer.version
         kept = self.applied if transfer.kind == msg.GRADIENTS else {}
         self.applied = {**kept, **dict(transfer.applied)}
-        self._remember(transfer)
+        self._remember(transfer, before)
         archive: list[Effect] = []
         if transfer.cut:
             archive = [Archive(transfer.cut, self.position, self.version, transfer.applied)]
         return [*archive, self._acknowledge(transfer, self.position)]
 
-    def _remember(self, transfer: msg.Transfer) -> None:
+    def _remember(self, transfer: msg.Transfer, before: int) -> None:
+        """Remember the commits that a transfer tells of; the oldest stay first."""
         for one in transfer.past:
             self.past[one.commit.position] = one
-        # Later ones were in the state that a lost server had sent, and are not in this one.
-        kept = range(self.position - REMEMBERED + 1, self.position + 1)
-        self.past = {position: one for position, one in self.past.items() if position in kept}
+        first = transfer.past[0].commit.position if transfer.past else self.position
+        if first <= before:
+            # Later ones were in the state that a lost server had sent, and are not in this one.
+            self.past = {position: self.past[position] for position in sorted(self.past) if position <= self.position}
+        while self.past and (oldest := next(iter(self.past))) <= self.position - REMEMBERED:
+            del self.past[oldest]
 
     def _acknowledge(self, transfer: msg.Transfer, position: int) -> Send:
         done = msg.Replicated(self.shard, self.name, transfer.epoch, transfer.number, position)

@@ -123,8 +123,10 @@ class SharedShardState:
         self._gradient_bytes = packing_of(program.compression).size_bytes(self.gradient_buffers.wanted)
         self.feed_reader = FeedReader(self.gradient_buffers, shard)
         self.receiver = Receiver(shard, self.feed_reader)
-        on_trouble = partial(report, "on_cold_trouble")
-        self.carrier = REPLICA_PLACES[program.replication_target].make(program, name, shard, background, on_trouble)
+        self.carrier = REPLICA_PLACES[program.replication_target].make(
+            program, name, shard, background, partial(report, "on_cold_trouble")
+        )
+        self._offers_room = self.carrier if isinstance(self.carrier, OffersRoom) else None
         made.callback(self.carrier.close)
         self._archiver = Archiver(program, layout, shard, background)
         made.callback(self._archiver.close)
@@ -249,7 +251,7 @@ class SharedShardState:
 
     def gather(self, effect: Gather) -> GatherDone | GatherFailed:
         """Average gradients, or add them up, and measure their mean where that is asked for."""
-        room = self.carrier.room() if isinstance(self.carrier, OffersRoom) else None
+        room = self._offers_room.room() if self._offers_room is not None else None
         gather = partial(self.gradient_buffers.gather, self.shard, effect.contributions, updates=effect.updates)
         if not gather(careful=effect.careful, into=room):
             return GatherFailed(effect.position)

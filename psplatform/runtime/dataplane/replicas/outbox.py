@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -143,23 +144,39 @@ class Rooms:
                 room.remove()
 
 
+@dataclass(slots=True)
+class _Opened:
+    """A server's segment, and what was found in it last: of which sizes, and the vectors."""
+
+    segment: Segment
+    found: tuple[Sizes, dict[str, Tensor]]
+
+
 class Inbox:
     """A server's outbox and rooms as its replica sees them."""
 
     def __init__(self) -> None:
-        self._opened: dict[SegmentName, Segment] = {}
+        self._opened: dict[SegmentName, _Opened] = {}
 
     def vectors(self, name: SegmentName, sizes: Sizes) -> dict[str, Tensor] | None:
         """Return what lies in the segment of that name, or ``None`` if this process cannot see it."""
-        segment = self._opened.get(name)
-        if segment is None:
+        opened = self._opened.get(name)
+        if opened is None:
             segment = Segment.open(name)
             if segment is None:
                 return None
+            opened = _Opened(segment, ({}, {}))
             # Another thread may ask for another server's at the same time.
-            self._opened = {of: one for of, one in self._opened.items() if one.exists} | {name: segment}
-        return carve(segment.content, sizes)
+            self._opened = self._that_exist() | {name: opened}
+        known, vectors = opened.found
+        if known != sizes:
+            vectors = carve(opened.segment.content, sizes)
+            opened.found = sizes, vectors
+        return vectors
 
     def forget_removed(self) -> None:
         """Give up what its server has removed: as long as it is mapped here, its memory is not free."""
-        self._opened = {of: one for of, one in self._opened.items() if one.exists}
+        self._opened = self._that_exist()
+
+    def _that_exist(self) -> dict[SegmentName, _Opened]:
+        return {name: one for name, one in self._opened.items() if one.segment.exists}
