@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -382,12 +383,25 @@ def hand_over(one: Server) -> list[msg.HandedOver]:
     return said(do(one, msg.HandOver(1, 1)), msg.HandedOver)
 
 
+def test_until_when_pulls_are_answered_is_told() -> None:
+    """To those that see what the server shows and need not ask for it."""
+    one = server(CHAIN, "r")
+    assert one.answers_until == math.inf, "without leases"
+    one.entitled_until = 5.0
+    assert one.answers_until == 5.0
+    one.renew(9.0, 6.0)
+    assert one.answers_until == 9.0
+    do(one, msg.Outdated(0, 2))
+    assert one.answers_until == -math.inf
+
+
 def test_a_server_that_has_handed_over_answers_nothing() -> None:
     """Its successor may show newer versions already."""
     one = server(TWO, "r")
     assert hand_over(one) == [msg.HandedOver(0, 1, "r")]
     assert do(one, msg.Pull("a", 0, 1, 0)) == []
     assert one.renew(9.0, 1.0) == []
+    assert one.answers_until == -math.inf
 
 
 def test_it_answers_again_when_its_heir_is_out_and_hands_over_to_another() -> None:

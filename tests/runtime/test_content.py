@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from torch import Tensor
 
-from psplatform.runtime.dataplane.pulls.content import Content, private_copy
+from psplatform.core.protocol.messages import Pull, Pulled
+from psplatform.runtime.dataplane.pulls.content import Answer, Content, private_copy
+from psplatform.runtime.dataplane.segments import Segment
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import allocate
 
@@ -138,3 +141,56 @@ def test_whoever_reads_sees_that_its_server_was_swept(server: Content, reader: C
     assert not reader.is_swept
     server.remove()
     assert reader.is_swept
+
+
+# --- who sees what is shown need not ask for it ---
+
+PULL = Pull("w", SHARD, 8, 5, EPOCH)
+"""Of a worker, for version 5 or newer."""
+
+ANSWER = Pulled(SHARD, 8, 5, EPOCH, 2), Answer(b"", 0)
+
+
+def test_a_pull_is_answered_as_its_server_would(server: Content, reader: Content) -> None:
+    server.answer_until(10.0, decided_in=2)
+    assert reader.answer(PULL, 10.0) == ANSWER
+    _fill(server.copies[1], 6)
+    server.begin_writing(1)
+    assert reader.answer(PULL, 10.0) == ANSWER
+    server.show(1, 6)
+    assert reader.answer(PULL, 10.0) == (replace(ANSWER[0], version=6), Answer(b"", 1))
+
+
+def test_a_server_whose_lease_is_over_is_asked(server: Content, reader: Content) -> None:
+    server.answer_until(10.0, decided_in=2)
+    assert reader.answer(PULL, 10.1) is None
+    server.answer_until(20.0, decided_in=2)
+    assert reader.answer(PULL, 10.1) == ANSWER
+
+
+def test_a_copy_that_does_not_serve_is_asked(server: Content, reader: Content) -> None:
+    """A replica for instance, however new what it holds is."""
+    assert reader.answer(PULL, 0.0) is None
+    server.answer_until(10.0, decided_in=2)
+    server.answer_until(-math.inf, decided_in=2)
+    assert reader.answer(PULL, 0.0) is None
+
+
+@pytest.mark.parametrize("wanted", [{"version": 6}, {"epoch": EPOCH + 1}])
+def test_what_is_not_shown_yet_is_asked_for(server: Content, reader: Content, wanted: dict[str, int]) -> None:
+    server.answer_until(10.0, decided_in=2)
+    assert reader.answer(replace(PULL, **wanted), 0.0) is None
+
+
+def test_a_server_that_has_given_up_its_content_is_asked(server: Content, reader: Content) -> None:
+    """It ends; whoever reads has it mapped still."""
+    server.answer_until(math.inf, decided_in=2)
+    server.remove()
+    assert reader.answer(PULL, 0.0) is None
+
+
+def test_a_server_that_was_killed_is_asked(server: Content, reader: Content, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lease goes on, but another may have been promoted at once."""
+    server.answer_until(math.inf, decided_in=2)
+    monkeypatch.setattr(Segment, "owner_lives", property(lambda segment: False))
+    assert reader.answer(PULL, 0.0) is None

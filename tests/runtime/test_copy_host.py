@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine
 from threading import Event
 from types import SimpleNamespace
@@ -13,13 +14,14 @@ import pytest
 import torch
 
 from psplatform.core.protocol.effects import COORDINATOR, Gather, Send, Skip
-from psplatform.core.protocol.messages import Contribution, Exclude, Include, Promoted
+from psplatform.core.protocol.messages import Contribution, Exclude, Include, Outdated, Promoted, Pull
 from psplatform.core.protocol.wire import encode
 from psplatform.core.shards.server import MOST_AHEAD, Server
 from psplatform.jobs.replication import Chain
 from psplatform.replication.accounts import account_factory
 from psplatform.runtime.actors.copy_host import CopyHost
 from psplatform.runtime.dataplane.gradients.gradient_buffers import Slab
+from psplatform.runtime.dataplane.pulls.content import Content
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
@@ -27,6 +29,7 @@ from psplatform.tensors.vectors import shard_vectors
 Jump = Callable[[Any], Any]
 Make = Callable[[], CopyHost]
 AHEAD = MOST_AHEAD + 1
+PULL = Pull("w", 0, 1, 7)
 LIMIT_S = 180.0
 
 
@@ -128,6 +131,36 @@ def test_who_is_closed_takes_orders_and_does_nothing(make: Make, jump: Jump) -> 
         assert server._node.control.part.term == 0, "it has heard nothing"
 
     jump(exclude())
+
+
+def test_readers_are_told_until_when_what_is_shown_answers_pulls(make: Make, layout: Layout, jump: Jump) -> None:
+    """Those of this host take it without asking."""
+
+    async def serve() -> None:
+        server = make()
+        show(server, 7)
+        reader = Content.open(layout, 0, server._node.state.content.name)
+        assert reader is not None
+        assert reader.answer(PULL, 0.0) is None, "nothing was said yet"
+        await server.deliver("coordinator", encode([Include(1, 1, "replica-0-0")]))
+        assert reader.answer(PULL, math.inf) is not None, "without leases it always answers"
+        await server.deliver("coordinator", encode([Outdated(0, 2)]))
+        assert reader.answer(PULL, 0.0) is None, "another one serves"
+
+    jump(serve())
+
+
+def test_readers_take_nothing_of_a_copy_that_was_closed(make: Make, layout: Layout, jump: Jump) -> None:
+    async def serve() -> None:
+        server = make()
+        show(server, 7)
+        reader = Content.open(layout, 0, server._node.state.content.name)
+        assert reader is not None
+        await server.deliver("coordinator", encode([Include(1, 1, "replica-0-0")]))
+        server._close("the coordinator no longer knows this copy")
+        assert reader.answer(PULL, 0.0) is None, "at once, whatever is still being computed"
+
+    jump(serve())
 
 
 def test_that_it_serves_is_said_once_under_each_epoch(make: Make, jump: Jump, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
@@ -78,18 +79,23 @@ class AtOnce(DirectCalls):
 class Asking:
     """A fetcher in front of such a server, which shows version 7."""
 
-    def __init__(self, layout: Layout, run: str, network: Any, peer: Peer) -> None:
+    def __init__(self, layout: Layout, run: str, network: Any, peer: Peer, slow_s: float = 0.0) -> None:
         self.content = Content.create(layout, 0, run, 1)
         self.content.show(0, 7)
         self.server = AtOnce(network, self.content)
         self.parameters = Parameters(layout)
         self.delivered: list[int] = []
         places = (lambda address: self.server), layout, "w", None, {"server-0": peer}, self.parameters
-        background = Background()
-        self.fetcher = Fetcher(*places, bool, self._take, SharedMemory(), background)
+        self.took: list[tuple[int, int]] = []
+        how = bool, self._take, SharedMemory(), Background()
+        self.fetcher = Fetcher(*places, *how, slow_s=slow_s)
+        self.fetcher.took = self._note
 
     def _take(self, pulled: Pulled) -> None:
         self.delivered.append(pulled.version)
+
+    def _note(self, pulled: Pulled, at: float) -> None:
+        self.took.append((pulled.request, pulled.version))
 
     def pull(self, request: int) -> None:
         self.fetcher.pull(Pull("w", 0, request, 7), "server-0")
@@ -160,5 +166,47 @@ def test_content_that_is_not_there_after_all_is_asked_for_again(asking: Asking, 
         assert asking.delivered == []
         asking.server.answer(7)
         assert asking.delivered == [7]
+
+    jump(talk())
+
+
+def test_what_is_shown_already_is_taken_and_nobody_is_asked(asking: Asking, jump: Any) -> None:
+    async def talk() -> None:
+        await asking.fetcher.attach("server-0", 0)
+        for vector in asking.content.copies[0].values():
+            vector.fill_(3)
+        asking.content.answer_until(math.inf, decided_in=1)
+        asking.pull(1)
+        assert asking.delivered == [], "the effects that come with a pull are executed before"
+        await asyncio.sleep(0)
+        assert asking.delivered == [7]
+        assert asking.took == [(1, 7)]
+        assert asking.server.asked == []
+        assert {float(value) for vector in asking.parameters.piece(0).values() for value in vector} == {3.0}
+
+    jump(talk())
+
+
+def test_what_is_written_over_while_it_is_taken_is_asked_for(asking: Asking, jump: Any) -> None:
+    async def talk() -> None:
+        await asking.fetcher.attach("server-0", 0)
+        asking.content.answer_until(math.inf, decided_in=1)
+        asking.parameters.take = lambda *_arguments: False  # type: ignore[method-assign]
+        asking.pull(1)
+        assert [pull.request for pull, _ in asking.server.asked] == [1]
+        assert asking.took == []
+
+    jump(talk())
+
+
+def test_servers_that_are_to_answer_late_are_always_asked(
+    layout: Layout, run_id: str, network: Any, peer: Peer, jump: Any
+) -> None:
+    async def talk() -> None:
+        asking = Asking(layout, run_id, network, peer, slow_s=0.5)
+        await asking.fetcher.attach("server-0", 0)
+        asking.content.answer_until(math.inf, decided_in=1)
+        asking.pull(1)
+        assert [pull.request for pull, _ in asking.server.asked] == [1]
 
     jump(talk())

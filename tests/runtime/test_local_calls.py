@@ -569,6 +569,33 @@ def test_what_goes_through_dask_is_not_sent_at_once(run: Any, method: str, argum
 
 
 @WITH_PLAIN
+def test_an_answer_that_says_something_comes_after_what_the_call_has_led_to(run: Any) -> None:
+    """Who is answered looks for it: a commit for instance, which its server, in the same process, makes visible."""
+
+    async def talk(caller: Process, called: Process, host: Any) -> None:
+        done, loop = list[str](), asyncio.get_running_loop()
+
+        def take(sender: str, data: Any) -> Any:
+            loop.call_soon(lambda: loop.call_soon(done.append, "led to"))
+            return b"said"
+
+        await caller.ask(called.address, "deliver", "first", b"")
+        host.take = take
+        begin_call(
+            caller.connect,
+            Peer(called.address, "host"),
+            *("deliver", "a", b"1"),
+            deadline_s=LIMIT_S,
+            done=done.append,
+            otherwise=lambda: done.append(NO_ANSWER),
+        )
+        await until(lambda: len(done) == 2)
+        assert done == ["led to", b"said"]
+
+    run(talk)
+
+
+@WITH_PLAIN
 def test_an_error_of_a_plain_function_is_said_and_the_connection_goes_on(run: Any) -> None:
     async def talk(caller: Process, called: Process, host: Any) -> None:
         _, found = await begun(caller, called, "deliver", "a", b"raise")

@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from psplatform.runtime.dataplane import segments
-from psplatform.runtime.dataplane.segments import Segment, sweep
+from psplatform.runtime.dataplane.segments import Segment, SegmentName, sweep
 
 ANSWER_LIMIT_S = 180.0
 
@@ -132,6 +133,29 @@ def test_a_sweep_removes_the_segments_of_the_dead(run_id: str, files_of: FilesOf
         process.wait(ANSWER_LIMIT_S)
         sweep(run_id)
     assert files_of(run_id) == []
+
+
+def test_readers_know_whether_the_owner_lives(run_id: str) -> None:
+    """Stopped it lives; what it shows may still count then, and no longer once it is killed."""
+    with other_owner(run_id) as (process, path):
+        mark = int(np.fromfile(path, np.int64, 1)[0])
+        reader = Segment.open(SegmentName(path, mark))
+        assert reader is not None
+        assert reader.owner_lives
+        process.send_signal(signal.SIGSTOP)
+        assert reader.owner_lives
+        process.send_signal(signal.SIGKILL)
+        process.wait(ANSWER_LIMIT_S)
+        assert not reader.owner_lives
+        assert not reader.owner_lives, "looking takes no lock"
+
+
+def test_an_owner_knows_that_it_lives_and_other_readers_of_its_process_do(run_id: str) -> None:
+    owner = Segment.create(run_id, "slab", 64)
+    reader = Segment.open(owner.name)
+    assert reader is not None
+    assert owner.owner_lives
+    assert reader.owner_lives
 
 
 def test_a_sweep_leaves_its_own_process_alone(run_id: str, files_of: FilesOf) -> None:

@@ -15,6 +15,7 @@ def violations(life: Life, policy: str) -> Iterator[str]:
         for one in worker.of("pulled"):
             yield from _content(life, worker, one)
         yield from _never_back(life, worker)
+        yield from _took(life, worker)
     for shard, epochs in life.epochs.items():
         for epoch in epochs:
             yield from _silent(shard, epochs, epoch)
@@ -38,10 +39,21 @@ def _content(life: Life, worker: Actor, pulled: Record) -> Iterator[str]:
             yield f"{FENCING}: {what} which was shown after that server was replaced"
 
 
+def _took(life: Life, worker: Actor) -> Iterator[str]:
+    for one in worker.of("took"):
+        shard = int(one["shard"])
+        if _is_replaced(life.epochs.get(shard, []), one["epoch"], worker.clock, float(one["at"])):
+            what = f"what shard {shard}'s server of epoch {one['epoch']} showed"
+            yield f"{FENCING}: {worker.name} took {what} after that server was replaced"
+
+
 def _after_successor(epochs: list[Epoch], epoch: Epoch, at: float) -> bool:
+    return _is_replaced(epochs, epoch.number, epoch.copy.clock, at)
+
+
+def _is_replaced(epochs: list[Epoch], number: int, clock: str, at: float) -> bool:
     return any(
-        later.number > epoch.number and later.copy.clock == epoch.copy.clock and float(later.began["at"]) < at
-        for later in epochs
+        later.number > number and later.copy.clock == clock and float(later.began["at"]) < at for later in epochs
     )
 
 

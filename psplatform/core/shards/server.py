@@ -72,6 +72,8 @@ class Server:
         When its lease is over: from then on, it answers nothing until it is renewed.
     fenced
         Whether it has heard that it was replaced.
+    decided_in
+        The highest term in which the visible version may have been decided.
     """
 
     shard: int
@@ -97,7 +99,7 @@ class Server:
         own = self.name, self.shard, self.epoch, self.links, self._applying
         self._sending = Sending(*own, self.archives_itself, self.from_workers)
         self._promotion = Promotion(self.shard, self.name, self.epoch, self.position, self.version)
-        self._decided_in = self.term  # or before
+        self.decided_in = self.term  # or before
         for replica in self.replicas:
             self.links.begin(replica, self.position)
 
@@ -184,7 +186,7 @@ class Server:
         return self._go_on()
 
     def _show(self, commit: Commit) -> list[Effect]:
-        self.position, self.version, self._decided_in = commit.position, commit.version, commit.term
+        self.position, self.version, self.decided_in = commit.position, commit.version, commit.term
         applied = self._applied_message(commit, self._applying.norms or ())
         self._shown.note(commit, applied)
         self._applying.put_down(commit)
@@ -291,11 +293,18 @@ class Server:
 
     # --- pulls ---
 
-    def _answers(self) -> list[Effect]:
+    @property
+    def answers_until(self) -> float:
+        """When it stops answering pulls unless its lease is renewed; minus infinity while it answers none."""
         promotion, handed_over = self._promotion, self._sending.successor
-        if self._now > self.entitled_until or handed_over or promotion.order or self.position < promotion.floor:
+        if self.fenced or handed_over or promotion.order or self.position < promotion.floor:
+            return -math.inf
+        return self.entitled_until
+
+    def _answers(self) -> list[Effect]:
+        if self._now > self.answers_until:
             return []
-        due, stands_at = self._pulls.due(self.version), (self.version, self.epoch, self._decided_in)
+        due, stands_at = self._pulls.due(self.version), (self.version, self.epoch, self.decided_in)
         return [Send(Role.member(one.member), Pulled(self.shard, one.request, *stands_at)) for one in due]
 
     def _on_pull(self, pull: Pull) -> list[Effect]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -18,7 +19,7 @@ from typing import Any, ClassVar
 from distributed import get_worker
 from numpy.typing import NDArray
 
-from psplatform.core.protocol.effects import Send
+from psplatform.core.protocol.effects import Effect, Send
 from psplatform.core.protocol.events import Tick
 from psplatform.core.protocol.messages import (
     GRADIENTS,
@@ -72,6 +73,7 @@ class CopyHost(Listening):
         self._coordinator = CoordinatorLine(coordinator)
         self._initial_role = initial_role
         self._told_epoch = 0
+        self._told_readers = -math.inf, 0
         self._packing: Packing = UNPACKED
         self._arithmetic = ThreadPoolExecutor(1, thread_name_prefix=f"psplatform-{name}")
         self._requests = count()
@@ -125,9 +127,11 @@ class CopyHost(Listening):
             self._report,
         )
         make_state = partial(SharedShardState, program, control, *arguments)
-        self._node = await loop.run_in_executor(self._arithmetic, ShardNode, control, loop.time, self._send, make_state)
+        make_node = partial(ShardNode, control, loop.time, self._send, make_state, self._tell_readers)
+        self._node = await loop.run_in_executor(self._arithmetic, make_node)
         self._require_wanted()
         self._begun.callback(self._node.close)
+        self._begun.callback(self._node.state.content.answer_until, -math.inf, 0)
         self._answering: Answering[Any] = Answering(self._node.feed)
         line = Line(
             self._connect,
@@ -298,6 +302,14 @@ class CopyHost(Listening):
         self._close("closed")
         if self._given_back is not None and self._built.is_set():
             await asyncio.wrap_future(self._given_back)  # the caller has a deadline
+
+    def _tell_readers(self, event: Any, effects: list[Effect]) -> None:
+        """Let those that see the content know whether what it shows answers pulls."""
+        server = self._node.server
+        answers = (server.answers_until, server.decided_in) if server is not None else (-math.inf, 0)
+        if answers != self._told_readers:
+            self._told_readers = answers
+            self._node.state.content.answer_until(*answers)
 
     def _send(self, effect: Send) -> None:
         if isinstance(effect.message, Pulled):

@@ -34,6 +34,9 @@ _PLUGIN: Final = "psplatform-local-calls"
 _MOST_IDLE: Final = 4
 """Connections to one address that are kept for the next call."""
 
+_ROUNDS: Final = 2
+"""Rounds of the event loop in which a server makes a commit visible that was decided in its process."""
+
 _ERROR: Final = "error"
 _GONE: Final = "no such actor"
 _ELSEWHERE: Final = "another address"
@@ -321,6 +324,8 @@ class _Serving(Connection):
         if isinstance(value, asyncio.Future):
             self._doing = value
             value.add_done_callback(self._on_done)
+        elif isinstance(value, bytes):
+            self._answer_soon(value, _ROUNDS)
         else:
             self._answer(OK, value)
 
@@ -343,6 +348,13 @@ class _Serving(Connection):
         finally:
             if not self.is_open:
                 self._serving.discard(self)
+
+    def _answer_soon(self, value: bytes, rounds: int) -> None:
+        """Answer after what the call has led to in this process, which the asker may look for when it is answered."""
+        if rounds:
+            asyncio.get_running_loop().call_soon(self._answer_soon, value, rounds - 1)
+        else:
+            self._answer(OK, value)
 
     def _on_done(self, done: asyncio.Future[Any]) -> None:
         if done.cancelled():

@@ -20,6 +20,7 @@ import os
 import sys
 import tempfile
 import uuid
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,7 @@ class Segment:
 
     def __init__(self, path: Path | None, memory: mmap.mmap, *, owner: bool = False, private: bool = False) -> None:
         self._path = path
+        self._lock: int | None = None
         self._owner, self._private = owner, private
         self._map = memory
         fields = np.frombuffer(self._map, np.int64, _FIELDS)
@@ -84,6 +86,18 @@ class Segment:
     def exists(self) -> bool:
         """Whether others can still open it."""
         return self._path is not None and self._path.exists()
+
+    @property
+    def owner_lives(self) -> bool:
+        """Whether the process that has made this lives, be it stopped: the kernel takes its lock away when it ends."""
+        if self._lock is None:
+            return self._owner
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        return False
 
     @classmethod
     def create(cls, run: str, role: str, size: int) -> Segment:
@@ -131,9 +145,10 @@ class Segment:
             flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
             segment = cls(Path(name.path), mmap.mmap(file, 0, flags=flags), private=private)
         except (OSError, ValueError):
-            return None
-        finally:
             os.close(file)
+            return None
+        segment._lock = file
+        weakref.finalize(segment, os.close, file)
         return segment if segment.name.mark == name.mark else None
 
     def populate(self, vectors: Mapping[str, torch.Tensor]) -> None:

@@ -171,6 +171,11 @@ class WorkerHistory:
             place = {"shard": answer.shard, "epoch": answer.epoch, "version": answer.version}
             self._recorder.note("pulled", **place, digest=self._digest(answer.shard))
 
+    def took(self, pulled: Pulled, at: float) -> None:
+        """Record that what a server shows was taken without asking it, and when."""
+        place = {"shard": pulled.shard, "epoch": pulled.epoch, "version": pulled.version}
+        self._recorder.note("took", at, **place)
+
     def does(self, effect: Effect) -> None:
         """Record what a gradient is computed on, with its batch, and what is said of it."""
         if not self._recorder.records:
@@ -199,11 +204,12 @@ class LogHistory:
 
     def __init__(self, term: int) -> None:
         self._recorder = Recorder()
+        self._is_wanted = bool(os.environ.get(HISTORY))
         self._term = term
 
     def note(self, run: str, record: Mapping[str, Any]) -> None:
         """Copy a record of the event log."""
-        if os.environ.get(HISTORY) and record["kind"] in _NOTED:
+        if self._is_wanted and record["kind"] in _NOTED:
             if not self._recorder.records:
                 self._recorder.begin(run, "coordinator", f"coordinator-{self._term}", term=self._term)
             self._recorder.note("said", record=dict(record))

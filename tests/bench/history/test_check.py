@@ -118,6 +118,10 @@ def answered_after_its_replacement(tale: Any) -> None:
     tale.note("server-0", "answered", member="worker-0", request=9, epoch=1, version=5)
 
 
+def took_what_a_replaced_server_showed(tale: Any) -> None:
+    tale.note("worker-0", "took", shard=0, epoch=1, version=5)
+
+
 def pulled_what_was_shown_after_a_replacement(tale: Any) -> None:
     tale.find("server-0", "publish", position=3)["at"] += 1000.0
 
@@ -181,6 +185,7 @@ def two_coordinators(tale: Any) -> None:
         (pulled_an_older_version, of.NEVER_BACK),
         (pulled_of_the_server_before, of.NEVER_BACK),
         (answered_after_its_replacement, of.FENCING),
+        (took_what_a_replaced_server_showed, of.FENCING),
         (pulled_what_was_shown_after_a_replacement, of.FENCING),
         (checkpoint_of_two_positions, of.CHECKPOINT),
         (checkpoint_without_a_shard, of.CHECKPOINT),

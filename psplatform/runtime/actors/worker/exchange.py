@@ -205,6 +205,10 @@ class WorkerExchange:
         if self.relaying is not None:
             self.relaying.serve(node)
 
+    def note_taken(self, took: Callable[[Pulled, float], None]) -> None:
+        """Tell `took` of each pull that is taken without asking a server, and when."""
+        self._fetcher.took = took
+
     def pull(self, effect: Send) -> None:
         """Fetch parameters from a copy of a shard, or from another worker's relay."""
         if effect.to.kind == "copy":

@@ -147,6 +147,7 @@ class WorkerHost(Listening):
             relay=None if relaying is None else (relaying.relay, relaying),
         )
         exchange.serve(node)
+        exchange.note_taken(self._history.took)
         self._closing.callback(node.close)
         self._closing.callback(begin_to_forget_the_end, self._worker, f"{self._run}-{self._member}")
         return node, exchange

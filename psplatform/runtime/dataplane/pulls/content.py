@@ -3,7 +3,10 @@
 On one host both lie in a segment.  Each copy carries a tag, the version it holds, or -1 while it is written.  A reader
 copies and then looks at the tag again: if it changed, what was read is no version at all and is read again.  The epoch
 of the server is in the header, so that a server that wakes up after its replica was promoted misleads nobody; and so is
-what its account says of its replicas' divergence, for those that look at what a lost server has left.
+is what its account says of its replicas' divergence, for those that look at what a lost server has left.
+
+A reader need not ask for what is shown already.  The header says until when the server would answer pulls, by the
+clock of the host, and what with; and the lock that a segment's owner holds, that it lives.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from psplatform.core.protocol.messages import Pull, Pulled
 from psplatform.runtime.dataplane.segments import Segment, SegmentName
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import carve, size_bytes, sizes
@@ -27,6 +31,8 @@ _WRITING: Final = -1
 _EPOCH: Final = 0
 _TAGS: Final = 1
 _DIVERGENCE: Final = 3
+_DECIDED_IN: Final = 4
+_ANSWERS_UNTIL: Final = 5
 
 Vectors = Mapping[str, Tensor]
 
@@ -56,6 +62,7 @@ class Content:
     def __init__(self, layout: Layout, shard: int, segment: Segment) -> None:
         self._segment = segment
         self._divergence = segment.header[_DIVERGENCE : _DIVERGENCE + 1].view(np.float64)
+        self._answers_until = segment.header[_ANSWERS_UNTIL : _ANSWERS_UNTIL + 1].view(np.float64)
         size, wanted = size_bytes(layout, shard), sizes(layout, shard)
         self.copies: tuple[Vectors, Vectors] = (
             carve(segment.content[:size], wanted),
@@ -68,6 +75,7 @@ class Content:
         content = cls(layout, shard, Segment.create(run, f"shard{shard}", 2 * size_bytes(layout, shard)))
         content._segment.header[_EPOCH] = epoch
         content._segment.header[_TAGS : _TAGS + 2] = _WRITING
+        content.answer_until(-math.inf, 0)
         return content
 
     @classmethod
@@ -119,6 +127,28 @@ class Content:
         """Publish how far replicas in sync can be from the newest version."""
         self._divergence[0] = divergence
 
+    def answer_until(self, at: float, decided_in: int) -> None:
+        """Let readers of this host take what is shown until then, by the host's clock.
+
+        Parameters
+        ----------
+        decided_in
+            The highest term in which that may have been decided.
+        """
+        self._segment.header[_DECIDED_IN] = decided_in
+        self._answers_until[0] = at
+
+    def answer(self, pull: Pull, at: float) -> tuple[Pulled, Answer] | None:
+        """Return how the server would answer a pull now; ``None`` where it must be asked, or does not live."""
+        header = self._segment.header
+        if at > self._answers_until[0] or not self._segment.owner_lives:
+            return None
+        tags = int(header[_TAGS]), int(header[_TAGS + 1])
+        copy, epoch = int(tags[1] > tags[0]), int(header[_EPOCH])
+        if tags[copy] < pull.version or epoch < pull.epoch:
+            return None
+        return Pulled(pull.shard, pull.request, tags[copy], epoch, int(header[_DECIDED_IN])), Answer(b"", copy)
+
     def show(self, copy: int, version: int, divergence: float = math.inf) -> None:
         """Tag `copy` with `version`, and publish how far replicas in sync can be from it."""
         # First, because it may be too much for the version before; too little it is for a replica that is ahead of
@@ -139,7 +169,8 @@ class Content:
         return self.holds(copy, version, epoch)
 
     def remove(self) -> None:
-        """Remove the segment's name, if this process owns it."""
+        """Remove the segment's name, if this process owns it, and answer nothing any more."""
+        self.answer_until(-math.inf, 0)
         self._segment.remove()
 
     def holds(self, copy: int, version: int, epoch: int) -> bool:

@@ -39,6 +39,11 @@ class Fetcher:
         How much longer an answer may take because servers are made slow.
     background
         Does the waiting for answers; closed with this.
+
+    Attributes
+    ----------
+    took
+        Told of each pull that was taken without asking its server, and when.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  all of them are different things that every caller has
@@ -56,7 +61,7 @@ class Fetcher:
         *,
         slow_s: float = 0.0,
     ) -> None:
-        self._deadline_s = TIMEOUTS.pull_s + slow_s
+        self._deadline_s, self._slow = TIMEOUTS.pull_s + slow_s, slow_s > 0
         self._connect = connect
         self._layout = layout
         self._member, self._slab = member, slab
@@ -67,6 +72,7 @@ class Fetcher:
         self._attaching: dict[str, asyncio.Lock] = {}
         self._expects = expects
         self._deliver = deliver
+        self.took: Callable[[Pulled, float], None] = lambda pulled, at: None
         self._transport = transport
         self._background = background
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -107,7 +113,19 @@ class Fetcher:
     def pull(self, pull: Pull, copy: str) -> None:
         """Fetch from a copy; a pull of the same shard that is still under way is given up."""
         self._give_up(pull.shard)
-        self._ask(pull, copy)
+        if not self._take_unasked(pull, copy):
+            self._ask(pull, copy)
+
+    def _take_unasked(self, pull: Pull, copy: str) -> bool:
+        """Take what can be seen here that the copy would answer with at once; return whether it was there."""
+        content, loop = self._contents.get(copy), asyncio.get_running_loop()
+        now = loop.time()
+        found = content.answer(pull, now) if content is not None and not self._slow else None
+        if found is None or not self._parameters.take(found[0], content, found[1]):
+            return False
+        self.took(found[0], now)
+        loop.call_soon(self._deliver, found[0])
+        return True
 
     def pull_by(self, pull: Pull, ask: Callable[[Pull], Awaitable[Answer]]) -> None:
         """Do what `pull` does, where `ask` returns an answer with its content, or raises `PeerLost`."""
