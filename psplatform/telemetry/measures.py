@@ -156,8 +156,12 @@ class Delays:
     def add(self, delays: Iterable[int]) -> None:
         """Take the staleness of gradients of one commit or of many."""
         for delay, count in Counter(delays).items():
-            self.tally.add(delay, count)
-            self.histogram[delay if delay < EXACT_DELAYS else 1 << delay.bit_length() - 1] += count
+            self.add_one(delay, count)
+
+    def add_one(self, delay: int, count: int = 1) -> None:
+        """Take one staleness, that of so many gradients."""
+        self.tally.add(delay, count)
+        self.histogram[delay if delay < EXACT_DELAYS else 1 << delay.bit_length() - 1] += count
 
     @property
     def mean(self) -> float:

@@ -205,8 +205,19 @@ class Protection:
         self.to_replica_bytes = 0
         self.copies, self.epochs, self.unprotected, self.survives = {}, {}, (), None
 
-    def show(self, records: Sequence[Record]) -> None:
-        """Fold what ``applied`` records say of replicas, if anything."""
+    def show(self, record: Record) -> None:
+        """Fold what an ``applied`` record says of replicas, if anything."""
+        divergence, lag = record.get("divergence"), record.get("lag")
+        if divergence is not None:
+            self.divergences.append(Point(record["at"], record["version"], divergence))
+            self.max_divergence = max(self.max_divergence or 0.0, divergence)
+        if lag is not None:
+            self.lags.append(Point(record["at"], record["version"], lag))
+            self.max_lag = max(self.max_lag or 0, lag)
+        self.to_replica_bytes = record.get("to_replica_bytes", self.to_replica_bytes)
+
+    def show_all(self, records: Sequence[Record]) -> None:
+        """Fold ``applied`` records, as one after the other."""
         apart = [record for record in records if record.get("divergence") is not None]
         if apart:
             self.divergences.extend(len(apart), lambda place: _point(apart[place], "divergence"))

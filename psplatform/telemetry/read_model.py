@@ -150,7 +150,7 @@ class RunView(Picture):
         if applied and grouped.column("applied", "version"):
             self.visible = self._of_all(self.shown, applied)
             self.visible_s.extend(grouped.column("applied", "visible_s"))
-            self.protection.show(applied)
+            self.protection.show_all(applied)
 
     def _run(self, record: Record) -> None:
         # A run that was recovered from its store describes itself again and is no longer over: what was true of the
@@ -194,7 +194,7 @@ class RunView(Picture):
         self.loss = record["loss"]
         self.losses.append(Point(at, version, record["loss"]))
         self.rates.append(Point(at, version, record["rate"]))
-        self.staleness.add(delays)
+        self.staleness.add_one(delays[0]) if len(delays) == 1 else self.staleness.add(delays)
         self.staleness_series.append(Point(at, version, _mean(delays)))
         self.commit_s.add(record["duration_s"])
         for slot in record["slots"]:
@@ -203,7 +203,7 @@ class RunView(Picture):
     def _applied(self, record: Record) -> None:
         self.visible = self._of_all(self.shown, [record])
         self.visible_s.add(record["visible_s"])
-        self.protection.show([record])
+        self.protection.show(record)
 
     def _copy(self, record: Record) -> None:
         text = self.protection.change(record)
@@ -251,7 +251,9 @@ class RunView(Picture):
 
     def _of_all(self, versions: dict[int, int], records: Sequence[Record]) -> int:
         """Take the blocks' versions; return the one that all blocks have."""
-        versions.update((record["block"], record["version"]) for record in records if "block" in record)
+        for record in records:
+            if "block" in record:
+                versions[record["block"]] = record["version"]
         newest = records[-1]
         if "block" not in newest:
             return int(newest["version"])

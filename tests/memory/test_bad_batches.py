@@ -211,7 +211,7 @@ def test_psp_leaves_a_bad_batch_out_as_well(train: Any) -> None:
 
 def test_a_recovered_run_keeps_the_counts(train: Any) -> None:
     first = started(train, task(BAD), stop=Stop(updates=7))
-    state = capture(first.memory.coordinator.state)
+    state = capture(first.memory.coordinator.state).to_plain()
     assert state["bad_batches"] == [1, BATCH]
     resumed = started(train, task(BAD), resume=state, stop=Stop(epochs=3))
     total = resumed.memory.coordinator.state.bad_batches

@@ -222,6 +222,8 @@ class Ending:
 
     def advance(self) -> None:
         """Go on to the next phase if what this one waits for has come."""
+        if not self._state.stopping:
+            return
         if self.phase is Phase.DRAINING and not self._state.open_commits and not self._in_flight:
             self._checkpoints.close()
             reached = self._outcome == "reached target"

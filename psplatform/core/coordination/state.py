@@ -227,9 +227,9 @@ class State:
         if self.plan.protection is None:
             return {}
         return {
-            "divergence": math.sqrt(sum(one.divergence**2 for one in self.shards)),
-            "lag": max(one.lag for one in self.shards),
-            "to_replica_bytes": sum(one.replicated_bytes for one in self.shards),
+            "divergence": math.sqrt(sum([one.divergence**2 for one in self.shards])),
+            "lag": max([one.lag for one in self.shards]),
+            "to_replica_bytes": sum([one.replicated_bytes for one in self.shards]),
             **self._by_shard(),
         }
 

@@ -41,6 +41,10 @@ from psplatform.core.protocol.effects import (
 from psplatform.core.protocol.events import Claimed, Consulted, CopyLost, StandbyLost, Tick
 from psplatform.core.supervision.leases import Grants, entitlement
 
+_IRREVOCABLE: Final = frozenset({Seal, SaveModel, Finish})
+_IRREVOCABLE_ORDERS: Final = frozenset({msg.Promote, msg.Exclude, msg.Stop})
+"""Effects, and messages, that must never be undone; a commit without gradients is another."""
+
 MOST_BEHIND: Final = 64
 """Events by which a standby may lag: fewer than the commits that servers remember, which it may have to ask for."""
 
@@ -152,12 +156,18 @@ class ReplicatedCoordinator:
 
     def _let_through(self, effects: list[Effect]) -> list[Effect]:
         """Return what happens at once; the rest is held back until it is witnessed."""
-        consults = [effect for effect in effects if self._leaves_alone(effect)] if self._consults else []
+        if not self.standbys and not self._consults:
+            return effects
+        irrevocable = [effect for effect in effects if _must_be_acknowledged(effect)]
+        consults = [effect for effect in irrevocable if self._leaves_alone(effect)] if self._consults else []
         if not self.standbys and not consults:
             return effects
-        first = next((number for number, _ in self._held if number > self._acknowledged), self.handled)
+        acknowledged = self._acknowledged
+        first = next((number for number, _ in self._held if number > acknowledged), self.handled)
         far_behind = first <= self.handled - MOST_BEHIND
-        far_behind = far_behind or self.handled - self._acknowledged > MOST_BEHIND
+        far_behind = far_behind or self.handled - acknowledged > MOST_BEHIND
+        if not irrevocable and not far_behind:
+            return effects
         through: list[Effect] = []
         for effect in effects:
             awaited = self.handled if self.standbys and _must_be_acknowledged(effect) else 0
@@ -341,5 +351,5 @@ def _must_be_acknowledged(effect: Effect) -> bool:
         message = effect.message
         if isinstance(message, msg.Commit):
             return not message.contributions
-        return isinstance(message, msg.Promote | msg.Exclude | msg.Stop)
-    return isinstance(effect, Seal | SaveModel | Finish)
+        return type(message) in _IRREVOCABLE_ORDERS
+    return type(effect) in _IRREVOCABLE

@@ -133,12 +133,12 @@ class Standby:
 
     def _follow(self, message: msg.LogEntry) -> None:
         for effect in self.coordinator.handle(message.event, message.now):
-            if isinstance(effect, SetTimer):
+            if isinstance(effect, Log):
+                self.records.append(effect.record)
+            elif isinstance(effect, SetTimer):
                 self.timers[effect.tag] = effect.at
             elif isinstance(effect, CancelTimer):
                 self.timers.pop(effect.tag, None)
-            elif isinstance(effect, Log):
-                self.records.append(effect.record)
 
     def _on_beat(self, beat: msg.Beat, now: float) -> list[Effect]:
         seconds = self._grants.renew(_LEAD, now) if self._grants is not None else None

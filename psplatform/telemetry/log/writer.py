@@ -81,6 +81,7 @@ class EventLog:
         self._oldest = 0.0
         self._sealed: bytes | None = None
         self._sealed_records = 0
+        self._packer = msgpack.Packer()
         self._filling = Lock()
         self._flushing = Lock()
 
@@ -108,8 +109,8 @@ class EventLog:
 
     def buffer(self, record: Record) -> None:
         """Add a record without touching storage."""
-        frame = _packed(record)
         with self._filling:
+            frame = _packed(record, self._packer)
             if not self._frames:
                 self._oldest = record["at"]
             self._frames.append(frame)
@@ -168,11 +169,11 @@ class EventLog:
             self._sealed = None
 
 
-def _packed(record: Record) -> bytes:
-    if not isinstance(record.get("kind"), str) or not isinstance(record.get("at"), int | float):
+def _packed(record: Record, packer: msgpack.Packer) -> bytes:
+    if not isinstance(record.get("kind"), str) or not isinstance(record.get("at"), (int, float)):
         raise InvariantViolation(f"a log record needs a kind and a time: {record!r}")
     try:
-        frame: bytes = msgpack.packb(record)
+        frame: bytes = packer.pack(record)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvariantViolation(f"a log record of kind {record['kind']!r} is not plain: {error}") from error
     return frame

@@ -293,7 +293,7 @@ def test_a_run_that_ends_in_good_order_is_cut_after_its_last_commit(open_scene: 
 def test_what_was_begun_after_the_last_commit_is_not_in_it(open_scene: Open) -> None:
     """So that a run goes on as if it had not been stopped."""
     scene = began(open_scene(cuts=Cuts(every_updates=100))).announce("a")
-    before = dict(scene.coordinator.checkpoints._last_state)
+    before = scene.coordinator.checkpoints._last.to_plain()
     sequence = scene.coordinator.state.roster.by_name.get("a").sequence
     ended(scene)
     (seal,) = write(scene, 0, position=2).asked(Seal)

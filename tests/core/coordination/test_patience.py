@@ -95,7 +95,7 @@ def test_that_the_best_was_not_saved_is_said(open_scene: Open) -> None:
 
 def test_a_run_that_is_recovered_remembers_what_evaluations_have_shown(open_scene: Open) -> None:
     scene = evaluate(running(open_scene, stop=Stop(patience=3)), 0.5, 0.7)
-    plain = capture(scene.coordinator.state)
+    plain = capture(scene.coordinator.state).to_plain()
     other = open_scene(evaluates=True, evaluate_every=1, stop=Stop(patience=3)).coordinator.state
     restore(other, plain)
     assert other.progress == Progress(0.5, 1, 0.5, 1)

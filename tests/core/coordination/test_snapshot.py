@@ -25,7 +25,7 @@ Open = Callable[..., Any]
 
 def stored(scene: Any) -> dict[str, Any]:
     """Return what the run's coordinator knows, as it comes out of a store."""
-    plain = msgpack.unpackb(msgpack.packb(capture(scene.coordinator.state)), use_list=False)
+    plain = msgpack.unpackb(msgpack.packb(capture(scene.coordinator.state).to_plain()), use_list=False)
     assert isinstance(plain, dict)
     return plain
 

@@ -25,6 +25,11 @@ MOST_FIGURES: Final = 16
 LONGEST_NAME: Final = 64
 """Characters of the name of a figure, for the same reason."""
 
+_FIGURES: Final = (
+    f"at most {MOST_FIGURES} finite numbers by name, "
+    f"each name of at most {LONGEST_NAME} characters, without blanks around it"
+)
+
 
 class PolicyFailed(Exception):
     """The policy or the schedule raised or answered nonsense; carries what the run ends with."""
@@ -54,7 +59,7 @@ class Asking:
         verdict: Verdict = self._ask("admit", _is_verdict, "a Verdict", gradient, view)
         if verdict.fate is Fate.HOLD and not self._per_block:
             # Its worker may be released and write the next gradient over it.
-            raise self._failed("returned HOLD from admit", "only scope BLOCK may hold gradients")
+            raise self._failed("returned HOLD from admit", "only scope BLOCK may hold gradients", self._policy)
         return verdict
 
     def latest(self, gradient: Gradient, view: View) -> int | None:
@@ -84,8 +89,7 @@ class Asking:
 
     def factor(self, schedule: Schedule, updates: int, epochs: float) -> float:
         """Return the factor of the job's schedule on the learning rate."""
-        words = f"the schedule {type(schedule).__name__}"
-        return float(self._ask_of(schedule, words, "factor", is_factor, FACTOR, updates, epochs))
+        return float(self._ask("factor", is_factor, FACTOR, updates, epochs, owner=schedule))
 
     def step_scale(self, commit: Committed, view: View) -> float:
         """Return the factor on the learning rate."""
@@ -93,9 +97,7 @@ class Asking:
 
     def decision(self, view: View) -> dict[str, float]:
         """Return the figures that the policy has decided for the commit at hand."""
-        names = f"each name of at most {LONGEST_NAME} characters, without blanks around it"
-        text = f"at most {MOST_FIGURES} finite numbers by name, {names}"
-        figures: Mapping[str, float] = self._ask("decision", _are_figures, text, view)
+        figures: Mapping[str, float] = self._ask("decision", _are_figures, _FIGURES, view)
         return {name: float(value) for name, value in figures.items()}
 
     def on_commit(self, commit: Committed, view: View) -> None:
@@ -103,32 +105,30 @@ class Asking:
         if commit.gradients and not self._broken:
             self._ask("on_commit", lambda answer: True, "", commit, view)
 
-    def _ask(self, hook: str, accepts: Callable[[Any], bool], wanted: str, *arguments: Any) -> Any:
-        return self._ask_of(self._policy, self._words, hook, accepts, wanted, *arguments)
-
-    def _ask_of(
-        self, owner: Any, words: str, hook: str, accepts: Callable[[Any], bool], wanted: str, *arguments: Any
+    def _ask(
+        self, hook: str, accepts: Callable[[Any], bool], wanted: str, *arguments: Any, owner: Schedule | None = None
     ) -> Any:
+        """Return the checked answer of a hook: the policy's, or that of another `owner`."""
+        asked = self._policy if owner is None else owner
         try:
-            answer = getattr(owner, hook)(*arguments)
+            answer = getattr(asked, hook)(*arguments)
         except Exception as error:
             self._broken = True
-            raise PolicyFailed(raised_in(words, hook, self._when, error)) from error
+            raise PolicyFailed(raised_in(self._words(asked), hook, self._when, error)) from error
         if not accepts(answer):
-            raise self._failed(f"returned {_shown(answer)} from {hook}", f"the hook must return {wanted}", words)
+            raise self._failed(f"returned {_shown(answer)} from {hook}", f"the hook must return {wanted}", asked)
         return answer
 
-    @property
-    def _words(self) -> str:
-        return words_of(self._policy)
+    def _words(self, asked: Policy | Schedule) -> str:
+        return words_of(self._policy) if asked is self._policy else f"the schedule {type(asked).__name__}"
 
     @property
     def _when(self) -> str:
         return f"while the coordinator was handling {type(self.event).__name__}"
 
-    def _failed(self, did: str, remedy: str, words: str = "") -> PolicyFailed:
+    def _failed(self, did: str, remedy: str, asked: Policy | Schedule) -> PolicyFailed:
         self._broken = True
-        text = f"{words or self._words} {did} {self._when}; {remedy}"
+        text = f"{self._words(asked)} {did} {self._when}; {remedy}"
         return PolicyFailed(UserCodeError(text, kind="nonsense", user_traceback=""))
 
 
@@ -190,6 +190,8 @@ def _is_name(answer: Any) -> bool:
 
 
 def _is_number(answer: Any) -> bool:
+    if type(answer) is float:  # of almost every answer, and to recognise the others takes longer
+        return not math.isnan(answer)
     # NumPy's numbers are real numbers too; a bool is a mistake, and so is what no float can hold.
     if not isinstance(answer, Real) or isinstance(answer, bool):
         return False

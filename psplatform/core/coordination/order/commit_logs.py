@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, Protocol
 
 from psplatform.core.coordination.members.roster import Member, Roster
@@ -168,7 +169,7 @@ def clipping_factor(squared_norm: float, limit: float) -> float:
 
 
 def _total(parts: dict[int, tuple[float, ...]]) -> float:
-    return math.fsum(norm for shard in sorted(parts) for norm in parts[shard])
+    return math.fsum(chain.from_iterable(parts.values()))
 
 
 @dataclass

@@ -47,6 +47,13 @@ class BatchScheduler:
     _aside: list[tuple[int, int]] = field(default_factory=list)
     _refusals: dict[tuple[int, int], int] = field(default_factory=dict)
 
+    def copy(self) -> BatchScheduler:
+        """Return one that stands where this one does now."""
+        returned, out, ahead = list(self._returned), dict(self._out), set(self._ahead)
+        duplicates, aside, refusals = set(self._duplicates), list(self._aside), dict(self._refusals)
+        place = self.batches, self._epoch, self._number
+        return BatchScheduler(*place, returned, out, ahead, duplicates, aside, refusals)
+
     def to_plain(self) -> dict[str, Any]:
         """Return where dealing stands, as plain values; what is out comes back: nobody is left to compute it."""
         returned = sorted([*self._returned, *self._aside, *((one.epoch, one.number) for one in self._out.values())])

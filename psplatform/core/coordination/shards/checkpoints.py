@@ -12,16 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from psplatform.core.coordination.members.roster import Slots
 from psplatform.core.coordination.order.commit_logs import CommitLog, Entry
+from psplatform.core.coordination.order.epochs import BatchScheduler
 from psplatform.core.coordination.state import State
 from psplatform.core.parameters import parameters_of
 from psplatform.core.policy import Policy
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import CancelTimer, Discard, Role, Seal, Send
 from psplatform.core.protocol.events import CheckpointFailed, CheckpointSealed
-from psplatform.core.quality import Progress
+from psplatform.core.quality import Progress, Watch
 
 NUMBERS_PER_TERM: Final = 100_000
 """Checkpoints that a term can number: a billion updates at one every ten thousand."""
@@ -47,10 +49,10 @@ class Checkpoints:
     Parameters
     ----------
     capture
-        Returns the coordinator's part of a checkpoint as plain values.
+        Returns the coordinator's part of a checkpoint.
     """
 
-    def __init__(self, state: State, capture: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, state: State, capture: Callable[[], Captured]) -> None:
         self._state = state
         self._capture = capture
         self._count = 0
@@ -58,7 +60,7 @@ class Checkpoints:
         self._due = False
         self._cut: _Cut | None = None
         self._complete = 0
-        self._last_state: dict[str, Any] | None = None
+        self._last: Captured | None = None
 
     @property
     def under_way(self) -> bool:
@@ -112,12 +114,14 @@ class Checkpoints:
         What belongs to it is what was known right after that commit: not what was begun since, and given up.
         """
         state, cuts = self._state, self._state.plan.cuts
-        last = self._last_state
-        if cuts is None or not cuts.ends or last is None or state.version in (self._complete, self._version_under_way):
+        captured = self._last
+        if cuts is None or not cuts.ends or captured is None:
+            return
+        if state.version in (self._complete, self._version_under_way):
             return
         if self._cut is not None:
             self._abandon("the run ended before it was complete")
-        cut = self._begin_cut()
+        cut, last = self._begin_cut(), captured.to_plain()
         cut.positions = dict(enumerate(last["positions"]))
         cut.versions = dict(enumerate(last["versions"]))
         cut.version, cut.state = last["version"], last
@@ -142,12 +146,12 @@ class Checkpoints:
         is_last_of_cut = cut is not None and entry.cut == cut.number and len(cut.positions) == self._state.plan.shards
         if cuts is None or not (cuts.ends or is_last_of_cut):
             return
-        self._last_state = self._capture()
+        self._last = self._capture()
         if cut is not None and is_last_of_cut:
             # Where blocks have orders of their own, those that were cut first have moved on.
             shards = sorted(cut.positions)
             cut.version = min(cut.versions.values())
-            cut.state = self._last_state | {
+            cut.state = self._last.to_plain() | {
                 "version": cut.version,
                 "positions": [cut.positions[shard] for shard in shards],
                 "versions": [cut.versions[shard] for shard in shards],
@@ -239,26 +243,76 @@ class Checkpoints:
             )
 
 
-def capture(state: State) -> dict[str, Any]:
+class Captured(NamedTuple):
+    """What the coordinator knows right after a commit: values, and copies of what changes.
+
+    A run may end after any commit, so it is captured after each; plain values are made of few.
+
+    Attributes
+    ----------
+    version
+        That every commit log has decided.
+    places
+        Position and version of each shard's commit log.
+    newest
+        Of each commit log.
+    learner
+        Who has learned what `policy` says: the policy's name, and its parameters by name.
+    """
+
+    version: int
+    places: list[tuple[int, int]]
+    seconds: float
+    samples_applied: int
+    bad_batches: tuple[int, int]
+    progress: Progress
+    watch: Watch
+    slots: Slots
+    deck: BatchScheduler | None
+    newest: list[dict[int, int]]
+    learner: tuple[str, list[tuple[str, Any]]]
+    policy: dict[str, Any]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain values, from which `restore` goes on."""
+        return {
+            "version": self.version,
+            "positions": [position for position, _ in self.places],
+            "versions": [version for _, version in self.places],
+            "seconds": self.seconds,
+            "samples_applied": self.samples_applied,
+            "bad_batches": list(self.bad_batches),
+            "progress": self.progress.to_plain(self.watch),
+            "roster": self.slots.to_plain(),
+            "deck": self.deck.to_plain() if self.deck is not None else None,
+            "newest": [sorted(newest.items()) for newest in self.newest],
+            "learner": _described(*self.learner),
+            "policy": self.policy,
+        }
+
+
+def capture(state: State) -> Captured:
     """Return what the coordinator knows after the commit at hand."""
-    return {
-        "version": state.version,
-        "positions": [state.commit_log_of(shard).position for shard in range(state.plan.shards)],
-        "versions": [state.commit_log_of(shard).version for shard in range(state.plan.shards)],
-        "seconds": state.seconds,
-        "samples_applied": state.samples_applied,
-        "bad_batches": [state.bad_batches, state.samples_given_up],
-        "progress": state.progress.to_plain(state.plan.watch),
-        "roster": state.roster.to_plain(),
-        "deck": state.batch_scheduler.to_plain() if state.batch_scheduler is not None else None,
-        "newest": [sorted(commit_log.newest.items()) for commit_log in state.commit_logs],
-        "learner": _learner(state.policy),
-        "policy": state.policy.state(),
-    }
+    scheduler, policy, known = state.batch_scheduler, state.policy, state.progress
+    logs = state.commit_logs if state.per_block else state.commit_logs * state.plan.shards
+    return Captured(
+        version=state.version,
+        places=[(log.position, log.version) for log in logs],
+        seconds=state.seconds,
+        samples_applied=state.samples_applied,
+        bad_batches=(state.bad_batches, state.samples_given_up),
+        progress=Progress(known.best, known.version, known.goal, known.waited),
+        watch=state.plan.watch,
+        slots=state.roster.slots,
+        deck=scheduler.copy() if scheduler is not None else None,
+        newest=[dict(log.newest) for log in state.commit_logs],
+        learner=_learner(policy),
+        policy=policy.state(),
+    )
 
 
 def place_after(plain: dict[str, Any], shard: int, commit_logs: int) -> tuple[int, int]:
-    """Return position and version at which a shard goes on from what `capture` returned.
+    """Return position and version at which a shard goes on from the plain form of what was captured.
 
     Parameters
     ----------
@@ -271,7 +325,9 @@ def place_after(plain: dict[str, Any], shard: int, commit_logs: int) -> tuple[in
 
 
 def restore(state: State, plain: dict[str, Any]) -> None:
-    """Let a coordinator that has not begun go on from what `capture` returned; shards may be divided otherwise.
+    """Let a coordinator that has not begun go on from the plain form of what was captured.
+
+    Shards may be divided otherwise.
 
     Unless there are as many orders of commits as before, all shards go on from the oldest one's version.  What was
     learned by another policy, or by the same one with other parameters, is forgotten.
@@ -288,12 +344,15 @@ def restore(state: State, plain: dict[str, Any]) -> None:
     state.roster.restore(plain["roster"])
     if state.batch_scheduler is not None and plain["deck"] is not None:
         state.batch_scheduler.restore(plain["deck"])
-    if plain.get("learner") == _learner(state.policy):
+    if plain.get("learner") == _described(*_learner(state.policy)):
         state.policy.restore(plain["policy"])
     for one in state.shards:
         one.visible = state.commit_log_of(one.shard).position
 
 
-def _learner(policy: Policy) -> str:
-    given = (f"{one.name}={getattr(policy, one.name)!r}" for one in parameters_of(type(policy)))
-    return f"{type(policy).__qualname__}({', '.join(given)})"
+def _learner(policy: Policy) -> tuple[str, list[tuple[str, Any]]]:
+    return type(policy).__qualname__, [(one.name, getattr(policy, one.name)) for one in parameters_of(type(policy))]
+
+
+def _described(name: str, parameters: list[tuple[str, Any]]) -> str:
+    return f"{name}({', '.join([f'{one}={value!r}' for one, value in parameters])})"
