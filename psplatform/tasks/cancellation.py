@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _heeded = threading.local()
+_making = threading.Lock()
 
 
 class Cancelled(BaseException):
@@ -19,28 +20,35 @@ class Cancelled(BaseException):
 class Cancellation:
     """A thread-safe flag that is raised once and never lowered."""
 
-    __slots__ = ("_event",)
+    __slots__ = ("_cancelled", "_waking")
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._cancelled = False
+        self._waking: threading.Event | None = None  # made for who waits: of the many that there are, hardly any is
 
     @property
     def cancelled(self) -> bool:
         """Whether `cancel` was called."""
-        return self._event.is_set()
+        return self._cancelled
 
     def cancel(self) -> None:
         """Ask the computation to stop at its next check; calling again changes nothing."""
-        self._event.set()
+        self._cancelled = True
+        if self._waking is not None:
+            self._waking.set()
 
     def check(self) -> None:
         """Raise `Cancelled` if the flag is up."""
-        if self._event.is_set():
+        if self._cancelled:
             raise Cancelled
 
     def wait(self, seconds: float) -> bool:
         """Sleep until cancelled or until `seconds` are over; tell whether it was cancelled."""
-        return self._event.wait(seconds)
+        with _making:
+            waking = self._waking = self._waking or threading.Event()
+        if not self._cancelled:  # looked at last, as `cancel` looks for who sleeps last: one of them sees the other
+            waking.wait(seconds)
+        return self._cancelled
 
 
 @contextmanager

@@ -313,3 +313,19 @@ def test_a_release_comes_with_the_answer_and_again_with_the_answer_to_a_repeat(l
         assert isinstance(around.sent[-1], msg.Release)
 
     jump(talk())
+
+
+def test_within_a_process_no_answer_is_kept_for_a_repeat(leading: Any, jump: Jump) -> None:
+    """None is lost there; what is said, and in which order, is the same."""
+
+    async def talk() -> None:
+        around = Worker()
+        host = await leading(around)
+        assert host.take("w0", (msg.Join("w0", "here"),)) is True
+        assert [type(one) for one in around.sent] == [msg.Welcome, msg.Release]
+        around.sent.clear()
+        (release,) = decode(host.take("w0", (announcement(1, 0),)))
+        assert (type(release), release.sequence) == (msg.Release, 2)
+        assert around.kept == (b"", b"")
+
+    jump(talk())

@@ -47,3 +47,15 @@ def test_a_wait_ends_when_another_thread_cancels() -> None:
     cancel.cancel()
     sleeper.join()
     assert results == [True]
+    assert cancel.wait(60.0) is True
+
+
+def test_all_threads_that_wait_are_woken() -> None:
+    cancel, results = Cancellation(), list[bool]()
+    sleepers = [threading.Thread(target=lambda: results.append(cancel.wait(60.0))) for _ in range(3)]
+    for sleeper in sleepers:
+        sleeper.start()
+    cancel.cancel()
+    for sleeper in sleepers:
+        sleeper.join()
+    assert results == [True] * 3

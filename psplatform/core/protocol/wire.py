@@ -6,7 +6,10 @@ that one of them carries travels as its class, text and attributes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 import msgpack
@@ -95,12 +98,19 @@ _TYPES: Final[tuple[type, ...]] = (
     messages.Bundled,
     messages.Fetched,
 )
-_CODES: Final = {kind: code for code, kind in enumerate(_TYPES)}
 _ERROR_FIELDS: Final = {"class", "message", "attributes"}
-_FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in _TYPES}
 _ERROR: Final = 127
 _DEEPEST: Final = 5
 """Messages inside messages; foreign bytes that nest without end would exhaust the stack."""
+
+
+def _reader(kind: type) -> Callable[[Any], Any]:
+    names = [field.name for field in fields(kind)]
+    return attrgetter(*names) if len(names) > 1 else lambda message: [getattr(message, name) for name in names]
+
+
+_READERS: Final = {kind: (code, _reader(kind)) for code, kind in enumerate(_TYPES)}
+"""The code of each message, and what reads all its fields at once, in their order."""
 
 
 def encode(message: Any) -> bytes:
@@ -137,13 +147,13 @@ def _pack(value: Any) -> bytes:
 
 
 def _to_extension(message: Any) -> msgpack.ExtType:
+    kind = type(message)
+    if kind in _READERS:
+        code, read = _READERS[kind]
+        return msgpack.ExtType(code, _pack(read(message)))
     if isinstance(message, PsplatformError):
         return msgpack.ExtType(_ERROR, msgpack.packb(to_plain(message)))
-    kind = type(message)
-    if kind not in _CODES:
-        raise ProtocolError(f"{kind.__name__} is not a message; only plain values and messages travel")
-    values = [getattr(message, name) for name in _FIELDS[kind]]
-    return msgpack.ExtType(_CODES[kind], _pack(values))
+    raise ProtocolError(f"{kind.__name__} is not a message; only plain values and messages travel")
 
 
 def _error_of(plain: Any) -> PsplatformError:
@@ -154,11 +164,16 @@ def _error_of(plain: Any) -> PsplatformError:
 
 
 def _unpack(data: bytes, depth: int) -> Any:
-    def message_of(code: int, packed: bytes) -> Any:
-        if code == _ERROR and depth:
-            return _error_of(_unpack(packed, 0))
-        if not (0 <= code < len(_TYPES) and depth):
-            raise ValueError(f"no message has the code {code} here")
-        return _TYPES[code](*_unpack(packed, depth - 1))
+    return msgpack.unpackb(data, ext_hook=_HOOKS[depth], use_list=False)
 
-    return msgpack.unpackb(data, ext_hook=message_of, use_list=False)
+
+def _from_extension(depth: int, code: int, packed: bytes) -> Any:
+    if code == _ERROR and depth:
+        return _error_of(_unpack(packed, 0))
+    if not (0 <= code < len(_TYPES) and depth):
+        raise ValueError(f"no message has the code {code} here")
+    return _TYPES[code](*_unpack(packed, depth - 1))
+
+
+_HOOKS: Final = tuple(partial(_from_extension, depth) for depth in range(_DEEPEST + 1))
+"""What makes a message of its code and bytes, by how deep messages may nest there."""

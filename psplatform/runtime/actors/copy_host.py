@@ -44,7 +44,7 @@ from psplatform.runtime.actors.retirement import Retirement, before_the_end, beg
 from psplatform.runtime.comms.answering import Answering, Listening
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
-from psplatform.runtime.comms.lines import CoordinatorLine, Line
+from psplatform.runtime.comms.lines import CoordinatorLine, Line, Said, messages_of
 from psplatform.runtime.comms.processes import process_at
 from psplatform.runtime.dataplane.carriers import REPLICA_PLACES
 from psplatform.runtime.dataplane.gradients.packing import unpacked
@@ -161,9 +161,9 @@ class CopyHost(Listening):
 
     # --- what peers call ---
 
-    def take(self, sender: str, data: bytes) -> bool:
+    def take(self, sender: str, said: Said) -> bool:
         """Take messages of the coordinator."""
-        for message in decode(data):
+        for message in messages_of(said):
             if isinstance(message, ActorAt):
                 self._node.state.carrier.know(message.name, Peer(message.address, message.key))
             elif isinstance(message, CoordinatorAt):
@@ -252,7 +252,8 @@ class CopyHost(Listening):
         if pulled is None:
             return Answer(None)
         version = self._node.control.part.version
-        return Answer(encode(replace(pulled, version=version)), self._node.state.front)
+        shown = pulled if version == pulled.version else replace(pulled, version=version)
+        return Answer(encode(shown), self._node.state.front)
 
     async def transfer(self, parcel: Parcel) -> bytes | None:
         """Take what brings this replica to its server's position; return its answer, ``None`` for "send it whole"."""

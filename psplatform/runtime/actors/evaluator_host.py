@@ -17,7 +17,6 @@ from psplatform.core.policy import Scope
 from psplatform.core.protocol.effects import COORDINATOR, Send
 from psplatform.core.protocol.messages import Pulled
 from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
-from psplatform.core.protocol.wire import decode
 from psplatform.nodes.evaluator import EvaluatorNode
 from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.evaluation import ThreadedEvaluation
@@ -25,7 +24,7 @@ from psplatform.runtime.actors.retirement import before_the_end, begin_to_forget
 from psplatform.runtime.comms.answering import Listening
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
-from psplatform.runtime.comms.lines import CoordinatorLine, Line
+from psplatform.runtime.comms.lines import CoordinatorLine, Line, Said, messages_of
 from psplatform.runtime.dataplane.pulls.fetching import Fetcher
 from psplatform.runtime.dataplane.pulls.parameters import Parameters
 from psplatform.runtime.dataplane.transports import TRANSPORTS
@@ -138,9 +137,9 @@ class EvaluatorHost(Listening):
         )
         self._closing.callback(self._fetcher.close)
 
-    def take(self, sender: str, data: bytes) -> bool:
+    def take(self, sender: str, said: Said) -> bool:
         """Take orders of the coordinator."""
-        for message in decode(data) if not self._closed else ():
+        for message in messages_of(said) if not self._closed else ():
             if self._early is not None:
                 self._early.append(message)
             else:

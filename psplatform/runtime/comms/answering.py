@@ -9,7 +9,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from psplatform.core.protocol.events import PullWithdrawn
 from psplatform.core.protocol.messages import Pull, Pulled
+from psplatform.runtime.comms.lines import Said
 from psplatform.runtime.comms.processes import Locatable
+from psplatform.runtime.comms.timers import Deadlines
 from psplatform.runtime.timeouts import TIMEOUTS
 
 Answer = TypeVar("Answer")
@@ -26,24 +28,22 @@ class Listening(Locatable):
 
     PLAIN: ClassVar[Mapping[str, str]] = {"deliver": "take"}
 
-    def take(self, sender: str, data: bytes) -> bool | bytes:
+    def take(self, sender: str, said: Said) -> bool | bytes:
         """Take messages; return what is said to the sender at once, or whether it is one of this run's actors."""
         raise NotImplementedError
 
-    async def deliver(self, sender: str, data: bytes) -> bool | bytes:
+    async def deliver(self, sender: str, said: Said) -> bool | bytes:
         """Do what `take` does."""
-        return self.take(sender, data)
+        return self.take(sender, said)
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting(Generic[Answer]):
     answer: asyncio.Future[Answer]
     finish: Callable[[Pulled | None], Answer]
-    limit: asyncio.TimerHandle
 
     def end(self, pulled: Pulled | None) -> bool:
         """Answer, if that is still waited for; return whether it was."""
-        self.limit.cancel()
         if self.answer.done():
             return False
         self.answer.set_result(self.finish(pulled))
@@ -62,33 +62,36 @@ class Answering(Generic[Answer]):
     def __init__(self, feed: Callable[[Any], None]) -> None:
         self._feed = feed
         self._waiting: dict[tuple[str, int], _Waiting[Answer]] = {}
+        self._limits = Deadlines(TIMEOUTS.not_yet_s, self._withdraw)
 
     def answer_to(self, pull: Pull, finish: Callable[[Pulled | None], Answer]) -> asyncio.Future[Answer]:
         """Return the answer as soon as there is one: what `finish` makes of it, and of ``None`` for "not yet"."""
-        loop = asyncio.get_running_loop()
         key = pull.member, pull.request
-        limit = loop.call_later(TIMEOUTS.not_yet_s, self._withdraw, pull)
+        self._limits.begin(key)
         before = self._waiting.get(key)
         if before is not None:  # its call is lost
             before.end(None)
-        answer: asyncio.Future[Answer] = loop.create_future()
-        self._waiting[key] = _Waiting(answer, finish, limit)
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[key] = _Waiting(answer, finish)
         self._feed(pull)
         return answer
 
-    def _withdraw(self, pull: Pull) -> None:
-        waiting = self._waiting.pop((pull.member, pull.request), None)
+    def _withdraw(self, key: tuple[str, int]) -> None:
+        waiting = self._waiting.pop(key, None)
         if waiting is not None:
-            self._feed(PullWithdrawn(pull.member, pull.request))
+            self._feed(PullWithdrawn(*key))
             waiting.end(None)
 
     def give(self, member: str, pulled: Pulled) -> bool:
         """Answer a member's pull; return whether it still waited for that."""
-        waiting = self._waiting.pop((member, pulled.request), None)
+        key = member, pulled.request
+        waiting = self._waiting.pop(key, None)
+        self._limits.end(key)
         return waiting is not None and waiting.end(pulled)
 
     def close(self) -> None:
         """Answer all that wait "not yet", and tell the control half nothing of it."""
-        for waiting in self._waiting.values():
+        for key, waiting in self._waiting.items():
+            self._limits.end(key)
             waiting.end(None)
         self._waiting.clear()

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
+from weakref import WeakKeyDictionary
 
 from distributed import Worker
 from distributed.protocol.serialize import Serialize, to_serialize
 
 from psplatform.errors import MORE_FILES, ClusterError, lacks_files
 from psplatform.runtime.comms.processes import ProcessId
+from psplatform.runtime.comms.timers import Deadlines
 from psplatform.runtime.timeouts import TIMEOUTS
 
 _SMALL_BYTES: Final = 1 << 16
@@ -45,7 +47,15 @@ class Question(Protocol):
 
 
 class DirectCalls:
-    """The remote calls of an address that can be sent, and are answered, without a task of the event loop."""
+    """The remote calls of an address that can be sent, and are answered, without a task of the event loop.
+
+    Attributes
+    ----------
+    within
+        Whether they stay in this process: then they take what is immutable as it is, and are answered at once.
+    """
+
+    within: ClassVar[bool] = False
 
     def begin(
         self, actor: str, function: str, arguments: tuple[Any, ...], done: Callable[[str, Any], None]
@@ -78,6 +88,8 @@ def connections_of(worker: Worker) -> Connect:
 
 class _Own(DirectCalls):
     """The calls of a process to its own actors: what is delivered is immutable, so it need not leave the process."""
+
+    within = True
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -147,42 +159,63 @@ async def ask_worker(connect: Connect, peer: Peer, name: str, method: str, *argu
         raise PeerLost(f"{name} failed ({type(error).__name__}: {error})", peer=peer.address) from error
 
 
+def is_within(connect: Connect, peer: Peer) -> bool:
+    """Whether calls to a peer stay in this process."""
+    calls = connect(peer.address)
+    return isinstance(calls, DirectCalls) and calls.within
+
+
 class Begun:
     """A call that was sent at once, with its deadline."""
 
     def __init__(self, done: Callable[[Any], None], otherwise: Callable[[], None]) -> None:
         self._done, self._otherwise = done, otherwise
         self._question: Question | None = None
-        self._limit: asyncio.TimerHandle | None = None
+        self._limits: Deadlines[Begun] | None = None
 
     def send(self, calls: DirectCalls, peer: Peer, method: str, arguments: tuple[Any, ...], deadline_s: float) -> bool:
         """Send it; return whether that was possible."""
         self._question = calls.begin(peer.key, method, arguments, self._on_answered)
         if self._question is None:
             return False
-        self._limit = asyncio.get_running_loop().call_later(deadline_s, self._on_limit)
+        if not calls.within:
+            self._limits = _deadlines_of_calls(deadline_s)
+            self._limits.begin(self)
         return True
 
     def give_up(self) -> None:
         """Hear nothing of it any more."""
-        if self._limit is not None:
-            self._limit.cancel()
+        if self._limits is not None:
+            self._limits.end(self)
         question, self._question = self._question, None
         if question is not None:
             question.give_up()
 
     def _on_answered(self, status: str, answer: Any) -> None:
         self._question = None
-        if self._limit is not None:
-            self._limit.cancel()
+        if self._limits is not None:
+            self._limits.end(self)
         if status == OK:
             self._done(answer)
         else:
             self._otherwise()
 
-    def _on_limit(self) -> None:
+    def end_unanswered(self) -> None:
+        """Hear nothing of it any more, and say so: its time is over."""
         self.give_up()
         self._otherwise()
+
+
+_deadlines: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[float, Deadlines[Begun]]]] = WeakKeyDictionary()
+"""Of the calls begun on each event loop, by how long they may take: a timer for each call would cost more."""
+
+
+def _deadlines_of_calls(deadline_s: float) -> Deadlines[Begun]:
+    of_loop = _deadlines.setdefault(asyncio.get_running_loop(), {})
+    found = of_loop.get(deadline_s)
+    if found is None:
+        found = of_loop[deadline_s] = Deadlines(deadline_s, Begun.end_unanswered)
+    return found
 
 
 def begin_call(

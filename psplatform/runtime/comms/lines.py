@@ -7,6 +7,9 @@ acknowledgment, as long as it says it again when it is asked again: an answer ma
 
 Where a call can be sent at once (`psplatform.runtime.comms.calls.DirectCalls`), that is tried first; a task of the
 event loop insists on what is not delivered in that way.
+
+Within a process messages are handed over as they are, elsewhere encoded.  They are immutable, except that some hold a
+dictionary, which neither side changes once it is sent.
 """
 
 from __future__ import annotations
@@ -20,12 +23,27 @@ from psplatform.core.protocol.messages import Beat
 from psplatform.core.protocol.place_messages import CoordinatorAt
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Begun, Connect, Peer, PeerLost, begin_call, call
+from psplatform.runtime.comms.calls import Begun, Connect, Peer, PeerLost, begin_call, call, is_within
 from psplatform.runtime.timeouts import TIMEOUTS
 
 _ROUNDING_S: Final = 1e-6
 _MOST_WAITING: Final = 16
 """Messages that are not urgent and go out at once all the same, because there are so many."""
+
+Said = bytes | tuple[Any, ...]
+"""Messages as they are delivered: encoded, or within a process as they are."""
+
+
+def messages_of(said: Said) -> tuple[Any, ...]:
+    """Return what was delivered as messages.
+
+    Raises
+    ------
+    ProtocolError
+        If bytes are no messages of this version of psplatform.
+    """
+    messages: tuple[Any, ...] = decode(said) if isinstance(said, bytes) else said
+    return messages
 
 
 class Line:
@@ -64,6 +82,7 @@ class Line:
     ) -> None:
         self.peer = peer
         self._connect = connect
+        self._is_within = is_within(connect, peer)
         self._sender = sender
         self._patience_s = patience_s
         self._on_lost = on_lost
@@ -76,7 +95,7 @@ class Line:
         self._waiting: list[Any] = []
         self._is_due = False
         self._due: asyncio.TimerHandle | None = None
-        self._batch: bytes | None = None
+        self._batch: tuple[Any, ...] | None = None
         self._tried, self._tried_at = 0, 0.0
         self._begun: Begun | None = None
         self._calling: asyncio.Timeout | None = None
@@ -126,6 +145,7 @@ class Line:
         self.peer = peer
         if self._closed:
             return
+        self._is_within = is_within(self._connect, peer)
         self._again.set()
         if self._begun is not None:
             self._begun.give_up()
@@ -169,24 +189,27 @@ class Line:
             self._due.cancel()
             self._due = None
         self._again.clear()
-        waiting, self._waiting = self._waiting, []
+        batch, self._waiting = tuple(self._waiting), []
         try:
-            self._batch = encode(waiting)
+            said = self._as_said(batch)
         except Exception as error:  # noqa: BLE001  without it the peer would wait for ever for what it was to hear
             self._background.tell_of(error)
             self._lose(f"what was to be said to {self.peer.address} cannot be sent ({type(error).__name__}: {error})")
             return
-        self._tried, self._tried_at = 0, self._loop.time()
+        self._batch, self._tried, self._tried_at = batch, 0, self._loop.time()
         self._begun = begin_call(
             self._connect,
             self.peer,
-            *("deliver", self._sender, self._batch),
+            *("deliver", self._sender, said),
             deadline_s=self._limit_s,
             done=self._on_answered,
             otherwise=self._insist,
         )
         if self._begun is None:
             self._insist()
+
+    def _as_said(self, batch: tuple[Any, ...]) -> Said:
+        return batch if self._is_within else encode(batch)
 
     @property
     def _limit_s(self) -> float:
@@ -232,14 +255,14 @@ class Line:
         except Exception as error:  # noqa: BLE001  it is not the connection's fault
             self._background.tell_of(error)
 
-    async def _deliver(self, data: bytes) -> bool:
+    async def _deliver(self, batch: tuple[Any, ...]) -> bool:
         clock = self._loop.time
         first_try = self._tried_at
         pause_s, tries = TIMEOUTS.first_retry_s, self._tried
         while True:
             tries += 1
             try:
-                self._acknowledge(await self._call(data))
+                self._acknowledge(await self._call(batch))
             except (PeerLost, TimeoutError) as error:
                 if self._again.is_set():
                     self._again.clear()
@@ -265,10 +288,10 @@ class Line:
         for message in decode(answer) if isinstance(answer, bytes) else ():
             self._on_answer(message)
 
-    async def _call(self, data: bytes) -> bool | bytes:
+    async def _call(self, batch: tuple[Any, ...]) -> bool | bytes:
         try:
             async with asyncio.timeout(None) as self._calling:
-                what = "deliver", self._sender, data
+                what = "deliver", self._sender, self._as_said(batch)
                 answer: bool | bytes = await call(self._connect, self.peer, *what, deadline_s=self._limit_s)
         finally:
             self._calling = None

@@ -15,7 +15,7 @@ from psplatform.core.protocol.effects import Effect, Finish
 from psplatform.core.protocol.events import ProcessesChanged, Tick
 from psplatform.core.protocol.messages import Leave, Release, Retiring
 from psplatform.core.protocol.place_messages import ActorAt, ActorReleased, CoordinatorAt, Logged
-from psplatform.core.protocol.wire import decode, encode
+from psplatform.core.protocol.wire import encode
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.errors import ClusterError, PsplatformError
@@ -25,6 +25,7 @@ from psplatform.runtime.actors.coordinator.host_process import HostProcess
 from psplatform.runtime.actors.coordinator.outbox import CoordinatorOutbox
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
+from psplatform.runtime.comms.lines import Said, messages_of
 from psplatform.runtime.comms.timers import LoopTimers
 from psplatform.runtime.pools.election import Election
 from psplatform.runtime.pools.shard_pool import DaskShardPool
@@ -85,7 +86,7 @@ class CoordinatorInbox:
         self._copies, self._worker_pool, self._unavailable = copies, worker_pool, unavailable
         self._feed, self._on_processes_changed = feed, on_processes_changed
         self._outbox: CoordinatorOutbox | None = None
-        self._early: list[tuple[str, bytes]] = []
+        self._early: list[tuple[str, Said]] = []
         self._replaced = False
 
     def open(self, outbox: CoordinatorOutbox) -> None:
@@ -96,7 +97,7 @@ class CoordinatorInbox:
         """Take nothing more: another coordinator has taken over."""
         self._replaced = True
 
-    def take(self, sender: str, data: bytes) -> bool | bytes:
+    def take(self, sender: str, said: Said) -> bool | bytes:
         """Take messages; return what is said to the sender at once, or whether it is one of this run's actors.
 
         Raises
@@ -110,15 +111,15 @@ class CoordinatorInbox:
         if sender.startswith("coordinator") or not self._knows(sender):
             return False
         if self._outbox is not None:
-            return self._answer(self._outbox, sender, data)
-        self._early.append((sender, data))
+            return self._answer(self._outbox, sender, said)
+        self._early.append((sender, said))
         return True
 
     def hear_early(self) -> None:
         """Let the coordinator hear what came before the run had begun, of those that are still there."""
-        for sender, data in self._early:
+        for sender, said in self._early:
             if self._knows(sender):
-                self._hear(data)
+                self._hear(said)
 
     def _knows(self, sender: str) -> bool:
         if self._copies.heard(sender) or self._worker_pool.heard(sender):
@@ -127,20 +128,21 @@ class CoordinatorInbox:
             self._on_processes_changed()
         return False
 
-    def _answer(self, outbox: CoordinatorOutbox, sender: str, data: bytes) -> bool | bytes:
-        if again := self._worker_pool.answer_again(sender, data):
+    def _answer(self, outbox: CoordinatorOutbox, sender: str, said: Said) -> bool | bytes:
+        # Within a process no answer is lost.
+        if isinstance(said, bytes) and (again := self._worker_pool.answer_again(sender, said)):
             return again
         with outbox.answering(sender) as answers:
-            self._hear(data)
+            self._hear(said)
         if not answers:
             return True
         answer = encode(answers)
-        if any(isinstance(one, Release) for one in answers):  # which is said once; leases are given again
-            self._worker_pool.note_answer(sender, data, answer)
+        if isinstance(said, bytes) and any(isinstance(one, Release) for one in answers):
+            self._worker_pool.note_answer(sender, said, answer)  # which is said once; leases are given again
         return answer
 
-    def _hear(self, data: bytes) -> None:
-        for message in decode(data):
+    def _hear(self, said: Said) -> None:
+        for message in messages_of(said):
             if isinstance(message, Retiring):
                 self._copies.expect_the_end(message.copy)
             elif isinstance(message, Leave):

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from psplatform.core.protocol.wire import decode, encode
+from psplatform.core.protocol.wire import encode
 from psplatform.core.supervision.placement import Placement
 from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.coordinator.host_process import HostProcess
@@ -20,6 +20,7 @@ from psplatform.runtime.actors.coordinator.tenure import Tenure, grants_of
 from psplatform.runtime.comms.answering import Listening
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
+from psplatform.runtime.comms.lines import Said, messages_of
 from psplatform.runtime.program import Program
 from psplatform.runtime.store.keeping import keeper_of
 from psplatform.runtime.store.run_log import RunLog
@@ -144,13 +145,13 @@ class CoordinatorHost(Listening):
 
     # --- what the run's actors call ---
 
-    def take(self, sender: str, data: bytes) -> bool | bytes:
+    def take(self, sender: str, said: Said) -> bool | bytes:
         """Take messages; return what is said to the sender at once, or whether it is one of this run's actors."""
         if self._standby_host is None:
-            return self._in_charge.driver.inbox.take(sender, data)
+            return self._in_charge.driver.inbox.take(sender, said)
         if sender != f"coordinator-{self._standby_host.standby.term}":
             return False
-        answers = [one for message in decode(data) for one in self._standby_host.take(message)]
+        answers = [one for message in messages_of(said) for one in self._standby_host.take(message)]
         return encode(answers) if answers else True
 
     async def on_copy_failed(self, name: str, text: str) -> None:

@@ -26,7 +26,7 @@ from psplatform.runtime.actors.worker.exchange import Workbench, WorkerExchange
 from psplatform.runtime.comms.answering import Listening
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
-from psplatform.runtime.comms.lines import CoordinatorLine, Line
+from psplatform.runtime.comms.lines import CoordinatorLine, Line, Said, messages_of
 from psplatform.runtime.comms.processes import process_at
 from psplatform.runtime.comms.timers import LoopTimers
 from psplatform.runtime.dataplane.pulls.content import Answer
@@ -154,9 +154,9 @@ class WorkerHost(Listening):
 
     # --- what peers call ---
 
-    def take(self, sender: str, data: bytes) -> bool:
+    def take(self, sender: str, said: Said) -> bool:
         """Take messages of the coordinator."""
-        for message in decode(data) if not self._closed else ():
+        for message in messages_of(said) if not self._closed else ():
             if isinstance(message, ActorAt) and message.part == WORKER:
                 self._workers[message.name] = Peer(message.address, message.key)
             elif isinstance(message, ActorAt):

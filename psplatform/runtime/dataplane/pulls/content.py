@@ -55,6 +55,10 @@ class Answer:
     copy: int = 0
     arrays: tuple[NDArray[Any], ...] = ()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the fields alone."""
+        return Answer, (self.pulled, self.copy, self.arrays)
+
 
 class Content:
     """The two copies of a shard, as its server writes them or as a reader on the same host sees them."""

@@ -57,6 +57,24 @@ class Parcel:
     arrays: tuple[NDArray[Any], ...]
     slabs: Mapping[str, SegmentName]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the transfer as the protocol has it, and names as what is in them: far quicker than field by field."""
+        slabs = {member: (name.path, name.mark) for member, name in self.slabs.items()}
+        outbox = (self.outbox.path, self.outbox.mark) if self.outbox is not None else None
+        return _parcel_of, (encode(self.transfer), self.commits, self.keys, outbox, self.arrays, slabs)
+
+
+def _parcel_of(
+    transfer: bytes,
+    commits: int,
+    keys: tuple[str, ...],
+    outbox: tuple[str, int] | None,
+    arrays: tuple[NDArray[Any], ...],
+    slabs: dict[str, tuple[str, int]],
+) -> Parcel:
+    names = {member: SegmentName(*name) for member, name in slabs.items()}
+    return Parcel(decode(transfer), commits, keys, SegmentName(*outbox) if outbox else None, arrays, names)
+
 
 class ProcessCarrier:
     """A server's side of replicas in other processes, a `psplatform.runtime.dataplane.carriers.Carrier`.
