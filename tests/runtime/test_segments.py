@@ -45,6 +45,10 @@ segments.Segment.create(sys.argv[1], "slab", 64)
 FilesOf = Callable[[str], list[Path]]
 
 
+def files_open() -> int:
+    return len([*Path("/dev/fd").iterdir()])
+
+
 @contextmanager
 def other_owner(run: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Start a process that owns a segment of the run; yield it and the segment's path."""
@@ -148,6 +152,29 @@ def test_readers_know_whether_the_owner_lives(run_id: str) -> None:
         process.wait(ANSWER_LIMIT_S)
         assert not reader.owner_lives
         assert not reader.owner_lives, "looking takes no lock"
+
+
+def test_a_segment_that_was_removed_before_anybody_looked_has_no_owner(run_id: str) -> None:
+    owner = Segment.create(run_id, "slab", 64)
+    reader = Segment.open(owner.name)
+    assert reader is not None
+    owner.remove()
+    assert not reader.owner_lives
+
+
+def test_looking_whether_the_owner_lives_opens_one_file_and_no_more(run_id: str) -> None:
+    """And a segment that nobody asks of takes none."""
+    owner = Segment.create(run_id, "slab", 64)
+    before = files_open()
+    reader = Segment.open(owner.name)
+    assert reader is not None
+    mapped = files_open()
+    assert mapped - before == 1, "that of the mapping"
+    assert all(reader.owner_lives for _ in range(3))
+    assert files_open() - mapped == 1
+    del reader
+    gc.collect()
+    assert files_open() == before
 
 
 def test_an_owner_knows_that_it_lives_and_other_readers_of_its_process_do(run_id: str) -> None:

@@ -90,12 +90,17 @@ class Segment:
     @property
     def owner_lives(self) -> bool:
         """Whether the process that has made this lives, be it stopped: the kernel takes its lock away when it ends."""
-        if self._lock is None:
-            return self._owner
+        if self._owner:
+            return True
         try:
+            if self._lock is None:  # opened for who asks: each is one more open file
+                self._lock = os.open(str(self._path), os.O_RDONLY)
+                weakref.finalize(self, os.close, self._lock)
             fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
+        except OSError:  # it was removed
+            return False
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         return False
 
@@ -145,10 +150,9 @@ class Segment:
             flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
             segment = cls(Path(name.path), mmap.mmap(file, 0, flags=flags), private=private)
         except (OSError, ValueError):
-            os.close(file)
             return None
-        segment._lock = file
-        weakref.finalize(segment, os.close, file)
+        finally:
+            os.close(file)
         return segment if segment.name.mark == name.mark else None
 
     def populate(self, vectors: Mapping[str, torch.Tensor]) -> None:
