@@ -314,15 +314,16 @@ class Server:
         self._pulls.take(pull)
         return self._answers()
 
-    def _on_withdrawn(self, event: PullWithdrawn) -> list[Effect]:
-        self._pulls.withdraw(event.member, event.request)
-        return []
-
     def renew(self, until: float, now: float) -> list[Effect]:
         """Extend the lease until then; return the answers that were held back for it."""
         self._now = now
         self.entitled_until = max(self.entitled_until, until)
         return [] if self.fenced else self._answers()
+
+
+def _withdraw(server: Server, event: PullWithdrawn) -> list[Effect]:
+    server._pulls.withdraw(event.member, event.request)
+    return []
 
 
 _HANDLERS: dict[type, Callable[[Server, Any], list[Effect]]] = {
@@ -344,5 +345,5 @@ _HANDLERS: dict[type, Callable[[Server, Any], list[Effect]]] = {
     msg.Transfer: Server._on_transfer,
     msg.StateRequest: Server._on_state_request,
     Pull: Server._on_pull,
-    PullWithdrawn: Server._on_withdrawn,
+    PullWithdrawn: _withdraw,
 }

@@ -73,7 +73,6 @@ class CopyHost(Listening):
         self._coordinator = CoordinatorLine(coordinator)
         self._initial_role = initial_role
         self._told_epoch = 0
-        self._told_readers = -math.inf, 0
         self._packing: Packing = UNPACKED
         self._arithmetic = ThreadPoolExecutor(1, thread_name_prefix=f"psplatform-{name}")
         self._requests = count()
@@ -308,9 +307,7 @@ class CopyHost(Listening):
         """Let those that see the content know whether what it shows answers pulls."""
         server = self._node.server
         answers = (server.answers_until, server.decided_in) if server is not None else (-math.inf, 0)
-        if answers != self._told_readers:
-            self._told_readers = answers
-            self._node.state.content.answer_until(*answers)
+        self._node.state.content.answer_until(*answers)
 
     def _send(self, effect: Send) -> None:
         if isinstance(effect.message, Pulled):
