@@ -5,14 +5,39 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from psplatform.errors import PsplatformError
+from psplatform.telemetry.log.reader import LogReader
+
 MakeRecord = Callable[..., dict[str, Any]]
 
 LIMIT_S: Final = 180.0
+SHOWN_OF_A_LOG: Final = 40
+EVERY_UPDATE: Final = ("start", "gradient", "commit", "applied")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a test that failed how the event log of each run in its folder ends."""
+    report = yield
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    if report.failed and isinstance(folder, Path):
+        report.sections += [(f"the log in {each} ends with", _end_of_log(each)) for each in folder.glob("*.zarr")]
+    return report
+
+
+def _end_of_log(store: Path) -> str:
+    try:
+        records = [record for records, _ in LogReader(str(store)).iter_from() for record in records]
+    except PsplatformError as error:
+        return f"cannot be read: {error}"
+    rare = [record for record in records if record["kind"] not in EVERY_UPDATE]
+    return "\n".join(str(record)[:400] for record in [*rare[-SHOWN_OF_A_LOG:], *records[-3:]])
 
 
 @pytest.fixture(scope="session", autouse=True)

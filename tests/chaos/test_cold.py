@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 import psplatform as ps
 from psplatform.client.runs.recovery import recover
@@ -120,23 +122,65 @@ def test_a_recovered_run_begins_at_its_checkpoint_and_not_at_what_was_kept_of_sh
     watch: Watch,
     until: Until,
     reaches: Reaches,
+    log: Callable[..., list[dict[str, Any]]],
 ) -> None:
-    """Everything is killed at once; what was kept was further on, of other shards, and is gone soon."""
+    """Everything is killed at once; what was kept was further on, of other shards, and is gone soon.
+
+    So is the checkpoint: a server that is lost after that goes on all the same.
+    """
     dead = new_cluster()
     dead.repair(4)
-    run = ps.train(job(**{**COLD, "checkpoints": ps.Checkpoints(every_updates=20)}), dead.client)
+    run = ps.train(job(**{**COLD, "checkpoints": ps.Checkpoints(every_updates=20, keep=2)}), dead.client)
     until(lambda: len(checkpoints_of(run.store)) >= 2, "two checkpoints")
     reaches(run.store, 5)
     dead.end()
-    cut = checkpoints_of(run.store)[-1].version
+    newest = checkpoints_of(run.store)[-1]
     living = new_cluster()
     living.repair(6)
     again = recover(run.store, living.client, shards=3, stop=ps.Stop(updates=10**9))
     one = FaultTarget(watch(living, again), until, reaches)
     kept = Path(run.store) / "cold"
     until(lambda: [each.name for each in kept.iterdir()] == [f"{one.run.standing()['term']:08d}"], "the old is removed")
+    until(lambda: newest.number not in [each.number for each in checkpoints_of(run.store)], "the checkpoint is removed")
     one.hurt(2, signal.SIGKILL)
-    again = [each["version"] for each in one.log("commit")]
-    assert cut + 1 in again[again.index(cut + 1) + 1 :], "it began at the checkpoint"
+    records = log(run.store)
+    begun = max(place for place, each in enumerate(records) if each["kind"] == "run")
+    first = next(each["version"] for each in records[begun:] if each["kind"] == "commit")
+    assert first == newest.version + 1, "it began at the checkpoint"
     one.run.stop("seen enough")
     one.run.wait(LIMIT_S)
+
+
+def test_a_server_is_made_of_the_numbers_handed_in_where_nothing_else_was_kept(
+    new_cluster: Callable[[], Any],
+    job: Callable[..., ps.Job],
+    watch: Watch,
+    until: Until,
+    reaches: Reaches,
+) -> None:
+    """The bound lets replicas stay for good as they were at the beginning."""
+    torch.manual_seed(7)
+    model = nn.Sequential(nn.Linear(8, 4096), nn.Tanh(), nn.Linear(4096, 3))
+    inputs = torch.randn(512, 8)
+    wanted = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    cluster = new_cluster()
+    cluster.repair(5)
+    given = {
+        "workload": None,
+        "options": {},
+        "model": model,
+        "loss": nn.functional.cross_entropy,
+        "data": (inputs, inputs.argmax(1) % 3),
+        "optimizer": ps.SGD(lr=1e-9),
+        "replication": ps.Bounded(max_divergence=10**6, unit="updates", target="store"),
+        "server_lease_s": 2,
+    }
+    one = FaultTarget(watch(cluster, ps.train(job(**given), cluster.client)), until, reaches)
+    until(one.protected, "the run is protected")
+    os.kill(one.process_of_server(1)[1], signal.SIGKILL)
+    until(lambda: one.has_resumed(1, 0), "shard 1 goes on under another server")
+    assert one.log("promoted")[-1]["position"] == 0
+    one.run.stop("seen enough")
+    one.run.wait(LIMIT_S)
+    found = one.run.model().state_dict()
+    assert all(torch.allclose(found[name], tensor, atol=1e-5) for name, tensor in wanted.items())

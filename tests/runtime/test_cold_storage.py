@@ -14,6 +14,7 @@ import pytest
 from psplatform.core.protocol.effects import Transmit
 from psplatform.core.protocol.messages import STATE, Replicated, Transfer
 from psplatform.core.shards.replica import Replica
+from psplatform.core.shards.server import Server
 from psplatform.errors import StoreError
 from psplatform.jobs.optimizers import SGD
 from psplatform.replication.cold import ColdCopy, ColdState
@@ -77,15 +78,24 @@ def test_a_store_that_does_not_take_a_state_is_told_once_until_it_takes_one_at_o
     assert jump(transmit()) == ([f"{waits}{reason}" for reason in told], [1, 2, 3])
 
 
-def test_a_replica_that_was_removed_with_its_store_is_not_taken_for_one_that_has_nothing_yet(
-    layout: Layout, tmp_path: Path
-) -> None:
-    """It would begin again at the first version, and nobody would know."""
-    shard = Shard(layout, 0, SGD(lr=1.0), shard_vectors(layout, 0, allocate(layout)), (allocate(layout, 0),) * 2)
+def test_what_a_server_begins_with_is_kept_and_nothing_else_takes_its_place(layout: Layout, tmp_path: Path) -> None:
+    """Without it, a copy would begin again at the first version, and nobody would know."""
+    begun = shard_vectors(layout, 0, allocate(layout))
+    for vector in begun.values():
+        vector.fill_(0.5)
+    shard = Shard(layout, 0, SGD(lr=1.0), begun, (allocate(layout, 0), allocate(layout, 0)))
     program: Any = SimpleNamespace(store=str(tmp_path / "run.zarr"), term=1, run="run")
-    part = Replica(0, "replica-0-0", 1)
     create_run(program.store, {"run": "run"})
+    part = Replica(0, "replica-0-0", 0)
+    with pytest.raises(StoreError, match=r"the replica of shard 0 was removed from .*; recover the run"):
+        awaken(program, part, shard)
+    server = Server(0, name="server-0", position=7, version=9)
+    StoreCarrier(program, "server-0", shard, Background()).keep(server)
+    for vector in shard.state().values():
+        vector.zero_()
     awaken(program, part, shard)
+    assert (part.epoch, part.position, part.version, part.applied) == (1, 7, 9, {})
+    assert all(bool((vector == 0.5).all()) for vector in shard.state().values())
     shutil.rmtree(program.store)
     StoreKeeper.of(program, {"run": "run"}).ensure()
     with pytest.raises(StoreError, match=r"the replica of shard 0 was removed with the store .*; recover the run"):

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 import psplatform as ps
-from psplatform.client.starting.prepared import prepare
 from psplatform.runtime.initial import Initial, initial_of, initial_tensors
 from psplatform.runtime.program import open_task, pickle_parts, pickle_task
 from psplatform.tasks.supervised import SupervisedTask
@@ -149,17 +148,3 @@ def test_a_module_with_a_way_of_its_own_to_be_pickled_travels_whole() -> None:
 def test_a_module_without_numbers_has_none_to_send() -> None:
     module = nn.Linear(3, 3, device="meta")
     assert initial_of(SupervisedTask(module, nn.functional.mse_loss, ()), []) == Initial()
-
-
-@pytest.mark.parametrize("target", ["replica", "store"])
-def test_where_the_store_may_have_to_begin_a_shard_the_task_has_the_numbers(tmp_path: Any, target: str) -> None:
-    """Nothing is kept there yet when a server is lost at once."""
-    module = nn.Linear(3, 3)
-    data = torch.zeros(8, 3), torch.zeros(8, 3)
-    replication = ps.Bounded(target=target)  # type: ignore[arg-type]
-    fields: dict[str, Any] = {"loss": nn.functional.mse_loss, "data": data, "replication": replication}
-    prepared = prepare(ps.Job(model=module, store=str(tmp_path / "run.zarr"), stop=ps.Stop(updates=1), **fields))
-    loaded: Any = cloudpickle.loads(prepared.pickled)
-    assert torch.equal(loaded.model.weight, module.weight) == (target == "store")
-    workspace, _ = open_task(prepared.pickled, ps.SGD(), SETTINGS, torch.device("cpu"))
-    assert torch.equal(initial_tensors(workspace, prepared.initial)["weight"], module.weight)

@@ -90,9 +90,7 @@ def prepare(job: Job, *, run: str | None = None, resume: Resume | None = None) -
         if wants_evaluations(job) and task.test is None:
             text = "a target, patience, metrics and keep_best need held-out data; give the job test=..."
             raise ConfigurationError(text, field="test")
-    # What the store keeps of a shard may have to begin without a copy of it.
-    begins_elsewhere = getattr(job.replication, "target", "") == "store"
-    initial = Initial() if begins_elsewhere else initial_of(task, [parts[name] for name in parts if name != "model"])
+    initial = initial_of(task, [parts[name] for name in parts if name != "model"])
     pickled, references = pickle_parts(task, parts, initial.stand_ins)
     if job.workload is not None:
         references = {"workload": tuple(sorted(set(chain(*references.values()))))}

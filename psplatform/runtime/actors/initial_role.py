@@ -27,7 +27,7 @@ class InitialRole:
     fresh
         Whether it begins with the run; else a server must bring it in sync.
     cold
-        Whether it begins with what the store keeps of its shard.
+        Whether it begins with what the store keeps of its shard, and not `fresh`.
     """
 
     serving: bool

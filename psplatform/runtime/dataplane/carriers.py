@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from torch import Tensor
 
 from psplatform.core.protocol.effects import Transmit
+from psplatform.core.shards.server import Server
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect, Peer
 from psplatform.runtime.dataplane.replicas.cold_storage import StoreCarrier
@@ -52,6 +53,14 @@ class OffersRoom(Protocol):
 
     def room(self) -> Mapping[str, Tensor] | None:
         """Return vectors to merge the next update into, if it is likely to be sent.  For the thread that computes."""
+
+
+@runtime_checkable
+class KeepsTheBeginning(Protocol):
+    """A carrier to replicas that are no processes, and would not know what the run begins with."""
+
+    def keep(self, part: Server) -> None:
+        """Keep the state that a server begins with; when this returns, a copy can be made of it."""
 
 
 MakeCarrier = Callable[[Program, str, Shard, Background, Callable[[str], None]], Carrier]

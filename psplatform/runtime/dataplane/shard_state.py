@@ -22,7 +22,7 @@ from psplatform.nodes.ports import Work
 from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect
-from psplatform.runtime.dataplane.carriers import REPLICA_PLACES, OffersRoom
+from psplatform.runtime.dataplane.carriers import REPLICA_PLACES, KeepsTheBeginning, OffersRoom
 from psplatform.runtime.dataplane.gradients.gradient_buffers import GradientBuffers
 from psplatform.runtime.dataplane.pulls.content import Copied
 from psplatform.runtime.dataplane.replicas.cold_storage import awaken
@@ -132,8 +132,14 @@ class SharedShardState:
         made.callback(self._archiver.close)
         if program.checkpoints.written and not initial_role.serving:
             self._archiver.prepare()  # replicas write where there are any
-        for replica in initial_role.replicas:
+        self._prepare(initial_role.replicas)
+
+    def _prepare(self, replicas: Sequence[str]) -> None:
+        """Prepare for the replicas that the server has from the beginning."""
+        for replica in replicas:
             self.carrier.prepare(replica)
+        if isinstance(self.carrier, KeepsTheBeginning) and isinstance(self._control.part, Server):
+            self.carrier.keep(self._control.part)
 
     # --- in the node's thread ---
 

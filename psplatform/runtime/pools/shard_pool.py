@@ -118,7 +118,9 @@ class Recruitment:
             return
         self._waking.add(name)
         shard, without = self._stored[name], "no process is left for it; start a Dask worker"
-        actor, reason = await self._make_somewhere(shard, InitialRole(serving=False, cold=True), without, name)
+        actor, reason = await self._make_somewhere(
+            shard, InitialRole(serving=False, fresh=False, cold=True), without, name
+        )
         self._waking.discard(name)
         if actor is None:
             self._host.feed(CopyLost(name, "the store", reason))

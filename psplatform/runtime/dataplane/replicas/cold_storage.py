@@ -14,6 +14,7 @@ import torch
 from psplatform.core.protocol.effects import Transmit
 from psplatform.core.protocol.messages import Past, Replicated, Transfer
 from psplatform.core.shards.replica import Replica
+from psplatform.core.shards.server import Server
 from psplatform.core.shards.shown import REMEMBERED
 from psplatform.errors import StoreError
 from psplatform.replication.cold import ColdCopy, ColdState
@@ -65,6 +66,20 @@ class StoreCarrier:
     def prepare(self, replica: str) -> None:
         """Everything is prepared."""
 
+    def keep(self, part: Server) -> None:
+        """Keep the state that a server begins with.
+
+        The checkpoint that it is of may be removed while every later one is within the bound of it.
+
+        Raises
+        ------
+        StoreError
+            If the store refuses it.
+        """
+        self._outbox.capture(self._shard.state())
+        state = self._captured((part.epoch, part.position, part.version), part.applied, self._shard.commits)
+        self._guard.within(partial(self._store.write, state))
+
     def capture(self, effect: Transmit) -> int:
         """Capture the state that is to be written; return its size in bytes.  For the thread that computes."""
         self._commits = self._shard.commits
@@ -85,10 +100,8 @@ class StoreCarrier:
 
     async def _write(self, effect: Transmit, commits: int, feed: Callable[[Any], None]) -> None:
         transfer = effect.transfer
-        names = list(self._shard.state_sizes())
-        vectors = dict(zip(names, self._outbox.arrays(names), strict=True))
         place = transfer.epoch, transfer.position, transfer.version
-        state = ColdState(*place, dict(transfer.applied), commits, vectors, tuple(self._past.values()))
+        state = self._captured(place, dict(transfer.applied), commits)
         async with self._writing:
             await self._keep(state)
         feed(Replicated(transfer.shard, effect.replica, transfer.epoch, transfer.number, transfer.position))
@@ -96,6 +109,12 @@ class StoreCarrier:
             self._pruned = True
             with contextlib.suppress(StoreError):  # it only takes room, until the next server removes it
                 await asyncio.to_thread(self._guard.within, partial(self._store.prune, transfer.epoch))
+
+    def _captured(self, place: tuple[int, int, int], applied: Mapping[int, int], commits: int) -> ColdState:
+        """Return what was captured, at an epoch, a position and a version."""
+        names = list(self._shard.state_sizes())
+        vectors = dict(zip(names, self._outbox.arrays(names), strict=True))
+        return ColdState(*place, dict(applied), commits, vectors, tuple(self._past.values()))
 
     async def _keep(self, state: ColdState) -> None:
         failed = False
@@ -119,7 +138,7 @@ class StoreCarrier:
 
 
 def awaken(program: Program, part: Replica, shard: Shard) -> None:
-    """Bring a new copy into the state that the store keeps of its shard, where it keeps one.
+    """Bring a new copy into the state that the store keeps of its shard.
 
     Raises
     ------
@@ -128,10 +147,9 @@ def awaken(program: Program, part: Replica, shard: Shard) -> None:
     """
     state = ColdCopy(program.store, shard.index, program.term).read()
     if state is None:
-        if RENEWED in describe_run(program.store):
-            text = f"the replica of shard {shard.index} was removed with the store {program.store}"
-            raise StoreError(f"{text}; recover the run from a checkpoint", store=program.store)
-        return  # nothing was ever transferred: the state in which the run began is what the server was held to
+        what = "with the store" if RENEWED in describe_run(program.store) else "from"
+        text = f"the replica of shard {shard.index} was removed {what} {program.store}"
+        raise StoreError(f"{text}; recover the run from a checkpoint", store=program.store)
     vectors = {name: torch.from_numpy(np.asarray(vector)) for name, vector in state.vectors.items()}
     shard.restore(vectors, version=state.version, commits=state.commits)
     part.position, part.version = state.position, state.version
