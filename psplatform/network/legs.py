@@ -50,11 +50,10 @@ class Leg:
         self._begin = min(self._begin, self.expected.begin)
         return self._begin
 
-    def until(self, now: float) -> list[Sighting]:
-        """Return what has begun, as if it ended now."""
-        if not self._begin < now:
-            return []
-        return [Sighting(self.sender, to, size, self._begin, now) for to, size in self._sizes.items()]
+    def until(self, now: float, begin: float | None = None) -> list[Sighting]:
+        """Return what has begun, at `begin` if that is known, as if it ended now."""
+        begin = self._begin if begin is None else begin
+        return [Sighting(self.sender, to, size, begin, now) for to, size in self._sizes.items() if begin < now]
 
     def advance(self, now: float) -> None:
         """Take what was expected to go before `now` as gone."""

@@ -7,7 +7,8 @@ became of that: what is only late keeps interfaces busy.
 
 Differences from the paper (MLfabric, section 5), which plans a batch of updates each 100 ms and keeps to it: plans are
 made anew, and an offer whose way is idle need not wait for the tick.  A group is granted as a whole once its first
-member begins, because a sum must know its members; each of them has its own time to begin.
+member begins, because a sum must know its members; each of them has its own time to begin.  What could be summed with
+others that are expected soon may be held (`holding`).
 
 A slow host whose gradients have no deadlines may wait for as long as faster ones keep the servers busy.
 """
@@ -22,6 +23,7 @@ from typing import Final, Protocol
 
 from psplatform.core.transfers import Grant, Offer, PullPlan, PullRequest, TransferPlan
 from psplatform.network.grouping import Group, group
+from psplatform.network.holding import Holding
 from psplatform.network.legs import Leg
 from psplatform.network.ordering import order
 from psplatform.network.serving import Serving
@@ -102,6 +104,7 @@ class FabricPlanner:
         self._moved_at = -math.inf
         self._relays, self._others = relays, others
         self._serving = Serving()
+        self._holding = Holding()
 
     @property
     def servers(self) -> Parts:
@@ -127,6 +130,9 @@ class FabricPlanner:
 
     def pulled(self, key: int, begin: float, end: float) -> None:
         """Learn what interfaces can carry from parameters that a worker has got."""
+        host = self._serving.host_of(key)
+        if host is not None:
+            self._holding.note_parameters(host, end)
         seen = self._serving.pulled(key, begin, end, self._servers)
         if begin >= self._moved_at:
             for one in seen:
@@ -143,9 +149,12 @@ class FabricPlanner:
         before an offer if it arrives earlier.
         """
         offers = [one for one in offers if one.key not in self._under_way]
+        for offer in offers:
+            self._holding.note_offer(offer, now)
+        self._holding.forget_others(offers)
         # All of them go straight with one that must: it cannot be taken out of a group.
         helpers = [] if any(one.alone for one in offers) else self._helpers(self._aggregators, able)
-        state = self._state(offers, now, helpers)
+        state = self._state(offers, now, [*helpers, *self._holding.hosts])
         due = [
             one
             if one.deadline is None
@@ -156,9 +165,10 @@ class FabricPlanner:
         dropped = tuple(one.key for one in ordered.dropped)
         granted, waiting = [], []
         aggregators = _fastest_first(state, helpers, now)
+        self._holding.note_rates(state, aggregators, self._servers)
         for one in group(ordered, aggregators).groups:
             begins = min(transfer.begin for _, transfer in one.members)
-            if begins < now + self.tick_s or math.isinf(begins):
+            if math.isinf(begins) or (begins < now + self.tick_s and not self._is_held(one, state, now)):
                 # What gets nowhere at the known rates is sent as well: they may be wrong.
                 aggregator = None if one.aggregator is None else aggregators[one.aggregator]
                 granted.append(self._grant(one, aggregator, now))
@@ -174,6 +184,7 @@ class FabricPlanner:
         waiting
             The other offers: none of them may become late because of this one.  Looked at only if the way is idle.
         """
+        self._holding.note_offer(offer, now)
         state = self._state([offer], now)
         transfer = state.transfer(offer.host, self._servers, now)
         if not transfer.parts and offer.key not in self._under_way and math.isfinite(transfer.end):
@@ -187,6 +198,9 @@ class FabricPlanner:
                 ends = [one.end for one in self._under_way.values() if one.end > now]
                 return transfer.begin if transfer.begin > now else min(ends, default=math.inf)
             others = [one for one in waiting if one.key != offer.key]
+            coming = self._serving.coming()
+            if not offer.alone and self._holding.may_hold(transfer.end - now, others, coming, now):
+                return math.inf
             state = self._state(others, now)
             due = [(one.deadline, self._end(one, state, now)) for one in others if one.deadline is not None]
             if any(deadline <= self._ahead(end) + 1 for deadline, end in due):
@@ -252,6 +266,11 @@ class FabricPlanner:
         under_way = _UnderWay(keys, to_aggregator, Leg(dict(self._servers), one.forward), end)
         self._under_way.update(dict.fromkeys(keys, under_way))
         return Grant(keys, begins, aggregator, end)
+
+    def _is_held(self, one: Group, state: NetworkState, now: float) -> bool:
+        """Whether what could begin before the next tick is left to that."""
+        coming, ahead = self._serving.coming(), self._ahead(one.forward.end)
+        return self._holding.holds(one, state, coming, ahead, now=now, tick_s=self.tick_s)
 
     def _end(self, offer: Offer, state: NetworkState, now: float) -> float:
         """Return when an offer that is sent now, straight, is at the servers."""

@@ -34,6 +34,10 @@ class _Served:
         there = max([now, *(leg.go_on(state, leg.may_go_on(now)) for leg in self.fetched)])
         self.end = max([there, *(leg.go_on(state, there) for leg in self.handed_on)])
 
+    def host_of(self, key: int) -> str:
+        leg = self.legs[key]
+        return self.host if leg is None else leg.hosts[-1]
+
     @property
     def handed_on(self) -> list[Leg]:
         return [leg for leg in self.legs.values() if leg is not None]
@@ -55,15 +59,18 @@ class Serving:
         return (host for one in self._under_way for leg in (*one.fetched, *one.handed_on) for host in leg.hosts)
 
     def running(self, now: float) -> list[Sighting]:
-        """Return what servers are known to send still, as if it ended now."""
+        """Return what servers and relays are known to send still, as if it ended now."""
         here = [one for one in self._under_way if None in one.legs.values()]
-        return [seen for one in here for leg in one.fetched for seen in leg.until(now)]
+        sent = [seen for one in here for leg in one.fetched for seen in leg.until(now)]
+        relayed = [(one.there_at, leg) for one in self._under_way for leg in one.handed_on if one.there_at is not None]
+        return sent + [seen for there_at, leg in relayed for seen in leg.until(now, there_at)]
 
     @property
     def handed_on(self) -> Iterator[Leg]:
-        """What relays send, and what servers send to relays of which nobody knows whether it is there."""
+        """What relays and servers send by way of relays of which nobody knows whether it has come there."""
         for one in self._under_way:
-            yield from one.handed_on
+            if one.there_at is None:
+                yield from one.handed_on
             if None not in one.legs.values():
                 yield from one.fetched
 
@@ -84,6 +91,18 @@ class Serving:
         for one in self._under_way:
             if not one.late:
                 one.go_on(state, now)
+
+    def host_of(self, key: int) -> str | None:
+        """Return the host of a worker that something is under way to; ``None`` if nothing is."""
+        found = self._find(key)
+        return found.host_of(key) if found is not None else None
+
+    def coming(self) -> Iterator[tuple[str, float]]:
+        """Yield the host of each worker that something is under way to, and when it is expected there."""
+        for one in self._under_way:
+            there = max((leg.expected.end for leg in one.fetched), default=-math.inf)
+            for key, leg in one.legs.items():
+                yield one.host_of(key), there if leg is None else leg.expected.end
 
     def pulled(self, key: int, begin: float, end: float, servers: Parts) -> list[Sighting]:
         """Count what a worker was sent as there; return the transfers whose times are known by that."""

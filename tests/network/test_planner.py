@@ -15,6 +15,7 @@ from psplatform.network.estimates import Estimates
 from psplatform.network.planner import FabricPlanner
 from psplatform.network.rates import Rates
 from psplatform.network.relaying import spread
+from psplatform.network.sightings import Sighting
 from psplatform.network.state import Interface, NetworkState
 from psplatform.network.steady import SteadyEstimates
 
@@ -191,6 +192,76 @@ def test_a_sum_is_granted_as_a_whole_and_settled_as_a_whole() -> None:
     for grant in plan.granted:
         one.settle(grant.keys[0])
     assert one.grant_at_once(Offer(9, "h1"), now=0.1) == Grant((9,), (0.1,), None, pytest.approx(1.1))
+
+
+def slow_server(hosts: int) -> dict[str, tuple[float, float]]:
+    return {**{f"h{number}": (1000.0, 1000.0) for number in range(hosts)}, "s": (100.0, 100.0)}
+
+
+def test_a_sum_that_would_wait_for_the_server_is_planned_anew_until_it_is_time() -> None:
+    one = planner(slow_server(4), ("h1",))
+    one.plan([Offer(0, "h0")], now=0.0)  # until 1.0 s
+    assert one.plan([Offer(1, "h1"), Offer(2, "h2")], now=0.3).waiting == (1, 2)
+    (grant,) = one.plan([Offer(number, f"h{number}") for number in (1, 2, 3)], now=0.8).granted
+    assert (sorted(grant.keys), grant.aggregator, grant.end) == ([1, 2, 3], "h1", pytest.approx(2.0))
+
+
+def summing_pair() -> FabricPlanner:
+    """Return a planner that has seen the workers of h1 and h2 take 0.2 s from parameters to gradient.
+
+    At 4.2 s it is offered the next one of h1; h2 has its parameters since 4.1 s.
+    """
+    one = FabricPlanner([("s", BYTES)], ("h1",), known(slow_server(3)), 0.1, ("h1",))
+    for begin in (0.0, 3.0):
+        one.plan_pulls([PullRequest(1, "h1"), PullRequest(2, "h2")], begin)
+        one.pulled(1, begin, begin + 1.0)
+        one.pulled(2, begin, begin + 1.1)
+        if begin == 0.0:
+            for key, host, now in ((1, "h1", 1.2), (2, "h2", 1.3)):
+                one.plan([Offer(key, host)], now)
+                one.settle(key)
+    return one
+
+
+def test_an_idle_way_is_kept_a_while_for_what_will_be_summed_with_it() -> None:
+    one = summing_pair()
+    assert one.grant_at_once(Offer(3, "h1"), 4.2) == math.inf
+    assert one.plan([Offer(3, "h1")], 4.25).waiting == (3,)
+    (grant,) = one.plan([Offer(3, "h1"), Offer(4, "h2")], 4.3).granted
+    assert (sorted(grant.keys), grant.aggregator, grant.end) == ([3, 4], "h1", pytest.approx(5.4))
+
+
+def test_what_does_not_come_is_not_waited_for() -> None:
+    one = summing_pair()
+    assert one.grant_at_once(Offer(3, "h1"), 4.2) == math.inf
+    assert one.plan([Offer(3, "h1")], 4.45).waiting == (3,)
+    assert one.plan([Offer(3, "h1")], 4.55).granted == (Grant((3,), (4.55,), None, pytest.approx(5.55)),)
+
+
+def test_there_is_always_another_one_but_nobody_waits_for_all_of_them() -> None:
+    one = FabricPlanner([("s", BYTES)], ("h0",), known(slow_server(9)), 0.1, ("h0",))
+    for number in range(1, 9):
+        one._holding.note_parameters(f"h{number}", 0.0)
+        one._holding.note_offer(Offer(100 + number, f"h{number}"), 0.2)
+        one._holding.note_parameters(f"h{number}", 1.0 + 0.15 * number)
+    waited = [now for now in (1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8) if one.plan([Offer(0, "h0")], now).waiting]
+    assert waited == [1.1, 1.2, 1.3, 1.4]
+
+
+@pytest.mark.parametrize("offer", [Offer(3, "h1", 2), Offer(3, "h1", alone=True)])
+def test_what_may_be_late_or_goes_by_itself_waits_for_nothing(offer: Offer) -> None:
+    one = summing_pair()
+    assert one.plan([offer], 4.2).granted == (Grant((3,), (4.2,), None, pytest.approx(5.2)),)
+
+
+def test_where_collecting_takes_as_long_as_the_server_does_nothing_is_waited_for() -> None:
+    estimates = known(alike(3))
+    one = FabricPlanner([("s", BYTES)], ("h1",), estimates, 0.1, ("h1",))
+    for host in ("h1", "h2"):
+        one._holding.note_parameters(host, 0.0)
+        one._holding.note_offer(Offer(int(host[1:]) + 100, host), 0.2)
+        one._holding.note_parameters(host, 1.0)
+    assert one.plan([Offer(1, "h1")], 1.2).granted
 
 
 def test_what_has_arrived_tells_what_interfaces_carry() -> None:
@@ -539,3 +610,18 @@ def test_what_a_relay_hands_on_tells_of_its_rate_and_what_it_fetched_of_the_serv
     state = one._estimates.state(["s", "h0", "h1"], 20.0)
     assert state["s"].out.at(20.0) == pytest.approx(1e6)
     assert min(state["h0"].out.at(20.0), state["h1"].into.at(20.0)) == pytest.approx(1e5)
+
+
+def test_a_relay_that_has_become_slow_is_noticed_while_it_hands_on() -> None:
+    """It has the parameters at 1.0 s, and would need another 0.1 s."""
+    hosts, size_bytes, estimates = ("h1", "h2", "h3"), 1e6, SteadyEstimates()
+    for number, (sender, receiver) in enumerate((one, other) for one in hosts for other in hosts if one != other):
+        estimates.observe(Sighting(sender, receiver, size_bytes, -2.0 + 0.1 * number, -1.9 + 0.1 * number))
+    estimates.observe(Sighting("s", "h1", size_bytes, -1.0, 0.0))
+    one = FabricPlanner([("s", size_bytes)], hosts, estimates, 0.1, hosts)
+    granted = one.plan_pulls([PullRequest(number, f"h{number}") for number in (1, 2, 3)], 0.0).granted
+    (relay,) = {each.relay for each in granted}
+    one.pulled(int(str(relay)[1:]), 0.0, 1.0)
+    before, after = (one._rates(hosts, now)[str(relay)].out.at(now) for now in (1.05, 3.0))
+    assert before == pytest.approx(1e7, rel=0.2)
+    assert after < 0.3 * before
