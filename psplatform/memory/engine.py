@@ -124,6 +124,11 @@ class Processes:
     _stopped: dict[str, deque[tuple[Callable[..., None], tuple[Any, ...]]]] = field(default_factory=dict)
     _until: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def are_undisturbed(self) -> bool:
+        """Whether none is dead or stopped."""
+        return not self.dead and not self._stopped
+
     def share(self, name: str, process: str) -> None:
         """Let the role of that name live in `process`; others have a process of their own name."""
         self._shared[name] = self.of(process)
@@ -156,7 +161,7 @@ class Processes:
 
     def do(self, name: str, action: Callable[..., None], *arguments: Any) -> None:
         """Do `action` in the role's process: now, when it goes on, or never."""
-        if not self.dead and not self._stopped:
+        if self.are_undisturbed:
             action(*arguments)
             return
         process = self.of(name)
@@ -231,16 +236,7 @@ CARRIED: Final = frozenset({Pulled, Transfer})
 
 _FIRST: Final = Role("coordinator", "1")
 
-
-@dataclass(frozen=True, slots=True)
-class _Inbox:
-    feed: Callable[[Any], None]
-    load: Callable[[Any, Any], None]
-
-    def take(self, message: Any, content: Any) -> None:
-        if type(message) in CARRIED:
-            self.load(message, content)
-        self.feed(message)
+_NOBODY: Final = (lambda message, content: None, lambda message: None)
 
 
 class Network:
@@ -270,7 +266,8 @@ class Network:
         self._agenda, self._processes = agenda, processes
         self._world = world
         self._snapshot = snapshot
-        self._inboxes: dict[str, _Inbox] = {}
+        # By role, what takes the content beside a message, and what takes the message.
+        self._inboxes: dict[str, tuple[Callable[[Any, Any], None], Callable[[Any], None]]] = {}
         self._obeyed: dict[str, Role] = {}
         self._newest_term = 1
 
@@ -278,7 +275,7 @@ class Network:
         self, name: str, feed: Callable[[Any], None], load: Callable[[Any, Any], None] = lambda message, content: None
     ) -> None:
         """Let the role of that name take its messages by `feed`, the content beside one by `load` before."""
-        self._inboxes[name] = _Inbox(feed, load)
+        self._inboxes[name] = load, feed
 
     def close(self, name: str) -> None:
         """Let what comes for the role of that name be lost."""
@@ -309,20 +306,27 @@ class Network:
 
     def deliver(self, sender: Role, to: Role, message: Any, content: Any = None) -> None:
         """Let a message arrive now: it is handled when the role's process runs."""
-        name = name_of(to)
-        self._processes.do(name, self._hand_over, name, sender, to, message, content)
+        name, processes = name_of(to), self._processes
+        if processes.are_undisturbed:
+            self._hand_over(name, sender, to, message, content)
+        else:
+            processes.do(name, self._hand_over, name, sender, to, message, content)
 
     def _hand_over(self, name: str, sender: Role, to: Role, message: Any, content: Any) -> None:
         if self._newest_term > 1 and to.kind in ("copy", "member"):
             self._hear(name, message)
-        inbox = self._inboxes.get(name)
-        if inbox is not None:
-            if self.on_arrival is None:
-                inbox.take(message, content)
-            else:
-                self.on_arrival(name, message, partial(inbox.take, message, content))
+        if self.on_arrival is None:
+            self._take(name, message, content)
+        elif name in self._inboxes:
+            self.on_arrival(name, message, partial(self._take, name, message, content))
         if self.on_delivered is not None:
             self.on_delivered(sender)
+
+    def _take(self, name: str, message: Any, content: Any) -> None:
+        load, feed = self._inboxes.get(name, _NOBODY)
+        if type(message) in CARRIED:
+            load(message, content)
+        feed(message)
 
     def _hear(self, name: str, message: Any) -> None:
         term = getattr(message, "term", 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from psplatform.core.protocol.effects import (
     CancelCompute,
@@ -26,6 +26,9 @@ from psplatform.core.workers.relay import Relay
 from psplatform.core.workers.session import Activity, WorkerSession
 from psplatform.nodes.ports import Gradients, Relaying, Sums, Timers
 
+_ASIDE: Final = OWN | {StateRequest}
+"""What concerns an aggregator."""
+
 
 class WorkerNode:
     """Executes the effects of one session, and of what is beside it, all of them in the caller's thread.
@@ -43,7 +46,7 @@ class WorkerNode:
     depart
         Takes the reason for which the worker leaves the run.
     note
-        Told of each effect before it is executed.
+        Told of each effect before it is executed, where that is wanted.
     make_sums
         Returns the port of the aggregator, as `make_gradients` does; ``None`` where nothing is summed on the way.
     relay
@@ -63,7 +66,7 @@ class WorkerNode:
         make_timers: Callable[[Callable[[str], None]], Timers],
         make_gradients: Callable[[Callable[[Any], None]], Gradients],
         depart: Callable[[str], None],
-        note: Callable[[Effect], None] = lambda effect: None,
+        note: Callable[[Effect], None] | None = None,
         *,
         make_sums: Callable[[Callable[[Any], None]], Sums] | None = None,
         relay: tuple[Relay, Relaying] | None = None,
@@ -72,27 +75,14 @@ class WorkerNode:
         self.closed = False
         self._aggregator = Aggregator(session.member) if make_sums is not None else None
         self._clock, self._note = clock, note
-        self._timers = timers = make_timers(self._fire)
-        self._gradients = gradients = make_gradients(self.feed)
-        self._execute: dict[type, Callable[[Any], None]] = {
-            Send: send,
-            Compute: gradients.compute,
-            CancelCompute: lambda effect: gradients.cancel(effect.sequence),
-            Expose: lambda effect: gradients.expose(effect, session.counter),
-            SetTimer: lambda effect: timers.set(effect.tag, effect.at),
-            Depart: lambda effect: depart(effect.reason),
-        }
+        self._timers = make_timers(self._fire)
+        self._gradients = make_gradients(self.feed)
+        self._send, self._depart = send, depart
         self._relay = relay[0] if relay is not None else None
         if relay is not None:
             self._execute_of_relay: dict[type, Callable[[Any], None]] = {Send: relay[1].send, HandOn: relay[1].hand_on}
         if make_sums is not None:
-            sums = make_sums(self.feed)
-            self._execute |= {
-                SendPart: sums.send_part,
-                SumUp: sums.sum_up,
-                ForgetParts: sums.forget,
-                ForgetSum: sums.forget_sum,
-            }
+            self._sums = make_sums(self.feed)
 
     @property
     def waits_for(self) -> str | None:
@@ -107,24 +97,30 @@ class WorkerNode:
         """Hand an event to whom it concerns, and execute what they answer."""
         if self.closed:
             return
-        if type(event) is Moved:
+        kind = type(event)
+        if kind is Moved:
             self.feed_relay(event)
-        kind, now = type(event), self._clock()
-        effects: list[Effect] = []
-        if self._aggregator is not None and (kind in OWN or kind is StateRequest):
+        for effect in self._handle_aside(event) if kind in _ASIDE else self.session.handle(event, self._clock()):
+            if self._note is not None:
+                self._note(effect)
+            _EXECUTE[type(effect)](self, effect)
+
+    def _handle_aside(self, event: Any) -> list[Effect]:
+        """Hand an event to the aggregator, and to the session if it concerns that too."""
+        now, effects = self._clock(), list[Effect]()
+        if self._aggregator is not None:
             effects += self._aggregator.handle(event, now)
-        if kind not in OWN:
+        if type(event) not in OWN:
             effects += self.session.handle(event, now)
-        for effect in effects:
-            self._note(effect)
-            self._execute[type(effect)](effect)
+        return effects
 
     def feed_relay(self, event: Any) -> None:
         """Hand an event to the relay, and execute what it answers."""
         if self._relay is None or self.closed:
             return
         for effect in self._relay.handle(event, self._clock()):
-            self._note(effect)
+            if self._note is not None:
+                self._note(effect)
             self._execute_of_relay[type(effect)](effect)
 
     def relays(self, answer: Pulled) -> bool:
@@ -139,3 +135,18 @@ class WorkerNode:
 
     def _fire(self, tag: str) -> None:
         self.feed(TimerFired(tag))
+
+
+_EXECUTE: Final[dict[type, Callable[[WorkerNode, Any], None]]] = {
+    Send: lambda self, effect: self._send(effect),
+    Compute: lambda self, effect: self._gradients.compute(effect),
+    CancelCompute: lambda self, effect: self._gradients.cancel(effect.sequence),
+    Expose: lambda self, effect: self._gradients.expose(effect, self.session.counter),
+    SetTimer: lambda self, effect: self._timers.set(effect.tag, effect.at),
+    Depart: lambda self, effect: self._depart(effect.reason),
+    SendPart: lambda self, effect: self._sums.send_part(effect),
+    SumUp: lambda self, effect: self._sums.sum_up(effect),
+    ForgetParts: lambda self, effect: self._sums.forget(effect),
+    ForgetSum: lambda self, effect: self._sums.forget_sum(effect),
+}
+"""One table for all: with one of its own for each of thousands of workers, every look at it would miss the caches."""
