@@ -22,7 +22,7 @@ from psplatform.core.protocol.events import Computed
 from psplatform.core.protocol.messages import Replicated
 from psplatform.core.workers.session import WorkerSession
 from psplatform.jobs.replication import Target
-from psplatform.nodes.worker import WorkerNode
+from psplatform.nodes import worker
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect, Peer
 from psplatform.runtime.dataplane.carriers import REPLICA_PLACES, ReplicaPlace
@@ -169,18 +169,14 @@ class Whistle:
 def heard(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     """Have workers whistle: an effect is its class, what asks for it, and a line in the table of that role's node."""
     heard: Counter[int] = Counter()
-    handle, make = WorkerSession.handle, WorkerNode.__init__
+    handle = WorkerSession.handle
 
     def asking(session: WorkerSession, event: Any, now: float) -> list[Effect]:
         whistles: list[Any] = [Whistle(event.sequence)] if isinstance(event, Computed) else []
         return [*handle(session, event, now), *whistles]
 
-    def executing(node: WorkerNode, *arguments: Any, **options: Any) -> None:
-        make(node, *arguments, **options)
-        node._execute[Whistle] = lambda effect: heard.update([effect.sequence])
-
     monkeypatch.setattr(WorkerSession, "handle", asking)
-    monkeypatch.setattr(WorkerNode, "__init__", executing)
+    monkeypatch.setitem(worker._EXECUTE, Whistle, lambda node, effect: heard.update([effect.sequence]))
     return heard
 
 
