@@ -27,6 +27,7 @@ from typing import Final
 
 from psplatform.core.transfers import Offer
 from psplatform.network.ordering import Ordered
+from psplatform.network.rates import seconds_for
 from psplatform.network.state import NetworkState, Transfer
 
 _EXHAUSTIVE: Final = 40
@@ -113,7 +114,7 @@ class _Search:
         state = ordered.states[0]
         self._collecting = sum(max(state.into(host).rates) for host in aggregators)
         forwarding = [
-            0.0 if server in aggregators else _seconds(size_bytes, max(state.into(server).rates))
+            0.0 if server in aggregators else seconds_for(size_bytes, max(state.into(server).rates))
             for server, size_bytes in ordered.to
         ]
         self._forwarding = max(forwarding, default=0.0)
@@ -155,7 +156,7 @@ class _Search:
         collected = self._remote[direct] - len(self._aggregators)
         if collected <= 0:
             return self._ends[direct]
-        collecting_s = _seconds(collected * self._whole, self._collecting)
+        collecting_s = seconds_for(collected * self._whole, self._collecting)
         return max(self._ends[direct], self._now + collecting_s + self._forwarding)
 
     def _cut(self, direct: int) -> Grouped | None:
@@ -201,7 +202,3 @@ class _Search:
                 return opened, Group(None, ((offer, straight),), straight)
         state.reserve(forward)
         return state, Group(number, tuple(members), forward)
-
-
-def _seconds(size_bytes: float, rate: float) -> float:
-    return size_bytes / rate if rate > 0 else math.inf

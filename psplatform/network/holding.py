@@ -17,6 +17,7 @@ from typing import Final
 
 from psplatform.core.transfers import Offer
 from psplatform.network.grouping import Group
+from psplatform.network.rates import seconds_for
 from psplatform.network.state import NetworkState, Parts
 
 _CHEAP: Final = 0.5
@@ -67,8 +68,8 @@ class Holding:
     def note_rates(self, state: NetworkState, aggregators: Sequence[str], servers: Parts) -> None:
         """Learn how fast gradients can be collected, and be sent to the servers."""
         self._collecting = max((state[host].into.rates[-1] for host in aggregators), default=0.0)
-        scarce_s = max(_seconds(size_bytes, state[server].into.rates[-1]) for server, size_bytes in servers)
-        collecting_s = _seconds(sum(size_bytes for _, size_bytes in servers), self._collecting)
+        scarce_s = max(seconds_for(size_bytes, state[server].into.rates[-1]) for server, size_bytes in servers)
+        collecting_s = seconds_for(sum(size_bytes for _, size_bytes in servers), self._collecting)
         self._is_cheap = collecting_s <= _CHEAP * scarce_s < math.inf
 
     def forget_others(self, offers: Iterable[Offer]) -> None:
@@ -119,7 +120,7 @@ class Holding:
         end = could_begin + _PATIENCE * (one.forward.end - one.forward.begin)
         size_bytes = sum(taken.rate * (taken.end - taken.begin) for _, parts in one.forward.parts for taken in parts)
         return any(
-            at + _seconds(size_bytes, min(self._collecting, state[host].out.rates[-1])) <= end
+            at + seconds_for(size_bytes, min(self._collecting, state[host].out.rates[-1])) <= end
             for host, at in self._iter_expected(end, coming, now)
         )
 
@@ -143,7 +144,3 @@ def _is_early(one: Group, tick_s: float) -> bool:
     begin = min(transfer.begin for _, transfer in one.members)
     collected = max(transfer.end for _, transfer in one.members)
     return one.forward.begin - collected > tick_s + (collected - begin)
-
-
-def _seconds(size_bytes: float, rate: float) -> float:
-    return size_bytes / rate if rate > 0 else math.inf

@@ -114,3 +114,8 @@ def pieces(out: Rates, into: Rates, size_bytes: float, begin: float) -> list[Pie
         i += out_until == until
         j += into_until == until
     return found
+
+
+def seconds_for(size_bytes: float, rate: float) -> float:
+    """Return how long so many bytes take at a rate in bytes per second: for ever at none."""
+    return size_bytes / rate if rate > 0 else math.inf
