@@ -126,7 +126,7 @@ class MemoryRun:
             self.arithmetic,
             self.shards.backpressure,
             seed=seed,
-            host_of=fabric.host_of if fabric is not None else lambda name: "",
+            host_of=fabric.host_of if fabric is not None else None,
             join_again=self._join_again,
             on_late=self._on_late_message,
         )

@@ -63,41 +63,6 @@ class Agenda:
         heapq.heappush(self._later, (time, self._count, action, arguments))
 
 
-@dataclass
-class Appointments:
-    """Entries of an agenda by name: making one again replaces it, and one that is cancelled is not done.
-
-    Attributes
-    ----------
-    do
-        Does an entry that is due, in the process of a role for instance: one that has to wait there can be replaced and
-        cancelled until it is done.
-    """
-
-    agenda: Agenda
-    do: Callable[..., None] = lambda action, *arguments: action(*arguments)
-    _tokens: dict[str, object] = field(default_factory=dict)
-
-    def make(self, name: str, time: float, action: Callable[..., None], *arguments: Any) -> None:
-        """Call `action` with `arguments` at `time`, and nothing else under that name."""
-        token = self._tokens[name] = object()
-        self.agenda.enter_at(time, self.do, self._keep_one, name, token, action, arguments)
-
-    def cancel(self, name: str) -> bool:
-        """Forget what was to be done under `name`; return whether there was anything."""
-        return self._tokens.pop(name, None) is not None
-
-    @property
-    def names(self) -> list[str]:
-        """What is still to be done."""
-        return sorted(self._tokens)
-
-    def _keep_one(self, name: str, token: object, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        if self._tokens.get(name) is token:
-            del self._tokens[name]
-            action(*arguments)
-
-
 Handled = Callable[[str, Any, list[Effect]], None]
 """Takes the name of a role, an event, and what the role asks for about it, before any of that is executed."""
 
@@ -114,20 +79,18 @@ class Processes:
         Processes that were killed.
     rates
         Seconds that a process's own clock counts in one; 1 for those that are not here.
+    are_undisturbed
+        Whether none was ever killed or stopped.
     """
 
     agenda: Agenda
     on_handled: Handled | None = None
     dead: set[str] = field(default_factory=set)
     rates: dict[str, float] = field(default_factory=dict)
+    are_undisturbed: bool = True
     _shared: dict[str, str] = field(default_factory=dict)
     _stopped: dict[str, deque[tuple[Callable[..., None], tuple[Any, ...]]]] = field(default_factory=dict)
     _until: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def are_undisturbed(self) -> bool:
-        """Whether none is dead or stopped."""
-        return not self.dead and not self._stopped
 
     def share(self, name: str, process: str) -> None:
         """Let the role of that name live in `process`; others have a process of their own name."""
@@ -172,11 +135,13 @@ class Processes:
 
     def kill(self, process: str) -> None:
         """End a process: what it was about to do is never done."""
+        self.are_undisturbed = False
         self.dead.add(process)
         self._stopped.pop(process, None)
 
     def stop(self, process: str, seconds: float) -> None:
         """Let a process do nothing for so long; where it is stopped already, until the later end."""
+        self.are_undisturbed = False
         if process not in self.dead:
             self._stopped.setdefault(process, deque())
             until = self._until[process] = max(self._until.get(process, 0.0), self.agenda.now + seconds)
@@ -206,29 +171,34 @@ class VirtualTimers:
         When each timer that is set is due, by its tag.
     """
 
+    __slots__ = ("_agenda", "_do", "_fire", "_name", "_tokens", "due")
+
     def __init__(self, agenda: Agenda, processes: Processes, name: str, fire: Callable[[str], None]) -> None:
         self.due: dict[str, float] = {}
-        self._appointments = Appointments(agenda, partial(processes.do, name))
+        self._agenda, self._do, self._name = agenda, processes.do, name
+        self._tokens: dict[str, object] = {}
         self._fire = fire
 
     def set(self, tag: str, at: float) -> None:
         """Fire under `tag` at that time, and not at the one set before under it."""
         self.due[tag] = at
-        self._appointments.make(tag, at, self._fire_now, tag)
+        token = self._tokens[tag] = object()
+        self._agenda.enter_at(at, self._do, self._name, self._fire_now, tag, token)
 
     def cancel(self, tag: str) -> None:
         """Forget the time set under `tag`, if there is one."""
         self.due.pop(tag, None)
-        self._appointments.cancel(tag)
+        self._tokens.pop(tag, None)
 
     def close(self) -> None:
         """Fire no more."""
-        for tag in list(self.due):
-            self.cancel(tag)
+        self.due.clear()
+        self._tokens.clear()
 
-    def _fire_now(self, tag: str) -> None:
-        del self.due[tag]
-        self._fire(tag)
+    def _fire_now(self, tag: str, token: object) -> None:
+        if self._tokens.get(tag) is token:  # until it is done it can be replaced and cancelled
+            self.cancel(tag)
+            self._fire(tag)
 
 
 CARRIED: Final = frozenset({Pulled, Transfer})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from psplatform.core.protocol.effects import (
@@ -16,6 +17,7 @@ from psplatform.core.protocol.effects import (
     Effect,
     Evaluate,
     Finish,
+    Forget,
     Log,
     Recruit,
     Redirect,
@@ -106,6 +108,7 @@ class CoordinatorNode:
             Evaluate: workers.order,
             SaveModel: workers.order,
             Dismiss: self._dismiss,
+            Forget: lambda effect: self._forget(effect.member),
             Redirect: workers.redirect,
             Recruit: lambda effect: shards.recruit(effect.shard),
             Retire: lambda effect: shards.retire(effect.copy),
@@ -155,8 +158,11 @@ class CoordinatorNode:
         self._finish(effect)
 
     def _dismiss(self, effect: Dismiss) -> None:
-        self._shards.forget(effect.member, self.lead.coordinator.state.last_position)
+        self._forget(effect.member)
         self._workers.dismiss(effect.member, effect.reason)
+
+    def _forget(self, member: str) -> None:
+        self._shards.forget(member, partial(self.lead.coordinator.state.last_position, member))
 
     def _claim(self, effect: Claim) -> None:
         self._standbys.suspect(effect.number)

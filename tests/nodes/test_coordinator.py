@@ -130,8 +130,13 @@ def test_a_worker_that_is_dismissed_is_forgotten_by_the_shards_first(world: Worl
     """They may be waiting for a gradient of it."""
     (_, forget, member, position_of), dismissed = world.does(fx.Dismiss("w", "lost"))
     assert (forget, member) == ("forget", "w")
-    assert position_of(0) == world.lead.coordinator.state.last_position(0)
+    assert position_of(0) == world.lead.coordinator.state.last_position("w", 0)
     assert dismissed == ("workers", "dismiss", "w", "lost")
+
+
+def test_what_it_exposed_is_forgotten_when_nothing_of_it_waits_to_be_decided(world: World) -> None:
+    _, forget, member, position_of = world.does(fx.Forget("w"))
+    assert (forget, member, position_of(0)) == ("forget", "w", 0)
 
 
 def test_an_event_is_handled_at_its_time_and_noted_before_anything_is_done_about_it(world: World) -> None:

@@ -128,6 +128,18 @@ def test_a_dismissed_workers_slab_is_let_go_of_as_well(
     assert gradient_buffers.find("worker-1", 9) is None
 
 
+def test_what_a_coordinator_had_dropped_is_kept_for_another_that_has_not_dismissed_its_worker(
+    layout: Layout, gradient_buffers: GradientBuffers
+) -> None:
+    gradient_buffers.keep("worker-1", 8, _pieces(layout, 8))
+    gradient_buffers.dismiss("worker-1", 4, term=1)
+    gradient_buffers.release(4, term=2)
+    assert _found(gradient_buffers, "worker-1", 8) == 8
+    gradient_buffers.dismiss("worker-1", 4, term=2)
+    gradient_buffers.release(5, term=2)
+    assert _found(gradient_buffers, "worker-1", 8) is None
+
+
 def test_others_are_not_let_go_of_with_it(layout: Layout, gradient_buffers: GradientBuffers) -> None:
     gradient_buffers.keep("worker-1", 1, _pieces(layout, 1))
     gradient_buffers.keep("worker-2", 1, _pieces(layout, 2))

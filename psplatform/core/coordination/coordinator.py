@@ -183,6 +183,8 @@ class Coordinator:
             if not self.takeover.awaited_shards:
                 self.transfers.resume()
                 self.servers.follow()
+                self.membership.forget_again()
+                self.membership.forget_removed()
         return self.state.take_effects()
 
     def _do(self, event: Any) -> None:
@@ -192,6 +194,7 @@ class Coordinator:
             if not self.takeover.awaited_shards:
                 self.ending.advance()
                 self.releases.settle()
+                self.membership.forget_removed()
         except PolicyFailed as failed:
             self.ending.on_policy_failed(failed.failure)
 

@@ -9,6 +9,7 @@ from psplatform.core.coordination.members.roster import Member, Roster
 from psplatform.core.coordination.order.commit_logs import BlockOutcomes, CommitLog
 from psplatform.core.coordination.order.epochs import BatchScheduler
 from psplatform.core.coordination.shards.state import ShardState
+from psplatform.core.limits import LARGEST
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Change, Gradient, Policy, Scope
 from psplatform.core.protocol.effects import Effect, Log, SetTimer
@@ -99,12 +100,20 @@ class State:
         """Return the commit log whose commits the shard applies."""
         return self.commit_logs[shard] if self.per_block else self.commit_logs[0]
 
-    def last_position(self, shard: int) -> int:
-        """Return the highest position at which the shard may still apply a gradient of a member who is gone now.
+    def last_position(self, member: str, shard: int) -> int:
+        """Return the highest position at which the shard may still apply a gradient of a member that is gone now.
 
-        What was pooled enters the next commit, and what was held is given up.
+        `LARGEST` as long as one waits to be decided: the next commit need not be the one that it enters.
         """
-        return self.commit_log_of(shard).position + 1
+        return LARGEST if member in self.undecided_names() else self.commit_log_of(shard).position
+
+    def undecided_names(self) -> set[str]:
+        """Return the members of whom a gradient, or a sum with gradients of others, may still be committed."""
+        if self.stopping:
+            return set()
+        undecided = [one for commit_log in self.commit_logs for one in (*commit_log.pool, *commit_log.held)]
+        aggregators = {one.bundle.aggregator for one in undecided if one.bundle is not None}
+        return aggregators | {one.member for one in undecided}
 
     @property
     def oldest(self) -> CommitLog:

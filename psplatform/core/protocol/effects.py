@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from psplatform.core.protocol.messages import BatchAssignment, Bundle, Contribution, Pulled, Transfer
 from psplatform.core.protocol.names import RELAY
+from psplatform.core.protocol.values import dataclass
 from psplatform.errors import PsplatformError
 
 
@@ -184,6 +184,13 @@ class Dismiss:
 
     member: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Let every copy drop what a member that was dismissed has exposed: nothing of it waits to be decided any more."""
+
+    member: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +376,7 @@ Effect = (
     | Evaluate
     | SaveModel
     | Dismiss
+    | Forget
     | Finish
     | Compute
     | CancelCompute

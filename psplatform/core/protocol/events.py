@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from psplatform.core.protocol.member_messages import Bundle, Flaw
+from psplatform.core.protocol.values import dataclass
 from psplatform.errors import ProcessDied, PsplatformError
 
 

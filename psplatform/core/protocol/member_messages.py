@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+from psplatform.core.protocol.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ All messages are immutable and hold plain values only; arrays never travel insid
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from psplatform.core.protocol.member_messages import (
@@ -64,6 +63,7 @@ from psplatform.core.protocol.shard_messages import (
     Transfer,
     Unreachable,
 )
+from psplatform.core.protocol.values import dataclass
 
 # Every message can be had from here.
 __all__ = [

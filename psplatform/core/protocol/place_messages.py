@@ -5,8 +5,9 @@ No state machine gets one of these: the actors' hosts do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from psplatform.core.protocol.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

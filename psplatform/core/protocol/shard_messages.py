@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from psplatform.core.protocol.member_messages import Contribution
+from psplatform.core.protocol.values import dataclass
 
 # --- coordinator and server ---------------------------------------------------------------------------------------
 

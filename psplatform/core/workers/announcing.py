@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.events import Computed
 from psplatform.core.shards.server import MOST_AHEAD
@@ -29,13 +27,26 @@ class Announcing:
         How long it waited, and how long pulling took.
     """
 
+    __slots__ = (
+        "_member",
+        "_most_said",
+        "_per_block",
+        "_said",
+        "_shards",
+        "_unreached",
+        "computed",
+        "pull_s",
+        "wait_s",
+    )
+
     def __init__(self, member: str, shards: int, *, per_block: bool) -> None:
         self._member, self._shards, self._per_block = member, shards, per_block
         self.computed: Computed | None = None
         self.wait_s = self.pull_s = 0.0
         self._unreached = shards
         # What a coordinator that takes over may not have heard of: block by block a worker runs ahead of its servers.
-        self._said: deque[msg.Announce] = deque(maxlen=shards * (MOST_AHEAD + 1) if per_block else 1)
+        self._said: list[msg.Announce] = []
+        self._most_said = shards * (MOST_AHEAD + 1) if per_block else 1
 
     @property
     def said(self) -> tuple[msg.Announce, ...]:
@@ -53,6 +64,7 @@ class Announcing:
         said = self.describe(release, label, shards, push_s)
         if said is not None:
             self._said.append(said)
+            del self._said[: -self._most_said]
             self._unreached -= len(shards) if self._per_block else self._unreached
             if not self._unreached:
                 self.computed = None

@@ -30,6 +30,8 @@ class Fetching:
         Whether the parameters are there, but were decided in a higher term than the release, which must be repeated.
     """
 
+    __slots__ = ("_epochs", "_relay", "_servers", "pulling", "unconfirmed")
+
     def __init__(self, pulling: Pulling) -> None:
         self.pulling = pulling
         self.unconfirmed = False

@@ -60,7 +60,7 @@ _DRAWS: Final = 31  # stream of random numbers
 WHOLE: Final = PullRule()
 
 
-@dataclass
+@dataclass(slots=True)
 class Pulling:
     """One member's pulls, one after the other.
 
@@ -118,7 +118,7 @@ class Pulling:
         del self._open[answer.shard]
         self._content[answer.shard] = answer
         self._missing -= 1
-        if self._open or not self.exact:
+        if self._open or not self.exact or self.shards == 1:
             return []
         newest = max(one.version for one in self._content.values())
         behind = [shard for shard, one in self._content.items() if one.version < newest]
@@ -178,7 +178,7 @@ class Pulling:
     @property
     def decided_in(self) -> int:
         """The highest term in which a version at hand may have been decided."""
-        return max((one.decided_in for one in self._content.values()), default=0)
+        return max([one.decided_in for one in self._content.values()], default=0)
 
     def _asked(self, gradient: tuple[int, int]) -> list[int]:
         everybody = range(self.shards)

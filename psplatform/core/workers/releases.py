@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from psplatform.core.protocol.messages import Release
 
 
-@dataclass
+@dataclass(slots=True)
 class Releases:
     """The releases that one worker knows.
 
@@ -37,8 +37,8 @@ class Releases:
 
     def is_known(self, release: Release) -> bool:
         """Whether that or a later one was heard of."""
-        known = [one.sequence for one in (self.at_hand, self.following) if one is not None]
-        return release.sequence <= max([self.forestalled, *known])
+        newest = self.following or self.at_hand
+        return release.sequence <= self.forestalled or (newest is not None and release.sequence <= newest.sequence)
 
     def begin(self, release: Release) -> None:
         """Take the next release in hand."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from psplatform.core.protocol.effects import Compute, Expose
 from psplatform.core.protocol.events import ComputeAborted, Overwritten, Reachable
 from psplatform.core.shards.server import Server
 from psplatform.memory.arithmetic import Arithmetic
-from psplatform.memory.engine import Agenda, Appointments, Engine
+from psplatform.memory.engine import Agenda, Engine
 
 
 class Backpressure:
@@ -42,9 +42,6 @@ class Backpressure:
             self._agenda.enter(0.0, action)
 
 
-_COMPUTATION: Final = "computation"
-
-
 class VirtualGradients:
     """Computes the gradients of one worker.
 
@@ -62,6 +59,17 @@ class VirtualGradients:
         Whether a gradient is reachable block by block instead of as a whole.
     """
 
+    __slots__ = (
+        "_arithmetic",
+        "_backpressure",
+        "_engine",
+        "_feed",
+        "_member",
+        "_per_block",
+        "_shards",
+        "_token",
+    )
+
     def __init__(
         self,
         member: str,
@@ -74,40 +82,46 @@ class VirtualGradients:
         per_block: bool,
     ) -> None:
         self._member = member
-        self._engine, self._agenda, self._processes = engine, engine.agenda, engine.processes
-        self._appointments = Appointments(engine.agenda, partial(engine.processes.do, member))
-        self._arithmetic, self._world, self._backpressure = arithmetic, engine.world, backpressure
+        self._engine, self._arithmetic, self._backpressure = engine, arithmetic, backpressure
         self._feed = feed
         self._shards, self._per_block = shards, per_block
+        # Of the computation under way: one that is cancelled, or begun again, is another one when its time is over.
+        self._token: object | None = None
 
     def compute(self, effect: Compute) -> None:
         """Compute a gradient when its time is over: what was pulled meanwhile is not in it."""
-        seconds = self._world.compute_s(effect.slot, effect.sequence)
-        self._appointments.make(_COMPUTATION, self._agenda.now + seconds, self._end, effect, seconds)
+        seconds = self._engine.world.compute_s(effect.slot, effect.sequence)
+        token = self._token = object()
+        self._engine.later(self._member, seconds, self._end, effect, seconds, token)
 
     def cancel(self, sequence: int) -> None:
         """Compute it no more, and say so."""
-        if self._appointments.cancel(_COMPUTATION):
+        if self._token is not None:
+            self._token = None
             self._later(0.0, ComputeAborted(sequence))
 
     def expose(self, effect: Expose, counter: int) -> None:
         """Let the servers reach a gradient as soon as the world says, or block by block as there is room for it."""
         self._arithmetic.expose(self._member, effect.slot, effect.sequence)
-        delays = [self._world.reach_s(self._member, shard, self._agenda.now) for shard in range(self._shards)]
+        world, agenda = self._engine.world, self._engine.agenda
+        delays = [world.reach_s(self._member, shard, agenda.now) for shard in range(self._shards)]
         if not self._per_block:
             self._later(max(delays), Reachable(effect.sequence))
             return
         for delay in sorted(set(delays)):
             reached = tuple(shard for shard, one in enumerate(delays) if one == delay)
-            self._agenda.enter(delay, self._arrive, effect.sequence, counter, reached)
+            agenda.enter(delay, self._arrive, effect.sequence, counter, reached)
 
     def close(self) -> None:
         """Be forgotten, and compute nothing more."""
         self._arithmetic.forget(self._member)
-        self._appointments.cancel(_COMPUTATION)
+        self._token = None
 
-    def _end(self, effect: Compute, seconds: float) -> None:
-        if self._world.is_overwritten(self._member, effect.sequence):
+    def _end(self, effect: Compute, seconds: float, token: object) -> None:
+        if token is not self._token:
+            return
+        self._token = None
+        if self._engine.world.is_overwritten(self._member, effect.sequence):
             self._feed(Overwritten(effect.sequence))
             return
         self._feed(self._arithmetic.compute(self._member, effect, seconds))
@@ -118,7 +132,7 @@ class VirtualGradients:
             if shard not in taken:
                 self._backpressure.wait_at(shard, partial(self._arrive, sequence, counter, (shard,)))
         if taken:
-            self._processes.do(self._member, self._feed, Reachable(sequence, taken))
+            self._engine.processes.do(self._member, self._feed, Reachable(sequence, taken))
 
     def _later(self, delay_s: float, event: Any) -> None:
         self._engine.later(self._member, delay_s, self._feed, event)

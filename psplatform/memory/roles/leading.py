@@ -210,7 +210,8 @@ class VirtualCoordinator:
         """Let every copy drop what a dismissed member exposed, once that is over there."""
         for name, node in self._run.shards.nodes.items():
             if not node.closed and node.control.part.term <= self._term:
-                self._run.processes.do(name, node.state.dismiss, member, position_of(node.state.shard))
+                position = position_of(node.state.shard)
+                self._run.processes.do(name, node.state.dismiss, member, position, self._term)
 
     def appoint(self, number: int) -> None:
         """Make a standby, where there is a process for it."""

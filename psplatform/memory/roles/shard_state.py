@@ -61,6 +61,8 @@ class VirtualShardState:
         self._there_at: dict[str, float] = {}
         self._held: set[str] = set()
         self._dismissed: dict[str, int] = {}
+        self._dropped: set[str] = set()
+        self._term = 0
         self._contents: dict[str, tuple[int, Any]] = {}
         arithmetic.open_copy(self._name, self.shard)
 
@@ -118,7 +120,12 @@ class VirtualShardState:
                 f"{self._name} gathers position {effect.position}, though its gradients are on their way"
             )
         sources = len({one.source for one in effect.contributions})
-        self._held |= {one.member for one in effect.contributions}
+        members = {one.member for one in effect.contributions}
+        if not members.isdisjoint(self._dropped):
+            raise InvariantViolation(
+                f"{self._name} gathers position {effect.position} of {sorted(members)}, and was to drop some of it"
+            )
+        self._held |= members
         self._gathered_at = self._engine.agenda.now + self._world.gather_s(self.shard, sources)
         norms = self._arithmetic.gather(self._name, effect.contributions, norms=effect.norms, updates=effect.updates)
         if norms is not None:
@@ -152,8 +159,9 @@ class VirtualShardState:
         except StoreError as error:
             return ArchiveFailed(effect.number, str(error))
 
-    def dismiss(self, member: str, position: int) -> None:
-        """Drop what a member exposed once `position` is visible: no later commit refers to it."""
+    def dismiss(self, member: str, position: int, term: int) -> None:
+        """Drop what a member exposed once `position` is visible: no later commit of that coordinator refers to it."""
+        self._heed(term)
         self._dismissed[member] = position
 
     @property
@@ -161,10 +169,19 @@ class VirtualShardState:
         """The members of whose gradients something is kept that is not to be dropped."""
         return self._held - self._dismissed.keys()
 
+    def _heed(self, term: int) -> None:
+        """Turn to the newest coordinator: for that one, a member may be there that another has dismissed."""
+        if term > self._term:
+            self._term = term
+            self._dismissed.clear()
+            self._dropped.clear()
+
     def _release(self, position: int) -> None:
+        self._heed(self._control.part.term)
         for member in [name for name, last in self._dismissed.items() if last <= position]:
             del self._dismissed[member]
             self._held.discard(member)
+            self._dropped.add(member)
 
     def _waits_s(self, effect: Gather) -> float:
         """Return how long gradients take until all are there."""

@@ -48,7 +48,7 @@ class Workers:
         backpressure: Backpressure,
         *,
         seed: int,
-        host_of: Callable[[str], str],
+        host_of: Callable[[str], str] | None,
         join_again: Callable[[str], None],
         on_late: Callable[[str, Any], None],
     ) -> None:
@@ -58,6 +58,7 @@ class Workers:
         self._arithmetic, self._backpressure = arithmetic, backpressure
         self._join_again, self._on_late = join_again, on_late
         self._host_of = host_of
+        self._clock = partial(getattr, engine.agenda, "now")
 
     @property
     def present(self) -> list[str]:
@@ -74,26 +75,24 @@ class Workers:
         plan, engine = self._plan, self._engine
         gradients = engine, self._arithmetic, self._backpressure
         self._network.introduce(name, term)
-        relaying = VirtualRelaying(name, self._network)
-        relay = Relay(Role.relay(name).name, plan.shards)
+        host = self._host_of(name) if self._host_of is not None else ""
+        relaying = VirtualRelaying(name, self._network) if host else None
         node = self.nodes[name] = WorkerNode(
-            WorkerSession(
-                name, f"memory://{name}", plan.shards, self._traits, seed=self._seed, host=self._host_of(name)
-            ),
-            lambda: engine.agenda.now,
+            WorkerSession(name, f"memory://{name}", plan.shards, self._traits, seed=self._seed, host=host),
+            self._clock,
             partial(self._network.send, Role.member(name)),
             lambda fire: VirtualTimers(engine.agenda, engine.processes, name, fire),
             lambda feed: VirtualGradients(
                 name, *gradients, feed, shards=plan.shards, per_block=self._traits.scope is Scope.BLOCK
             ),
             partial(self.leave, name),
-            make_sums=lambda feed: VirtualSums(
-                name, engine, self._arithmetic, plan.shards, feed, tell=self._tell, is_open=self._is_open
-            ),
-            relay=(relay, relaying),
+            make_sums=partial(self._make_sums, name) if host else None,
+            relay=(Relay(Role.relay(name).name, plan.shards), relaying) if relaying is not None else None,
         )
-        engine.processes.share(relay.name, name)
-        self._network.listen(relay.name, node.feed_relay, partial(self._keep, node, relaying))
+        if relaying is not None:
+            name_there = Role.relay(name).name
+            engine.processes.share(name_there, name)
+            self._network.listen(name_there, node.feed_relay, partial(self._keep, node, relaying))
         self._network.listen(name, node.feed, partial(self._load, node, name))
         node.feed(Begin())
 
@@ -105,6 +104,10 @@ class Workers:
             self._network.send(Role.member(name), Send(COORDINATOR, Leave(name, reason)))
             if reason == JOIN_AGAIN and f"{name}+" not in self.nodes:
                 self._join_again(f"{name}+")
+
+    def _make_sums(self, name: str, feed: Callable[[Any], None]) -> VirtualSums:
+        shards = self._plan.shards
+        return VirtualSums(name, self._engine, self._arithmetic, shards, feed, tell=self._tell, is_open=self._is_open)
 
     def _is_open(self, name: str) -> bool:
         return name in self.nodes and not self.nodes[name].closed and not self._engine.processes.is_dead(name)

@@ -290,7 +290,7 @@ class CopyHost(Listening):
         """
         await self._built.wait()  # the caller has a deadline
         if term >= max(self._coordinator.term, self._node.control.part.term):
-            self._node.state.gradient_buffers.dismiss(member, position)
+            self._node.state.gradient_buffers.dismiss(member, position, term)
             self._node.state.feed_reader.note_arrival()  # nobody need wait for it
 
     async def retire(self) -> None:

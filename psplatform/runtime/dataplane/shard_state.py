@@ -245,7 +245,7 @@ class SharedShardState:
         self._history.shown(effect, self._control.part)
         self.shard.version = effect.version
         self.content.show(self.front, effect.version, self._divergence)
-        self.gradient_buffers.release(position, effect.version)
+        self.gradient_buffers.release(position, effect.version, self._control.part.term)
         # Those that wait for room look again, once; a new event is for those who wait from now on.
         self._shown.set()
         self._shown = asyncio.Event()

@@ -91,7 +91,7 @@ def test_what_is_held_of_a_lost_worker_is_dropped(two_blocks: Open) -> None:
     for name, shards in (("d", BOTH), ("c", BOTH), ("b", SECOND), ("b", BOTH), ("d", BOTH)):
         scene.announce(name, **shards)
     assert [keys for block, keys in merged(scene) if block == 1] == [[(0, 1), (0, 4)], [(0, 5), (1, 2)]]
-    assert scene.coordinator.state.last_position(1) == scene.coordinator.state.commit_logs[1].position + 1
+    assert scene.coordinator.state.last_position("a", 1) == scene.coordinator.state.commit_logs[1].position
 
 
 def test_a_worker_lost_in_mid_push_has_lost_only_the_blocks_that_were_not_reached(two_blocks: Open) -> None:

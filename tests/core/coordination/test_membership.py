@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from psplatform.core.limits import LARGEST
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import CancelTimer, Dismiss, SetTimer
+from psplatform.core.protocol.effects import CancelTimer, Dismiss, Forget, SetTimer
 from psplatform.core.protocol.events import StopRequested
 from psplatform.errors import ClusterError
 from psplatform.policies.bsp import BulkSynchronous
@@ -63,6 +64,22 @@ def test_the_batch_of_a_lost_gradient_is_dealt_again(open_scene: Open) -> None:
 def test_what_waited_in_the_pool_when_its_worker_died_is_not_lost(open_scene: Open) -> None:
     scene = open_scene(BulkSynchronous()).join("a", "b").announce("a").lose("a")
     assert scene.logged("dropped") == []
+
+
+def test_a_lost_worker_is_forgotten_only_when_nothing_of_it_waits_in_the_pool(open_scene: Open) -> None:
+    """Commits of others may come before the one that it enters, and must not let the servers drop it."""
+    scene = open_scene(BulkSynchronous()).join("a", "b", "c").announce("a").announce("b").lose("a")
+    state = scene.coordinator.state
+    assert (scene.asked(Forget), state.last_position("a", 0)) == ([], LARGEST)
+    assert state.last_position("c", 0) == 0
+    assert scene.announce("c").asked(Forget) == [Forget("a")]
+    assert state.last_position("a", 0) == 1
+
+
+def test_what_waits_in_the_pool_at_the_end_of_a_run_is_forgotten(open_scene: Open) -> None:
+    scene = open_scene(BulkSynchronous()).join("a", "b").announce("a").lose("a")
+    scene.handle(StopRequested("enough"))
+    assert scene.asked(Forget) == [Forget("a")]
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["after it joined", "before its request came"])

@@ -57,7 +57,7 @@ def test_servers_keep_nothing_of_a_member_that_was_dismissed(run: Any) -> None:
     server.state._dismissed.clear()
     with broken("S15", "who were dismissed"):
         check_forgotten(run.run, run.observation.dismissed)
-    server.state.dismiss(next(iter(run.observation.dismissed)), 10**6)
+    server.state.dismiss(next(iter(run.observation.dismissed)), 10**6, 1)
     check_forgotten(run.run, list(run.observation.dismissed)[:1])
 
 

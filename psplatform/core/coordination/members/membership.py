@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +12,7 @@ from psplatform.core.coordination.members.roster import Member
 from psplatform.core.coordination.order.divergence import Divergence
 from psplatform.core.coordination.state import State
 from psplatform.core.policy import Change
-from psplatform.core.protocol.effects import CancelTimer, Dismiss, Role, Send, SetTimer
+from psplatform.core.protocol.effects import CancelTimer, Dismiss, Forget, Role, Send, SetTimer
 from psplatform.core.protocol.events import EvaluatorDied, MemberDied
 from psplatform.core.protocol.messages import ENDING, JOIN_AGAIN, SLOTS_TAKEN, Join, Moved, Stop, Welcome
 from psplatform.core.reasons import Reason
@@ -107,6 +107,10 @@ def _after(count: int, when: str, last: ProcessDied) -> ProcessDied:
     return ProcessDied(text, kind=last.kind, peer=last.peer, pid=last.pid, code=last.code)
 
 
+_TOLD_AGAIN: Final = 64
+"""Members removed last: copies have done what was to be done about those before."""
+
+
 class Membership:
     """Gives slots to joiners and takes them from the lost."""
 
@@ -115,6 +119,8 @@ class Membership:
         self._divergence = divergence
         self._deaths = deaths
         self._gone: set[str] = set()
+        self._unforgotten: list[str] = []
+        self._removed: deque[str] = deque(maxlen=_TOLD_AGAIN)
 
     def on_join(self, join: Join) -> None:
         """Welcome a process into a slot; a repeated request gets the same answer."""
@@ -183,10 +189,26 @@ class Membership:
         state.roster.leave(member)
         state.log(kind, slot=member.slot, incarnation=member.incarnation, process=member.process, reason=reason)
         state.effects += [Dismiss(name, reason), CancelTimer(f"start:{name}")]
+        self._removed.append(name)
+        if name in state.undecided_names():
+            self._unforgotten.append(name)
         state.changes |= {Change.ROSTER, Change.MINIMUM_CLOCK}
         if not state.live and not self._state.stopping:
             state.limit("absence", state.plan.absence_limit_s)
         self._divergence.note_removed(member.slot)
+
+    def forget_removed(self) -> None:
+        """Let copies drop what members exposed that are out, and of which something waited to be decided until now."""
+        if not self._unforgotten:
+            return
+        waiting = self._state.undecided_names()
+        for name in [one for one in self._unforgotten if one not in waiting]:
+            self._unforgotten.remove(name)
+            self._state.effects.append(Forget(name))
+
+    def forget_again(self) -> None:
+        """Let copies drop, after a takeover, what they were to drop before: they heed the newest coordinator alone."""
+        self._unforgotten = list(self._removed)
 
     def _miss(self, member: Member, lost: Reason) -> None:
         state = self._state

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+from typing import Final
+
 from psplatform.core.coordination.members.roster import Member
 from psplatform.core.coordination.order.admission import Admission
 from psplatform.core.coordination.order.asking import Asking
@@ -11,6 +14,8 @@ from psplatform.core.coordination.state import State
 from psplatform.core.coordination.transfers.pulls import Pulls
 from psplatform.core.protocol.effects import CancelTimer, SetTimer
 from psplatform.core.protocol.messages import Release
+
+_SLOT: Final = attrgetter("slot")
 
 
 class Releases:
@@ -52,12 +57,14 @@ class Releases:
         return [commit_log for commit_log in commit_logs if commit_log.pool]
 
     def _reconsider(self) -> None:
-        moved, self._state.moved = self._state.moved, set()
-        for block in sorted(moved):
-            self._admission.reconsider(self._state.commit_logs[block])
+        moved = self._state.moved
+        if moved:
+            self._state.moved = set()
+            for block in sorted(moved):
+                self._admission.reconsider(self._state.commit_logs[block])
 
     def _ask_starts(self, members: list[Member]) -> None:
-        for member in sorted(members, key=lambda one: one.slot):
+        for member in sorted(members, key=_SLOT) if len(members) > 1 else members:
             if not member.busy and self._state.roster.by_name.get(member.name) is member:
                 self._ask_start(member)
 

@@ -107,6 +107,7 @@ class GradientBuffers:
     _slabs: dict[str, _Seen] = field(default_factory=dict)
     _pushed: dict[str, dict[int, Vectors]] = field(default_factory=dict)
     _dismissed: dict[str, int] = field(default_factory=dict)
+    _term: int = 0
     _counters: dict[tuple[str, int], int] = field(default_factory=dict)
     _sums: dict[Bundle, tuple[Sequence[Contribution], Vectors]] = field(default_factory=dict)
 
@@ -243,12 +244,17 @@ class GradientBuffers:
         after = [self.find_source(one, late=True) for one in sources]
         return all(one is before for one, before in zip(after, found, strict=True))
 
-    def dismiss(self, member: str, position: int) -> None:
-        """Drop what `member` exposed once `position` is visible: no later commit refers to it."""
+    def dismiss(self, member: str, position: int, term: int = 0) -> None:
+        """Drop what `member` exposed once `position` is visible: no later commit of the coordinator of `term` has it.
+
+        For another coordinator that member may be there.
+        """
+        self._heed(term)
         self._dismissed[member] = position
 
-    def release(self, position: int, version: int = 0) -> None:
-        """Drop what no commit after the visible `position`, which made `version`, refers to."""
+    def release(self, position: int, version: int = 0, term: int = 0) -> None:
+        """Drop what no commit of the coordinator of `term` after the visible `position`, of `version`, refers to."""
+        self._heed(term)
         for member, sequence in [key for key, counter in self._counters.items() if counter < version]:
             del self._counters[member, sequence]
             self._drop(member, sequence)
@@ -259,6 +265,11 @@ class GradientBuffers:
             for bundle, (gradients, _) in list(self._sums.items()):
                 if member == bundle.aggregator or any(one.member == member for one in gradients):
                     del self._sums[bundle]
+
+    def _heed(self, term: int) -> None:
+        if term > self._term:
+            self._term = term
+            self._dismissed.clear()
 
     def _drop(self, member: str, sequence: int) -> None:
         kept = self._pushed.get(member, {})

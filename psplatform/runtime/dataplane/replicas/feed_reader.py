@@ -67,4 +67,4 @@ class FeedReader:
 
     def release(self, part: Replica) -> None:
         """Drop what no step after the replica's position refers to."""
-        self._gradient_buffers.release(part.position, part.version)
+        self._gradient_buffers.release(part.position, part.version, part.term)
