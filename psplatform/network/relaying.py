@@ -4,19 +4,26 @@ It is the grouping of gradients run backwards: where an aggregator collects from
 gets the parameters once and hands them to its group; the group that would be summed last is served first.
 
 Differences from the paper: how many workers are served by no relay is searched as for aggregators; a worker on the host
-of a relay that is used gets the parameters from it; and where the tree turns out not to be faster, no relay is used.
+of a relay that is used gets the parameters from it; what a relay would hand on last is sent by the servers instead,
+where that is no later, because the relay's host has a gradient to send as well; and where the tree turns out not to be
+faster, no relay is used.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 from psplatform.core.transfers import Offer, PullRequest
 from psplatform.network.grouping import Grouped, group
 from psplatform.network.ordering import order
 from psplatform.network.state import NetworkState, Parts, Transfer
+
+_SAME: Final = 1 + 1e-9
+"""Times that differ by less are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +63,40 @@ def spread(
     offers = [Offer(one.key, one.host) for one in waiting]
     mirrored = state.mirrored()
     ordered = order(offers, mirrored, servers, now)
-    tree = _forwards(group(ordered, relays), state, servers, relays, now)
-    straight = _forwards(group(ordered, ()), state, servers, (), now)
-    return min(straight, tree, key=lambda routes: max((one.end for one in routes if one.end < math.inf), default=now))
+    grouped = group(ordered, relays)
+    tree = _without_needless(partial(_forwards, grouped, state, servers, relays, now), now)
+    straight = _forwards(group(ordered, ()), state, servers, (), now, frozenset())
+    return tree if _took(tree, now) * _SAME < _took(straight, now) else straight
+
+
+def _took(routes: Sequence[Route], now: float) -> float:
+    """Return the seconds until all have the parameters."""
+    return max((one.end for one in routes if one.end < math.inf), default=now) - now
+
+
+def _without_needless(forwards: Callable[[frozenset[int]], tuple[Route, ...]], now: float) -> tuple[Route, ...]:
+    """Return the routes on which servers send what relays would hand on last, as long as that makes nothing later."""
+    straight = frozenset[int]()
+    tree = forwards(straight)
+    while relayed := [one for one in tree if one.relay is not None and one.end < math.inf]:
+        straight |= {max(relayed, key=lambda one: one.end).key}
+        other = forwards(straight)
+        if _took(other, now) > _took(tree, now) * _SAME:
+            break
+        tree = other
+    return tree
 
 
 def _forwards(
-    grouped: Grouped, state: NetworkState, servers: Parts, relays: Sequence[str], now: float
+    grouped: Grouped, state: NetworkState, servers: Parts, relays: Sequence[str], now: float, straight: frozenset[int]
 ) -> tuple[Route, ...]:
+    """Return the routes by the groups of an order; the keys in `straight` come last, and from the servers."""
     state, routes = state.copy(), list[Route]()
     whole = sum(size_bytes for _, size_bytes in servers)
     used = {relays[one.aggregator]: one.aggregator for one in grouped.groups if one.aggregator is not None}
     # Workers that a relay has beside it go with the relay, whatever group they are in.
     beside: dict[int, list[Offer]] = {}
+    last: list[Offer] = []
     for one in grouped.groups:
         for offer, _ in one.members:
             if one.aggregator is None and offer.host in used:
@@ -83,8 +111,12 @@ def _forwards(
         relay = relays[one.aggregator]
         begin, there = _fetch(state, servers, relay, now)
         for offer in [*beside.pop(one.aggregator, ()), *members]:
+            if offer.key in straight:
+                last.append(offer)
+                continue
             handed_on = _send(state, relay, offer.host, whole, there)
             routes.append(Route(offer.key, one.aggregator, begin, handed_on.end))
+    routes += [Route(one.key, None, *_fetch(state, servers, one.host, now)) for one in last]
     return tuple(routes)
 
 

@@ -601,12 +601,12 @@ def test_parameters_for_a_worker_that_is_gone_are_expected_no_longer() -> None:
 
 def test_what_a_relay_hands_on_tells_of_its_rate_and_what_it_fetched_of_the_server_s() -> None:
     one = with_relays()
-    requests = [PullRequest(number, f"h{number // 2}") for number in range(3)]
+    requests = [PullRequest(number, host) for number, host in enumerate(("h0", "h0", "h2", "h1"))]
     granted = {grant.key: grant.relay for grant in one.plan_pulls(requests, 0.0).granted}
-    assert granted == {0: "h0", 1: "h0", 2: "h0"}
+    assert granted == {0: "h0", 1: "h0", 3: "h0"}
     one.pulled(0, 0.0, 1.0)
     one.pulled(1, 0.0, 1.0)
-    one.pulled(2, 0.0, 11.0)
+    one.pulled(3, 0.0, 11.0)
     state = one._estimates.state(["s", "h0", "h1"], 20.0)
     assert state["s"].out.at(20.0) == pytest.approx(1e6)
     assert min(state["h0"].out.at(20.0), state["h1"].into.at(20.0)) == pytest.approx(1e5)

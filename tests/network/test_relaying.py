@@ -39,6 +39,17 @@ def test_a_relay_hands_on_what_the_server_would_send_again_and_again() -> None:
     assert (routes[0].relay, routes[0].begin, routes[0].end) == (0, 0.0, 1.0)
 
 
+def test_what_the_server_can_send_as_early_is_not_handed_on() -> None:
+    """Four hosts at 1: the relay has it after 1 s, and hands on to one; to the last, the server is as early as it is.
+
+    A relay that handed on to both would send its own gradient a second later.
+    """
+    waiting = of("h0", "h1", "h2", "h3")
+    routes = spread(waiting, equal(4), [("s", 1.0)], ["h0"], now=0.0)
+    assert max(one.end for one in routes) == 3.0
+    assert sorted(one.relay is None for one in routes) == [False, False, True, True]
+
+
 def test_one_worker_that_cannot_be_reached_does_not_keep_the_others_from_relays() -> None:
     state = network({**{f"h{number}": (1.0, 1.0) for number in range(8)}, "dead": (1.0, 0.0), "s": (1.0, 1.0)})
     routes = spread(of("dead", *(f"h{number}" for number in range(8))), state, [("s", 1.0)], ["h0"], now=0.0)
