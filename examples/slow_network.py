@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import sys
 import tempfile
 import time
@@ -148,17 +149,23 @@ class Result:
         return found
 
 
-def followed_s(result: Result) -> float | None:
-    """Return how long after halfway a transfer of the changed host was begun of which it was known how long it takes.
+def followed_s(result: Result) -> dict[str, float | None]:
+    """Return how long after its rate has changed what is believed of the changed host was right, out of it and into it.
 
-    By half more or less; ``None`` if there was none.
+    By half more or less; ``None`` if it never was.
     """
-    begun = [
-        (one["at"] - one["took_s"] - result.half_at, one["planned_s"] / one["took_s"])
-        for one in result.of("transfer")
-        if one["planned_s"] is not None and one["host"] == result.changed
-    ]
-    return next((after_s for after_s, ratio in sorted(begun) if after_s >= 0 and 1 / 1.5 < ratio < 1.5), None)
+    right = SLOW_MBIT * 1e6 / 8
+    known = [one for one in result.of("rates") if one["host"] == result.changed]
+    found: dict[str, float | None] = {}
+    for way in ("out", "into"):
+        until = [*(one["at"] for one in known[1:]), math.inf]
+        begun = [
+            max(0.0, one["at"] - result.half_at)
+            for one, end in zip(known, until, strict=True)
+            if end > result.half_at and right / 1.5 < one[way] < right * 1.5
+        ]
+        found[way] = min(begun, default=None)
+    return found
 
 
 def _vectors(commit: dict[str, Any]) -> int:
@@ -179,7 +186,7 @@ def train(cluster: HostCluster, wanted: ps.Job, seconds: float, *, changes: bool
     time.sleep(seconds / 2)
     if changes:
         cluster.hosts[CHANGED].limit(SLOW_MBIT)
-    half_at = records()[-1]["at"]
+    half_at = first + time.monotonic() - began
     time.sleep(seconds / 2)
     after, last = cluster.hosts[SERVER].traffic, first + time.monotonic() - began
     run.stop("seen enough")
@@ -225,6 +232,11 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
+def said(way: str, followed: float | None) -> str:
+    """Return in words how long it took until it was known that a direction has become slow."""
+    return f"{way} {'not known' if followed is None else f'known after {followed:.1f} s'}"
+
+
 def ratios(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Return for each policy how planned transfers compare: updates per second, and bytes into the server for each."""
     found = {}
@@ -268,7 +280,7 @@ def main() -> None:
             print(line(results[-1].row()), flush=True)
         wanted = job("delay-bounded", planned=True, store=folder / "changed.zarr")
         followed = followed_s(train(cluster, wanted, given.seconds, changes=True))
-        print(f"a host became slow: {'not followed' if followed is None else f'followed after {followed:.1f} s'}")
+        print(f"a host became slow: {', '.join(map(said, followed, followed.values()))}")
     (folder / "loss.svg").write_text(picture(results))
     rows = [one.row() for one in results]
     print(f"losses over time: {folder / 'loss.svg'}", flush=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from psplatform.core.protocol.member_messages import Carried
 from psplatform.core.traits import Scope, Traits
 from psplatform.errors import ConfigurationError
 
@@ -169,6 +170,12 @@ class TransferPlanner(Protocol):
 
     def settle(self, key: int) -> None:
         """Expect a gradient that was granted no longer, nor those that it was to be summed with."""
+
+    def count(self, count: Carried, now: float) -> tuple[float, float]:
+        """Learn what the interface of a host has carried until now.
+
+        Return what its directions out of the host and into it are believed to carry, bytes per second.
+        """
 
     def serve(self, shard: int, host: str, now: float) -> None:
         """Plan what goes to a shard for that host from now on: another server has taken over there."""

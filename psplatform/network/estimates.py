@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from statistics import harmonic_mean
 from typing import Final, NamedTuple
 
+from psplatform.network.counters import Count, Counters, judge
 from psplatform.network.sightings import Direction, Sighting
 from psplatform.network.state import NetworkState
 
@@ -125,6 +126,7 @@ class Estimates:
         self._unjudged: list[Sighting] = []
         # What may go on still, as if it ended now.
         self._open: list[Sighting] = []
+        self._counters = Counters()
 
     def observe(self, seen: Sighting) -> None:
         """Learn from a transfer that has ended, when `state` is asked once others that end with it have ended too."""
@@ -133,6 +135,42 @@ class Estimates:
         for way in self._both(seen):
             way.carried.append(seen)
         self._unjudged.append(seen)
+        self._counters.end(seen)
+
+    def count(self, count: Count, now: float, ways: Iterable[tuple[str, str]] = ()) -> None:
+        """Learn from what an interface has carried lately; between those hosts transfers may be under way."""
+        self._counters.note_under_way(ways, now)
+        if self._counters.take(count, now):
+            judge(self._counters, self, count.host, now)
+
+    def level(self, key: Direction) -> float:
+        """Return the bytes per second that a direction was last seen to carry, infinity where nothing is known."""
+        return self._ways[key].rate if key in self._ways and not self._ways[key].unknown else math.inf
+
+    def expected(self, key: Direction) -> float:
+        """Return the bytes per second that a direction is expected to carry, at most."""
+        return self.level(key)
+
+    def may_rise(self, key: Direction) -> bool:
+        """Whether it is expected to carry no more than that."""
+        return not self._ways[key].unknown
+
+    def confirm(self, key: Direction, at: float) -> None:
+        """Learn that a direction is as fast as it was."""
+        if key in self._ways and not self._ways[key].unknown:
+            self._ways[key].learn(self._ways[key].rate, at)
+
+    def rise(self, key: Direction, rate: float, at: float, *, limited: bool) -> None:
+        """Learn that a direction carries more than was known; whether another end was busy makes no difference."""
+        self._ways[key].learn(rate, at)
+
+    def fall(self, keys: Sequence[Direction], rate: float, since: float, at: float) -> None:
+        """Learn that the first direction carries only that, or one of the others, which carry the same."""
+        first, *others = ways = [self._ways[key] for key in keys]
+        for way in others:
+            first.slow_with[way] = way.slow_with[first] = None
+        slow = max(ways, key=lambda way: (len(way.slow_with), -way.before.at))
+        slow.blame(rate, at, first if slow is not first else ways[-1])
 
     def report(self, host: str, out: float, into: float, at: float) -> None:
         """Learn the rates of both directions of a host, bytes per second, from its monitor."""

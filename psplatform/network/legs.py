@@ -34,6 +34,11 @@ class Leg:
         """All hosts that it concerns."""
         return self.sender, *self._sizes
 
+    @property
+    def ways(self) -> list[tuple[str, str]]:
+        """The sender with each receiver."""
+        return [(self.sender, receiver) for receiver in self._sizes]
+
     def has_begun(self, now: float) -> bool:
         """Whether it was to begin by now; one of which nobody knows when it gets anywhere was sent at once."""
         return self._begin <= now or math.isinf(self._begin)

@@ -18,10 +18,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 from typing import Final, Protocol
 
+from psplatform.core.protocol.member_messages import Carried
 from psplatform.core.transfers import Grant, Offer, PullPlan, PullRequest, TransferPlan
+from psplatform.network.counters import Count, Sample
 from psplatform.network.grouping import Group, group
 from psplatform.network.holding import Holding
 from psplatform.network.legs import Leg
@@ -39,6 +41,9 @@ class Knowledge(Protocol):
 
     def observe(self, seen: Sighting) -> None:
         """Learn from a transfer that has ended."""
+
+    def count(self, count: Count, now: float, ways: Iterable[tuple[str, str]] = ()) -> None:
+        """Learn from what an interface has carried lately; between those hosts transfers may be under way."""
 
     def state(
         self, hosts: Iterable[str], now: float, running: Iterable[Sighting] = (), beside: Iterable[Sighting] = ()
@@ -231,6 +236,18 @@ class FabricPlanner:
         """Learn what interfaces can carry from a gradient that has come to an aggregator."""
         whole = sum(size_bytes for _, size_bytes in self._servers)
         self._estimates.observe(Sighting(sender, receiver, whole, begin, end))
+
+    def count(self, count: Carried, now: float) -> tuple[float, float]:
+        """Learn what the interface of a host has carried until now; return what it is believed to carry out and in."""
+        legs = [leg for one in self._flights for leg in (*one.to_aggregator, one.to_servers)]
+        ways = [way for leg in (*legs, *self._serving.legs) for way in leg.ways]
+        # A worker that has waited too long for its relay has asked the servers.
+        served = dict.fromkeys(to for leg in self._serving.legs for _, to in leg.ways)
+        ways += [way for way in product([server for server, _ in self._servers], served) if way not in ways]
+        samples = zip(count.seconds, count.out, count.into, strict=False)
+        self._estimates.count(Count(count.source, count.host, tuple(Sample(*one) for one in samples)), now, ways)
+        believed = self._rates([count.host], now)[count.host]
+        return believed.out.at(now), believed.into.at(now)
 
     def settle(self, key: int) -> None:
         """Forget what is under way of a gradient, because it has arrived or is lost, and of those in its sum."""

@@ -56,7 +56,12 @@ class Serving:
     @property
     def hosts(self) -> Iterator[str]:
         """The hosts that something is under way to or from."""
-        return (host for one in self._under_way for leg in (*one.fetched, *one.handed_on) for host in leg.hosts)
+        return (host for leg in self.legs for host in leg.hosts)
+
+    @property
+    def legs(self) -> Iterator[Leg]:
+        """All that is or may be under way."""
+        return (leg for one in self._under_way for leg in (*one.fetched, *one.handed_on))
 
     def running(self, now: float) -> list[Sighting]:
         """Return what servers and relays are known to send still, as if it ended now."""

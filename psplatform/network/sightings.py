@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-_SMALLEST_BYTES: Final = 65536
+SMALLEST_BYTES: Final = 65536
 _SHORTEST_S: Final = 0.001
 """A smaller or shorter transfer takes as long as a message does, or as clocks differ: it says nothing about a rate."""
 
@@ -41,4 +41,4 @@ class Sighting:
     def tells(self) -> bool:
         """Whether it says anything about the rate of an interface."""
         through_interfaces = self.sender != self.receiver
-        return through_interfaces and self.size_bytes >= _SMALLEST_BYTES and self.end - self.begin >= _SHORTEST_S
+        return through_interfaces and self.size_bytes >= SMALLEST_BYTES and self.end - self.begin >= _SHORTEST_S

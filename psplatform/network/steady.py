@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from statistics import median_high
 from typing import Final
 
+from psplatform.network.counters import Count, Counters, judge
 from psplatform.network.sightings import UNLIMITED, Direction, Sighting
 from psplatform.network.state import NetworkState
 
@@ -56,6 +57,8 @@ class _Direction:
     before, accuser
         Proofs and limits from before it was taken for slower, and the peer of the transfer that made it so: that one
         may turn out to be the slow one.
+    fallen_at
+        When it was counted to have become slower: what began before proves no more.
     """
 
     carried: deque[Sighting] = field(default_factory=lambda: deque(maxlen=_KEPT))
@@ -67,6 +70,7 @@ class _Direction:
     accuser: Direction | None = None
     used_at: float = -math.inf
     at_level: float = -math.inf
+    fallen_at: float = -math.inf
 
     @property
     def unknown(self) -> bool:
@@ -107,6 +111,11 @@ class _Direction:
     def is_established(self, peer: Direction) -> bool:
         """Whether it has been at its level with several others than that peer."""
         return len([one for one in self.busy_with() if one != peer]) >= _OTHERS
+
+    def confirm(self, at: float) -> None:
+        """Learn that it is at its level."""
+        self.slow_with.clear()
+        self.at_level = max(at, self.at_level)
 
     def slow_down(self, rate: float, at: float, accuser: Direction) -> None:
         """Believe that it has become slower."""
@@ -149,6 +158,7 @@ class SteadyEstimates:
         self._unjudged: list[Sighting] = []
         # By direction, what may go on still, as if it ended now.
         self._open: dict[Direction, list[Sighting]] = {}
+        self._counters = Counters()
 
     def observe(self, seen: Sighting) -> None:
         """Learn from a transfer that has ended, when `state` is asked next."""
@@ -156,6 +166,50 @@ class SteadyEstimates:
             for key in seen.directions:
                 self._ways[key].carried.append(seen)
             self._unjudged.append(seen)
+            self._counters.end(seen)
+
+    def count(self, count: Count, now: float, ways: Iterable[tuple[str, str]] = ()) -> None:
+        """Learn from what an interface has carried lately; between those hosts transfers may be under way."""
+        self._counters.note_under_way(ways, now)
+        if self._counters.take(count, now):
+            judge(self._counters, self, count.host, now)
+
+    def level(self, key: Direction) -> float:
+        """Return the bytes per second that a direction is known to carry, infinity where nothing is known."""
+        return self._ways[key].level if key in self._ways else math.inf
+
+    def expected(self, key: Direction) -> float:
+        """Return the bytes per second that a direction is expected to carry."""
+        return self._rate(key, self._hope())
+
+    def may_rise(self, key: Direction) -> bool:
+        """Whether it is expected to carry no more than that; of others more is expected already."""
+        return self._ways[key].does_limit
+
+    def confirm(self, key: Direction, at: float) -> None:
+        """Learn that a direction is as fast as it was."""
+        if key in self._ways:
+            self._ways[key].confirm(at)
+
+    def rise(self, key: Direction, rate: float, at: float, *, limited: bool) -> None:
+        """Learn that a direction carries more than was known, and whether another end was busy, so that it may more."""
+        way = self._ways[key]
+        way.use(at)
+        if limited:
+            way.limits.clear()
+        way.proofs = [(at, rate)]
+        way.confirm(at)
+
+    def fall(self, keys: Sequence[Direction], rate: float, since: float, at: float) -> None:
+        """Learn that the first direction carries only that, or one of the others, which carry the same."""
+        for key in keys[1:]:
+            self._ways[keys[0]].slow_with[key] = None
+            self._ways[key].slow_with[keys[0]] = None
+        slow = self._slowest(keys)
+        way = self._ways[slow]
+        way.use(at)
+        way.fallen_at = since
+        self._slow_down(slow, rate, at, keys[0] if slow != keys[0] else keys[-1])
 
     def state(
         self, hosts: Iterable[str], now: float, running: Iterable[Sighting] = (), beside: Iterable[Sighting] = ()
@@ -225,7 +279,7 @@ class SteadyEstimates:
         proven = set()
         for key, peer, way, may_be in zip(keys, keys[::-1], ways, busy, strict=True):
             rate = self._least(key, seen)
-            if way.is_at_level(rate):
+            if way.is_at_level(rate) and (seen.begin >= way.fallen_at or rate <= way.level):
                 way.prove(rate, seen.end, peer)
                 if may_be:
                     proven.add(key)
@@ -267,9 +321,17 @@ class SteadyEstimates:
         open_to_doubt = [number for number in (0, 1) if ways[number].at_level <= seen.begin] or [0, 1]
         for number in open_to_doubt:
             ways[number].slow_with[keys[1 - number]] = None
-        number = max(open_to_doubt, key=lambda number: (len(ways[number].slow_with), -ways[number].at_level))
-        slow = ways[number]
-        for peer in [self._ways[one] for one in slow.slow_with]:
-            if peer.accuser == keys[number]:
+        slow = self._slowest([keys[number] for number in open_to_doubt])
+        number = keys.index(slow)
+        self._slow_down(slow, most[number], seen.end, keys[1 - number])
+
+    def _slowest(self, keys: Sequence[Direction]) -> Direction:
+        """Return which of some directions has become slower, as it seems now."""
+        return max(keys, key=lambda key: (len(self._ways[key].slow_with), -self._ways[key].at_level))
+
+    def _slow_down(self, key: Direction, rate: float, at: float, accuser: Direction) -> None:
+        """Believe that a direction has become slower, and clear those that were taken for slower because of it."""
+        for peer in [self._ways[one] for one in self._ways[key].slow_with]:
+            if peer.accuser == key:
                 peer.clear()
-        slow.slow_down(most[number], seen.end, keys[1 - number])
+        self._ways[key].slow_down(rate, at, accuser)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from psplatform.core.protocol.effects import (
+    COORDINATOR,
     CancelCompute,
     Compute,
     Depart,
@@ -22,6 +23,7 @@ from psplatform.core.protocol.effects import (
 from psplatform.core.protocol.events import TimerFired
 from psplatform.core.protocol.messages import Moved, Pulled, StateRequest
 from psplatform.core.workers.aggregator import OWN, Aggregator
+from psplatform.core.workers.counting import COUNTING, Counting
 from psplatform.core.workers.relay import Relay
 from psplatform.core.workers.session import Activity, WorkerSession
 from psplatform.nodes.ports import Gradients, Relaying, Sums, Timers
@@ -51,6 +53,8 @@ class WorkerNode:
         Returns the port of the aggregator, as `make_gradients` does; ``None`` where nothing is summed on the way.
     relay
         Hands parameters on, with its port; ``None`` where no process does that.
+    counting
+        Says what the interface of the host carries; ``None`` where nobody wants to know.
 
     Attributes
     ----------
@@ -70,11 +74,12 @@ class WorkerNode:
         *,
         make_sums: Callable[[Callable[[Any], None]], Sums] | None = None,
         relay: tuple[Relay, Relaying] | None = None,
+        counting: Counting | None = None,
     ) -> None:
         self.session = session
         self.closed = False
         self._aggregator = Aggregator(session.member) if make_sums is not None else None
-        self._clock, self._note = clock, note
+        self._clock, self._note, self._counting = clock, note, counting
         self._timers = make_timers(self._fire)
         self._gradients = make_gradients(self.feed)
         self._send, self._depart = send, depart
@@ -97,6 +102,8 @@ class WorkerNode:
         """Hand an event to whom it concerns, and execute what they answer."""
         if self.closed:
             return
+        if self._counting is not None:
+            self._wake(self._counting)
         kind = type(event)
         if kind is Moved:
             self.feed_relay(event)
@@ -118,6 +125,8 @@ class WorkerNode:
         """Hand an event to the relay, and execute what it answers."""
         if self._relay is None or self.closed:
             return
+        if self._counting is not None:
+            self._wake(self._counting)
         for effect in self._relay.handle(event, self._clock()):
             if self._note is not None:
                 self._note(effect)
@@ -134,7 +143,21 @@ class WorkerNode:
         self._gradients.close()
 
     def _fire(self, tag: str) -> None:
-        self.feed(TimerFired(tag))
+        if tag == COUNTING and self._counting is not None:
+            at, said = self._counting.go_on(self._clock())
+            if said is not None:
+                self._send(Send(COORDINATOR, said))
+            self._count_at(at)
+        else:
+            self.feed(TimerFired(tag))
+
+    def _wake(self, counting: Counting) -> None:
+        """Let what the interface carries be counted: with anything that happens here, a transfer may begin."""
+        self._count_at(counting.wake(self._clock()))
+
+    def _count_at(self, at: float | None) -> None:
+        if at is not None:
+            self._timers.set(COUNTING, at)
 
 
 _EXECUTE: Final[dict[type, Callable[[WorkerNode, Any], None]]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from psplatform.network.counters import Count
 from psplatform.network.rates import Rates
 from psplatform.network.sightings import Sighting
 from psplatform.network.state import Interface, NetworkState
@@ -28,6 +29,9 @@ class Reports:
 
     def observe(self, seen: Sighting) -> None:
         """Learn nothing: monitors know more."""
+
+    def count(self, count: Count, now: float, ways: Iterable[tuple[str, str]] = ()) -> None:
+        """Learn nothing here either."""
 
     def state(
         self, hosts: Iterable[str], now: float, running: Iterable[Sighting] = (), beside: Iterable[Sighting] = ()

@@ -171,6 +171,10 @@ GOLDEN: list[tuple[Any, str]] = [
     ),
     (messages.Bundled(BUNDLE, 0.5, (0.5,)), "c71c4d93c7054b93a16d0107cb3fe000000000000091cb3fe0000000000000"),
     (messages.Fetched("m", 9, 0.5), "c70d4e93a16d09cb3fe0000000000000"),
+    (
+        messages.Carried("m", "h", (0.125, 0.5), (1000, 0), (7, 70000)),
+        "c7244f95a16da16892cb3fc0000000000000cb3fe000000000000092cd03e8009207ce00011170",
+    ),
 ]
 
 

@@ -11,6 +11,7 @@ from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import COORDINATOR, CancelCompute, Compute, Depart, Expose, Role, Send, SetTimer
 from psplatform.core.protocol.events import Begin, Computed, Reachable
 from psplatform.core.protocol.names import first_server
+from psplatform.core.workers.counting import COUNTING, Counting
 from psplatform.core.workers.pulling import PullRule
 from psplatform.core.workers.session import Activity, WorkerSession
 from psplatform.nodes.worker import WorkerNode
@@ -19,7 +20,7 @@ from psplatform.nodes.worker import WorkerNode
 class World:
     """Timers and gradients of one worker: notes what is asked for, and answers when a test says so."""
 
-    def __init__(self, traits: Traits, shards: int) -> None:
+    def __init__(self, traits: Traits, shards: int, counting: Counting | None = None) -> None:
         self.now = 0.0
         self.done: list[Any] = []
         self.noted: list[Any] = []
@@ -32,6 +33,7 @@ class World:
             lambda feed: self,
             lambda reason: self.done.append(("left", reason)),
             self.noted.append,
+            counting=counting,
         )
 
     def _take_fire(self, fire: Any) -> World:
@@ -96,6 +98,21 @@ def test_a_timer_that_is_due_comes_back_as_an_event() -> None:
     assert world.after(msg.Pulled(1, 4, 5, 1)) == [("timer", "pull", 5.0)]
     world.fire("pull")
     assert world.done[-1] == Compute(0, 2, None)
+
+
+def test_what_the_interface_carries_is_counted_from_when_something_happens() -> None:
+    """And said to the coordinator; the session is not told of the timer."""
+    carried = [0]
+    world = World(Traits(exact=True), shards=1, counting=Counting("w", "h", lambda: (carried[0], 0)))
+    assert world.after(Begin())[0] == ("timer", COUNTING, 0.125)
+    assert ("timer", COUNTING, 0.125) not in world.after(STARTED[1])
+    world.done.clear()
+    for _ in range(4):
+        world.now, carried[0] = world.now + 0.125, carried[0] + 100_000
+        world.fire(COUNTING)
+    said = [one.message for one in world.done if isinstance(one, Send)]
+    assert said == [msg.Carried("w", "h", (0.125,) * 4, (100_000,) * 4, (0,) * 4)]
+    assert world.done[-1] == ("timer", COUNTING, 0.625)
 
 
 def test_each_effect_is_noted_before_it_is_executed(world: World) -> None:

@@ -22,6 +22,7 @@ from psplatform.core.coordination.shards.recruits import Recruits
 from psplatform.core.coordination.state import PULLS, TRANSFERS, State
 from psplatform.core.coordination.takeover import Takeover
 from psplatform.core.coordination.transfers.gradients import Transfers
+from psplatform.core.coordination.transfers.interfaces import Interfaces
 from psplatform.core.coordination.transfers.offers import Offers
 from psplatform.core.coordination.transfers.pulls import Pulls
 from psplatform.core.coordination.transfers.servers import Servers
@@ -98,6 +99,7 @@ class Coordinator:
         self.admission = Admission(self.state, self._asking, self.commits, self.divergence, self.ending)
         self.hosts = Hosts(self.state.roster)
         self.servers = Servers(self.state, planner)
+        self.interfaces = Interfaces(self.state, planner)
         self.offers = Offers(self.state.roster)
         self.transfers = Transfers(self.state, self.admission, self.hosts, self.offers, planner)
         self.pulls = Pulls(self.state, self.hosts, planner)
@@ -154,6 +156,7 @@ class Coordinator:
             msg.Fetched: self.pulls.on_fetched,
             msg.Offer: self._on_offer,
             msg.Bundled: self._on_bundled,
+            msg.Carried: self.interfaces.on_carried,
             msg.Announce: self._on_announce,
             msg.Aborted: self._on_aborted,
             msg.Failed: self._on_failed,

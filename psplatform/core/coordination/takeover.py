@@ -102,10 +102,11 @@ class Takeover:
         self._reconciliation.begin()
 
     def defers(self, event: Any) -> bool:
-        """Keep `event` until everything is known, unless it is part of getting there; return whether it was kept."""
+        """Keep `event` until everything is known, unless it is part of that; return whether it is not handled now."""
         if not self.awaited_shards or isinstance(event, _AT_ONCE):
             return False
-        self._deferred.append(event)
+        if not isinstance(event, msg.Carried):  # which tells of now, and is said again
+            self._deferred.append(event)
         return True
 
     def on_server_state(self, message: msg.ServerState) -> None:

@@ -314,6 +314,27 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
+class Carried:
+    """What the interface of a host has carried lately: consecutive samples, each after the last one said before.
+
+    Attributes
+    ----------
+    source
+        Who counts: a member, or the coordinator itself.
+    host
+        Whose interface it is, by the name that the planner of transfers has for it.
+    seconds, out, into
+        Of each sample, how long it took, and how many bytes went out of the host and came in.
+    """
+
+    source: str
+    host: str
+    seconds: tuple[float, ...]
+    out: tuple[int, ...]
+    into: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Aborted:
     """The computation of `sequence` really stopped, `latency_s` seconds after the abort reached the worker."""
 

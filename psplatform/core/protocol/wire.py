@@ -97,6 +97,7 @@ _TYPES: Final[tuple[type, ...]] = (
     messages.Assemble,
     messages.Bundled,
     messages.Fetched,
+    messages.Carried,
 )
 _ERROR_FIELDS: Final = {"class", "message", "attributes"}
 _ERROR: Final = 127

@@ -7,6 +7,7 @@ import random
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
+from psplatform.core.protocol.messages import Carried
 from psplatform.core.transfers import Grant, Offer, PullGrant, PullPlan, PullRequest, TransferPlan
 
 _LONGEST_S: Final = 0.3
@@ -107,6 +108,10 @@ class RandomPlanner:
 
     def seen(self, sender: str, receiver: str, begin: float, end: float) -> None:
         """Learn nothing."""
+
+    def count(self, count: Carried, now: float) -> tuple[float, float]:
+        """Learn nothing."""
+        return math.inf, math.inf
 
     def settle(self, key: int) -> None:
         """Forget nothing."""

@@ -191,6 +191,7 @@ _BY_KIND: Final[dict[str, dict[str, _Check]]] = {
         "planned_s": _MAYBE_NUMBER,
     },
     "servers": {"hosts": _lists_of(_TEXT), "bytes": _lists_of(_each(_is_size))},
+    "rates": {"host": _TEXT, "out": _NUMBER, "into": _NUMBER},
     "aborted": {"slot": _SLOT, "sequence": _COUNT, "latency_s": _NUMBER},
     "commit": {
         "version": _COUNT,

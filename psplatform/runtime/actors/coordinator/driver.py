@@ -23,6 +23,7 @@ from psplatform.nodes.coordinator import CoordinatorNode
 from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.coordinator.host_process import HostProcess
 from psplatform.runtime.actors.coordinator.outbox import CoordinatorOutbox
+from psplatform.runtime.actors.coordinator.own_interface import OwnInterface
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.comms.lines import Said, messages_of
@@ -217,6 +218,7 @@ class CoordinatorDriver:
         self.election = Election(self, place.client)
         self.sealer = Sealer(self)
         self.inbox = self.make_inbox()
+        self._own_interface = OwnInterface(self.peer.address, lambda: self.elapsed_s, self.feed)
         place.closing.callback(self.election.close)
 
     def make_inbox(self) -> CoordinatorInbox:
@@ -277,6 +279,7 @@ class CoordinatorDriver:
 
     def silence(self) -> None:
         """Let no timer of the coordinator fire any more."""
+        self._own_interface.close()
         if self.node is not None:
             self.node.close()
 
@@ -291,6 +294,7 @@ class CoordinatorDriver:
         if self.phase is Phase.RUNNING and self.lead.coordinator.state.stopping:
             self.enter(Phase.ENDING)
         self._outbox.look_at(effects)
+        self._own_interface.note(event)
 
     def _explain(self, error: Exception, event: Any) -> PsplatformError:
         if event is not None:

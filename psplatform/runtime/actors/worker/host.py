@@ -18,6 +18,7 @@ from psplatform.core.protocol.messages import JOIN_AGAIN, PROCESS_ENDS, Bundle, 
 from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import decode
 from psplatform.core.supervision.decisions import WORKER
+from psplatform.core.workers.counting import Counting
 from psplatform.core.workers.session import WorkerSession
 from psplatform.nodes.worker import WorkerNode
 from psplatform.runtime.actor_log import ActorLog
@@ -26,6 +27,7 @@ from psplatform.runtime.actors.worker.exchange import Workbench, WorkerExchange
 from psplatform.runtime.comms.answering import Listening
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
+from psplatform.runtime.comms.interfaces import counter_of
 from psplatform.runtime.comms.lines import CoordinatorLine, Line, Said, messages_of
 from psplatform.runtime.comms.processes import process_at
 from psplatform.runtime.comms.timers import LoopTimers
@@ -113,13 +115,15 @@ class WorkerHost(Listening):
 
     def _make_node(self, process: str) -> tuple[WorkerNode, WorkerExchange]:
         program, clock = self._program, self._loop.time
+        host = host_of(process) if program.fabric is not None else ""
+        read = counter_of(host) if host else None
         session = WorkerSession(
             self._member,
             process,
             self._bench.layout.shards,
             program.policy.traits,
             seed=program.seed,
-            host=host_of(process) if program.fabric is not None else "",
+            host=host,
             is_sent=lambda: not exchange.seen,
         )
         self._exchange = exchange = WorkerExchange(
@@ -145,6 +149,7 @@ class WorkerHost(Listening):
             self._history.does,
             make_sums=None if sums is None else lambda feed: sums,
             relay=None if relaying is None else (relaying.relay, relaying),
+            counting=None if read is None else Counting(self._member, host, read),
         )
         exchange.serve(node)
         exchange.note_taken(self._history.took)
