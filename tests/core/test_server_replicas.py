@@ -307,6 +307,27 @@ def test_what_was_known_of_lost_positions_is_forgotten() -> None:
     assert one.applied == {}
 
 
+def test_what_was_said_first_of_a_position_and_comes_once_more_undoes_nothing() -> None:
+    one = server()
+    for said in (commit(2), commit(2, again=True), commit(2)):
+        do(one, said)
+    (gather,) = [each for each in stage(one, 1) if isinstance(each, Gather) and each.position == 2]
+    assert gather.careful, "its workers may be writing over the gradients"
+    one = server()
+    for said in (commit(1), commit(2), lost(2), commit(2)):
+        do(one, said)
+    do(one, GatherDone(1, ()))
+    assert [each.position for each in do(one, StageDone(1)) if isinstance(each, Skip)] == [2], "it was given up"
+
+
+def test_a_successor_decides_anew_what_becomes_of_a_position() -> None:
+    one = server()
+    do(one, commit(2, again=True))
+    do(one, commit(2, term=2))
+    (gather,) = [each for each in stage(one, 1, term=2) if isinstance(each, Gather) and each.position == 2]
+    assert not gather.careful
+
+
 def test_a_gradient_that_is_gone_is_reported_and_its_position_given_up() -> None:
     one = server()
     do(one, commit(1))

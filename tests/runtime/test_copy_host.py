@@ -197,6 +197,20 @@ def test_what_is_sent_to_many_is_copied_once(make: Make, monkeypatch: pytest.Mon
     assert len(copies) == 1
 
 
+def test_who_asks_after_a_push_hears_whether_it_is_kept_and_no_older_coordinator_drops_it_then(
+    make: Make, pieces: list[Any], jump: Jump
+) -> None:
+    async def ask() -> list[bool]:
+        server = make()
+        await server.push("w", 9, pieces)
+        kept = [await server.keeps(2, "w", sequence) for sequence in (9, 10)]
+        await server.forget(1, "w", 0)
+        show(server, 1)
+        return [*kept, await server.keeps(2, "w", 9)]
+
+    assert jump(ask()) == [True, False, True]
+
+
 async def push_late(server: CopyHost, pieces: list[Any]) -> None:
     await asyncio.sleep(0.2)
     await server.push("w", 9, pieces)

@@ -140,6 +140,37 @@ def test_what_a_coordinator_had_dropped_is_kept_for_another_that_has_not_dismiss
     assert _found(gradient_buffers, "worker-1", 8) is None
 
 
+def test_a_slab_is_seen_again_once_a_coordinator_is_heard_of_that_has_not_dismissed_its_worker(
+    layout: Layout, gradient_buffers: GradientBuffers, run_id: str
+) -> None:
+    """The worker goes on as if it were attached; what the coordinator before says late changes nothing."""
+    slab, gone = Slab.create(layout, run_id, shared=True), Slab.create(layout, run_id, shared=True)
+    for member, one in (("worker-1", slab), ("worker-2", gone)):
+        gradient_buffers.attach(member, one.name)
+        gradient_buffers.dismiss(member, 4, term=1)
+    gradient_buffers.release(4, term=1)
+    slab.hold(9)
+    assert gradient_buffers.find("worker-1", 9) is None
+    gone.remove()
+    gradient_buffers.heed(2)
+    gradient_buffers.dismiss("worker-1", 4, term=1)
+    gradient_buffers.release(5, term=2)
+    assert gradient_buffers.find("worker-1", 9) is not None
+    assert gradient_buffers.slabs.keys() == {"worker-1"}
+
+
+def test_no_more_slabs_are_kept_in_mind_than_a_coordinator_can_have_dismissed_in_vain(
+    layout: Layout, gradient_buffers: GradientBuffers, run_id: str
+) -> None:
+    slabs = {f"worker-{number}": Slab.create(layout, run_id, shared=True) for number in range(70)}
+    for member, slab in slabs.items():
+        gradient_buffers.attach(member, slab.name)
+        gradient_buffers.dismiss(member, 4, term=1)
+    gradient_buffers.release(4, term=1)
+    gradient_buffers.heed(2)
+    assert list(gradient_buffers.slabs) == list(slabs)[-64:]
+
+
 def test_others_are_not_let_go_of_with_it(layout: Layout, gradient_buffers: GradientBuffers) -> None:
     gradient_buffers.keep("worker-1", 1, _pieces(layout, 1))
     gradient_buffers.keep("worker-2", 1, _pieces(layout, 2))

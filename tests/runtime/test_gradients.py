@@ -250,6 +250,61 @@ def test_what_is_about_to_be_written_over_is_not_pushed_any_more(worker: MakeWor
     assert whole == []
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_the_server_dropped_for_a_coordinator_that_was_replaced_is_pushed_again(
+    worker: MakeWorker, jump: Jump, kept: bool
+) -> None:
+    """The server may have been told that the worker is lost, by one that was cut off itself."""
+    methods: list[str] = []
+
+    def answer(method: str, *_: Any) -> bool:
+        methods.append(method)
+        return kept if method == "keeps" else True
+
+    async def be_dismissed_in_vain() -> Worker:
+        one = worker(answer)
+        await one.gradients.push_again(2)
+        one.expose()
+        await asyncio.sleep(1.0)
+        await one.gradients.push_again(2)
+        await asyncio.sleep(1.0)
+        one.gradients.compute(Compute(0, 2, None))
+        await one.gradients.push_again(3)
+        return one
+
+    assert jump(be_dismissed_in_vain()).told == [Reachable(1)]
+    assert methods == ["push", "keeps", *(["push"] if not kept else [])]
+
+
+def test_a_gradient_that_is_under_way_is_not_pushed_again(worker: MakeWorker, jump: Jump) -> None:
+    async def hear_of_a_coordinator() -> Worker:
+        one = worker(slowly(lambda *_: True, 1.0))
+        one.expose()
+        await asyncio.sleep(0.5)
+        await one.gradients.push_again(2)
+        await asyncio.sleep(60.0)
+        return one
+
+    assert len(jump(hear_of_a_coordinator()).asked) == 1
+
+
+def test_a_server_that_is_gone_is_not_pushed_to_again_before_another_is_named(worker: MakeWorker, jump: Jump) -> None:
+    def answer(method: str, *_: Any) -> bool:
+        if method == "keeps":
+            raise OSError
+        return True
+
+    async def hear_of_a_coordinator() -> Worker:
+        one = worker(answer)
+        one.expose()
+        await asyncio.sleep(1.0)
+        await one.gradients.push_again(2)
+        await asyncio.sleep(60.0)
+        return one
+
+    assert len(jump(hear_of_a_coordinator()).asked) == 2
+
+
 def test_a_worker_that_has_left_follows_no_new_server(peer: Peer, jump: Jump) -> None:
     """The news of it may come later than the order to leave."""
 

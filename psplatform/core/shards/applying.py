@@ -111,7 +111,9 @@ class Applying:
             if commit.contributions:
                 return self._unreachable(commit) if commit.again else []
             self.in_hand = None
-        self._pending[commit.position] = commit
+        before = self._pending.get(commit.position)
+        if before is None or before.term != commit.term or _came_to(before) <= _came_to(commit):  # else it is late
+            self._pending[commit.position] = commit
         return None
 
     def take_next(self) -> Commit | None:
@@ -215,6 +217,11 @@ class Applying:
     def forget_before(self, term: int) -> None:
         """Forget what waits and was decided in lower terms: a successor sends again what it adopts of that."""
         self._pending = {position: one for position, one in self._pending.items() if one.term >= term}
+
+
+def _came_to(commit: Commit) -> tuple[bool, bool]:
+    """How far a position has come with its coordinator: told, told again because a server was lost, given up."""
+    return not commit.contributions, commit.again
 
 
 def _splits_bundle(whole: tuple[Contribution, ...], rest: tuple[Contribution, ...]) -> bool:

@@ -96,6 +96,7 @@ class VirtualShardState:
 
     def has_all(self, effect: Gather) -> bool:
         """Whether what was sent to the server before has come: what is exposed later is at hand at once."""
+        self._heed(self._control.part.term)
         return self._waits_s(effect) <= _ROUNDING_S
 
     def when_there(self, effect: Gather, then: Callable[[], None]) -> None:

@@ -203,6 +203,13 @@ class CopyHost(Listening):
         node.state.feed_reader.note_arrival()
         return True
 
+    async def keeps(self, term: int, member: str, sequence: int) -> bool:
+        """Return whether a gradient that was pushed is kept for the coordinator of `term`, who dropped it or not."""
+        await self._built.wait()  # the caller has a deadline
+        buffers = self._node.state.gradient_buffers
+        buffers.heed(term)
+        return buffers.keeps(member, sequence)
+
     async def push_sum(self, aggregator: str, order: bytes, arrays: list[NDArray[Any]]) -> bool:
         """Take the sum of gradients that `aggregator` was ordered to make; return that it was taken."""
         await self._built.wait()  # the caller has a deadline

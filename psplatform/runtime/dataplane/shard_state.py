@@ -168,6 +168,7 @@ class SharedShardState:
 
     def has_all(self, effect: Gather) -> bool:
         """Whether all gradients can be read, or were pushed."""
+        self.gradient_buffers.heed(self._control.part.term)
         return self.gradient_buffers.has_all(effect.contributions, careful=effect.careful)
 
     def when_there(self, effect: Gather, then: Callable[[], None]) -> None:

@@ -29,7 +29,7 @@ class Scene:
         lead = SimpleNamespace(name="lead", workers=self.pool)
         run: Any = SimpleNamespace(leads=[lead], agenda=self.agenda, supervision=Supervision())
         self.check = Placing(run)
-        self.check._copies = frozenset({"copy"})
+        self.check._copies = {"lead": frozenset({"copy"})}
 
     def ask(self, *addresses: str) -> None:
         for one in addresses:
@@ -55,6 +55,16 @@ def test_a_process_with_a_copy_is_asked_last(scene: Scene) -> None:
         Scene().ask("copy")
 
 
+def test_a_process_whose_copy_is_given_up_just_now_is_as_good_as_any(scene: Scene) -> None:
+    scene.pool.copies.clear()
+    scene.ask("copy")
+
+
+def test_a_coordinator_that_takes_over_just_now_may_know_of_other_copies(scene: Scene) -> None:
+    scene.check._copies = {"before": frozenset()}
+    scene.ask("copy")
+
+
 def test_a_process_that_cannot_be_asked_is_not_asked_first(scene: Scene) -> None:
     scene.pool.unavailable.addresses.add("a")
     scene.check.on_asked(scene.pool, "b")
@@ -68,7 +78,8 @@ def test_a_process_that_cannot_be_asked_is_not_asked_first(scene: Scene) -> None
 def test_a_process_that_comes_is_asked_whoever_else_is_free(scene: Scene) -> None:
     scene.ask("a")
     scene.pool.sighted.append("new")
-    scene.check._copies |= {"new"}
+    scene.check._copies["lead"] |= {"new"}
+    scene.pool.copies.add("new")
     scene.ask("new")
     scene.check.on_answered(scene.pool, "new", fits=True)
     with broken("asks new before b"):

@@ -242,3 +242,8 @@ class WorkerExchange:
         """Push what is exposed to the shard's new server: what `before` was sent is gone."""
         if self._gradients is not None:
             await self._gradients.redirect(shard, before)
+
+    async def push_again(self, term: int) -> None:
+        """Push what is exposed to servers that have dropped it for a coordinator before that of `term`."""
+        if self._gradients is not None:
+            await self._gradients.push_again(term)

@@ -101,6 +101,12 @@ class SlabGradients:
         if not await self._is_seen(self._session.server_of(shard), shard) and self._exposed is not None:
             self._pushes.start(shard, self._exposed)
 
+    async def push_again(self, term: int) -> None:
+        """Push what is exposed to servers that have dropped it for a coordinator before that of `term`."""
+        gradient = self._exposed
+        if gradient is not None:
+            await asyncio.gather(*(self._pushes.push_again(shard, gradient, term) for shard in self._shards))
+
     def close(self) -> None:
         """Compute nothing more."""
         self._computing.close()

@@ -167,7 +167,8 @@ class WorkerHost(Listening):
             elif isinstance(message, ActorAt):
                 self._meet(message.name, Peer(message.address, message.key), message.shard)
             elif isinstance(message, CoordinatorAt):
-                self._coordinator.turn_to(message)
+                if self._coordinator.turn_to(message) and self._exchange is not None:
+                    self._background.do(self._exchange.push_again(message.term))
             elif isinstance(message, Moved):
                 self._background.do(self._follow_server(message))
             elif self._node is not None:

@@ -27,6 +27,9 @@ _SEQUENCE: Final = 0  # places in the segment's header
 _COPIED: Final = 1
 _NONE: Final = -1
 
+_MOST_LET_GO: Final = 64
+"""Names of slabs that are kept for a coordinator that may not have dismissed their workers."""
+
 _KEPT: Final = 2
 """Pushed gradients kept per member: the one being committed, and one that may follow."""
 
@@ -107,6 +110,7 @@ class GradientBuffers:
     _slabs: dict[str, _Seen] = field(default_factory=dict)
     _pushed: dict[str, dict[int, Vectors]] = field(default_factory=dict)
     _dismissed: dict[str, int] = field(default_factory=dict)
+    _let_go: dict[str, SegmentName] = field(default_factory=dict)
     _term: int = 0
     _counters: dict[tuple[str, int], int] = field(default_factory=dict)
     _sums: dict[Bundle, tuple[Sequence[Contribution], Vectors]] = field(default_factory=dict)
@@ -247,29 +251,46 @@ class GradientBuffers:
     def dismiss(self, member: str, position: int, term: int = 0) -> None:
         """Drop what `member` exposed once `position` is visible: no later commit of the coordinator of `term` has it.
 
-        For another coordinator that member may be there.
+        For a newer coordinator, if one is known, that member may be there.
         """
-        self._heed(term)
-        self._dismissed[member] = position
+        self.heed(term)
+        if term == self._term:
+            self._dismissed[member] = position
 
     def release(self, position: int, version: int = 0, term: int = 0) -> None:
         """Drop what no commit of the coordinator of `term` after the visible `position`, of `version`, refers to."""
-        self._heed(term)
+        self.heed(term)
         for member, sequence in [key for key, counter in self._counters.items() if counter < version]:
             del self._counters[member, sequence]
             self._drop(member, sequence)
         for member in [name for name, last in self._dismissed.items() if last <= position]:
             del self._dismissed[member]
-            self._slabs.pop(member, None)
+            self._let_go_of(member)
             self._pushed.pop(member, None)
             for bundle, (gradients, _) in list(self._sums.items()):
                 if member == bundle.aggregator or any(one.member == member for one in gradients):
                     del self._sums[bundle]
 
-    def _heed(self, term: int) -> None:
-        if term > self._term:
-            self._term = term
-            self._dismissed.clear()
+    def heed(self, term: int) -> None:
+        """Turn to the coordinator of `term`, if it is newer: it may have members that the one before has dismissed.
+
+        They go on as if they were attached, so the slabs of those that live are opened again.
+        """
+        if term <= self._term:
+            return
+        self._term = term
+        self._dismissed.clear()
+        let_go, self._let_go = self._let_go, {}
+        for member, name in let_go.items():
+            if member not in self._slabs:
+                self.attach(member, name)
+
+    def _let_go_of(self, member: str) -> None:
+        seen = self._slabs.pop(member, None)
+        if seen is not None:
+            self._let_go[member] = seen.name
+            for oldest in list(self._let_go)[:-_MOST_LET_GO]:
+                del self._let_go[oldest]
 
     def _drop(self, member: str, sequence: int) -> None:
         kept = self._pushed.get(member, {})

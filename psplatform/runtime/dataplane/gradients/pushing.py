@@ -115,6 +115,20 @@ class Pushes:
         if asking is not None and not asking.expired():
             asking.reschedule(0.0)
 
+    async def push_again(self, shard: int, gradient: Exposed, term: int) -> None:
+        """Push a gradient again that the server had, and has dropped for a coordinator before that of `term`."""
+        server, pushed = self._server_of(shard), self._pushed.get(shard)
+        if pushed is None or pushed[0] != gradient or self._taken.get(shard) != server:
+            return  # it is under way, or was written over
+        asked = self._member, gradient.sequence
+        try:
+            kept = await call(self._connect, self._peers[server], "keeps", term, *asked, deadline_s=TIMEOUTS.attach_s)
+        except PeerLost:
+            return  # another will be named
+        if not kept and self._pushed.get(shard) is pushed:
+            del self._taken[shard]
+            self.start(shard, gradient)
+
     def end(self) -> None:
         """Give up whatever is under way, because it is about to be written over."""
         for _, task in self._pushed.values():

@@ -34,14 +34,14 @@ class Placing(OnPlacing):
         self._asked: set[Place] = set()
         self._silent: dict[Place, float] = {}
         self._first: dict[str, frozenset[str]] = {}
-        self._copies: frozenset[str] = frozenset()
+        self._copies: dict[str, frozenset[str]] = {}
         self._unavailable: dict[str, frozenset[str]] = {}
 
     def look(self) -> None:
         """See what is so before the next event."""
         pool = self._run.leads[-1].workers
         if isinstance(pool, VirtualWorkerPool):
-            self._copies = frozenset(pool.copies)
+            self._copies = {pool.lead: frozenset(pool.copies)}
             if pool.sighted:
                 self._first.setdefault(pool.lead, frozenset(pool.sighted))
             self._unavailable = {pool.lead: frozenset(pool.unavailable.addresses)}
@@ -57,16 +57,17 @@ class Placing(OnPlacing):
         comes = place not in self._known and address not in self._first.setdefault(lead, frozenset(pool.sighted))
         self._known.add(place)
         self._asked.add(place)
-        if comes or lead != self._run.leads[-1].name:
-            return  # it is asked although no worker may be missing, or by one that knows less and is not heeded
-        rank = address in self._copies, self._failed[place]
+        if comes or lead != self._run.leads[-1].name or lead not in self._copies:
+            return  # where no worker may be missing; by one that knows less and is not heeded, or takes over just now
+        copies = self._copies[lead]  # before this event
+        rank = address in copies and address in pool.copies, self._failed[place]
         for other in pool.sighted:
             if self._is_free(pool, other, now) and (self._has_copy(pool, other), self._failed[lead, other]) < rank:
                 known = {one: self._failed[lead, one] for one in (address, other)}
-                raise violated("S13", f"{lead} asks {address} before {other}; failures {known}, copies {self._copies}")
+                raise violated("S13", f"{lead} asks {address} before {other}; failures {known}, copies {copies}")
 
     def _has_copy(self, pool: PlacingPool, address: str) -> bool:
-        return address in self._copies or address in pool.copies
+        return address in self._copies[pool.lead] or address in pool.copies
 
     def _is_free(self, pool: PlacingPool, address: str, now: float) -> bool:
         place, rests_s = (pool.lead, address), self._run.supervision.share_after_s
