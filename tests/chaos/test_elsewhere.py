@@ -25,22 +25,28 @@ ELSEWHERE = {
 }
 
 
+SMALL: dict[str, Any] = {}
+LARGE = {"options": {"samples": 200, "dimension": 40_000}, "optimizer": ps.SGD(lr=1e-4, momentum=0.9)}
+"""A model of five megabytes: shards of a size that does not travel within messages."""
+
+
 @pytest.mark.parametrize(
-    "replication",
+    ("replication", "size"),
     [
-        ps.Chain(),
-        ps.Chain(source="workers"),
-        ps.Bounded(max_divergence=BOUND, unit="updates"),
-        ps.Bounded(max_divergence=BOUND, unit="updates", source="workers"),
+        (ps.Chain(), SMALL),
+        (ps.Chain(source="workers"), SMALL),
+        (ps.Bounded(max_divergence=BOUND, unit="updates"), SMALL),
+        (ps.Bounded(max_divergence=BOUND, unit="updates", source="workers"), SMALL),
+        (ps.Chain(), LARGE),
+        (ps.Bounded(max_divergence=BOUND, unit="updates", source="workers"), {**LARGE, "policy": "bsp"}),
     ],
-    ids=lambda one: f"{type(one).__name__.lower()}-{one.source}",
 )
 def test_a_shard_survives_two_servers_in_a_row(
-    cluster: Any, start: Start, watch: Watch, until: Until, reaches: Reaches, replication: Any
+    cluster: Any, start: Start, watch: Watch, until: Until, reaches: Reaches, replication: Any, size: Any
 ) -> None:
     """The second time it is a replica made meanwhile, to which the whole state was sent."""
     bound = BOUND if isinstance(replication, ps.Bounded) else 0
-    one = watch(cluster, start(cluster, **ELSEWHERE, replication=replication))
+    one = watch(cluster, start(cluster, **{**ELSEWHERE, **size}, replication=replication))
     for count in (1, 2):
         reaches(one.run.store, 20)
         until(one.protected, "the run is protected")

@@ -82,7 +82,7 @@ def test_what_is_large_is_packed_beside_the_event_loop(finish: Finish, by_value:
     by_value(__name__)
     fields = {"model": wide, "loss": nn.functional.mse_loss, "data": points, "workers": 2, "shards": 2}
     job: Fields = {**fields, "batch_size": 4, "stop": ps.Stop(updates=5), "evaluate_every": None, "torch_threads": 1}
-    for kind in ("bf16", "topk"):
+    for kind in ("none", "bf16", "topk"):
         read, sent = (finish(**job, compression=kind, transport=transport) for transport in ("auto", "comms"))
         assert bits(read.parameters()[0]) == bits(sent.parameters()[0]), kind
 

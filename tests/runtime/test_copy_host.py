@@ -10,12 +10,13 @@ from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from psplatform.core.protocol.effects import COORDINATOR, Gather, Send, Skip
-from psplatform.core.protocol.messages import Contribution, Exclude, Include, Outdated, Promoted, Pull
-from psplatform.core.protocol.wire import encode
+from psplatform.core.protocol.messages import Contribution, Exclude, Include, Outdated, Promoted, Pull, Pulled
+from psplatform.core.protocol.wire import decode, encode
 from psplatform.core.shards.server import MOST_AHEAD, Server
 from psplatform.jobs.replication import Chain
 from psplatform.replication.accounts import account_factory
@@ -209,6 +210,34 @@ def test_who_asks_after_a_push_hears_whether_it_is_kept_and_no_older_coordinator
         return [*kept, await server.keeps(2, "w", 9)]
 
     assert jump(ask()) == [True, False, True]
+
+
+@pytest.mark.parametrize("awaits_all", [True, False])
+@pytest.mark.parametrize("settled", [True, False])
+def test_content_is_sent_from_where_it_lies_unless_it_is_to_be_settled_or_workers_are_not_waited_for(
+    make: Make, awaits_all: bool, settled: bool
+) -> None:
+    """What is written over meanwhile is found out once it is sent."""
+
+    async def answer(pull: Pull, finish: Callable[[Pulled], Any]) -> Any:
+        return finish(Pulled(pull.shard, pull.request, 6, 1))
+
+    async def pull() -> Any:
+        server = make()
+        server._answering = SimpleNamespace(answer_to=answer)  # type: ignore[assignment]
+        traits = SimpleNamespace(awaits_all=awaits_all)
+        server._program = SimpleNamespace(slow_servers=None, policy=SimpleNamespace(traits=traits))  # type: ignore[assignment]
+        show(server, 7)
+        outgoing = await server.send_content(encode(PULL), settled)
+        state = server._node.state
+        shown = state.content.arrays(state.front)
+        held = outgoing.holds()
+        state.content.begin_writing(state.front)
+        there = any(np.shares_memory(sent, lies) for sent, lies in zip(outgoing.arrays, shown, strict=True))
+        return decode(outgoing.answer), there, held, outgoing.holds()
+
+    in_place = awaits_all and not settled
+    assert asyncio.run(pull()) == (Pulled(0, 1, 7, 1), in_place, True, not in_place)
 
 
 async def push_late(server: CopyHost, pieces: list[Any]) -> None:

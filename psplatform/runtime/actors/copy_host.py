@@ -43,6 +43,7 @@ from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.actors.retirement import Retirement, before_the_end, begin_to_forget_the_end
 from psplatform.runtime.comms.answering import Answering, Listening
 from psplatform.runtime.comms.background import Background
+from psplatform.runtime.comms.bulk import Outgoing
 from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.comms.lines import CoordinatorLine, Line, Said, messages_of
 from psplatform.runtime.comms.processes import process_at
@@ -232,23 +233,42 @@ class CopyHost(Listening):
     def answer(self, data: bytes, with_content: bool) -> asyncio.Future[Answer]:
         """Answer with the version asked for or a newer one as soon as it is visible, or "not yet"."""
         pull: Pull = decode(data)
-        is_late = self._program.slow_servers is not None and not pull.member.startswith(EVALUATOR)  # who looks on only
-        if not with_content and not is_late:
+        if not with_content and not self._is_late(pull):
             return self._answering.answer_to(pull, self._answer_with)
-        later = self._answer_later(pull, with_content=with_content, is_late=is_late)
-        return asyncio.get_running_loop().create_task(later)
+        return asyncio.get_running_loop().create_task(self._answer_later(pull, with_content=with_content))
 
     async def pull(self, data: bytes, with_content: bool) -> Answer:
         """Do what `answer` does."""
         return await self.answer(data, with_content)
 
-    async def _answer_later(self, pull: Pull, *, with_content: bool, is_late: bool) -> Answer:
-        pulled: Pulled | None = await self._answering.answer_to(pull, lambda pulled: pulled)
+    async def send_content(self, data: bytes, settled: bool) -> Outgoing:
+        """Answer a pull with the encoded answer, or ``None`` for "not yet", and the content.
+
+        Unless it is to be `settled`, it is sent from where it lies if no worker that servers wait for can find it
+        written over there.
+        """
+        pulled = await self._pulled(decode(data))
         if pulled is None:
-            return Answer(None)
-        if is_late:  # it is the answer that is late, once
+            return Outgoing(None)
+        state = self._node.state
+        if settled or not self._program.policy.traits.awaits_all:
+            version, arrays = await state.newest()
+            return Outgoing(encode(replace(pulled, version=version)), arrays)
+        version, arrays, holds = state.lying()
+        return Outgoing(encode(replace(pulled, version=version)), arrays, holds)
+
+    def _is_late(self, pull: Pull) -> bool:
+        return self._program.slow_servers is not None and not pull.member.startswith(EVALUATOR)  # who looks on only
+
+    async def _pulled(self, pull: Pull) -> Pulled | None:
+        pulled: Pulled | None = await self._answering.answer_to(pull, lambda pulled: pulled)
+        if pulled is not None and self._is_late(pull):  # it is the answer that is late, once
             await asyncio.sleep(self._program.answer_delay_s(self._index, next(self._requests)))
-        if not with_content:
+        return pulled
+
+    async def _answer_later(self, pull: Pull, *, with_content: bool) -> Answer:
+        pulled = await self._pulled(pull)
+        if pulled is None or not with_content:
             return self._answer_with(pulled)
         version, arrays = await self._node.state.newest()
         return Answer(encode(replace(pulled, version=version)), self._node.state.front, arrays)

@@ -7,7 +7,8 @@ and a handle unpickled elsewhere waits for ever.  So a peer is named by address 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 from weakref import WeakKeyDictionary
@@ -143,22 +144,6 @@ def plain_method(worker: Worker, actor: str, function: str) -> Callable[..., Any
     return found
 
 
-async def ask_worker(connect: Connect, peer: Peer, name: str, method: str, *arguments: Any, deadline_s: float) -> Any:
-    """Call a method of another gradient worker, which this one can do without.
-
-    Raises
-    ------
-    PeerLost
-        If it is gone, does not answer, or raises whatever it may.
-    """
-    try:
-        return await call(connect, peer, method, *arguments, deadline_s=deadline_s)
-    except PeerLost:
-        raise
-    except Exception as error:
-        raise PeerLost(f"{name} failed ({type(error).__name__}: {error})", peer=peer.address) from error
-
-
 def is_within(connect: Connect, peer: Peer) -> bool:
     """Whether calls to a peer stay in this process."""
     calls = connect(peer.address)
@@ -241,23 +226,11 @@ def begin_call(
     return begun if isinstance(calls, DirectCalls) and begun.send(calls, peer, method, arguments, deadline_s) else None
 
 
-async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadline_s: float) -> Any:
-    """Return what `method` of the peer's actor returns.
-
-    Raises
-    ------
-    PeerLost
-        If the peer is gone; whether the call was executed is then not known.
-    PeerSilent
-        The same, where it said nothing for `deadline_s`.
-    Exception
-        Whatever the method raised.
-    """
+@contextlib.contextmanager
+def losses_of(peer: Peer, method: str, deadline_s: float) -> Iterator[None]:
+    """Raise `PeerLost`, or what it is in particular, instead of what Dask raises where a peer does not answer."""
     try:
-        async with asyncio.timeout(deadline_s):
-            reply = await connect(peer.address).actor_execute(
-                actor=peer.key, function=method, args=[_in_transit(one) for one in arguments], kwargs={}
-            )
+        yield
     except TimeoutError:
         raise PeerSilent(f"{peer.address} did not answer {method} within {deadline_s:g} s", peer=peer.address) from None
     except OSError as error:
@@ -273,6 +246,25 @@ async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadl
     except (KeyError, AttributeError) as error:
         # An actor that is being made has only its name.
         raise ActorGone(f"{peer.address} has no {peer.key}", peer=peer.address) from error
+
+
+async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadline_s: float) -> Any:
+    """Return what `method` of the peer's actor returns.
+
+    Raises
+    ------
+    PeerLost
+        If the peer is gone; whether the call was executed is then not known.
+    PeerSilent
+        The same, where it said nothing for `deadline_s`.
+    Exception
+        Whatever the method raised.
+    """
+    with losses_of(peer, method, deadline_s):
+        async with asyncio.timeout(deadline_s):
+            reply = await connect(peer.address).actor_execute(
+                actor=peer.key, function=method, args=[_in_transit(one) for one in arguments], kwargs={}
+            )
     if reply["status"] == "error":
         raise reply["exception"]
     return reply["result"]

@@ -135,6 +135,10 @@ class _LocalCalls(WorkerPlugin):
         path = None if self._closed or address == self._worker.address else socket_of(address)
         return self._through_dask(address) if path is None else _Calls(self, address, path)
 
+    def beyond(self, address: str) -> Any:
+        """Return the remote calls of an address through Dask."""
+        return self._through_dask(address)
+
     async def execute(self, address: str, path: Path, how: dict[str, Any]) -> dict[str, Any]:
         """Call a method over the socket of an address, or through Dask."""
         kind = how["actor"], how["function"]
@@ -229,6 +233,11 @@ class _Calls(DirectCalls):
 
     def __init__(self, calls: _LocalCalls, address: str, path: Path) -> None:
         self._calls, self._address, self._path = calls, address, path
+
+    @property
+    def pool(self) -> Any:
+        """Dask's connections, over which what is large goes all the same."""
+        return getattr(self._calls.beyond(self._address), "pool", None)
 
     def begin(
         self, actor: str, function: str, arguments: tuple[Any, ...], done: Callable[[str, Any], None]

@@ -228,6 +228,11 @@ class SharedShardState:
             self.content, lambda: (self.front, self._control.part.version, self._control.part.epoch)
         )
 
+    def lying(self) -> tuple[int, tuple[NDArray[Any], ...], Callable[[], bool]]:
+        """Return the visible version, its vectors where they lie, and what tells whether they still do, whole."""
+        place = self.front, self._control.part.version, self._control.part.epoch
+        return self._control.part.version, self.content.arrays(self.front), partial(self.content.holds, *place)
+
     async def wait_for_version(self) -> None:
         """Wait until another version is visible."""
         await self._shown.wait()

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from distributed import Worker
 
+from psplatform.runtime.comms.bulk import take_part
 from psplatform.runtime.comms.calls import Connect, connections_of
 from psplatform.runtime.comms.local_calls import local_connections_of
 from psplatform.runtime.dataplane.gradients.gradient_buffers import Slab
@@ -64,6 +65,7 @@ class Comms:
 
     async def connections(self, worker: Worker, until: ExitStack) -> Connect:
         """Return Dask's."""
+        take_part(worker)
         return connections_of(worker)
 
     def publisher(self, layout: Layout, shard: int, run: str, epoch: int) -> Content:
@@ -90,6 +92,7 @@ class SharedMemory(Comms):
 
     async def connections(self, worker: Worker, until: ExitStack) -> Connect:
         """Return Dask's, and sockets for small calls to processes of this host."""
+        take_part(worker)
         return await local_connections_of(worker, until)
 
     def view(self, layout: Layout, shard: int, name: SegmentName, *, private: bool = False) -> Content | None:

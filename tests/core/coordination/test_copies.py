@@ -332,6 +332,15 @@ def test_a_worker_whose_gradient_waits_for_a_commit_is_not_released_over_a_loss(
     assert scene.addressed(msg.Release) == ["a", "b"]
 
 
+def test_a_gradient_of_a_lost_version_that_waits_for_a_commit_counts_the_lost_updates_as_well(protected: Open) -> None:
+    scene = protected(Tolerant(), workers=2).join("a", "b").announce("a").announce("b").show().announce("a")
+    scene.handle(gone("server-0"))
+    promote(scene, "replica-0-0", 0)
+    scene.announce("b", label=1)
+    assert scene.logged("commit")[-1]["staleness"] == [1, 1]
+    assert scene.logged("dropped") == []
+
+
 @pytest.mark.parametrize("shown", [False, True], ids=["given up", "shown"])
 def test_word_of_a_lost_gradient_that_comes_twice_counts_once(protected: Open, shown: bool) -> None:
     """Whoever was interrupted and released again goes on: nothing would release it a third time."""

@@ -278,15 +278,20 @@ class Admission:
         return bool(outdated) and commit_log.label_of(gradient) < commit_log.version
 
     def take_back(self, commit_log: CommitLog) -> list[Gradient]:
-        """Take out and return the pooled gradients that were computed on versions that are lost now."""
-        rebase = [replace(one, label=rebased(one.label, self._state.shards)) for one in commit_log.pool.drain()]
-        lost = [one for one in rebase if self._on_lost_version(one, commit_log)]
+        """Let pooled gradients that were computed on versions that are lost now count as older.
+
+        Those that are of no use then are taken out and returned.
+        """
+        pool, shards = commit_log.pool, self._state.shards
+        rebase = [replace(one, label=rebased(one.label, shards)) for one in pool]
+        lost = [one for one in rebase if self._on_lost_version(one, commit_log)] if self._state.traits.exact else []
         # What they were summed with is not to be had without them.
         bundles = {one.bundle for one in lost if one.bundle is not None}
         taken = [one for one in rebase if one in lost or one.bundle in bundles]
         for one in rebase:
+            pool.take(one.slot, one.sequence)
             if one not in taken:
-                commit_log.pool.add(one)
+                pool.add(one)
         return taken
 
     def _drop(self, commit_log: CommitLog, gradient: Gradient, reason: Reason) -> None:

@@ -67,10 +67,9 @@ class Failovers:
         recalled = any(since == one.epoch for since, _ in one.losses)
         one.losses.append((one.epoch, kept))
         commit_log = state.commit_log_of(one.shard)
-        if state.traits.exact:
-            for gradient in self._admission.take_back(commit_log):
-                detail = f"computed on a version that was lost with the server of shard {one.shard}"
-                state.drop(commit_log, gradient, Reason(reasons.LOST_VERSION, detail))
+        for gradient in self._admission.take_back(commit_log):
+            detail = f"computed on a version that was lost with the server of shard {one.shard}"
+            state.drop(commit_log, gradient, Reason(reasons.LOST_VERSION, detail))
         for member in state.roster.members():
             # What it computed on what is left counts: it waits for a commit.
             if not commit_log.pool.holds_any_of(member.slot):

@@ -15,7 +15,8 @@ from psplatform.core.protocol.events import PartArrived, SumReachable
 from psplatform.core.protocol.messages import Assemble, Bundle
 from psplatform.core.protocol.wire import encode
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, ask_worker
+from psplatform.runtime.comms.bulk import ask_worker
+from psplatform.runtime.comms.calls import Connect, Peer, PeerLost
 from psplatform.runtime.dataplane.gradients.gradient_buffers import Slab
 from psplatform.runtime.dataplane.gradients.parts import Parts
 from psplatform.runtime.dataplane.gradients.pushing import Pushes, Summed

@@ -10,6 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from psplatform.runtime.comms.background import Background
+from psplatform.runtime.comms.bulk import call_with_arrays
 from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
 from psplatform.runtime.dataplane.gradients.packing import packed
 from psplatform.runtime.dataplane.pulls.content import Vectors
@@ -164,7 +165,7 @@ class Pushes:
         async with asyncio.timeout(None) as asking:
             self._asking[shard] = asking
             try:
-                taken = await call(self._connect, peer, method, *arguments, deadline_s=TIMEOUTS.push_s)
+                taken = await call_with_arrays(self._connect, peer, method, *arguments, deadline_s=TIMEOUTS.push_s)
             finally:
                 if self._asking.get(shard) is asking:
                     del self._asking[shard]

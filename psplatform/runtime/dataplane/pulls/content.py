@@ -104,6 +104,10 @@ class Content:
         """What another process needs to open it."""
         return self._segment.name
 
+    def arrays(self, copy: int) -> tuple[NDArray[Any], ...]:
+        """Return the vectors of `copy` where they lie."""
+        return tuple(vector.numpy() for vector in self.copies[copy].values())
+
     @property
     def is_swept(self) -> bool:
         """Whether its server is gone, and the memory is free as soon as nobody has it mapped."""

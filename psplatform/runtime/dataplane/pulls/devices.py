@@ -99,6 +99,9 @@ class DeviceParameters(Parameters):
         super().__init__(layout, allocate(layout, device=device))
         self._pins = Pins(device)
 
+    def room(self, shard: int) -> None:
+        """Return ``None``: nothing is read into a device's memory."""
+
     async def meet(self, content: Content) -> None:
         """Pin what a server shows."""
         await asyncio.get_running_loop().run_in_executor(None, self._pins.pin, *content.copies)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from psplatform.core.protocol.messages import Pull, Pulled
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.runtime.comms.background import Background
+from psplatform.runtime.comms.bulk import fetch_arrays, is_streamed
 from psplatform.runtime.comms.calls import Begun, Connect, Peer, PeerLost, begin_call, call
 from psplatform.runtime.dataplane.pulls.content import Answer, Content
 from psplatform.runtime.dataplane.pulls.parameters import Parameters
@@ -16,6 +21,7 @@ from psplatform.runtime.dataplane.segments import SegmentName
 from psplatform.runtime.dataplane.transports import Transport
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout
+from psplatform.tensors.vectors import sizes
 
 
 class Fetcher:
@@ -195,11 +201,25 @@ class Fetcher:
 
     async def _try(self, pull: Pull, copy: str) -> Pulled | None:
         await self.attach(copy, pull.shard)
-        content = self._contents[copy]
+        content, peer = self._contents[copy], self._peer(copy)
+        if content is None and is_streamed(self._connect, peer):
+            return await self._receive(pull, peer)
         answer: Answer = await call(
-            self._connect, self._peer(copy), "pull", encode(pull), content is None, deadline_s=self._deadline_s
+            self._connect, peer, "pull", encode(pull), content is None, deadline_s=self._deadline_s
         )
         return self._taken(answer, content)
+
+    async def _receive(self, pull: Pull, peer: Peer) -> Pulled | None:
+        """Let the content be sent into the parameters; again, and settled, where it was written over on its way."""
+        for settled in (False, True):
+            arriving = _Arriving(self._expects, self._parameters, self._layout)
+            what = "send_content", encode(pull), settled
+            whole = await fetch_arrays(self._connect, peer, *what, into=arriving.place, deadline_s=self._deadline_s)
+            if arriving.pulled is None or not arriving.wanted:
+                return arriving.pulled
+            if whole:
+                return arriving.pulled if arriving.is_taken() else None
+        return None
 
     async def _try_by(self, ask: Callable[[Pull], Awaitable[Answer]], pull: Pull) -> Pulled | None:
         return self._taken(await ask(pull), None)
@@ -217,3 +237,41 @@ class Fetcher:
         if copy not in self.peers:
             raise PeerLost(f"{copy} is not known here yet")
         return self.peers[copy]
+
+
+class _Arriving:
+    """One answer with its content, while that is read.
+
+    Attributes
+    ----------
+    pulled
+        The answer, once it is there; ``None`` for "not yet".
+    wanted
+        Whether the content is.
+    """
+
+    def __init__(self, expects: Callable[[Pulled], bool], parameters: Parameters, layout: Layout) -> None:
+        self._expects, self._parameters, self._layout = expects, parameters, layout
+        self.pulled: Pulled | None = None
+        self.wanted = False
+        self._own: tuple[NDArray[Any], ...] = ()
+
+    def place(self, answer: bytes | None) -> Sequence[NDArray[Any]] | None:
+        """Return where content is read into."""
+        if answer is None:
+            return ()
+        self.pulled = decode(answer)
+        self.wanted = self._expects(self.pulled)
+        if not self.wanted:
+            return None
+        room = self._parameters.room(self.pulled.shard)
+        if room is None:
+            wanted = sizes(self._layout, self.pulled.shard)
+            room = self._own = tuple(np.empty(elements, dtype) for dtype, elements in wanted.values())
+        return room
+
+    def is_taken(self) -> bool:
+        """Take what was read elsewhere than into the parameters; return whether they are what was pulled."""
+        if self.pulled is None or not self._own:
+            return True
+        return self._parameters.take(self.pulled, None, Answer(None, 0, self._own))

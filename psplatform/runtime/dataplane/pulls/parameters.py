@@ -13,9 +13,12 @@ Buffers, which models write to all the time, are always copied.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from psplatform.core.protocol.messages import Pulled
 from psplatform.runtime.dataplane.pulls.content import Answer, Content, Vectors
@@ -53,6 +56,13 @@ class Parameters:
         for vector, array in zip(into.values(), answer.arrays, strict=True):
             vector.copy_(torch.from_numpy(array))
         return True
+
+    def room(self, shard: int) -> Sequence[NDArray[Any]] | None:
+        """Return where the content of a shard is read into that is sent here, by region; ``None`` where it is taken.
+
+        What has been read there need not be taken.
+        """
+        return [vector.numpy() for vector in self._pieces[shard].values()]
 
     def piece(self, shard: int) -> Vectors:
         """Return a shard's pieces of the vectors."""
@@ -129,14 +139,22 @@ class BorrowedParameters(Parameters):
         return place.holds()
 
     def _copy(self, pulled: Pulled, content: Content | None, answer: Answer) -> bool:
+        own = self._turn_to_own()
+        if content is not None and content is not self._copied_from:
+            content.forget_what_was_written_here()
+            self._copied_from = content
+        return own.take(pulled, content, answer)
+
+    def _turn_to_own(self) -> Parameters:
         self._place = self._views = None
         if self._own is None:
             self._own = Parameters(self._layout, {**allocate(self._layout), **self._buffers})
         self.vectors = self._own.vectors
-        if content is not None and content is not self._copied_from:
-            content.forget_what_was_written_here()
-            self._copied_from = content
-        return self._own.take(pulled, content, answer)
+        return self._own
+
+    def room(self, shard: int) -> Sequence[NDArray[Any]] | None:
+        """Return the vectors of this process, which are computed on from now on."""
+        return self._turn_to_own().room(shard)
 
     def piece(self, shard: int) -> Vectors:
         """Return a shard's pieces of the vectors."""

@@ -25,7 +25,8 @@ from psplatform.core.workers.relay import Relay
 from psplatform.nodes.worker import WorkerNode
 from psplatform.runtime.comms.answering import Answering
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, ask_worker
+from psplatform.runtime.comms.bulk import ask_worker
+from psplatform.runtime.comms.calls import Connect, Peer, PeerLost
 from psplatform.runtime.dataplane.pulls.content import Answer, Content, private_copy
 from psplatform.runtime.dataplane.pulls.fetching import Fetcher
 from psplatform.runtime.dataplane.pulls.parameters import Parameters
@@ -45,6 +46,9 @@ class _Held(Parameters):
 
     def __init__(self) -> None:
         self.arrays: dict[int, tuple[NDArray[Any], ...]] = {}
+
+    def room(self, shard: int) -> None:
+        """Return ``None``: what is kept is not written again."""
 
     def take(self, pulled: Pulled, content: Content | None, answer: Answer) -> bool:
         """Keep what was pulled, out of a server's content or of its answer; return whether it was there."""

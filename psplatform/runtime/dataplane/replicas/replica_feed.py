@@ -14,7 +14,8 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Connect, PeerLost, call
+from psplatform.runtime.comms.bulk import call_with_arrays
+from psplatform.runtime.comms.calls import Connect, PeerLost
 from psplatform.runtime.dataplane.gradients.gradient_buffers import Slab
 from psplatform.runtime.dataplane.gradients.packing import is_small, packed
 from psplatform.runtime.dataplane.gradients.pushing import Exposed, Pushes, Summed
@@ -150,7 +151,8 @@ class ReplicaFeed:
             sees = await self._fetcher.attach(copy, shard)
             if not sees or isinstance(gradient, Summed):
                 method, arguments = gradient.call(self._member, arrays)
-                await call(self._connect, self._fetcher.peers[copy], method, *arguments, deadline_s=TIMEOUTS.feed_s)
+                peer = self._fetcher.peers[copy]
+                await call_with_arrays(self._connect, peer, method, *arguments, deadline_s=TIMEOUTS.feed_s)
         except PeerLost:
             self._failures[copy] += 1
             if self._failures[copy] >= _MOST_FAILURES:

@@ -22,7 +22,8 @@ from psplatform.core.protocol.messages import GRADIENTS, STATE, UPDATE, Replicat
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.errors import InvariantViolation
 from psplatform.runtime.comms.background import Background, Kept
-from psplatform.runtime.comms.calls import Begun, Connect, Peer, PeerLost, begin_call, call
+from psplatform.runtime.comms.bulk import call_with_arrays
+from psplatform.runtime.comms.calls import Begun, Connect, Peer, PeerLost, begin_call
 from psplatform.runtime.dataplane.replicas.feed_reader import FeedReader
 from psplatform.runtime.dataplane.replicas.outbox import Inbox, Outbox, Rooms
 from psplatform.runtime.dataplane.segments import SegmentName
@@ -202,7 +203,8 @@ class ProcessCarrier:
         while True:
             peer = self._peers.get(replica)
             try:
-                answer = await call(connect, peer, "transfer", parcel, deadline_s=TIMEOUTS.transfer_s) if peer else b""
+                what = "transfer", parcel
+                answer = await call_with_arrays(connect, peer, *what, deadline_s=TIMEOUTS.transfer_s) if peer else b""
             except PeerLost:
                 answer = b""
             if answer is None:
