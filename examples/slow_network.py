@@ -168,6 +168,22 @@ def followed_s(result: Result) -> dict[str, float | None]:
     return found
 
 
+def first_used_s(result: Result) -> dict[str, float | None]:
+    """Return how long after its rate has changed the changed host first sent a gradient, and was sent parameters.
+
+    Before that nothing can be known of that direction; ``None`` if it never was.
+    """
+    spans = {
+        "out": [one for one in result.of("transfer") if result.changed in one["hosts"]],
+        "into": [one for one in result.of("pull") if one["host"] == result.changed],
+    }
+    found: dict[str, float | None] = {}
+    for way, moved in spans.items():
+        begun = [one["at"] - one["took_s"] for one in moved if one["at"] > result.half_at]
+        found[way] = min((max(0.0, at - result.half_at) for at in begun), default=None)
+    return found
+
+
 def _vectors(commit: dict[str, Any]) -> int:
     """Return how many vectors came to the server for a commit: a sum is one."""
     bundles = commit.get("bundles") or [0] * len(commit["slots"])
@@ -232,9 +248,10 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
-def said(way: str, followed: float | None) -> str:
+def said(way: str, followed: float | None, used: float | None) -> str:
     """Return in words how long it took until it was known that a direction has become slow."""
-    return f"{way} {'not known' if followed is None else f'known after {followed:.1f} s'}"
+    known = "not known" if followed is None else f"known after {followed:.1f} s"
+    return f"{way} {known}, {'never used' if used is None else f'first used after {used:.1f} s'}"
 
 
 def ratios(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
@@ -279,12 +296,13 @@ def main() -> None:
             results.append(train(cluster, wanted, given.seconds, changes=False))
             print(line(results[-1].row()), flush=True)
         wanted = job("delay-bounded", planned=True, store=folder / "changed.zarr")
-        followed = followed_s(train(cluster, wanted, given.seconds, changes=True))
-        print(f"a host became slow: {', '.join(map(said, followed, followed.values()))}")
+        changed = train(cluster, wanted, given.seconds, changes=True)
+        followed, used = followed_s(changed), first_used_s(changed)
+        print(f"a host became slow: {'; '.join(said(way, followed[way], used[way]) for way in followed)}")
     (folder / "loss.svg").write_text(picture(results))
     rows = [one.row() for one in results]
     print(f"losses over time: {folder / 'loss.svg'}", flush=True)
-    print(json.dumps({"results": rows, "ratios": ratios(rows), "followed_s": followed}))
+    print(json.dumps({"results": rows, "ratios": ratios(rows), "followed_s": followed, "first_used_s": used}))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ Gradients are there at once (`bench.tasks.wide`), so that an iteration is the ex
 (`bench.rivals`) follow each other in rounds, in processes of their own, in an order that alternates: what the machine
 does besides, it does to all.  A ratio is one of the same round.  With one worker, gloo adds up nothing.
 
-Where parameters and gradients are sent (`comms`), they are sent in plain TCP, as the rivals' are.
+Where parameters and gradients are sent (`comms`), they are sent in plain TCP, as those of gloo, ``actor`` and
+``rpc-tcp`` are; ``rpc`` reads the memory of other processes of the host.
 
 An iteration is one gradient of every worker, applied; where workers do not wait for each other, their mean.  What the
 scheduler, the nannies and this program compute counts for ours.
@@ -30,6 +31,8 @@ from psplatform.jobs.optimizers import SGD
 PARAMETERS: Final = (25_000_000, 1000)
 WORKERS: Final = (1, 2, 4)
 BASELINES: Final = ("gloo", "rpc")
+BASELINES_SENT: Final = (*BASELINES, "rpc-tcp")
+"""Of a setting in which parameters and gradients are sent."""
 GLOO: Final = "gloo"
 
 _LEARNING_RATE: Final = 1e-4
@@ -91,7 +94,7 @@ def measure(
     parameters: Sequence[int] = PARAMETERS,
     workers: Sequence[int] = WORKERS,
     setting: Setting | None = None,
-    baselines: Sequence[str] = BASELINES,
+    baselines: Sequence[str] | None = None,
     rounds: int = 3,
     seconds: float = 5.0,
     profile: bool = False,
@@ -101,7 +104,8 @@ def measure(
     Parameters
     ----------
     baselines
-        Of `psplatform.bench.rivals.RIVALS`; those that are not installed are left out by name.
+        Of `psplatform.bench.rivals.RIVALS`, by default those that exchange in the same way; those that are not
+        installed are left out by name.
     rounds
         In which each system is measured once.
     seconds
@@ -122,6 +126,8 @@ def measure(
         If a baseline is not known, or there is no such device.
     """
     chosen = setting or Setting()
+    if baselines is None:
+        baselines = BASELINES if chosen.encrypted else BASELINES_SENT
     unknown = [name for name in baselines if name not in RIVALS]
     if unknown:
         text = f"{', '.join(unknown)} cannot be compared with; choose of {', '.join(RIVALS)}"

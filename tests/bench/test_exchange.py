@@ -17,13 +17,13 @@ from psplatform.jobs.replication import NoReplication
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     """Measure for a moment."""
-    baselines = ("gloo", "rpc", "actor", "ray")
+    baselines = ("gloo", "rpc", "rpc-tcp", "actor", "ray")
     return measure(parameters=(1000,), workers=(2,), baselines=baselines, rounds=1, seconds=0.5, profile=True)
 
 
 def test_all_systems_are_measured_and_those_that_are_not_installed_are_named(found: dict[str, Any]) -> None:
     systems = [row["system"] for row in found["results"]]
-    assert systems[:5] == ["psplatform", "psplatform-unreplicated", "gloo", "rpc", "actor"]
+    assert systems[:6] == ["psplatform", "psplatform-unreplicated", "gloo", "rpc", "rpc-tcp", "actor"]
     assert ("ray" in systems) == ("ray" not in found["left_out"])
     for row in found["results"]:
         assert (row["parameters"], row["workers"], row["shards"]) == (1000, 2, 1)
@@ -58,7 +58,9 @@ def test_each_system_is_measured_once_a_round_and_the_order_alternates() -> None
 
 
 def test_what_cannot_be_compared_with_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="horovod cannot be compared with; choose of gloo, rpc, actor, ray"):
+    with pytest.raises(
+        ConfigurationError, match="horovod cannot be compared with; choose of gloo, rpc, rpc-tcp, actor, ray"
+    ):
         measure(baselines=("gloo", "horovod"))
 
 

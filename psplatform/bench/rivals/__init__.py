@@ -10,7 +10,13 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Final
 
-RIVALS: Final[dict[str, str]] = {"gloo": "torch", "rpc": "torch", "actor": "distributed", "ray": "ray"}
+RIVALS: Final[dict[str, str]] = {
+    "gloo": "torch",
+    "rpc": "torch",
+    "rpc-tcp": "torch",
+    "actor": "distributed",
+    "ray": "ray",
+}
 """By name, with the package that each needs."""
 
 ON_DEVICES: Final = frozenset({"gloo", "ddp"})

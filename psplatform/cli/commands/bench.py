@@ -150,19 +150,21 @@ def failover(*, parameters: int, kills: int, stops: int, seed: int, as_json: boo
 @click.option("--transport", type=click.Choice(["auto", "comms"]), default="auto", help="Of ours. [auto]")
 @click.option("--compression", default="none", help="Of ours: bf16, fp16 or topk:0.01. [none]")
 @click.option("--device", default="auto", help="On which gradients lie: cpu, cuda. [auto]")
-@click.option("--baselines", default="gloo,rpc", help="Of gloo, rpc, actor and ray; or none. [gloo,rpc]")
+@click.option(
+    "--baselines", help="Of gloo, rpc, rpc-tcp, actor and ray; or none. [gloo,rpc, with comms rpc-tcp as well]"
+)
 @click.option("--rounds", type=click.IntRange(min=1), default=3, help="In which each is measured once. [3]")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, help="Of each measurement. [5]")
 @click.option("--profile", is_flag=True, help="Tell which processes compute, by role.")
 @_json_option
 def exchange(
-    *, parameters: tuple[int, ...], workers: tuple[int, ...], baselines: str, as_json: bool, **given: Any
+    *, parameters: tuple[int, ...], workers: tuple[int, ...], baselines: str | None, as_json: bool, **given: Any
 ) -> None:
     """Time the exchange of gradients for parameters, alternating with what others take for it."""
     from psplatform.bench import exchange as bench_exchange  # noqa: PLC0415  brings Dask and torch
 
     rounds, seconds, profile = (given.pop(name) for name in ("rounds", "seconds", "profile"))
-    rivals = () if baselines == "none" else tuple(filter(None, baselines.split(",")))
+    rivals = None if baselines is None else () if baselines == "none" else tuple(filter(None, baselines.split(",")))
     _measured(
         lambda report: bench_exchange.measure(
             report,
