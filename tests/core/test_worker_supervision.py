@@ -279,8 +279,37 @@ def test_the_wait_begins_anew_with_the_next_loss() -> None:
     scene = short()
     scene.see("acd", 1.0)
     assert scene.examined("d") == [StartWorker("worker-4", "d")]
+    scene.supervisor.hears("worker-2", scene.now)
+    scene.supervisor.hears("worker-4", scene.now)
     scene.supervisor.on_lost("worker-4", "killed")
     assert addresses(scene.see("ac", 1.0)) == addresses(scene.see("ac", 58.0)) == []
+
+
+@pytest.mark.parametrize(("left", "after_s"), [("b", 60.0), ("", 10.0)], ids=["one is left", "none is left"])
+def test_the_wait_does_not_begin_anew_with_one_that_cannot_be_started(left: str, after_s: float) -> None:
+    scene = Scene(workers="bc", evaluator="a", there="abc")
+    for name, address in (("worker-1", "b"), ("worker-2", "c")):
+        if address in left:
+            scene.supervisor.hears(name, scene.now)
+        else:
+            scene.supervisor.on_lost(name, "killed")
+    there = f"a{left}"
+    assert addresses(scene.see(there)) == []
+    assert addresses(scene.see(there, after_s)) == ["a"]
+    for _ in range(2):
+        (started,) = scene.examined("a")
+        assert scene.see(there) == [], "it is being made"
+        decided = scene.supervisor.on_not_started(started.name, ClusterError("gone", peer="a"))
+        assert addresses(decided) == ["a"], "nothing else has come meanwhile"
+
+
+def test_the_wait_does_not_begin_before_one_is_missing_when_the_cluster_cannot_be_seen() -> None:
+    scene = Scene(workers="bc", evaluator="a", there="abcd")
+    scene.supervisor.on_lost("worker-1", "killed")
+    scene.supervisor.on_lost("worker-2", "killed")
+    assert scene.examined("d") == [StartWorker("worker-4", "d")]
+    assert addresses(scene.see("ad", 99.0)) == addresses(scene.see("ad", 59.0)) == []
+    assert addresses(scene.see("ad", 1.0)) == ["a"]
 
 
 # --- processes come and go ---
@@ -311,6 +340,17 @@ def test_one_that_comes_and_is_away_when_it_was_examined_is_examined_again() -> 
     assert scene.examined("e") == []
     assert addresses(scene.see("abcde")) == ["e"]
     assert scene.examined("e") == [StartWorker("worker-4", "e")]
+
+
+def test_one_that_comes_with_a_copy_is_not_asked_beside_those_without() -> None:
+    """It might answer before them."""
+    scene = short()
+    scene.run.copies.add("e")
+    assert addresses(scene.see("acdef", 1.0)) == ["d", "f"]
+    assert scene.examined("f") == [StartWorker("worker-4", "f")]
+    scene.run.copies.remove("e")
+    assert addresses(scene.see("acdef")) == ["e"]
+    assert scene.examined("e") == [StartWorker("worker-5", "e")]
 
 
 def test_there_are_no_more_than_the_job_allows() -> None:

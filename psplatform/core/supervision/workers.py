@@ -66,7 +66,8 @@ class WorkerSupervisor:
         self._around = around
         self._unavailable = unavailable
         self.workers: dict[str, str] = {}
-        self._missing: set[str] = set()
+        self._first: set[str] = set()
+        self._unheard: set[str] = set()
         self._evaluator = EvaluatorSupervisor(rules, around)
         self._known: dict[str, Process] = {}
         self._seen: set[str] = set()
@@ -97,12 +98,12 @@ class WorkerSupervisor:
     @property
     def missing(self) -> set[str]:
         """The gradient workers placed at the start that have not said anything yet."""
-        return self._missing & self.workers.keys()
+        return self._first & self._unheard & self.workers.keys()
 
     def begin(self, placement: Placement) -> list[Decision]:
         """Start what a run begins with."""
         started = [self._start_worker(address) for address in placement.workers]
-        self._missing = set(self.workers)
+        self._first = set(self.workers)
         return [*started, self._evaluator.start(placement.evaluator)]
 
     def adopt(self, workers: Mapping[str, str], evaluator: tuple[str, str] | None, now: float) -> None:
@@ -117,14 +118,16 @@ class WorkerSupervisor:
         if name not in self.workers and (not name or name != self.evaluator):
             return False
         self._leases.renew(name, now)
-        self._missing.discard(name)
+        if name in self._unheard:
+            self._unheard.discard(name)
+            self._note_shortage(now)
         self._evaluator.opened |= name == self.evaluator
         return True
 
     def _start_worker(self, address: str) -> StartWorker:
         name = self._around.next_name(WORKER)
         self.workers[name] = address
-        self._note_shortage()
+        self._unheard.add(name)
         return StartWorker(name, address)
 
     # --- losing gradient workers ---
@@ -222,20 +225,28 @@ class WorkerSupervisor:
         elif came:
             self._newcomers |= came
             decided.append(ProcessesCame())
-        self._note_shortage()
+        self._note_shortage(now)
         fill, self._fill_at_next_look = self._fill_at_next_look, False
         if first or decided or fill:
             decided += self.fill()  # at first: a coordinator before this one may have been about to
         elif self._shares and not self._examined:
             decided += self._ask_on()
-        newcomers = [one for one in self._known if one in self._newcomers and one not in self._examined]
-        decided += self._examine(newcomers)
+        # One with a copy waits for its turn: it might answer before others that come with it and have none.
+        newcomers = self._newcomers - self._examined - set(self._around.copies)
+        decided += self._examine([one for one in self._known if one in newcomers])
         return [*decided, *self._evaluator.replace(self._usable, self.addresses, now)]
 
-    def _note_shortage(self) -> None:
-        there, now = len(self.workers), self._now
-        self._deserted_at = float("inf") if there else min(self._deserted_at, now)
-        self._short_since = float("inf") if there >= self._rules.workers else min(self._short_since, now)
+    def _note_shortage(self, now: float) -> None:
+        """Note since when workers have been missing; one that is made may fail, and is there once it is heard."""
+        heard = len(self.workers.keys() - self._unheard)
+        if heard:
+            self._deserted_at = float("inf")
+        elif not self.workers:
+            self._deserted_at = min(self._deserted_at, now)
+        if heard >= self._rules.workers:
+            self._short_since = float("inf")
+        elif self._is_short:
+            self._short_since = min(self._short_since, now)
 
     def on_process_ended(self, address: str, reason: str) -> list[Decision]:
         """Report the gradient workers and the evaluator of a process that has ended, as another of its actors shows.
@@ -300,8 +311,12 @@ class WorkerSupervisor:
     @property
     def _shares(self) -> bool:
         """Whether gradient workers have been missing for so long that they share processes with copies."""
-        deserted = self._now - self._deserted_at >= self._rules.deserted_s
-        return deserted or self._now - self._short_since >= self._rules.share_after_s
+        deserted = not self.workers and self._now - self._deserted_at >= self._rules.deserted_s
+        return deserted or (self._is_short and self._now - self._short_since >= self._rules.share_after_s)
+
+    @property
+    def _is_short(self) -> bool:
+        return len(self.workers) < self._rules.workers
 
     def _taken(self) -> set[str]:
         given_up = {address for address, failures in self._failed.items() if failures >= _TRIES_PER_PROCESS}

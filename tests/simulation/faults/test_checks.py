@@ -203,6 +203,9 @@ class Placed:
         self.of = {"a": "x", "b": "y", "c": "x", "copy": "z", "lead": "home", "d": "z", "one": "w", "two": "z"}
         self.now = 0.0
         shards = [SimpleNamespace(copies=["copy"])]
+        self.members = set("abcd")
+        roster = SimpleNamespace(members=lambda: [SimpleNamespace(name=one) for one in self.members])
+        lead = SimpleNamespace(coordinator=SimpleNamespace(state=SimpleNamespace(roster=roster)))
         run: Any = SimpleNamespace(
             plan=SimpleNamespace(workers=2),
             workers=SimpleNamespace(nodes=dict.fromkeys("abcd")),
@@ -211,7 +214,7 @@ class Placed:
             coordinator=SimpleNamespace(state=SimpleNamespace(shards=shards)),
             processes=SimpleNamespace(of=self.of.__getitem__, dead={"w"}),
             retirements=SimpleNamespace(began=lambda address: False),
-            leads=[SimpleNamespace(name="lead")],
+            leads=[SimpleNamespace(name="lead", lead=lead)],
         )
         self.check = Replacement(run, SimpleNamespace(has_nanny=lambda address: True), 2)  # type: ignore[arg-type]
 
@@ -236,11 +239,52 @@ def test_a_gradient_worker_goes_beside_a_copy_when_there_has_been_nothing_else_f
     check._check_places(frozenset("ab"), 1.0)
     with broken("S13", "d shares z with a copy of a shard"):
         check._check_places(frozenset("ad"), 4.0)
+    placed = Placed()
+    placed.members = {"a"}
+    placed.check._check_places(frozenset("ab"), 0.5)
+    placed.check._check_places(frozenset("ab"), 1.0)
+    placed.check._check_places(frozenset("ad"), 4.0)
     check = Placed().check
     check._check_places(frozenset("a"), 0.0)
     check._since["y", False] = 1.0
     with broken("S13", r"free are \['y'\]"):
         check._check_places(frozenset("ad"), 6.0)
+
+
+def test_a_gradient_worker_goes_where_it_was_to_go_when_it_was_named() -> None:
+    """What is free, or made, until it is given its process could not be known."""
+
+    def made(free_at: float) -> None:
+        placed = Placed()
+        check, nodes = placed.check, placed.check._run.workers.nodes
+        del nodes["d"]
+        check._check_places(frozenset("a"), 0.5)
+        if free_at < 6.0:
+            check._since["y", False] = free_at
+        check._check_places(frozenset("ad"), 6.0)
+        check._since["y", False] = free_at
+        check._check_places(frozenset("abd"), 9.0)
+        check._check_places(frozenset("abd"), 9.5)
+        nodes["d"] = None
+        check._check_places(frozenset("abd"), 10.0)
+
+    made(7.0)
+    with broken("S13", r"d shares z with a copy of a shard, free are \['y'\]"):
+        made(2.0)
+
+
+def test_a_copy_that_comes_beside_a_gradient_worker_that_was_named_is_not_held_against_it() -> None:
+    placed = Placed()
+    check, nodes = placed.check, placed.check._run.workers.nodes
+    del nodes["d"]
+    placed.of["copy"] = "home"
+    check._check_places(frozenset("ab"), 0.5)
+    check._check_places(frozenset("ab"), 1.0)
+    check._check_places(frozenset("ad"), 2.0)
+    placed.of["copy"] = "z"
+    check._check_places(frozenset("ad"), 3.0)
+    nodes["d"] = None
+    check._check_places(frozenset("ad"), 5.9)
 
 
 def test_an_evaluator_that_killed_its_process_is_made_later_and_apart_from_servers() -> None:

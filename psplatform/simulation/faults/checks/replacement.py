@@ -22,6 +22,23 @@ _ROUNDING_S: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
+class _Naming:
+    """What there was when a gradient worker was named: where it goes was decided by that.
+
+    Attributes
+    ----------
+    alone
+        Processes that were known to be free and to have no copy of a shard.
+    early
+        Whether there had been enough gradient workers until a moment before.
+    """
+
+    at: float
+    alone: list[str]
+    early: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Evaluator:
     """The evaluator of a coordinator, or when it was lost, and where it was."""
 
@@ -59,6 +76,7 @@ class Replacement:
         self._lead = ""
         self._seen: frozenset[str] = frozenset()
         self._placed: set[str] = set()
+        self._named: dict[str, _Naming] = {}
         self._complete_at = 0.0
         self._shared: dict[tuple[str, str], float] = {}
         self._evaluator = _Evaluator()
@@ -91,20 +109,27 @@ class Replacement:
         run, of = self._run, self._run.processes.of
         lead = run.leads[-1].name
         self._shared = {(lead, one): self._shared.get((lead, one), now) for one in self._copies}
+        for name in names - self._named.keys():
+            self._named[name] = self._name(now)
         # One is given its process a moment after it was named.
         there = names & run.workers.nodes.keys()
-        if len(there & self._placed) >= run.plan.workers:
+        # One that has not joined may not have been heard: to its coordinator, it is still missing.
+        if len(there & self._placed & self._members) >= run.plan.workers:
             self._complete_at = now
         for name in sorted(there - self._placed):
             self._placed.add(name)
             place, others = of(name), {of(one) for one in there - {name}}
             if place in others:
                 raise violated("S13", f"gradient workers share {place}")
-            alone = [one for (one, shared), since in self._since.items() if not shared and since < now - _SETTLED_S]
-            early = self._complete_at > 0 and now - self._complete_at < run.supervision.deserted_s
+            named = self._named[name]
             # Of a copy that is new, or that only a coordinator before has made, this one may not have known.
-            if self._shared.get((lead, place), now) < now - _SETTLED_S and (alone or early):
-                raise violated("S13", f"{name} shares {place} with a copy of a shard, free are {alone}")
+            if self._shared.get((lead, place), now) < named.at - _SETTLED_S and (named.alone or named.early):
+                raise violated("S13", f"{name} shares {place} with a copy of a shard, free are {named.alone}")
+
+    def _name(self, now: float) -> _Naming:
+        alone = [one for (one, shared), since in self._since.items() if not shared and since < now - _SETTLED_S]
+        early = self._complete_at > 0 and now - self._complete_at < self._run.supervision.deserted_s
+        return _Naming(now, alone, early)
 
     def _check_evaluator(self, name: str, now: float) -> None:
         """Raise if one is made at once in the place of one that was lost, or beside a server where that killed it."""
@@ -144,9 +169,11 @@ class Replacement:
     @property
     def _present(self) -> set[str]:
         """The workers that live and are the coordinator's."""
-        lead = self._run.leads[-1]
-        members = {one.name for one in lead.lead.coordinator.state.roster.members()}
-        return set(self._run.worker_names) & (members | set(lead.workers.names))
+        return set(self._run.worker_names) & (self._members | set(self._run.leads[-1].workers.names))
+
+    @property
+    def _members(self) -> set[str]:
+        return {one.name for one in self._run.leads[-1].lead.coordinator.state.roster.members()}
 
     def _free(self) -> list[tuple[str, bool]]:
         """Return the processes without gradient worker, and whether they have a copy of a shard."""
