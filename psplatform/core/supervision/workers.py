@@ -238,7 +238,8 @@ class WorkerSupervisor:
 
     def _note_shortage(self, now: float) -> None:
         """Note since when workers have been missing; one that is made may fail, and is there once it is heard."""
-        heard = len(self.workers.keys() - self._unheard)
+        self._unheard &= self.workers.keys()
+        heard = len(self.workers) - len(self._unheard)
         if heard:
             self._deserted_at = float("inf")
         elif not self.workers:
