@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 import psplatform as ps
 from psplatform.bench.clusters.host_cluster import HostCluster
-from psplatform.bench.clusters.namespaces import why_not
+from psplatform.bench.clusters.namespaces import Host, why_not
 from psplatform.telemetry.log.reader import LogReader
 
 SERVER = "server"
@@ -39,6 +39,7 @@ SLOW, CHANGED = WORKERS[-1], WORKERS[0]
 POLICIES: dict[str, dict[str, Any]] = {"delay-bounded": {"max_delay": 14}, "bsp": {}}
 FEATURES, HIDDEN, CLASSES, SAMPLES = 64, 1536, 10, 4000
 START_S, POLL_S = 300.0, 0.25
+USED_BYTES = 1 << 20
 COLOURS = {"planned": "#1f77b4", "as they come": "#ff7f0e"}
 
 
@@ -110,6 +111,7 @@ class Result:
     span: tuple[float, float]
     half_at: float
     changed: str
+    used_s: dict[str, float | None]
 
     @property
     def commits(self) -> list[dict[str, Any]]:
@@ -168,19 +170,15 @@ def followed_s(result: Result) -> dict[str, float | None]:
     return found
 
 
-def first_used_s(result: Result) -> dict[str, float | None]:
-    """Return how long after its rate has changed the changed host first sent a gradient, and was sent parameters.
-
-    Before that nothing can be known of that direction; ``None`` if it never was.
-    """
-    spans = {
-        "out": [one for one in result.of("transfer") if result.changed in one["hosts"]],
-        "into": [one for one in result.of("pull") if one["host"] == result.changed],
-    }
-    found: dict[str, float | None] = {}
-    for way, moved in spans.items():
-        begun = [one["at"] - one["took_s"] for one in moved if one["at"] > result.half_at]
-        found[way] = min((max(0.0, at - result.half_at) for at in begun), default=None)
+def first_used_s(host: Host, since: tuple[int, int], seconds: float) -> dict[str, float | None]:
+    """Watch a host for so long; return when it has sent, and was sent, so much that something can be known of that."""
+    began, found = time.monotonic(), dict[str, float | None](out=None, into=None)
+    while (passed := time.monotonic() - began) < seconds:
+        into, out = (now - before for now, before in zip(host.traffic, since, strict=True))
+        for way, moved in (("out", out), ("into", into)):
+            if found[way] is None and moved >= USED_BYTES:
+                found[way] = passed
+        time.sleep(POLL_S)
     return found
 
 
@@ -203,14 +201,14 @@ def train(cluster: HostCluster, wanted: ps.Job, seconds: float, *, changes: bool
     if changes:
         cluster.hosts[CHANGED].limit(SLOW_MBIT)
     half_at = first + time.monotonic() - began
-    time.sleep(seconds / 2)
+    used_s = first_used_s(cluster.hosts[CHANGED], cluster.hosts[CHANGED].traffic, seconds / 2)
     after, last = cluster.hosts[SERVER].traffic, first + time.monotonic() - began
     run.stop("seen enough")
     run.wait(START_S)
     run.close()
     moved = after[0] - before[0], after[1] - before[1]
     planned, changed = wanted.network.fabric is not None, cluster.hosts[CHANGED].address
-    return Result(str(wanted.policy), planned, records(), *moved, (first, last), half_at, changed)
+    return Result(str(wanted.policy), planned, records(), *moved, (first, last), half_at, changed, used_s)
 
 
 def picture(results: list[Result]) -> str:
@@ -297,7 +295,7 @@ def main() -> None:
             print(line(results[-1].row()), flush=True)
         wanted = job("delay-bounded", planned=True, store=folder / "changed.zarr")
         changed = train(cluster, wanted, given.seconds, changes=True)
-        followed, used = followed_s(changed), first_used_s(changed)
+        followed, used = followed_s(changed), changed.used_s
         print(f"a host became slow: {'; '.join(said(way, followed[way], used[way]) for way in followed)}")
     (folder / "loss.svg").write_text(picture(results))
     rows = [one.row() for one in results]

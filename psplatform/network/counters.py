@@ -8,6 +8,10 @@ a direction carries, it has become slower.
 
 So this is known while a transfer goes on, and where the other end is busy with others as well.  What ended transfers
 tell (`steady`, `estimates`) says what directions could carry before.
+
+A host that knows what waits to go out of it tells more: as long as something waits, what goes out is what that
+direction can carry; and what comes in to another host is what can come in there, if nothing waits where it comes from.
+A host of which nothing was ever seen to wait may be slowed down where it does not see that, and tells nothing so.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from statistics import fmean, pstdev
 from typing import Final, NamedTuple, Protocol
 
@@ -62,6 +67,15 @@ _STEADY: Final = 1.4
 _EVEN: Final = 0.035
 """Standard deviation, as a part of the mean, of the rates that an interface at its limit has: others vary more."""
 
+_FULL: Final = 2
+"""So many samples in a row, before and after each of which something waits, tell what a direction carries at most."""
+
+_FULL_BYTES: Final = 1 << 19
+"""If they carried so much: in few samples of a slow interface, packets of 64 KiB are all or nothing."""
+
+_LATELY_S: Final = 0.75
+"""Such samples tell that for so long."""
+
 _LATE_S: Final = 0.6
 """What was counted is looked at so late: by then other hosts have said what they counted as well."""
 
@@ -91,11 +105,18 @@ _CONTAINED: Final = 0.5
 
 
 class Sample(NamedTuple):
-    """What both directions of an interface have carried in so many seconds, in bytes."""
+    """What both directions of an interface have carried in so many seconds, in bytes.
+
+    Attributes
+    ----------
+    waiting
+        Bytes that waited to go out at its end; ``None`` where that is not known.
+    """
 
     seconds: float
     out: float
     into: float
+    waiting: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +146,9 @@ class Beliefs(Protocol):
     def rise(self, key: Direction, rate: float, at: float, *, limited: bool) -> None:
         """Learn that a direction carries more than was known, and whether another end was busy, so that it may more."""
 
+    def settle(self, key: Direction, rate: float, since: float, at: float) -> None:
+        """Learn what a direction carries at most."""
+
     def fall(self, keys: Sequence[Direction], rate: float, since: float, at: float) -> None:
         """Learn that the first direction carries only that, or one of the others, which carry the same."""
 
@@ -139,6 +163,8 @@ class _Host:
         Seconds of all samples: the host's own time.
     behind
         By how much that is less than when the last messages came, which is least for those that came fastest.
+    tells
+        Whether something was seen to wait to go out for a while.
     """
 
     source: str
@@ -146,6 +172,7 @@ class _Host:
     samples: deque[tuple[float, Sample]] = field(default_factory=deque)
     counted_s: float = 0.0
     behind: deque[float] = field(default_factory=partial(deque, maxlen=_TIMED))
+    tells: bool = False
 
     def take(self, samples: Iterable[Sample], now: float) -> None:
         """Add samples, the last of which has just ended."""
@@ -161,6 +188,26 @@ class _Host:
             self.samples.append((end, one))
         while self.samples and self.samples[0][0] < now - _KEPT_S:
             self.samples.popleft()
+        self.tells = self.tells or self.full_rate(now) is not None
+
+    def full_rate(self, until: float) -> float | None:
+        """Return what went out when something waited all the time lately, bytes per second; ``None`` if it did not."""
+        found = list[Sample]()
+        known = [(end, one) for end, one in self.samples if end <= until + _MISSING_S]
+        for (_, before), (end, one) in reversed(list(pairwise(known))):
+            if before.waiting and one.waiting:
+                found.append(one)
+                carried = _CONTENT * sum(one.out for one in found)
+                if len(found) >= _FULL and carried >= _FULL_BYTES:
+                    return carried / sum(one.seconds for one in found)
+            elif found or end < until - _LATELY_S:
+                break
+        return None
+
+    def is_free(self, until: float) -> bool:
+        """Whether nothing has waited to go out for a while."""
+        lately = [one for end, one in self.samples if until - _STEADY_S <= end <= until + _MISSING_S]
+        return self.tells and len(lately) > _FULL and all(one.waiting == 0 for one in lately)
 
     def rates(self, outward: bool, until: float) -> list[float]:
         """Return what a direction has carried until a moment, by sample as `Counters.rates`; nothing if that is open.
@@ -243,6 +290,16 @@ class Counters:
         rate = fmean(rates)
         return rate if rate > max(_LEAST * fmean(opposite or [0.0]), SMALLEST_BYTES / _STEADY_S) else None
 
+    def full_rate(self, host: str, until: float) -> float | None:
+        """Return what goes out of a host, bytes per second, if more waits to; ``None`` if that is not known."""
+        found = self._hosts.get(host)
+        return found.full_rate(until) if found is not None else None
+
+    def is_free(self, host: str, until: float) -> bool:
+        """Whether it is known that nothing has waited to go out of a host for a while."""
+        found = self._hosts.get(host)
+        return found is not None and found.is_free(until)
+
     def is_even(self, key: Direction, until: float) -> bool:
         """Whether a steady direction has carried the same in every sample: an interface lets no more pass."""
         rates = self.rates(key, until)
@@ -253,6 +310,9 @@ def judge(counters: Counters, beliefs: Beliefs, host: str, now: float) -> None:
     """Learn what both directions of a host can carry, from what was counted there and at other hosts."""
     beside = counters.peers()
     until = now - _LATE_S
+    full_rate = counters.full_rate(host, now)
+    if full_rate is not None:
+        _settle(beliefs, (host, True), full_rate, now)
     for key in ((host, True), (host, False)):
         level, rate = beliefs.level(key), counters.steady(key, until)
         if max(counters.rates(key, until), default=0.0) >= _AT_LEVEL * level:
@@ -268,6 +328,14 @@ def judge(counters: Counters, beliefs: Beliefs, host: str, now: float) -> None:
                 beliefs.fall([key, *suspects], rate, until - _STEADY_S, until)
 
 
+def _settle(beliefs: Beliefs, key: Direction, rate: float, at: float) -> None:
+    """Learn what a direction carries that lets no more pass."""
+    if beliefs.may_rise(key) and _AT_LEVEL < rate / beliefs.level(key) < 1 / _AT_LEVEL:
+        beliefs.confirm(key, at)
+    else:
+        beliefs.settle(key, rate, at - _STEADY_S, at)
+
+
 @dataclass(frozen=True, slots=True)
 class _Case:
     """A direction that has carried clearly less until a moment than it could."""
@@ -281,9 +349,22 @@ class _Case:
 
     def suspects(self) -> list[Direction] | None:
         """Return which other ends may be as slow; ``None`` if something else may be why so little is carried."""
+        host, outward = self.key
+        if outward and self.counters.is_free(host, self.until):
+            return None
+        senders = self._senders() if not outward else []
+        if senders and all(self.counters.is_free(one, self.until) for one in senders):
+            return []
+        if any(self.counters.full_rate(one, self.until) is not None for one in senders):
+            return None
         if not self._is_known() or any(self._explains(end) for end in self._ends):
             return None
         return [end for end in self._ends if self._may_be_slow(end)]
+
+    def _senders(self) -> list[str]:
+        """Return the hosts that it may have received from: those that have sent something worth it meanwhile."""
+        sent = {end[0]: self.counters.rates(end, self.until) for end in self._ends}
+        return [host for host, rates in sent.items() if rates and fmean(rates) >= _PART * self.rate]
 
     def is_limited(self) -> bool:
         """Whether another end is busy with as much at least, and known to limit: it may be why that is not more."""
@@ -322,6 +403,8 @@ class _Case:
 
     def _may_be_slow(self, end: Direction) -> bool:
         """Whether another end may have become slower itself: it carries as little, and as evenly."""
+        if end[1] and self.counters.is_free(end[0], self.until):
+            return False
         if not self.counters.rates(end, self.until):
             return True
         carried = self.counters.steady(end, self.until)

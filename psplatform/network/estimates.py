@@ -164,6 +164,10 @@ class Estimates:
         """Learn that a direction carries more than was known; whether another end was busy makes no difference."""
         self._ways[key].learn(rate, at)
 
+    def settle(self, key: Direction, rate: float, since: float, at: float) -> None:
+        """Learn what a direction carries at most."""
+        self._ways[key].learn(rate, at)
+
     def fall(self, keys: Sequence[Direction], rate: float, since: float, at: float) -> None:
         """Learn that the first direction carries only that, or one of the others, which carry the same."""
         first, *others = ways = [self._ways[key] for key in keys]

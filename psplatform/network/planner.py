@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import islice, product, repeat
 from typing import Final, Protocol
 
 from psplatform.core.protocol.member_messages import Carried
@@ -244,7 +244,7 @@ class FabricPlanner:
         # A worker that has waited too long for its relay has asked the servers.
         served = dict.fromkeys(to for leg in self._serving.legs for _, to in leg.ways)
         ways += [way for way in product([server for server, _ in self._servers], served) if way not in ways]
-        samples = zip(count.seconds, count.out, count.into, strict=False)
+        samples = zip(count.seconds, count.out, count.into, count.waiting or repeat(None), strict=False)
         self._estimates.count(Count(count.source, count.host, tuple(Sample(*one) for one in samples)), now, ways)
         believed = self._rates([count.host], now)[count.host]
         return believed.out.at(now), believed.into.at(now)

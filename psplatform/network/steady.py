@@ -200,6 +200,14 @@ class SteadyEstimates:
         way.proofs = [(at, rate)]
         way.confirm(at)
 
+    def settle(self, key: Direction, rate: float, since: float, at: float) -> None:
+        """Learn what a direction carries at most."""
+        way = self._ways[key]
+        way.use(at)
+        way.fallen_at = since if rate < way.level else way.fallen_at
+        self._slow_down(key, rate, at, key)
+        way.confirm(at)
+
     def fall(self, keys: Sequence[Direction], rate: float, since: float, at: float) -> None:
         """Learn that the first direction carries only that, or one of the others, which carry the same."""
         for key in keys[1:]:
@@ -317,8 +325,10 @@ class SteadyEstimates:
         ways = [self._ways[key] for key in keys]
         if not all(rate < _CLEARLY * way.level < math.inf for way, rate in zip(ways, most, strict=True)):
             return
-        # One that was as fast as ever since the transfer began is not what slows it.
-        open_to_doubt = [number for number in (0, 1) if ways[number].at_level <= seen.begin] or [0, 1]
+        # What slows it was not as fast as ever since it began, nor is it a direction before which nothing waits.
+        sends, receives = 0, 1
+        either = [receives] if self._counters.is_free(seen.sender, seen.end) else [sends, receives]
+        open_to_doubt = [number for number in either if ways[number].at_level <= seen.begin] or either
         for number in open_to_doubt:
             ways[number].slow_with[keys[1 - number]] = None
         slow = self._slowest([keys[number] for number in open_to_doubt])

@@ -34,6 +34,7 @@ class Cluster:
     def __init__(self, estimates: SteadyEstimates | Estimates, hosts: str = "abcd", *, worker: float = WORKER) -> None:
         self.estimates, self.hosts, self.now = estimates, [*hosts, "s"], 0.0
         self.uncounted: set[str] = set()
+        self.knowing: set[str] = set()
         for host in hosts:  # each reaches the server, and the next one
             self.transfer(host, "s", SERVER)
             self.transfer("s", host, SERVER)
@@ -52,17 +53,20 @@ class Cluster:
         flows: dict[tuple[str, str], float | Sequence[float]],
         seconds: float = 0.5,
         known: Sequence[tuple[str, str]] | None = None,
+        full: str = "",
     ) -> None:
         """Let so many bytes per second go between hosts, in each sample so many if several are given; all say so.
 
-        All of these flows are `known` to be under way, or those that are given.
+        All of these flows are `known` to be under way, or those that are given.  Of the hosts that are `knowing`, more
+        waits to go out of those that are `full`.
         """
         ways = list(flows if known is None else known)
         for _ in range(round(seconds / (SAID * SAMPLE_S))):
             self.now += SAID * SAMPLE_S
             self.estimates.state(self.hosts, self.now)
             for host in self.hosts:
-                samples = [self._sample(flows, host, number) for number in range(SAID)]
+                waiting = 1000 * (host in full) if host in self.knowing else None
+                samples = [self._sample(flows, host, number)._replace(waiting=waiting) for number in range(SAID)]
                 if host not in self.uncounted:
                     self.estimates.count(Count(f"at {host}", host, tuple(samples)), self.now, ways)
 
@@ -222,6 +226,58 @@ def test_what_goes_where_nobody_knows_of_blames_nobody(cluster: Cluster) -> None
     cluster.carry({("a", "c"): 30 * MB, ("a", "b"): 0.0}, seconds=2.0, known=[("a", "b")])
     for host, rates in believed(cluster).items():
         assert rates == pytest.approx(before[host], rel=0.1)
+
+
+def test_what_goes_out_while_more_waits_is_what_a_host_can_send(cluster: Cluster) -> None:
+    """However much the server has to do, and although it carries no more."""
+    cluster.knowing = {"a"}
+    cluster.carry({("a", "s"): 30 * MB, ("b", "s"): 30 * MB}, seconds=1.0, full="a")
+    assert cluster.rates("a")[0] == pytest.approx(30, abs=1)
+    assert cluster.rates("s")[1] == pytest.approx(100, abs=1)
+    assert cluster.rates("b")[0] > 100
+    cluster.carry({("a", "b"): WORKER}, seconds=1.0, full="a")
+    assert cluster.rates("a")[0] == pytest.approx(400, abs=4)
+
+
+def test_what_waits_for_a_moment_or_goes_out_packet_by_packet_tells_nothing(cluster: Cluster) -> None:
+    """Of a few packets in a sample nobody can say what rate that is."""
+    before = cluster.rates("a")[0]
+    cluster.knowing = {"a"}
+    cluster.carry({("a", "s"): [0.0, 0.2 * MB, 0.0, 0.0]}, seconds=2.0, full="a")
+    cluster.carry({("a", "s"): 30 * MB})
+    cluster.carry({})
+    assert cluster.rates("a")[0] == pytest.approx(before, rel=0.01)
+
+
+def test_what_comes_in_while_nothing_waits_where_it_comes_from_is_what_a_host_can_receive(cluster: Cluster) -> None:
+    """Even as little as its share of a busy sender would be."""
+    cluster.knowing = {"s"}
+    cluster.carry({("s", "a"): 50 * MB, ("s", "b"): 50 * MB}, seconds=1.5, full="s")
+    assert cluster.rates("a")[1] > 100, "that is its share"
+    cluster.carry({("s", "a"): 50 * MB}, seconds=2.0)
+    assert cluster.rates("a")[1] == pytest.approx(50, abs=1)
+    assert cluster.rates("s")[0] == pytest.approx(100, abs=1)
+
+
+def test_a_host_of_which_nothing_was_ever_seen_to_wait_does_not_tell_that_nothing_does(cluster: Cluster) -> None:
+    """It may be slowed down somewhere else, where it does not look."""
+    cluster.knowing = {"b"}
+    cluster.carry({("b", "a"): 50 * MB, ("b", "c"): 50 * MB}, seconds=3.0)
+    assert cluster.rates("b")[0] < 200
+    assert min(cluster.rates("a")[1], cluster.rates("c")[1]) > 100
+
+
+def test_a_slow_transfer_is_not_its_senders_fault_before_which_nothing_waits(cluster: Cluster) -> None:
+    """Not even when it ends, or should have ended."""
+    cluster.knowing = {"b"}
+    cluster.carry({("b", "a"): WORKER}, full="b")
+    before = cluster.rates("b")[0]
+    for _ in range(3):
+        begin = cluster.now
+        cluster.carry({("b", "a"): 40 * MB}, seconds=2.0)
+        cluster.estimates.observe(Sighting("b", "a", 80 * MB, begin, cluster.now))
+    assert cluster.rates("b")[0] == pytest.approx(before, rel=0.1)
+    assert cluster.rates("a")[1] == pytest.approx(40, abs=1)
 
 
 def test_a_host_without_counters_is_known_by_what_ended(cluster: Cluster) -> None:

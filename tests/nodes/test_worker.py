@@ -11,7 +11,7 @@ from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.effects import COORDINATOR, CancelCompute, Compute, Depart, Expose, Role, Send, SetTimer
 from psplatform.core.protocol.events import Begin, Computed, Reachable
 from psplatform.core.protocol.names import first_server
-from psplatform.core.workers.counting import COUNTING, Counting
+from psplatform.core.workers.counting import COUNTING, Counted, Counting
 from psplatform.core.workers.pulling import PullRule
 from psplatform.core.workers.session import Activity, WorkerSession
 from psplatform.nodes.worker import WorkerNode
@@ -103,7 +103,7 @@ def test_a_timer_that_is_due_comes_back_as_an_event() -> None:
 def test_what_the_interface_carries_is_counted_from_when_something_happens() -> None:
     """And said to the coordinator; the session is not told of the timer."""
     carried = [0]
-    world = World(Traits(exact=True), shards=1, counting=Counting("w", "h", lambda: (carried[0], 0)))
+    world = World(Traits(exact=True), shards=1, counting=Counting("w", "h", lambda: Counted(carried[0], 0)))
     assert world.after(Begin())[0] == ("timer", COUNTING, 0.125)
     assert ("timer", COUNTING, 0.125) not in world.after(STARTED[1])
     world.done.clear()

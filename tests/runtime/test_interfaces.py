@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from psplatform.core.protocol.messages import Carried
+from psplatform.core.workers.counting import Counted
 from psplatform.runtime.actors.coordinator import own_interface
 from psplatform.runtime.actors.coordinator.own_interface import OwnInterface
 from psplatform.runtime.comms.interfaces import counter_of
@@ -37,15 +38,15 @@ def test_the_interface_of_an_address_is_read(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(psutil, "net_io_counters", lambda pernic, nowrap: counters)
     read = counter_of("10.0.0.1")
     assert read is not None
-    assert read() == (1000, 2000)
+    assert read() == Counted(1000, 2000)
     del counters["eth1"]
-    assert read() == (0, 0)
+    assert read() == Counted(0, 0)
 
 
 def test_a_coordinator_counts_as_long_as_others_say_what_they_carry(
     jump: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_interface, "counter_of", lambda host: lambda: (0, 0) if host == "10.0.0.1" else None)
+    monkeypatch.setattr(own_interface, "counter_of", lambda host: lambda: Counted(0, 0) if host == "10.0.0.1" else None)
     said: list[Carried] = []
 
     async def run() -> list[int]:

@@ -325,6 +325,9 @@ class Carried:
         Whose interface it is, by the name that the planner of transfers has for it.
     seconds, out, into
         Of each sample, how long it took, and how many bytes went out of the host and came in.
+    waiting
+        How many bytes waited to go out at the end of each, because the interface let no more pass; empty where that is
+        not known.
     """
 
     source: str
@@ -332,6 +335,7 @@ class Carried:
     seconds: tuple[float, ...]
     out: tuple[int, ...]
     into: tuple[int, ...]
+    waiting: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

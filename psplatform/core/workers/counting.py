@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from psplatform.core.protocol.messages import Carried
 
@@ -24,6 +24,22 @@ _ASLEEP: Final = 80
 """After so many it is not looked at before something happens again; what a host receives may have been sent late."""
 
 
+class Counted(NamedTuple):
+    """What the counters of an interface say.
+
+    Attributes
+    ----------
+    out, into
+        Bytes that have gone out and come in.
+    waiting
+        Bytes that wait to go out, because it lets no more pass; ``None`` where that is not known.
+    """
+
+    out: int
+    into: int
+    waiting: int | None = None
+
+
 class Counting:
     """Looks at an interface from when something happens until it has carried nothing for ten seconds.
 
@@ -34,13 +50,13 @@ class Counting:
     host
         Whose interface it is.
     read
-        Returns the bytes that have gone out and come in until now.
+        Returns what its counters say now.
     """
 
-    def __init__(self, source: str, host: str, read: Callable[[], tuple[int, int]]) -> None:
+    def __init__(self, source: str, host: str, read: Callable[[], Counted]) -> None:
         self._source, self._host, self._read = source, host, read
-        self._last: tuple[float, tuple[int, int]] | None = None
-        self._samples: list[tuple[float, int, int]] = []
+        self._last: tuple[float, Counted] | None = None
+        self._samples: list[tuple[float, int, int, int | None]] = []
         self._is_awake = False
         self._quiet = 0
 
@@ -59,19 +75,19 @@ class Counting:
         at = now + _SAMPLE_S if self._is_awake else None
         if len(self._samples) < _SAID:
             return at, None
-        seconds, out, into = zip(*self._samples, strict=True)
+        seconds, out, into, waiting = zip(*self._samples, strict=True)
         self._samples = []
-        return at, Carried(self._source, self._host, seconds, out, into)
+        return at, Carried(self._source, self._host, seconds, out, into, () if None in waiting else waiting)
 
     def _look(self, now: float) -> None:
         counted = self._read()
         if self._last is not None and now > self._last[0]:
             at, before = self._last
             seconds = now - at
-            out, into = (max(0, this - that) for this, that in zip(counted, before, strict=True))
+            out, into = max(0, counted.out - before.out), max(0, counted.into - before.into)
             self._quiet = self._quiet + 1 if out + into <= QUIET_BYTES else 0
             if self._quiet > _QUIET and self._samples:
-                before_s, before_out, before_into = self._samples.pop()
+                before_s, before_out, before_into, _ = self._samples.pop()
                 seconds, out, into = before_s + seconds, before_out + out, before_into + into
-            self._samples.append((seconds, out, into))
+            self._samples.append((seconds, out, into, counted.waiting))
         self._last = now, counted

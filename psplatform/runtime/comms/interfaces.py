@@ -1,4 +1,4 @@
-"""What the network interface of this host has carried."""
+"""What the network interface of this host has carried, and what waits to go out."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 import psutil
 
+from psplatform.core.workers.counting import Counted
+from psplatform.runtime.comms.queues import waiting_at
+
 _LOOPBACK = ("127.", "::1")
 
 
-def counter_of(host: str) -> Callable[[], tuple[int, int]] | None:
-    """Return what reads the bytes that have gone out of an interface and come in, or ``None`` where there is none.
+def counter_of(host: str) -> Callable[[], Counted] | None:
+    """Return what reads the counters of an interface, or ``None`` where there is none.
 
     Parameters
     ----------
@@ -24,8 +27,11 @@ def counter_of(host: str) -> Callable[[], tuple[int, int]] | None:
     if name is None or name not in psutil.net_io_counters(pernic=True, nowrap=False):
         return None
 
-    def read() -> tuple[int, int]:
+    waiting = waiting_at(name)
+
+    def read() -> Counted:
         counted = psutil.net_io_counters(pernic=True, nowrap=False).get(name)
-        return (counted.bytes_sent, counted.bytes_recv) if counted is not None else (0, 0)
+        sent, received = (counted.bytes_sent, counted.bytes_recv) if counted is not None else (0, 0)
+        return Counted(sent, received, waiting() if waiting is not None else None)
 
     return read

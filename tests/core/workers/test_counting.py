@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from psplatform.core.protocol.messages import Carried
-from psplatform.core.workers.counting import Counting
+from psplatform.core.workers.counting import Counted, Counting
 
 
 class Interface:
@@ -13,14 +13,15 @@ class Interface:
 
     def __init__(self) -> None:
         self.now, self.out, self.into = 0.0, 0, 0
+        self.waiting: int | None = None
         self.looked = 0
         self.due: float | None = None
         self.said: list[Carried] = []
         self.counting = Counting("m", "h", self.read)
 
-    def read(self) -> tuple[int, int]:
+    def read(self) -> Counted:
         self.looked += 1
-        return self.out, self.into
+        return Counted(self.out, self.into, self.waiting)
 
     def wake(self) -> None:
         self.due = self.counting.wake(self.now) or self.due
@@ -53,6 +54,17 @@ def test_it_is_said_twice_a_second_what_is_carried(interface: Interface) -> None
     interface.wake()
     said = interface.run(1.0, out=8e6, into=4e6)
     assert said == [Carried("m", "h", (0.125,) * 4, (1_000_000,) * 4, (500_000,) * 4)] * 2
+
+
+def test_what_waits_to_go_out_is_said_with_it_where_that_is_known(interface: Interface) -> None:
+    interface.wake()
+    interface.waiting = 3000
+    (said,) = interface.run(0.5, out=8e6)
+    assert said == Carried("m", "h", (0.125,) * 4, (1_000_000,) * 4, (0,) * 4, (3000,) * 4)
+    interface.run(0.25, out=8e6)
+    interface.waiting = None
+    (said,) = interface.run(0.25, out=8e6)
+    assert said.waiting == (), "it is known of all samples or of none"
 
 
 def test_it_is_looked_at_no_more_once_it_has_carried_nothing_for_ten_seconds(interface: Interface) -> None:
