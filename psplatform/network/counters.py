@@ -11,7 +11,7 @@ tell (`steady`, `estimates`) says what directions could carry before.
 
 A host that knows what waits to go out of it tells more: as long as something waits, what goes out is what that
 direction can carry; and what comes in to another host is what can come in there, if nothing waits where it comes from.
-A host of which nothing was ever seen to wait may be slowed down where it does not see that, and tells nothing so.
+A host of which nothing was seen to wait for long may be slowed down where it does not see that, and tells nothing so.
 """
 
 from __future__ import annotations
@@ -75,6 +75,9 @@ _FULL_BYTES: Final = 1 << 19
 
 _LATELY_S: Final = 0.75
 """Such samples tell that for so long."""
+
+_TELLS_S: Final = 60.0
+"""For so long after something was seen to wait, it means something that nothing waits."""
 
 _LATE_S: Final = 0.6
 """What was counted is looked at so late: by then other hosts have said what they counted as well."""
@@ -163,8 +166,8 @@ class _Host:
         Seconds of all samples: the host's own time.
     behind
         By how much that is less than when the last messages came, which is least for those that came fastest.
-    tells
-        Whether something was seen to wait to go out for a while.
+    full_at
+        When something was seen to wait to go out for a while: it is known there, unless that was long ago.
     """
 
     source: str
@@ -172,7 +175,7 @@ class _Host:
     samples: deque[tuple[float, Sample]] = field(default_factory=deque)
     counted_s: float = 0.0
     behind: deque[float] = field(default_factory=partial(deque, maxlen=_TIMED))
-    tells: bool = False
+    full_at: float = -math.inf
 
     def take(self, samples: Iterable[Sample], now: float) -> None:
         """Add samples, the last of which has just ended."""
@@ -188,26 +191,30 @@ class _Host:
             self.samples.append((end, one))
         while self.samples and self.samples[0][0] < now - _KEPT_S:
             self.samples.popleft()
-        self.tells = self.tells or self.full_rate(now) is not None
+        if self.full_rate(now) is not None:
+            self.full_at = now
 
     def full_rate(self, until: float) -> float | None:
         """Return what went out when something waited all the time lately, bytes per second; ``None`` if it did not."""
         found = list[Sample]()
         known = [(end, one) for end, one in self.samples if end <= until + _MISSING_S]
         for (_, before), (end, one) in reversed(list(pairwise(known))):
+            if not found and end < until - _LATELY_S:
+                break
             if before.waiting and one.waiting:
                 found.append(one)
                 carried = _CONTENT * sum(one.out for one in found)
                 if len(found) >= _FULL and carried >= _FULL_BYTES:
                     return carried / sum(one.seconds for one in found)
-            elif found or end < until - _LATELY_S:
+            elif found:
                 break
         return None
 
     def is_free(self, until: float) -> bool:
         """Whether nothing has waited to go out for a while."""
         lately = [one for end, one in self.samples if until - _STEADY_S <= end <= until + _MISSING_S]
-        return self.tells and len(lately) > _FULL and all(one.waiting == 0 for one in lately)
+        tells = until - self.full_at < _TELLS_S
+        return tells and len(lately) > _FULL and all(one.waiting == 0 for one in lately)
 
     def rates(self, outward: bool, until: float) -> list[float]:
         """Return what a direction has carried until a moment, by sample as `Counters.rates`; nothing if that is open.

@@ -249,6 +249,20 @@ def test_what_waits_for_a_moment_or_goes_out_packet_by_packet_tells_nothing(clus
     assert cluster.rates("a")[0] == pytest.approx(before, rel=0.01)
 
 
+def test_what_was_full_a_while_ago_is_not_so_now(cluster: Cluster) -> None:
+    """A host that was asleep since says two samples of nothing first."""
+    cluster.knowing = {"a"}
+    cluster.carry({("a", "s"): 30 * MB}, seconds=1.0, full="a")
+    cluster.carry({("a", "b"): WORKER}, seconds=1.0, full="a")
+    counters = cluster.estimates._counters
+    until = cluster.now
+    assert counters.full_rate("a", until) == pytest.approx(WORKER, rel=0.01)
+    cluster.now += 2.0
+    cluster.estimates.count(Count("at a", "a", (Sample(SAMPLE_S, 0.0, 0.0, 0),) * 2), cluster.now)
+    assert counters.full_rate("a", cluster.now) is None
+    assert not counters.is_free("a", cluster.now + 100.0)
+
+
 def test_what_comes_in_while_nothing_waits_where_it_comes_from_is_what_a_host_can_receive(cluster: Cluster) -> None:
     """Even as little as its share of a busy sender would be."""
     cluster.knowing = {"s"}

@@ -169,12 +169,14 @@ def test_content_is_read_into_memory_at_hand() -> None:
 
 
 def test_content_that_is_not_wanted_is_written_nowhere() -> None:
-    """Nor is what has another size than what it is for."""
+    """Nor is what does not fit, which is an error of the caller's."""
 
     async def receive(found: Two) -> None:
         place = [np.zeros(SIZE, np.float32), np.zeros(4, int)]
-        for into in (lambda _: None, lambda _: place, lambda _: place[:1]):
-            assert not await fetch(found, 7, into)
+        assert not await fetch(found, 7, lambda _: None)
+        for into in (lambda _: place, lambda _: place[:1]):
+            with pytest.raises(ValueError, match=r"arrays of \[1200000, 40\] bytes do not fit into"):
+                await fetch(found, 7, into)
         assert not place[0].any()
         place[1] = np.zeros(5, int)
         assert await fetch(found, 7, lambda _: place)
@@ -225,3 +227,45 @@ def test_a_caller_that_stands_still_in_the_middle_is_given_up(monkeypatch: pytes
         assert await call(found, "push", "w", [large()]) is True
 
     run(stand_still)
+
+
+def test_what_the_caller_itself_raises_is_not_taken_for_the_loss_of_its_peer() -> None:
+    def into(answer: Any) -> Any:
+        raise RuntimeError("can't allocate memory")
+
+    async def receive(found: Two) -> None:
+        with pytest.raises(RuntimeError, match="can't allocate memory"):
+            await fetch(found, 7, into)
+        assert await call(found, "push", "w", [large()]) is True
+
+    run(receive)
+
+
+def test_a_process_that_knows_no_such_calls_has_no_such_actor() -> None:
+    """It has begun in the place of another one; what was sent to it is not taken for the next call."""
+
+    async def talk(found: Two) -> None:
+        handlers = found.called.handlers
+        known = {name: handlers.pop(name) for name in list(handlers) if name.startswith("psplatform-")}
+        for _ in range(2):
+            with pytest.raises(ActorGone):
+                await call(found, "push", "w", [large()])
+            with pytest.raises(ActorGone):
+                await fetch(found, 7, lambda _: None)
+        handlers.update(known)
+        assert await call(found, "push", "w", [large()]) is True
+
+    run(talk)
+
+
+def test_a_peer_without_room_for_what_is_sent_closes_the_connection() -> None:
+    async def talk(found: Two) -> None:
+        comm = await found.caller.rpc.connect(found.called.address)
+        what = {"actor": "actor", "function": "push", "frame": b"", "sizes": [1 << 60]}
+        await comm.write({"op": "psplatform-call", **what})
+        with pytest.raises(CommClosedError):
+            await comm.read()
+        comm.abort()
+        assert await call(found, "push", "w", [large()]) is True
+
+    run(talk)

@@ -276,7 +276,7 @@ def test_what_the_server_dropped_for_a_coordinator_that_was_replaced_is_pushed_a
     assert methods == ["push", "keeps", *(["push"] if not kept else [])]
 
 
-def test_a_gradient_that_is_under_way_is_not_pushed_again(worker: MakeWorker, jump: Jump) -> None:
+def test_whether_a_gradient_is_kept_that_is_under_way_is_asked_once_it_is_there(worker: MakeWorker, jump: Jump) -> None:
     async def hear_of_a_coordinator() -> Worker:
         one = worker(slowly(lambda *_: True, 1.0))
         one.expose()
@@ -285,7 +285,7 @@ def test_a_gradient_that_is_under_way_is_not_pushed_again(worker: MakeWorker, ju
         await asyncio.sleep(60.0)
         return one
 
-    assert len(jump(hear_of_a_coordinator()).asked) == 1
+    assert len(jump(hear_of_a_coordinator()).asked) == 2
 
 
 def test_a_server_that_is_gone_is_not_pushed_to_again_before_another_is_named(worker: MakeWorker, jump: Jump) -> None:

@@ -124,6 +124,15 @@ def test_content_that_is_not_expected_any_more_is_read_nowhere(whole: Layout) ->
     assert not parameters.vectors["parameter.float32"].any()
 
 
+def test_what_is_not_wanted_any_more_when_it_is_there_changes_no_parameters(whole: Layout) -> None:
+    """A worker that waits for some shards only computes while the others are still arriving."""
+    parameters, wanted = Parameters(whole, whole=False), iter([True, False])
+    assert pulled_into(parameters, Server(whole), lambda pulled: next(wanted)) == [VERSION]
+    assert not parameters.vectors["parameter.float32"].any()
+    assert pulled_into(parameters, Server(whole)) == [VERSION]
+    assert parameters.vectors["parameter.float32"].all()
+
+
 def test_parameters_without_room_are_given_arrays_of_their_own(whole: Layout) -> None:
     parameters = Kept()
     assert pulled_into(parameters, Server(whole)) == [VERSION]

@@ -247,11 +247,15 @@ class CopyHost(Listening):
         Unless it is to be `settled`, it is sent from where it lies if no worker that servers wait for can find it
         written over there.
         """
-        pulled = await self._pulled(decode(data))
+        pull: Pull = decode(data)
+        pulled = await self._pulled(pull)
         if pulled is None:
             return Outgoing(None)
-        state = self._node.state
-        if settled or not self._program.policy.traits.awaits_all:
+        state, stays = (
+            self._node.state,
+            self._program.policy.traits.awaits_all and not pull.member.startswith(EVALUATOR),
+        )
+        if settled or not stays:
             version, arrays = await state.newest()
             return Outgoing(encode(replace(pulled, version=version)), arrays)
         version, arrays, holds = state.lying()

@@ -23,7 +23,7 @@ from distributed import Worker
 from distributed.comm.core import CommClosedError
 from distributed.protocol.serialize import to_serialize
 from numpy.typing import NDArray
-from tornado.iostream import IOStream, StreamClosedError
+from tornado.iostream import IOStream
 
 from psplatform.runtime.comms.calls import OK, ActorGone, Connect, Peer, PeerLost, losses_of
 from psplatform.runtime.comms.calls import call as ordinary_call
@@ -102,7 +102,7 @@ async def call_with_arrays(connect: Connect, peer: Peer, method: str, *arguments
             await comm.write({"op": _CALL, **what})
             for view in views:
                 _send(comm, view)
-            reply = await comm.read()
+            reply = await _reply(comm, peer)
     return _result_of(reply, peer)
 
 
@@ -145,24 +145,47 @@ async def fetch_arrays(
     PeerLost, Exception
         As of `call`.
     """
+    places: Sequence[NDArray[Any]] | None = None
+    refused: Exception | None = None
     with losses_of(peer, method, deadline_s):
         async with asyncio.timeout(deadline_s), _connection(connect, peer) as comm:
             await comm.write({"op": _FETCH, "actor": peer.key, "function": method, "args": to_serialize(arguments)})
-            reply = await comm.read()
+            reply = await _reply(comm, peer)
             if reply["status"] == OK:
-                places = into(reply["answer"])
-                if places is None or [one.nbytes for one in places] != list(reply["sizes"]):
+                try:
+                    places = _checked(into(reply["answer"]), reply["sizes"])
+                except Exception as error:  # noqa: BLE001  it is no fault of the peer
+                    refused = error
+                if places is None:
                     comm.abort()  # what follows is for nobody
-                    return False
-                for place in places:
-                    await _receive(comm, place)
-                reply = await comm.read()
-    return bool(_result_of(reply, peer))
+                else:
+                    for place in places:
+                        await _receive(comm, place)
+                    reply = await _reply(comm, peer)
+    if refused is not None:
+        raise refused
+    whole = _result_of(reply, peer)
+    return places is not None and bool(whole)
+
+
+def _checked(places: Sequence[NDArray[Any]] | None, sizes: Sequence[int]) -> Sequence[NDArray[Any]] | None:
+    if places is not None and [one.nbytes for one in places] != list(sizes):
+        raise ValueError(f"arrays of {list(sizes)} bytes do not fit into {[one.nbytes for one in places]}")
+    return places
+
+
+async def _reply(comm: Any, peer: Peer) -> dict[str, Any]:
+    """Read an answer; raise `ActorGone` where the process does not know such calls, as one that has just begun."""
+    reply = await comm.read()
+    if not isinstance(reply, dict) or reply.get("status") not in {OK, _ERROR, _GONE}:
+        why = reply.get("exception_text", "") if isinstance(reply, dict) else ""
+        raise ActorGone(f"{peer.address} has no {peer.key}{f' ({why})' if why else ''}", peer=peer.address)
+    return reply
 
 
 def _result_of(reply: dict[str, Any], peer: Peer) -> Any:
     if reply["status"] == OK:
-        return reply["result"]
+        return reply.get("result")
     if reply["status"] == _GONE:
         raise ActorGone(f"{peer.address} has no {peer.key}", peer=peer.address)
     raise reply["exception"]
@@ -173,10 +196,12 @@ async def _connection(connect: Connect, peer: Peer) -> AsyncIterator[Any]:
     """Take a connection out of Dask's pool; it goes back there, unless it was left in the middle."""
     pool = _pool_of(connect, peer)
     comm = await pool.connect(peer.address)
+    stream = comm.stream
     try:
         yield comm
     except BaseException:
         comm.abort()
+        stream.close()  # Dask does not, where it waits for what is still to be sent
         raise
     finally:
         pool.reuse(peer.address, comm)
@@ -223,9 +248,9 @@ async def _limited(comm: Any, limit_s: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(limit_s):
             yield
-    except (StreamClosedError, TimeoutError) as error:
+    except Exception as error:
         comm.abort()
-        raise CommClosedError(str(error)) from error
+        raise CommClosedError(f"{type(error).__name__}: {error}") from error
 
 
 def _method_of(worker: Worker, actor: str, function: str) -> Callable[..., Awaitable[Any]] | None:

@@ -6,10 +6,10 @@ as what is sent has an empty queue.
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -44,21 +44,24 @@ def waiting_at(name: str) -> Callable[[], int | None] | None:
 
     def tell() -> int | None:
         waiting: list[int] = []
-        with contextlib.suppress(OSError, struct.error):
+        try:
             for answer in _answers(_HEAD.pack(_ASKED, _ASK, _ALL, 0, 0) + _QUEUE.pack(0, index, 0, 0, 0)):
                 if _QUEUE.unpack_from(answer)[1] == index:
                     waiting += _waiting_in(answer[_QUEUE.size :])
+        except (OSError, struct.error):
+            return None  # not all of it was told
         return sum(waiting) if waiting else None
 
     return tell if tell() is not None else None
 
 
 def _answers(asked: bytes) -> Iterator[bytes]:
-    """Yield what the kernel says of each queue."""
+    """Yield what the kernel says of each queue; raise `OSError` if it has not said all in time."""
+    give_up_at = time.monotonic() + _LIMIT_S
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.settimeout(_LIMIT_S)
         kernel.send(asked)
-        while True:
+        while time.monotonic() < give_up_at:
             said = kernel.recv(_MOST_BYTES)
             while said:
                 length, kind, *_ = _HEAD.unpack_from(said)
@@ -66,6 +69,7 @@ def _answers(asked: bytes) -> Iterator[bytes]:
                     return  # that was all
                 yield said[_HEAD.size : length]
                 said = said[max(_HEAD.size, _padded(length)) :]
+    raise TimeoutError
 
 
 def _waiting_in(attributes: bytes) -> list[int]:

@@ -112,7 +112,7 @@ def _parameters_on(device: torch.device, program: Program, layout: Layout, trans
     stays = program.policy.traits.awaits_all and transport.lends
     if stays and layout.shards == 1 and size_bytes(layout) >= _LARGE_BYTES:
         return BorrowedParameters(layout)
-    return Parameters(layout)
+    return Parameters(layout, whole=program.policy.traits.pull.fraction == 1)
 
 
 class WorkerExchange:

@@ -102,7 +102,10 @@ class SlabGradients:
             self._pushes.start(shard, self._exposed)
 
     async def push_again(self, term: int) -> None:
-        """Push what is exposed to servers that have dropped it for a coordinator before that of `term`."""
+        """Push what is exposed to servers that have dropped it for a coordinator before that of `term`.
+
+        Not sums: a position is given up of which the server has dropped one.
+        """
         gradient = self._exposed
         if gradient is not None:
             await asyncio.gather(*(self._pushes.push_again(shard, gradient, term) for shard in self._shards))

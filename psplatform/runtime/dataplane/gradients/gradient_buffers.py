@@ -282,7 +282,8 @@ class GradientBuffers:
         self._dismissed.clear()
         let_go, self._let_go = self._let_go, {}
         for member, name in let_go.items():
-            if member not in self._slabs:
+            segment = Segment.open(name) if member not in self._slabs else None
+            if segment is not None and segment.owner_lives:
                 self.attach(member, name)
 
     def _let_go_of(self, member: str) -> None:

@@ -118,9 +118,13 @@ class Pushes:
 
     async def push_again(self, shard: int, gradient: Exposed, term: int) -> None:
         """Push a gradient again that the server had, and has dropped for a coordinator before that of `term`."""
-        server, pushed = self._server_of(shard), self._pushed.get(shard)
-        if pushed is None or pushed[0] != gradient or self._taken.get(shard) != server:
-            return  # it is under way, or was written over
+        pushed = self._pushed.get(shard)
+        if pushed is None or pushed[0] != gradient:
+            return  # it was written over
+        await asyncio.wait({pushed[1]})
+        server = self._server_of(shard)
+        if self._taken.get(shard) != server or self._pushed.get(shard) is not pushed:
+            return
         asked = self._member, gradient.sequence
         try:
             kept = await call(self._connect, self._peers[server], "keeps", term, *asked, deadline_s=TIMEOUTS.attach_s)

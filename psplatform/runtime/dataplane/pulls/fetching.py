@@ -271,7 +271,7 @@ class _Arriving:
         return room
 
     def is_taken(self) -> bool:
-        """Take what was read elsewhere than into the parameters; return whether they are what was pulled."""
-        if self.pulled is None or not self._own:
+        """Take what was read elsewhere than into the parameters, if it is still wanted; return whether it was right."""
+        if self.pulled is None or not self._own or not self._expects(self.pulled):
             return True
         return self._parameters.take(self.pulled, None, Answer(None, 0, self._own))

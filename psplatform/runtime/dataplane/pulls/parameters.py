@@ -29,6 +29,12 @@ from psplatform.tensors.vectors import allocate, shard_vectors, torch_dtype
 class Parameters:
     """Vectors of whole regions that pulls are copied into.
 
+    Parameters
+    ----------
+    whole
+        Whether nothing is computed on them before every shard that was asked for is there: only then a shard may arrive
+        in them little by little.
+
     Attributes
     ----------
     vectors
@@ -44,7 +50,8 @@ class Parameters:
         """Whether the vectors lie where a server shows them."""
         return False
 
-    def __init__(self, layout: Layout, vectors: Vectors | None = None) -> None:
+    def __init__(self, layout: Layout, vectors: Vectors | None = None, *, whole: bool = True) -> None:
+        self._whole = whole
         self.vectors: Vectors = allocate(layout) if vectors is None else vectors
         self._pieces = [shard_vectors(layout, shard, self.vectors) for shard in range(layout.shards)]
 
@@ -62,7 +69,7 @@ class Parameters:
 
         What has been read there need not be taken.
         """
-        return [vector.numpy() for vector in self._pieces[shard].values()]
+        return [vector.numpy() for vector in self._pieces[shard].values()] if self._whole else None
 
     def piece(self, shard: int) -> Vectors:
         """Return a shard's pieces of the vectors."""
