@@ -23,7 +23,7 @@ class Scene:
         self.shard = SimpleNamespace(shard=0, server="server-0", in_sync=["a", "b"])
         state = SimpleNamespace(shards=[self.shard])
         self.lead: Any = SimpleNamespace(
-            name="coordinator-2", lead=SimpleNamespace(coordinator=SimpleNamespace(state=state))
+            name="coordinator-2", lead=SimpleNamespace(term=2, coordinator=SimpleNamespace(state=state))
         )
         run: Any = SimpleNamespace(
             agenda=SimpleNamespace(now=5.0),

@@ -22,7 +22,8 @@ class AnnouncedGradients:
     Attributes
     ----------
     labels
-        By slot and sequence, what each gradient was said to be computed on.
+        By slot and sequence, what each gradient was said to be computed on, to the newest coordinator that heard of it:
+        one that was cut off may have had another worker in the slot.
     batches
         By slot and sequence, the batch of each gradient that a coordinator has ordered to be applied.
     """
@@ -31,6 +32,7 @@ class AnnouncedGradients:
         self.labels: dict[Identity, msg.Label] = {}
         self.batches: dict[Identity, BatchAssignment] = {}
         self._aborted: set[tuple[str, str, int]] = set()
+        self._heard_in: dict[Identity, int] = {}
 
     def judge(self, lead: VirtualCoordinator, event: Any, effects: Iterable[Effect]) -> None:
         """Judge what a coordinator does about `event`."""
@@ -46,8 +48,9 @@ class AnnouncedGradients:
             announce = one.announce if isinstance(one, msg.Offer) else one
             if isinstance(announce, msg.Announce):
                 member = lead.lead.coordinator.state.roster.by_name.get(announce.member)
-                if member is not None:
-                    self.labels[member.slot, announce.sequence] = announce.label
+                name = (member.slot, announce.sequence) if member is not None else None
+                if name is not None and lead.lead.term >= self._heard_in.get(name, 0):
+                    self.labels[name], self._heard_in[name] = announce.label, lead.lead.term
 
     def _judge_accounted(self, lead: VirtualCoordinator, event: Any) -> None:
         """Raise if a gradient that was ready when it was to be given up is not accounted for."""
