@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from statistics import fmean
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch.distributed import rpc
@@ -22,9 +22,6 @@ class _Server:
     weights: torch.Tensor
 
 
-_OVER_TCP: Final = {"_transports": ["uv"], "_channels": ["mpt_uv", "basic"]}
-
-
 def measure(
     workers: int, parameters: int, seconds: float, *, options: Mapping[str, Any] | None = None
 ) -> tuple[float, float]:
@@ -34,11 +31,6 @@ def measure(
     cpu_ms = sum(cpu_ms * repeats for _, cpu_ms, repeats in told[1:]) / exchanges
     server_cpu_ms = server_cpu_s / (exchanges + workers * WARM_UPS) * 1e3
     return fmean(ms for ms, _, _ in told[1:]), workers * (cpu_ms + server_cpu_ms)
-
-
-def measure_over_tcp(workers: int, parameters: int, seconds: float) -> tuple[float, float]:
-    """Do what `measure` does, over TCP."""
-    return measure(workers, parameters, seconds, options=_OVER_TCP)
 
 
 def _process(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from psplatform.bench.rivals.rpc import measure_over_tcp as measure
+from functools import partial
 
-__all__ = ["measure"]
+from psplatform.bench.rivals import rpc
+
+measure = partial(rpc.measure, options={"_transports": ["uv"], "_channels": ["mpt_uv", "basic"]})

@@ -25,7 +25,7 @@ from distributed.protocol.serialize import to_serialize
 from numpy.typing import NDArray
 from tornado.iostream import IOStream
 
-from psplatform.runtime.comms.calls import OK, ActorGone, Connect, Peer, PeerLost, losses_of
+from psplatform.runtime.comms.calls import ERROR, GONE, OK, Connect, Peer, PeerLost, gone, losses_of
 from psplatform.runtime.comms.calls import call as ordinary_call
 from psplatform.runtime.timeouts import TIMEOUTS
 
@@ -39,9 +39,6 @@ _CALL: Final = "psplatform-call"
 _FETCH: Final = "psplatform-fetch"
 _MOST_BYTES: Final = 1 << 30
 """That are read or written at once: some systems cannot do with more than an int says."""
-
-_ERROR: Final = "error"
-_GONE: Final = "no such actor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,17 +174,17 @@ def _checked(places: Sequence[NDArray[Any]] | None, sizes: Sequence[int]) -> Seq
 async def _reply(comm: Any, peer: Peer) -> dict[str, Any]:
     """Read an answer; raise `ActorGone` where the process does not know such calls, as one that has just begun."""
     reply = await comm.read()
-    if not isinstance(reply, dict) or reply.get("status") not in {OK, _ERROR, _GONE}:
+    if not isinstance(reply, dict) or reply.get("status") not in {OK, ERROR, GONE}:
         why = reply.get("exception_text", "") if isinstance(reply, dict) else ""
-        raise ActorGone(f"{peer.address} has no {peer.key}{f' ({why})' if why else ''}", peer=peer.address)
+        raise gone(peer, why)
     return reply
 
 
 def _result_of(reply: dict[str, Any], peer: Peer) -> Any:
     if reply["status"] == OK:
         return reply.get("result")
-    if reply["status"] == _GONE:
-        raise ActorGone(f"{peer.address} has no {peer.key}", peer=peer.address)
+    if reply["status"] == GONE:
+        raise gone(peer)
     raise reply["exception"]
 
 
@@ -217,22 +214,22 @@ async def _be_called(
         arrays = [await _receive(comm, np.empty(size, np.uint8)) for size in sizes]
     method = _method_of(worker, actor, function)
     if method is None:
-        return {"status": _GONE}
+        return {"status": GONE}
     try:
         arguments = pickle.loads(frame, buffers=arrays)  # noqa: S301  of the same cluster, as all that Dask reads
         return {"status": OK, "result": to_serialize(await method(*arguments))}
     except Exception as error:  # noqa: BLE001  whatever the actor raises is its caller's
-        return {"status": _ERROR, "exception": to_serialize(error)}
+        return {"status": ERROR, "exception": to_serialize(error)}
 
 
 async def _be_asked(worker: Worker, comm: Any, actor: str, function: str, args: tuple[Any, ...]) -> dict[str, Any]:
     method = _method_of(worker, actor, function)
     if method is None:
-        return {"status": _GONE}
+        return {"status": GONE}
     try:
         outgoing: Outgoing = await method(*args)
     except Exception as error:  # noqa: BLE001  whatever the actor raises is its caller's
-        return {"status": _ERROR, "exception": to_serialize(error)}
+        return {"status": ERROR, "exception": to_serialize(error)}
     views = [_bytes_of(one) for one in outgoing.arrays]
     sizes = [len(one) for one in views]
     await comm.write({"status": OK, "answer": to_serialize(outgoing.answer), "sizes": sizes})

@@ -72,6 +72,12 @@ class DirectCalls:
 OK: Final = "OK"
 """Status of a call that was executed and raised nothing."""
 
+ERROR: Final = "error"
+"""Of one that raised."""
+
+GONE: Final = "no such actor"
+"""Of one that nobody was there for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Peer:
@@ -113,9 +119,9 @@ class _Own(DirectCalls):
         deliver = host.deliver
         try:
             arguments = [one.data if isinstance(one, Serialize) else one for one in args]
-            return {"status": "OK", "result": await deliver(*arguments)}
+            return {"status": OK, "result": await deliver(*arguments)}
         except Exception as error:  # noqa: BLE001  whatever the actor raises is its caller's
-            return {"status": "error", "exception": error}
+            return {"status": ERROR, "exception": error}
 
 
 class _Answered:
@@ -125,7 +131,7 @@ class _Answered:
         try:
             status, value = OK, plain(*arguments)
         except Exception as error:  # noqa: BLE001  whatever the actor raises is its caller's
-            status, value = "error", error
+            status, value = ERROR, error
         self._handle = asyncio.get_running_loop().call_soon(done, status, value)
 
     def give_up(self) -> None:
@@ -226,6 +232,11 @@ def begin_call(
     return begun if isinstance(calls, DirectCalls) and begun.send(calls, peer, method, arguments, deadline_s) else None
 
 
+def gone(peer: Peer, why: str = "") -> ActorGone:
+    """Return what is raised where a peer's process has no such actor."""
+    return ActorGone(f"{peer.address} has no {peer.key}{f' ({why})' if why else ''}", peer=peer.address)
+
+
 @contextlib.contextmanager
 def losses_of(peer: Peer, method: str, deadline_s: float) -> Iterator[None]:
     """Raise `PeerLost`, or what it is in particular, instead of what Dask raises where a peer does not answer."""
@@ -245,7 +256,7 @@ def losses_of(peer: Peer, method: str, deadline_s: float) -> Iterator[None]:
         raise PeerLost(f"cannot reach {peer.address} any more ({error})", peer=peer.address) from error
     except (KeyError, AttributeError) as error:
         # An actor that is being made has only its name.
-        raise ActorGone(f"{peer.address} has no {peer.key}", peer=peer.address) from error
+        raise gone(peer) from error
 
 
 async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadline_s: float) -> Any:
@@ -265,7 +276,7 @@ async def call(connect: Connect, peer: Peer, method: str, *arguments: Any, deadl
             reply = await connect(peer.address).actor_execute(
                 actor=peer.key, function=method, args=[_in_transit(one) for one in arguments], kwargs={}
             )
-    if reply["status"] == "error":
+    if reply["status"] == ERROR:
         raise reply["exception"]
     return reply["result"]
 

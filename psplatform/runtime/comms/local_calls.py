@@ -23,7 +23,7 @@ from distributed.protocol.serialize import Serialize
 from distributed.worker import WORKER_ANY_RUNNING
 
 from psplatform.errors import ClusterError
-from psplatform.runtime.comms.calls import OK, Connect, DirectCalls, connections_of, plain_method
+from psplatform.runtime.comms.calls import ERROR, GONE, OK, Connect, DirectCalls, connections_of, plain_method
 from psplatform.runtime.comms.frames import Connection, pickled, unpickled
 from psplatform.runtime.comms.socket_names import hidden_name, is_of_this_user, remove_socket, socket_of, sweep_sockets
 
@@ -37,8 +37,6 @@ _MOST_IDLE: Final = 4
 _ROUNDS: Final = 2
 """Rounds of the event loop in which a server makes a commit visible that was decided in its process."""
 
-_ERROR: Final = "error"
-_GONE: Final = "no such actor"
 _ELSEWHERE: Final = "another address"
 _LARGE: Final = "too large"
 _NOT_ASKED: Final = "not asked, as the question is too large"
@@ -64,13 +62,18 @@ class _LocalCalls(WorkerPlugin):
     """The socket that a Dask worker listens at, and its connections to those of others.
 
     A plugin, so that it is closed before anything else of the Dask worker is.
+
+    Attributes
+    ----------
+    through_dask
+        Gives the remote calls of an address through Dask.
     """
 
     name = _PLUGIN
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._through_dask = connections_of(worker)
+        self.through_dask = connections_of(worker)
         self._users = 0
         self._closed = False
         self._closing = ExitStack()
@@ -133,11 +136,7 @@ class _LocalCalls(WorkerPlugin):
     def connect(self, address: str) -> Any:
         """Return the remote calls of an address."""
         path = None if self._closed or address == self._worker.address else socket_of(address)
-        return self._through_dask(address) if path is None else _Calls(self, address, path)
-
-    def beyond(self, address: str) -> Any:
-        """Return the remote calls of an address through Dask."""
-        return self._through_dask(address)
+        return self.through_dask(address) if path is None else _Calls(self, address, path)
 
     async def execute(self, address: str, path: Path, how: dict[str, Any]) -> dict[str, Any]:
         """Call a method over the socket of an address, or through Dask."""
@@ -146,13 +145,13 @@ class _LocalCalls(WorkerPlugin):
             calling = await self._open(address, path)
             if calling is not None:
                 status, value = await self._ask(address, calling, kind, how["args"])
-                if status == _GONE:
+                if status == GONE:
                     raise KeyError(kind[0])
                 if status == _LARGE:
                     self._large.add(kind)
-                if status in (OK, _ERROR):
+                if status in (OK, ERROR):
                     return {"status": status, "result" if status == OK else "exception": value}
-        reply: dict[str, Any] = await self._through_dask(address).actor_execute(**how)
+        reply: dict[str, Any] = await self.through_dask(address).actor_execute(**how)
         return reply
 
     def begin(
@@ -174,7 +173,7 @@ class _LocalCalls(WorkerPlugin):
             try:
                 status, value = unpickled(answer)
             except ClusterError as error:
-                status, value = _ERROR, error
+                status, value = ERROR, error
             if status == _LARGE:
                 self._large.add(kind)
             done(status, value)
@@ -237,7 +236,7 @@ class _Calls(DirectCalls):
     @property
     def pool(self) -> Any:
         """Dask's connections, over which what is large goes all the same."""
-        return getattr(self._calls.beyond(self._address), "pool", None)
+        return getattr(self._calls.through_dask(self._address), "pool", None)
 
     def begin(
         self, actor: str, function: str, arguments: tuple[Any, ...], done: Callable[[str, Any], None]
@@ -316,7 +315,7 @@ class _Serving(Connection):
         try:
             address, actor, function, arguments = unpickled(frame)
         except ClusterError as error:
-            self._answer(_ERROR, error)
+            self._answer(ERROR, error)
             return
         if address != self._worker.address:
             self._answer(_ELSEWHERE, None)
@@ -328,7 +327,7 @@ class _Serving(Connection):
         try:
             value = plain(*arguments)
         except Exception as error:  # noqa: BLE001  whatever the actor raises is its caller's
-            self._answer(_ERROR, error)
+            self._answer(ERROR, error)
             return
         if isinstance(value, asyncio.Future):
             self._doing = value
@@ -347,7 +346,7 @@ class _Serving(Connection):
         try:
             reply = await self._worker.actor_execute(actor=actor, function=function, args=arguments)
         except (KeyError, AttributeError):
-            self._answer(_GONE, None)
+            self._answer(GONE, None)
         except asyncio.CancelledError:
             self.close()  # or the caller would wait until its deadline
             raise
@@ -369,7 +368,7 @@ class _Serving(Connection):
         if done.cancelled():
             self.close()
         elif (error := done.exception()) is not None:
-            self._answer(_ERROR, error)
+            self._answer(ERROR, error)
         else:
             self._answer(OK, done.result())
         if not self.is_open:
@@ -382,7 +381,7 @@ class _Serving(Connection):
         try:
             answer = pickled((status, value))
         except Exception as error:  # noqa: BLE001  whatever keeps it from being pickled
-            answer = pickled((_ERROR, ClusterError(f"the answer cannot be sent ({type(error).__name__}: {error})")))
+            answer = pickled((ERROR, ClusterError(f"the answer cannot be sent ({type(error).__name__}: {error})")))
         return answer if answer is not None else pickled((_LARGE, None)) or b""
 
     def close(self) -> None:
