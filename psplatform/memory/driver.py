@@ -14,9 +14,10 @@ from typing import Any
 from psplatform.core.coordination import Coordinator
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Policy
-from psplatform.core.protocol.effects import Finish, Role, Seal
+from psplatform.core.protocol.effects import Finish, Seal
 from psplatform.core.protocol.events import Begin, MemberLost, ProcessesChanged, StopRequested, Tick
 from psplatform.core.protocol.messages import StateRequest
+from psplatform.core.protocol.names import Role
 from psplatform.core.shards.links import MakeAccount
 from psplatform.core.shards.server import Server
 from psplatform.core.supervision.leases import Grants, entitlement

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from psplatform.core.protocol.effects import Effect, Role, Send
+from psplatform.core.protocol.effects import Effect, Send
 from psplatform.core.protocol.messages import Pulled, Transfer
+from psplatform.core.protocol.names import Role
 from psplatform.memory.world import World
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from psplatform.core.protocol.effects import Role
+from psplatform.core.protocol.names import Role
 
 Deliver = Callable[[Role, Role, Any], list[float]]
 

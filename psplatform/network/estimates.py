@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from statistics import harmonic_mean
 from typing import Final, NamedTuple
 
-from psplatform.network.counters import Count, Counters, judge
+from psplatform.network.counters import Count, Counters
+from psplatform.network.judging import judge
 from psplatform.network.sightings import Direction, Sighting
 from psplatform.network.state import NetworkState
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
-from psplatform.core.protocol.effects import COORDINATOR, Evaluate, Role, SaveModel, Send
+from psplatform.core.protocol.effects import Evaluate, SaveModel, Send
 from psplatform.core.protocol.events import Evaluated, EvaluationFailed, ModelSaved, SaveFailed
 from psplatform.core.protocol.messages import Moved, Pull, Pulled
+from psplatform.core.protocol.names import COORDINATOR, Role
 from psplatform.core.quality import Watch
 from psplatform.core.workers.pulling import Pulling
 from psplatform.nodes.ports import Evaluation

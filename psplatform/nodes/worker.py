@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from psplatform.core.protocol.effects import (
-    COORDINATOR,
     CancelCompute,
     Compute,
     Depart,
@@ -22,6 +21,7 @@ from psplatform.core.protocol.effects import (
 )
 from psplatform.core.protocol.events import TimerFired
 from psplatform.core.protocol.messages import Moved, Pulled, StateRequest
+from psplatform.core.protocol.names import COORDINATOR
 from psplatform.core.workers.aggregator import OWN, Aggregator
 from psplatform.core.workers.counting import COUNTING, Counting
 from psplatform.core.workers.relay import Relay

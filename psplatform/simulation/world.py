@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from psplatform.core.protocol.effects import Role
 from psplatform.core.protocol.messages import GRADIENTS, STATE, Pulled, Transfer
-from psplatform.core.protocol.names import RELAY
+from psplatform.core.protocol.names import RELAY, Role
 from psplatform.jobs.stragglers import SlowServers
 from psplatform.memory.roles.evaluation import EVALUATOR
 from psplatform.simulation.network import Network

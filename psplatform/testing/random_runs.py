@@ -16,8 +16,8 @@ from typing import Any, Final
 from psplatform.core.coordination.invariants import Invariants
 from psplatform.core.plan import Plan, Stop
 from psplatform.core.policy import Policy, Scope
-from psplatform.core.protocol.effects import Role
 from psplatform.core.protocol.messages import Contribution
+from psplatform.core.protocol.names import Role
 from psplatform.core.transfers import Fabric
 from psplatform.errors import ConfigurationError, PsplatformError
 from psplatform.jobs.schedules import Constant

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import COORDINATOR, Effect, Gather, Publish, Send, Skip, Stage, Transmit
+from psplatform.core.protocol.effects import Effect, Gather, Publish, Send, Skip, Stage, Transmit
 from psplatform.core.protocol.events import GatherDone, StageDone
 from psplatform.core.protocol.messages import Applied, Bundle, Commit, Contribution
+from psplatform.core.protocol.names import COORDINATOR
 from psplatform.core.shards.links import Links
 from psplatform.core.shards.server import Server
 from psplatform.replication.accounts import Account

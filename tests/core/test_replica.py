@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import COORDINATOR, Archive, Load, Role, Send
+from psplatform.core.protocol.effects import Archive, Load, Send
 from psplatform.core.protocol.events import Archived, ArchiveFailed, Loaded
+from psplatform.core.protocol.names import COORDINATOR, Role
 from psplatform.core.shards.replica import Replica
 from psplatform.core.shards.shown import REMEMBERED
 

@@ -10,18 +10,7 @@ import pytest
 from psplatform.core.coordination import Coordinator
 from psplatform.core.plan import Plan, Protection, Stop
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import (
-    STANDBY,
-    Appoint,
-    Claim,
-    Consult,
-    Depart,
-    Effect,
-    Finish,
-    Role,
-    SaveModel,
-    Send,
-)
+from psplatform.core.protocol.effects import Appoint, Claim, Consult, Depart, Effect, Finish, SaveModel, Send
 from psplatform.core.protocol.events import (
     Begin,
     Claimed,
@@ -36,6 +25,7 @@ from psplatform.core.protocol.events import (
     Tick,
     TimerFired,
 )
+from psplatform.core.protocol.names import STANDBY, Role
 from psplatform.core.supervision.leases import Grants
 from psplatform.core.supervision.replicated_coordinator import MOST_BEHIND, ReplicatedCoordinator
 from psplatform.jobs.schedules import Constant

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.protocol.effects import COORDINATOR, Effect, Gather, Publish, Send, Stage
+from psplatform.core.protocol.effects import Effect, Gather, Publish, Send, Stage
 from psplatform.core.protocol.events import GatherDone, StageDone
 from psplatform.core.protocol.messages import (
     Applied,
@@ -19,6 +19,7 @@ from psplatform.core.protocol.messages import (
     Refused,
     StateRequest,
 )
+from psplatform.core.protocol.names import COORDINATOR
 from psplatform.core.shards.server import Server
 
 

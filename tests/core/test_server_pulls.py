@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from psplatform.core.protocol.effects import Effect, Publish, Role, Send
+from psplatform.core.protocol.effects import Effect, Publish, Send
 from psplatform.core.protocol.events import GatherDone, PullWithdrawn, StageDone
 from psplatform.core.protocol.messages import Applied, Commit, Contribution, Pull, Pulled, StateRequest
+from psplatform.core.protocol.names import Role
 from psplatform.core.shards.server import MOST_AHEAD, Server
 
 

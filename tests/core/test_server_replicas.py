@@ -9,18 +9,7 @@ from typing import Any
 import pytest
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import (
-    COORDINATOR,
-    Archive,
-    Effect,
-    Gather,
-    Publish,
-    Role,
-    Send,
-    Skip,
-    Stage,
-    Transmit,
-)
+from psplatform.core.protocol.effects import Archive, Effect, Gather, Publish, Send, Skip, Stage, Transmit
 from psplatform.core.protocol.events import (
     Archived,
     ArchiveFailed,
@@ -31,6 +20,7 @@ from psplatform.core.protocol.events import (
     StageDone,
 )
 from psplatform.core.protocol.messages import Applied, Commit, Contribution
+from psplatform.core.protocol.names import COORDINATOR, Role
 from psplatform.core.shards.server import Server
 from psplatform.replication.accounts import Account
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import COORDINATOR, Effect, Role, Send, Serve, Transmit
+from psplatform.core.protocol.effects import Effect, Send, Serve, Transmit
 from psplatform.core.protocol.events import Captured, GatherDone, Loaded, StageDone, Tick
 from psplatform.core.protocol.messages import Beat, Lease, Promote, Promoted, Replicated
+from psplatform.core.protocol.names import COORDINATOR, Role
 from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import Server
 from psplatform.replication.accounts import Account

@@ -10,19 +10,9 @@ import pytest
 from psplatform.core.coordination import Coordinator
 from psplatform.core.plan import Plan, Protection, Stop
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import (
-    COORDINATOR,
-    Appoint,
-    Claim,
-    Depart,
-    Effect,
-    Finish,
-    Role,
-    Send,
-    SetTimer,
-    TakeOver,
-)
+from psplatform.core.protocol.effects import Appoint, Claim, Depart, Effect, Finish, Send, SetTimer, TakeOver
 from psplatform.core.protocol.events import Begin, Claimed, CoordinatorLost, Evaluated, ModelSaved, StopRequested, Tick
+from psplatform.core.protocol.names import COORDINATOR, Role
 from psplatform.core.supervision.leases import Grants
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.core.supervision.standby import Standby

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from psplatform.core.plan import Plan, Protection, Stop
-from psplatform.core.protocol.effects import Compute, Role
+from psplatform.core.protocol.effects import Compute
 from psplatform.core.protocol.events import Computed, ComputeFailed
 from psplatform.core.protocol.messages import Announce, Join, Pull, Pulled, Welcome
+from psplatform.core.protocol.names import Role
 from psplatform.errors import ClusterError, InvariantViolation
 from psplatform.jobs.schedules import Constant
 from psplatform.memory import MemoryRun

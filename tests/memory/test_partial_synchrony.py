@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from psplatform.core.plan import Plan, Stop
-from psplatform.core.protocol.effects import Role
 from psplatform.core.protocol.messages import Pulled
+from psplatform.core.protocol.names import Role
 from psplatform.core.shards.server import MOST_AHEAD
 from psplatform.core.workers.pulling import PullRule
 from psplatform.jobs.optimizers import SGD

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from psplatform.core.plan import Plan, Stop
-from psplatform.core.protocol.effects import Role
+from psplatform.core.protocol.names import Role
 from psplatform.core.transfers import Fabric, Grant, Offer, TransferPlan
 from psplatform.jobs.optimizers import SGD, Optimizer
 from psplatform.jobs.schedules import Constant

@@ -12,6 +12,7 @@ from psplatform.core.plan import Plan, Stop
 from psplatform.core.protocol import effects as fx
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.events import Begin, RunBroken, StopRequested, TimerFired
+from psplatform.core.protocol.names import Role
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.errors import ClusterError, PsplatformError
 from psplatform.jobs.schedules import Constant
@@ -96,7 +97,7 @@ def world() -> World:
 
 SEAL = fx.Seal(3, 7, (), {})
 REDIRECT = fx.Redirect(0, 2, "replica-0-0")
-HELLO = fx.Send(fx.Role.member("w"), msg.Stop(1, "over"))
+HELLO = fx.Send(Role.member("w"), msg.Stop(1, "over"))
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.protocol.effects import COORDINATOR, Evaluate, SaveModel, Send
+from psplatform.core.protocol.effects import Evaluate, SaveModel, Send
 from psplatform.core.protocol.events import Evaluated, EvaluationFailed, ModelSaved, SaveFailed
 from psplatform.core.protocol.messages import Moved, Pull, Pulled
+from psplatform.core.protocol.names import COORDINATOR
 from psplatform.core.quality import Watch
 from psplatform.nodes.evaluator import EvaluatorNode
 

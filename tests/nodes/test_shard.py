@@ -9,20 +9,9 @@ from typing import Any
 import pytest
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import (
-    COORDINATOR,
-    Archive,
-    Effect,
-    Gather,
-    Load,
-    Publish,
-    Send,
-    Serve,
-    Skip,
-    Stage,
-    Transmit,
-)
+from psplatform.core.protocol.effects import Archive, Effect, Gather, Load, Publish, Send, Serve, Skip, Stage, Transmit
 from psplatform.core.protocol.events import GatherDone, GatherFailed
+from psplatform.core.protocol.names import COORDINATOR
 from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import MOST_AHEAD, Server
 from psplatform.nodes.ports import Work

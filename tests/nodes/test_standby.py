@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from psplatform.core.protocol.effects import COORDINATOR, Claim, Depart, Send, TakeOver
+from psplatform.core.protocol.effects import Claim, Depart, Send, TakeOver
 from psplatform.core.protocol.messages import Acknowledged
+from psplatform.core.protocol.names import COORDINATOR
 from psplatform.nodes.standby import StandbyNode
 
 

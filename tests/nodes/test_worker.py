@@ -8,9 +8,9 @@ import pytest
 
 from psplatform.core.policy import Scope, Traits
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import COORDINATOR, CancelCompute, Compute, Depart, Expose, Role, Send, SetTimer
+from psplatform.core.protocol.effects import CancelCompute, Compute, Depart, Expose, Send, SetTimer
 from psplatform.core.protocol.events import Begin, Computed, Reachable
-from psplatform.core.protocol.names import first_server
+from psplatform.core.protocol.names import COORDINATOR, Role, first_server
 from psplatform.core.workers.counting import COUNTING, Counted, Counting
 from psplatform.core.workers.pulling import PullRule
 from psplatform.core.workers.session import Activity, WorkerSession

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.protocol.effects import Role, Send
+from psplatform.core.protocol.effects import Send
 from psplatform.core.protocol.messages import Release, Route
+from psplatform.core.protocol.names import Role
 from psplatform.core.protocol.place_messages import ActorAt
 from psplatform.runtime.actors.coordinator.outbox import CoordinatorOutbox
 

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from psplatform.core.protocol.effects import COORDINATOR, Gather, Send, Skip
+from psplatform.core.protocol.effects import Gather, Send, Skip
 from psplatform.core.protocol.messages import Contribution, Exclude, Include, Outdated, Promoted, Pull, Pulled
+from psplatform.core.protocol.names import COORDINATOR
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.core.shards.server import MOST_AHEAD, Server
 from psplatform.jobs.replication import Chain
@@ -23,6 +24,7 @@ from psplatform.replication.accounts import account_factory
 from psplatform.runtime.actors.copy_host import CopyHost
 from psplatform.runtime.dataplane.gradients.gradient_buffers import Slab
 from psplatform.runtime.dataplane.pulls.content import Content
+from psplatform.runtime.dataplane.pulls.serving import PullServer
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import shard_vectors
@@ -224,9 +226,10 @@ def test_content_is_sent_from_where_it_lies_unless_it_is_to_be_settled_or_worker
 
     async def pull() -> Any:
         server = make()
-        server._answering = SimpleNamespace(answer_to=answer)  # type: ignore[assignment]
         traits = SimpleNamespace(awaits_all=awaits_all)
-        server._program = SimpleNamespace(slow_servers=None, policy=SimpleNamespace(traits=traits))  # type: ignore[assignment]
+        program: Any = SimpleNamespace(slow_servers=None, policy=SimpleNamespace(traits=traits))
+        server._pulls = PullServer(program, 0, server._node)
+        server._pulls._answering = SimpleNamespace(answer_to=answer)  # type: ignore[assignment]
         show(server, 7)
         outgoing = await server.send_content(encode(PULL), settled)
         state = server._node.state

@@ -33,6 +33,7 @@ from psplatform.core.shards.server import Server
 from psplatform.core.supervision import placement, standby
 from psplatform.core.supervision import replicated_coordinator as lead
 from psplatform.core.supervision.evaluator import EvaluatorSupervisor
+from psplatform.core.supervision.shortage import Shortage
 from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.core.supervision.workers import WorkerSupervisor
 from psplatform.core.workers.session import WorkerSession
@@ -90,6 +91,7 @@ def first_caught(ablation: Ablation, *, seeds: Iterable[int] = range(SEEDS)) -> 
         for seed in seeds:
             verdict = run_trial(draw(seed, scenario=ablation.scenario))
             if verdict.invariant:
+                assert not verdict.found.startswith("TypeError"), f"{ablation.name!r} is not put in its place right"
                 return verdict
     return None
 
@@ -340,7 +342,7 @@ ABLATIONS: Final[tuple[Ablation, ...]] = (
     Ablation(
         "gradient workers never share",
         "none is started beside a copy of a shard as long as one is left",
-        ((WorkerSupervisor, "_note_shortage", instead.noting_desertion_only),),
+        ((Shortage, "note", instead.noting_desertion_only),),
         "processes stay away",
     ),
     Ablation(

@@ -32,9 +32,9 @@ def always(value: Any) -> Callable[[Any], Any]:
 def noting_desertion_only(note: Any) -> Any:
     """Count gradient workers as missing only where none is left."""
 
-    def noted(self: Any) -> None:
-        note(self)
-        self._short_since = math.inf
+    def noted(self: Any, workers: Any, now: float) -> None:
+        note(self, workers, now)
+        self._few_since = math.inf
 
     return noted
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from psplatform.core.protocol.effects import COORDINATOR, Role
 from psplatform.core.protocol.messages import GRADIENTS, STATE, UPDATE, Contribution, Pull, Pulled, Transfer, Welcome
-from psplatform.core.protocol.names import first_server
+from psplatform.core.protocol.names import COORDINATOR, Role, first_server
 from psplatform.jobs.stragglers import SlowServers
 from psplatform.simulation.network import Links, Network
 from psplatform.simulation.run_times import Traced

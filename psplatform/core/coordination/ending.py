@@ -14,9 +14,10 @@ from typing import Any
 from psplatform.core import reasons
 from psplatform.core.coordination.shards.checkpoints import Checkpoints
 from psplatform.core.coordination.state import PULLS, TRANSFERS, State
-from psplatform.core.protocol.effects import CancelTimer, Evaluate, Finish, Role, SaveModel, Send
+from psplatform.core.protocol.effects import CancelTimer, Evaluate, Finish, SaveModel, Send
 from psplatform.core.protocol.events import Evaluated, EvaluationLost, ModelSaved
 from psplatform.core.protocol.messages import Stop
+from psplatform.core.protocol.names import Role
 from psplatform.core.reasons import Reason
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 

@@ -25,8 +25,9 @@ from psplatform.core.coordination.state import State
 from psplatform.core.coordination.transfers.offers import Offers
 from psplatform.core.policy import Gradient
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import COORDINATOR, Role, Send
+from psplatform.core.protocol.effects import Send
 from psplatform.core.protocol.events import CoordinatorLost, CopyAwake, CopyLost, EvaluationLost
+from psplatform.core.protocol.names import COORDINATOR, Role
 
 _AT_ONCE = (msg.ServerState, msg.Promoted, CopyAwake, CopyLost)
 

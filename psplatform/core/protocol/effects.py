@@ -5,36 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from psplatform.core.protocol.messages import BatchAssignment, Bundle, Contribution, Pulled, Transfer
-from psplatform.core.protocol.names import RELAY
+from psplatform.core.protocol.names import Role
 from psplatform.core.protocol.values import dataclass
 from psplatform.errors import PsplatformError
-
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """An addressee: the coordinator, its standby, a copy of a shard or a member by name."""
-
-    kind: str
-    name: str = ""
-
-    @classmethod
-    def copy(cls, name: str) -> Role:
-        """Address a copy of a shard, whatever its part is now."""
-        return cls("copy", name)
-
-    @classmethod
-    def member(cls, name: str) -> Role:
-        """Address the gradient worker that joined under `name`."""
-        return cls("member", name)
-
-    @classmethod
-    def relay(cls, name: str) -> Role:
-        """Address what hands parameters on in the process of the gradient worker `name`."""
-        return cls("member", f"{name}{RELAY}")
-
-
-COORDINATOR = Role("coordinator")
-STANDBY = Role("standby")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,40 @@
-"""The names of actors: each is used once in a run."""
+"""The names of actors, each of which is used once in a run, and how effects address them."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from psplatform.core.protocol.values import dataclass
+
 RELAY: Final = "/relay"
 """What the name of a worker's relay ends with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """An addressee: the coordinator, its standby, a copy of a shard or a member by name."""
+
+    kind: str
+    name: str = ""
+
+    @classmethod
+    def copy(cls, name: str) -> Role:
+        """Address a copy of a shard, whatever its part is now."""
+        return cls("copy", name)
+
+    @classmethod
+    def member(cls, name: str) -> Role:
+        """Address the gradient worker that joined under `name`."""
+        return cls("member", name)
+
+    @classmethod
+    def relay(cls, name: str) -> Role:
+        """Address what hands parameters on in the process of the gradient worker `name`."""
+        return cls("member", f"{name}{RELAY}")
+
+
+COORDINATOR = Role("coordinator")
+STANDBY = Role("standby")
 
 
 def first_server(shard: int) -> str:

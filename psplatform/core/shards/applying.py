@@ -13,9 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import COORDINATOR, Effect, Gather, Send, Stage
+from psplatform.core.protocol.effects import Effect, Gather, Send, Stage
 from psplatform.core.protocol.events import GatherDone, GatherFailed, StageDone
 from psplatform.core.protocol.messages import Commit, Contribution
+from psplatform.core.protocol.names import COORDINATOR
 from psplatform.core.shards.shown import Shown
 
 

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from psplatform.core.protocol.effects import COORDINATOR, Send
+from psplatform.core.protocol.effects import Send
 from psplatform.core.protocol.messages import Commit, Promote, Promoted
+from psplatform.core.protocol.names import COORDINATOR
 
 
 @dataclass

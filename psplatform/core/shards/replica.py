@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import COORDINATOR, Archive, Effect, Load, Role, Send
+from psplatform.core.protocol.effects import Archive, Effect, Load, Send
 from psplatform.core.protocol.events import Archived, ArchiveFailed, Loaded, Tick
 from psplatform.core.protocol.messages import Beat, Lease, Promote
+from psplatform.core.protocol.names import COORDINATOR, Role
 from psplatform.core.shards.links import MakeAccount
 from psplatform.core.shards.sending import not_written, written
 from psplatform.core.shards.server import Server

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import COORDINATOR, Archive, Effect, Send, Transmit
+from psplatform.core.protocol.effects import Archive, Effect, Send, Transmit
 from psplatform.core.protocol.events import Archived, ArchiveFailed, Captured
+from psplatform.core.protocol.names import COORDINATOR
 from psplatform.core.shards.applying import Applying, Newest, Step
 from psplatform.core.shards.links import Link, Links
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import COORDINATOR, Effect, Publish, Role, Send, Serve, Skip
+from psplatform.core.protocol.effects import Effect, Publish, Send, Serve, Skip
 from psplatform.core.protocol.events import (
     Archived,
     ArchiveFailed,
@@ -27,6 +27,7 @@ from psplatform.core.protocol.events import (
     StageDone,
 )
 from psplatform.core.protocol.messages import Applied, Commit, Proceed, Pull, Pulled, Refused
+from psplatform.core.protocol.names import COORDINATOR, Role
 from psplatform.core.shards.applying import Applying
 from psplatform.core.shards.links import Links, MakeAccount, no_account
 from psplatform.core.shards.promotion import Promotion

@@ -25,20 +25,9 @@ from typing import Any, Final
 from psplatform.core.coordination import Coordinator
 from psplatform.core.coordination.ending import Phase
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import (
-    STANDBY,
-    Appoint,
-    Claim,
-    Consult,
-    Depart,
-    Effect,
-    Finish,
-    Role,
-    SaveModel,
-    Seal,
-    Send,
-)
+from psplatform.core.protocol.effects import Appoint, Claim, Consult, Depart, Effect, Finish, SaveModel, Seal, Send
 from psplatform.core.protocol.events import Claimed, Consulted, CopyLost, StandbyLost, Tick
+from psplatform.core.protocol.names import STANDBY, Role
 from psplatform.core.supervision.leases import Grants, entitlement
 
 _IRREVOCABLE: Final = frozenset({Seal, SaveModel, Finish})

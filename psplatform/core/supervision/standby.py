@@ -17,18 +17,9 @@ from typing import Any, Final
 
 from psplatform.core.coordination import Coordinator
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import (
-    COORDINATOR,
-    CancelTimer,
-    Claim,
-    Depart,
-    Effect,
-    Log,
-    Send,
-    SetTimer,
-    TakeOver,
-)
+from psplatform.core.protocol.effects import CancelTimer, Claim, Depart, Effect, Log, Send, SetTimer, TakeOver
 from psplatform.core.protocol.events import Claimed, CoordinatorLost, Tick
+from psplatform.core.protocol.names import COORDINATOR
 from psplatform.core.supervision.leases import Grants
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 

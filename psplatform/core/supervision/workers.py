@@ -33,6 +33,7 @@ from psplatform.core.supervision.decisions import (
 from psplatform.core.supervision.evaluator import EvaluatorSupervisor
 from psplatform.core.supervision.leases import Leases
 from psplatform.core.supervision.placement import Placement, Process
+from psplatform.core.supervision.shortage import Shortage
 from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.errors import ProcessDied, PsplatformError
 
@@ -67,7 +68,7 @@ class WorkerSupervisor:
         self._unavailable = unavailable
         self.workers: dict[str, str] = {}
         self._first: set[str] = set()
-        self._unheard: set[str] = set()
+        self._shortage = Shortage(rules)
         self._evaluator = EvaluatorSupervisor(rules, around)
         self._known: dict[str, Process] = {}
         self._seen: set[str] = set()
@@ -78,7 +79,6 @@ class WorkerSupervisor:
         self._newcomers: set[str] = set()
         self._failed: dict[str, int] = {}
         self._leases = Leases(rules.lease_s)
-        self._deserted_at = self._short_since = float("inf")
         self._ask_again_at = 0.0
         self._now = 0.0
         self._fill_at_next_look = False
@@ -98,7 +98,7 @@ class WorkerSupervisor:
     @property
     def missing(self) -> set[str]:
         """The gradient workers placed at the start that have not said anything yet."""
-        return self._first & self._unheard & self.workers.keys()
+        return self._first & self._shortage.unheard(self.workers)
 
     def begin(self, placement: Placement) -> list[Decision]:
         """Start what a run begins with."""
@@ -118,16 +118,15 @@ class WorkerSupervisor:
         if name not in self.workers and (not name or name != self.evaluator):
             return False
         self._leases.renew(name, now)
-        if name in self._unheard:
-            self._unheard.discard(name)
-            self._note_shortage(now)
+        if self._shortage.hears(name):
+            self._shortage.note(self.workers, now)
         self._evaluator.opened |= name == self.evaluator
         return True
 
     def _start_worker(self, address: str) -> StartWorker:
         name = self._around.next_name(WORKER)
         self.workers[name] = address
-        self._unheard.add(name)
+        self._shortage.expect(name)
         return StartWorker(name, address)
 
     # --- losing gradient workers ---
@@ -225,7 +224,7 @@ class WorkerSupervisor:
         elif came:
             self._newcomers |= came
             decided.append(ProcessesCame())
-        self._note_shortage(now)
+        self._shortage.note(self.workers, now)
         fill, self._fill_at_next_look = self._fill_at_next_look, False
         if first or decided or fill:
             decided += self.fill()  # at first: a coordinator before this one may have been about to
@@ -235,19 +234,6 @@ class WorkerSupervisor:
         newcomers = self._newcomers - self._examined - set(self._around.copies)
         decided += self._examine([one for one in self._known if one in newcomers])
         return [*decided, *self._evaluator.replace(self._usable, self.addresses, now)]
-
-    def _note_shortage(self, now: float) -> None:
-        """Note since when workers have been missing; one that is made may fail, and is there once it is heard."""
-        self._unheard &= self.workers.keys()
-        heard = len(self.workers) - len(self._unheard)
-        if heard:
-            self._deserted_at = float("inf")
-        elif not self.workers:
-            self._deserted_at = min(self._deserted_at, now)
-        if heard >= self._rules.workers:
-            self._short_since = float("inf")
-        elif self._is_short:
-            self._short_since = min(self._short_since, now)
 
     def on_process_ended(self, address: str, reason: str) -> list[Decision]:
         """Report the gradient workers and the evaluator of a process that has ended, as another of its actors shows.
@@ -311,13 +297,7 @@ class WorkerSupervisor:
 
     @property
     def _shares(self) -> bool:
-        """Whether gradient workers have been missing for so long that they share processes with copies."""
-        deserted = not self.workers and self._now - self._deserted_at >= self._rules.deserted_s
-        return deserted or (self._is_short and self._now - self._short_since >= self._rules.share_after_s)
-
-    @property
-    def _is_short(self) -> bool:
-        return len(self.workers) < self._rules.workers
+        return self._shortage.lets_share(self.workers, self._now)
 
     def _taken(self) -> set[str]:
         given_up = {address for address, failures in self._failed.items() if failures >= _TRIES_PER_PROCESS}

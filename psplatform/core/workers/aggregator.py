@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import COORDINATOR, Effect, ForgetParts, ForgetSum, Send, SumUp
+from psplatform.core.protocol.effects import Effect, ForgetParts, ForgetSum, Send, SumUp
 from psplatform.core.protocol.events import PartArrived, SumReachable
 from psplatform.core.protocol.messages import Bundle, Contribution
+from psplatform.core.protocol.names import COORDINATOR
 
 
 @dataclass(slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import Effect, Role, Send, SetTimer
-from psplatform.core.protocol.names import first_server
+from psplatform.core.protocol.effects import Effect, Send, SetTimer
+from psplatform.core.protocol.names import Role, first_server
 from psplatform.core.workers.pulling import Pulling
 
 _PATIENCE: Final = "pull"

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import Effect, HandOn, Role, Send
-from psplatform.core.protocol.names import first_server
+from psplatform.core.protocol.effects import Effect, HandOn, Send
+from psplatform.core.protocol.names import Role, first_server
 
 
 @dataclass(slots=True)

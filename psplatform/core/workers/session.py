@@ -20,16 +20,7 @@ from typing import Any
 
 from psplatform.core.policy import Scope, Traits
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import (
-    COORDINATOR,
-    CancelCompute,
-    Compute,
-    Depart,
-    Effect,
-    Expose,
-    Send,
-    SendPart,
-)
+from psplatform.core.protocol.effects import CancelCompute, Compute, Depart, Effect, Expose, Send, SendPart
 from psplatform.core.protocol.events import (
     Begin,
     ComputeAborted,
@@ -39,6 +30,7 @@ from psplatform.core.protocol.events import (
     Reachable,
     TimerFired,
 )
+from psplatform.core.protocol.names import COORDINATOR
 from psplatform.core.workers.announcing import Announcing
 from psplatform.core.workers.fetching import RELAYED, Fetching
 from psplatform.core.workers.pulling import Pulling

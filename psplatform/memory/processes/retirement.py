@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from psplatform.core.protocol.effects import COORDINATOR, Finish, Retire, Role, Send
+from psplatform.core.protocol.effects import Finish, Retire, Send
 from psplatform.core.protocol.events import CoordinatorLost
 from psplatform.core.protocol.messages import PROCESS_ENDS, Retiring
+from psplatform.core.protocol.names import COORDINATOR, Role
 from psplatform.memory.engine import Network
 from psplatform.memory.processes.inhabitants import Inhabitants
 from psplatform.memory.processes.losses import Losses, Supervision

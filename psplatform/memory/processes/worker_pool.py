@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from psplatform.core.coordination.ending import Phase
 from psplatform.core.plan import Plan
-from psplatform.core.protocol.effects import Evaluate, Finish, Redirect, Role, SaveModel
+from psplatform.core.protocol.effects import Evaluate, Finish, Redirect, SaveModel
 from psplatform.core.protocol.messages import Leave, Moved
-from psplatform.core.protocol.names import actor_name
+from psplatform.core.protocol.names import Role, actor_name
 from psplatform.core.supervision.decisions import (
     EVALUATOR,
     AskOfDeath,

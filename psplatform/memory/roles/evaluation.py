@@ -9,9 +9,10 @@ from typing import Any, Final, Protocol
 
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Scope, Traits
-from psplatform.core.protocol.effects import COORDINATOR, Role, Send
+from psplatform.core.protocol.effects import Send
 from psplatform.core.protocol.events import Evaluated, ModelSaved
 from psplatform.core.protocol.messages import Pulled
+from psplatform.core.protocol.names import COORDINATOR, Role
 from psplatform.memory.arithmetic import Arithmetic
 from psplatform.memory.engine import Engine
 from psplatform.memory.roles.leading import VirtualCoordinator

@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Protocol
 
-from psplatform.core.protocol.effects import Claim, Finish, Role, Seal, Send
+from psplatform.core.protocol.effects import Claim, Finish, Seal, Send
 from psplatform.core.protocol.events import CheckpointFailed, CheckpointSealed, Claimed, Consulted, CopyReady, NoCopy
+from psplatform.core.protocol.names import Role
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.core.supervision.standby import Standby, standby_name
 from psplatform.errors import ClusterError, PsplatformError, StoreError

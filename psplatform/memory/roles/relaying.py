@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from psplatform.core.protocol.effects import HandOn, Role, Send
+from psplatform.core.protocol.effects import HandOn, Send
 from psplatform.core.protocol.messages import Pulled
+from psplatform.core.protocol.names import Role
 from psplatform.memory.engine import Network
 
 

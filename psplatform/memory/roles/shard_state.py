@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from psplatform.core.protocol.effects import Archive, Gather, Load, Publish, Role, Send, Serve, Skip, Stage, Transmit
+from psplatform.core.protocol.effects import Archive, Gather, Load, Publish, Send, Serve, Skip, Stage, Transmit
 from psplatform.core.protocol.events import (
     Archived,
     ArchiveFailed,
@@ -16,6 +16,7 @@ from psplatform.core.protocol.events import (
     StageDone,
 )
 from psplatform.core.protocol.messages import Transfer
+from psplatform.core.protocol.names import Role
 from psplatform.core.shards.replica import ShardCopy
 from psplatform.core.shards.server import Server
 from psplatform.errors import InvariantViolation, StoreError

@@ -8,8 +8,7 @@ from typing import Any
 
 from psplatform.core.coordination import Coordinator
 from psplatform.core.plan import Plan
-from psplatform.core.protocol.effects import Role
-from psplatform.core.protocol.names import first_server
+from psplatform.core.protocol.names import Role, first_server
 from psplatform.core.shards.links import MakeAccount, no_account
 from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import Server

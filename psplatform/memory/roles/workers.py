@@ -8,9 +8,10 @@ from typing import Any
 
 from psplatform.core.plan import Plan
 from psplatform.core.policy import Scope, Traits
-from psplatform.core.protocol.effects import COORDINATOR, Role, Send
+from psplatform.core.protocol.effects import Send
 from psplatform.core.protocol.events import Begin
 from psplatform.core.protocol.messages import JOIN_AGAIN, Leave, Pulled
+from psplatform.core.protocol.names import COORDINATOR, Role
 from psplatform.core.workers.relay import Relay
 from psplatform.core.workers.session import WorkerSession
 from psplatform.memory.arithmetic import Arithmetic

@@ -11,9 +11,7 @@ import contextlib
 import math
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
-from itertools import count
 from typing import Any, ClassVar
 
 from distributed import get_worker
@@ -28,20 +26,18 @@ from psplatform.core.protocol.messages import (
     Exclude,
     InSync,
     Promoted,
-    Pull,
     Pulled,
     Retiring,
 )
 from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.core.shards.replica import ShardCopy
-from psplatform.core.supervision.decisions import EVALUATOR
 from psplatform.nodes.shard import ShardNode
 from psplatform.replication.accounts import account_factory
 from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.actors.retirement import Retirement, before_the_end, begin_to_forget_the_end
-from psplatform.runtime.comms.answering import Answering, Listening
+from psplatform.runtime.comms.answering import Listening
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.bulk import Outgoing
 from psplatform.runtime.comms.calls import Peer, PeerLost
@@ -50,6 +46,7 @@ from psplatform.runtime.comms.processes import process_at
 from psplatform.runtime.dataplane.carriers import REPLICA_PLACES
 from psplatform.runtime.dataplane.gradients.packing import unpacked
 from psplatform.runtime.dataplane.pulls.content import Answer
+from psplatform.runtime.dataplane.pulls.serving import PullServer
 from psplatform.runtime.dataplane.replicas.feed_reader import MOST_KEPT
 from psplatform.runtime.dataplane.replicas.transfers import Parcel
 from psplatform.runtime.dataplane.segments import SegmentName, sweep
@@ -76,7 +73,6 @@ class CopyHost(Listening):
         self._told_epoch = 0
         self._packing: Packing = UNPACKED
         self._arithmetic = ThreadPoolExecutor(1, thread_name_prefix=f"psplatform-{name}")
-        self._requests = count()
         self._built = asyncio.Event()
         self._closed = False
         self._log = ActorLog(run, name)
@@ -132,7 +128,7 @@ class CopyHost(Listening):
         self._require_wanted()
         self._begun.callback(self._node.close)
         self._begun.callback(self._node.state.content.answer_until, -math.inf, 0)
-        self._answering: Answering[Any] = Answering(self._node.feed)
+        self._pulls = PullServer(program, self._index, self._node)
         line = Line(
             self._connect,
             self._coordinator.peer,
@@ -232,58 +228,15 @@ class CopyHost(Listening):
 
     def answer(self, data: bytes, with_content: bool) -> asyncio.Future[Answer]:
         """Answer with the version asked for or a newer one as soon as it is visible, or "not yet"."""
-        pull: Pull = decode(data)
-        if not with_content and not self._is_late(pull):
-            return self._answering.answer_to(pull, self._answer_with)
-        return asyncio.get_running_loop().create_task(self._answer_later(pull, with_content=with_content))
+        return self._pulls.answer(data, with_content)
 
     async def pull(self, data: bytes, with_content: bool) -> Answer:
         """Do what `answer` does."""
-        return await self.answer(data, with_content)
+        return await self._pulls.answer(data, with_content)
 
     async def send_content(self, data: bytes, settled: bool) -> Outgoing:
-        """Answer a pull with the encoded answer, or ``None`` for "not yet", and the content.
-
-        Unless it is to be `settled`, it is sent from where it lies if no worker that servers wait for can find it
-        written over there.
-        """
-        pull: Pull = decode(data)
-        pulled = await self._pulled(pull)
-        if pulled is None:
-            return Outgoing(None)
-        state, stays = (
-            self._node.state,
-            self._program.policy.traits.awaits_all and not pull.member.startswith(EVALUATOR),
-        )
-        if settled or not stays:
-            version, arrays = await state.newest()
-            return Outgoing(encode(replace(pulled, version=version)), arrays)
-        version, arrays, holds = state.lying()
-        return Outgoing(encode(replace(pulled, version=version)), arrays, holds)
-
-    def _is_late(self, pull: Pull) -> bool:
-        return self._program.slow_servers is not None and not pull.member.startswith(EVALUATOR)  # who looks on only
-
-    async def _pulled(self, pull: Pull) -> Pulled | None:
-        pulled: Pulled | None = await self._answering.answer_to(pull, lambda pulled: pulled)
-        if pulled is not None and self._is_late(pull):  # it is the answer that is late, once
-            await asyncio.sleep(self._program.answer_delay_s(self._index, next(self._requests)))
-        return pulled
-
-    async def _answer_later(self, pull: Pull, *, with_content: bool) -> Answer:
-        pulled = await self._pulled(pull)
-        if pulled is None or not with_content:
-            return self._answer_with(pulled)
-        version, arrays = await self._node.state.newest()
-        return Answer(encode(replace(pulled, version=version)), self._node.state.front, arrays)
-
-    def _answer_with(self, pulled: Pulled | None) -> Answer:
-        # Newer versions may have become visible meanwhile; what is named is what is shown now.
-        if pulled is None:
-            return Answer(None)
-        version = self._node.control.part.version
-        shown = pulled if version == pulled.version else replace(pulled, version=version)
-        return Answer(encode(shown), self._node.state.front)
+        """Answer a pull with the content, as `PullServer.send_content` does."""
+        return await self._pulls.send_content(data, settled)
 
     async def transfer(self, parcel: Parcel) -> bytes | None:
         """Take what brings this replica to its server's position; return its answer, ``None`` for "send it whole"."""
@@ -342,8 +295,7 @@ class CopyHost(Listening):
 
     def _send(self, effect: Send) -> None:
         if isinstance(effect.message, Pulled):
-            if self._answering.give(effect.to.name, effect.message):
-                self._node.state.answered(effect.to.name, effect.message, self._node.now)
+            self._pulls.give(effect.to.name, effect.message)
         elif effect.to.kind == "copy":
             self._node.state.receiver.answer(effect.to.name, effect.message)
         else:

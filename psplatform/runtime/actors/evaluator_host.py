@@ -14,8 +14,9 @@ from typing import Any
 from distributed import get_worker
 
 from psplatform.core.policy import Scope
-from psplatform.core.protocol.effects import COORDINATOR, Send
+from psplatform.core.protocol.effects import Send
 from psplatform.core.protocol.messages import Pulled
+from psplatform.core.protocol.names import COORDINATOR
 from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.nodes.evaluator import EvaluatorNode
 from psplatform.runtime.actor_log import ActorLog

@@ -8,10 +8,9 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any, Protocol
 
-from psplatform.core.protocol.effects import COORDINATOR
 from psplatform.core.protocol.events import CoordinatorLost, CopyAwake, CopyLost, CopyReady, NoCopy
 from psplatform.core.protocol.messages import Promote
-from psplatform.core.protocol.names import first_replica, first_server
+from psplatform.core.protocol.names import COORDINATOR, first_replica, first_server
 from psplatform.core.protocol.place_messages import ActorAt
 from psplatform.core.supervision.placement import Placement
 from psplatform.runtime.actors.coordinator.process import Employer

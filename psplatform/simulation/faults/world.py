@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from psplatform.core.protocol.effects import Role
+from psplatform.core.protocol.names import Role
 from psplatform.simulation.faults.schedules.trial import Noise
 
 _PACES: Final = (0.5, 0.9, 1.0, 1.1, 1.3, 3.0)  # seconds of a gradient

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import COORDINATOR, Effect, ForgetParts, ForgetSum, Send, SumUp
+from psplatform.core.protocol.effects import Effect, ForgetParts, ForgetSum, Send, SumUp
 from psplatform.core.protocol.events import PartArrived, SumReachable
 from psplatform.core.protocol.messages import Bundle, Contribution
+from psplatform.core.protocol.names import COORDINATOR
 from psplatform.core.workers.aggregator import OWN, Aggregator
 
 SEEDS = 200

@@ -12,8 +12,9 @@ import pytest
 
 from psplatform.core.coordination.shards.state import ShardState
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import COORDINATOR, Role, Send
+from psplatform.core.protocol.effects import Send
 from psplatform.core.protocol.events import Tick
+from psplatform.core.protocol.names import COORDINATOR, Role
 from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import Server
 from psplatform.core.supervision.leases import Grants

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import Compute, Gather, Role, Send, Transmit
+from psplatform.core.protocol.effects import Compute, Gather, Send, Transmit
 from psplatform.core.protocol.messages import BatchAssignment
+from psplatform.core.protocol.names import Role
 from psplatform.core.shards.server import Server
 from psplatform.errors import InvariantViolation
 from psplatform.memory.processes.losses import Supervision

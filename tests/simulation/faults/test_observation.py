@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import Role, Send
+from psplatform.core.protocol.effects import Send
+from psplatform.core.protocol.names import Role
 from psplatform.core.shards.server import Server
 from psplatform.errors import InvariantViolation
 from psplatform.replication.accounts import Account

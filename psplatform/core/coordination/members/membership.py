@@ -12,9 +12,10 @@ from psplatform.core.coordination.members.roster import Member
 from psplatform.core.coordination.order.divergence import Divergence
 from psplatform.core.coordination.state import State
 from psplatform.core.policy import Change
-from psplatform.core.protocol.effects import CancelTimer, Dismiss, Forget, Role, Send, SetTimer
+from psplatform.core.protocol.effects import CancelTimer, Dismiss, Forget, Send, SetTimer
 from psplatform.core.protocol.events import EvaluatorDied, MemberDied
 from psplatform.core.protocol.messages import ENDING, JOIN_AGAIN, SLOTS_TAKEN, Join, Moved, Stop, Welcome
+from psplatform.core.protocol.names import Role
 from psplatform.core.reasons import Reason
 from psplatform.errors import ProcessDied
 

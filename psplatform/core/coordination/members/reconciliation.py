@@ -8,7 +8,8 @@ from psplatform.core.coordination.members.roster import Member
 from psplatform.core.coordination.order.admission import Admission
 from psplatform.core.coordination.state import State
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import Role, Send
+from psplatform.core.protocol.effects import Send
+from psplatform.core.protocol.names import Role
 
 
 class Reconciliation:

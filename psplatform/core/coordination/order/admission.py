@@ -17,8 +17,9 @@ from psplatform.core.coordination.order.divergence import Divergence, bad_batch
 from psplatform.core.coordination.shards.state import rebased
 from psplatform.core.coordination.state import State
 from psplatform.core.policy import Fate, Gradient, Verdict, drop
-from psplatform.core.protocol.effects import Role, Send
+from psplatform.core.protocol.effects import Send
 from psplatform.core.protocol.messages import JOIN_AGAIN, Aborted, Announce, Bundle, Stop
+from psplatform.core.protocol.names import Role
 from psplatform.core.reasons import Reason
 
 _NO_REASON: Final = Reason("policy", "no reason given")

@@ -13,7 +13,8 @@ from psplatform.core.coordination.shards.state import ShardState
 from psplatform.core.coordination.state import State
 from psplatform.core.policy import Change, Committed, Gradient
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import Role, Send
+from psplatform.core.protocol.effects import Send
+from psplatform.core.protocol.names import Role
 
 
 class Commits:

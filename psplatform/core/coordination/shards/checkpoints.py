@@ -21,8 +21,9 @@ from psplatform.core.coordination.state import State
 from psplatform.core.parameters import parameters_of
 from psplatform.core.policy import Policy
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import CancelTimer, Discard, Role, Seal, Send
+from psplatform.core.protocol.effects import CancelTimer, Discard, Seal, Send
 from psplatform.core.protocol.events import CheckpointFailed, CheckpointSealed
+from psplatform.core.protocol.names import Role
 from psplatform.core.quality import Progress, Watch
 
 NUMBERS_PER_TERM: Final = 100_000

@@ -17,8 +17,9 @@ from psplatform.core.coordination.shards.recruits import Recruits
 from psplatform.core.coordination.shards.state import ShardState
 from psplatform.core.coordination.state import State
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import Redirect, Retire, Role, Send
+from psplatform.core.protocol.effects import Redirect, Retire, Send
 from psplatform.core.protocol.events import CopyAwake, CopyLost, CopyMisplaced, CopyReady
+from psplatform.core.protocol.names import Role
 from psplatform.errors import ClusterError
 
 

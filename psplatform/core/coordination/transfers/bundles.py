@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from psplatform.core.coordination.members.hosts import Hosts
 from psplatform.core.coordination.state import State
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import Role, Send
+from psplatform.core.protocol.effects import Send
 from psplatform.core.protocol.messages import Bundle
+from psplatform.core.protocol.names import Role
 from psplatform.core.transfers import patience_s
 
 

@@ -14,7 +14,8 @@ from psplatform.core.coordination.state import TRANSFERS, State
 from psplatform.core.coordination.transfers.bundles import Bundles, Expected
 from psplatform.core.coordination.transfers.offers import Offered, Offers
 from psplatform.core.protocol import messages as msg
-from psplatform.core.protocol.effects import Role, Send, SetTimer
+from psplatform.core.protocol.effects import Send, SetTimer
+from psplatform.core.protocol.names import Role
 from psplatform.core.reasons import Reason
 from psplatform.core.transfers import Grant, Offer, TransferPlanner, require_plannable
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from psplatform.core.coordination.members.hosts import Hosts
 from psplatform.core.coordination.members.roster import Member
 from psplatform.core.coordination.state import PULLS, State
-from psplatform.core.protocol.effects import Role, Send, SetTimer
+from psplatform.core.protocol.effects import Send, SetTimer
 from psplatform.core.protocol.messages import Announce, Fetched, Release
+from psplatform.core.protocol.names import Role
 from psplatform.core.transfers import PullRequest, TransferPlanner, patience_s
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from psplatform.core.addresses import host_of
-from psplatform.core.protocol.effects import COORDINATOR
 from psplatform.core.protocol.messages import Carried
+from psplatform.core.protocol.names import COORDINATOR
 from psplatform.core.workers.counting import COUNTING, Counting
 from psplatform.runtime.comms.interfaces import counter_of
 from psplatform.runtime.comms.timers import LoopTimers

@@ -12,9 +12,10 @@ from distributed import get_worker
 from numpy.typing import NDArray
 
 from psplatform.core.addresses import host_of
-from psplatform.core.protocol.effects import COORDINATOR, Send
+from psplatform.core.protocol.effects import Send
 from psplatform.core.protocol.events import Begin, PartArrived
 from psplatform.core.protocol.messages import JOIN_AGAIN, PROCESS_ENDS, Bundle, Leave, Moved, Pulled
+from psplatform.core.protocol.names import COORDINATOR
 from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import decode
 from psplatform.core.supervision.decisions import WORKER

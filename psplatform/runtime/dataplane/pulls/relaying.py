@@ -17,9 +17,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from psplatform.core.protocol.effects import HandOn, Role, Send
+from psplatform.core.protocol.effects import HandOn, Send
 from psplatform.core.protocol.messages import Pull, Pulled
-from psplatform.core.protocol.names import RELAY
+from psplatform.core.protocol.names import RELAY, Role
 from psplatform.core.protocol.wire import encode
 from psplatform.core.workers.relay import Relay
 from psplatform.nodes.worker import WorkerNode

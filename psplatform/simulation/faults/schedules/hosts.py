@@ -11,7 +11,7 @@ import random
 from dataclasses import replace
 from typing import Final
 
-from psplatform.core.protocol.effects import STANDBY
+from psplatform.core.protocol.names import STANDBY
 from psplatform.core.supervision.placement import Process
 from psplatform.memory import MemoryRun
 from psplatform.memory.processes.machines import Machines
