@@ -14,6 +14,7 @@ Differences from the paper, whose printed text leaves them open or contradicts i
 * The servers count as busy until all that is sent straight has arrived, not the last one of it in order alone.
 * A group holds the positions of its members in the order.  A later group may arrive before an earlier one: what that
   means for delays is judged on arrival.
+* What goes straight from a host takes along, summed there, what else goes straight from it (`with_neighbours`).
 * How many go straight is searched where there are more than a few, for a time that grows with the number of gradients;
   the paper tries every number.
 """
@@ -202,3 +203,52 @@ class _Search:
                 return opened, Group(None, ((offer, straight),), straight)
         state.reserve(forward)
         return state, Group(number, tuple(members), forward)
+
+
+def with_neighbours(grouped: Grouped, aggregators: Sequence[str]) -> Grouped:
+    """Return the groups with what goes straight from a host taking along what else goes straight from there.
+
+    Their sum is made on that host, which costs no transfer, and is as large as one of them.  No other gradient comes
+    to be behind its deadline.
+
+    Parameters
+    ----------
+    aggregators
+        As for `group`: only these hosts sum.
+    """
+    groups = grouped.groups
+    spare, position = list[float](), 0
+    for one in groups:
+        position += len(one.members)
+        spare.append(min(_deadline(offer) for offer, _ in one.members) - position)
+    result, taken = list[Group](), set[int]()
+    for number, one in enumerate(groups):
+        if number in taken:
+            continue
+        host = one.forward.sender
+        if not _goes_straight(one, host) or host not in aggregators:
+            result.append(one)
+            continue
+        along = [one.members[0][0]]
+        for later in range(number + 1, len(groups)):
+            if later in taken or not _goes_straight(groups[later], host):
+                continue
+            between = [each for each in range(number + 1, later) if each not in taken]
+            if any(spare[each] < 1 for each in between):
+                break
+            for each in between:
+                spare[each] -= 1
+            along.append(groups[later].members[0][0])
+            taken.add(later)
+        there = Transfer(host, one.forward.begin, one.forward.begin)
+        members = tuple((offer, there) for offer in along)
+        result.append(one if len(along) == 1 else Group(aggregators.index(host), members, one.forward))
+    return Grouped(tuple(result), grouped.end)
+
+
+def _goes_straight(one: Group, host: str) -> bool:
+    return one.aggregator is None and one.forward.sender == host and bool(one.forward.parts)
+
+
+def _deadline(offer: Offer) -> float:
+    return math.inf if offer.deadline is None else offer.deadline

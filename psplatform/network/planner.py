@@ -24,7 +24,7 @@ from typing import Final, Protocol
 from psplatform.core.protocol.member_messages import Carried
 from psplatform.core.transfers import Grant, Offer, PullPlan, PullRequest, TransferPlan
 from psplatform.network.counters import Count, Sample
-from psplatform.network.grouping import Group, group
+from psplatform.network.grouping import Group, group, with_neighbours
 from psplatform.network.holding import Holding
 from psplatform.network.legs import Leg
 from psplatform.network.ordering import order
@@ -157,21 +157,18 @@ class FabricPlanner:
         for offer in offers:
             self._holding.note_offer(offer, now)
         self._holding.forget_others(offers)
-        # All of them go straight with one that must: it cannot be taken out of a group.
-        helpers = [] if any(one.alone for one in offers) else self._helpers(self._aggregators, able)
+        helpers = self._helpers(self._aggregators, able)
         state = self._state(offers, now, [*helpers, *self._holding.hosts])
-        due = [
-            one
-            if one.deadline is None
-            else replace(one, deadline=one.deadline - self._ahead(self._end(one, state, now)))
-            for one in offers
-        ]
-        ordered = order(due, state, self._servers, now)
-        dropped = tuple(one.key for one in ordered.dropped)
-        granted, waiting = [], []
         aggregators = _fastest_first(state, helpers, now)
         self._holding.note_rates(state, aggregators, self._servers)
-        for one in group(ordered, aggregators).groups:
+        # What must go straight does so before the others: it has waited longest.
+        lone = order(self._due([one for one in offers if one.alone], state, now), state, self._servers, now)
+        state = lone.states[-1]
+        others = self._due([one for one in offers if not one.alone], state, now, [one.end for one in lone.transfers])
+        ordered = order(others, state, self._servers, now)
+        groups = [*group(lone, ()).groups, *with_neighbours(group(ordered, aggregators), aggregators).groups]
+        granted, waiting = [], []
+        for one in groups:
             begins = min(transfer.begin for _, transfer in one.members)
             if math.isinf(begins) or (begins < now + self.tick_s and not self._is_held(one, state, now)):
                 # What gets nowhere at the known rates is sent as well: they may be wrong.
@@ -179,6 +176,7 @@ class FabricPlanner:
                 granted.append(self._grant(one, aggregator, now))
             else:
                 waiting += [offer.key for offer, _ in one.members]
+        dropped = tuple(one.key for one in (*lone.dropped, *ordered.dropped))
         return TransferPlan(tuple(granted), dropped, tuple(waiting))
 
     def grant_at_once(self, offer: Offer, now: float, waiting: Iterable[Offer] = ()) -> Grant | float:
@@ -286,8 +284,18 @@ class FabricPlanner:
 
     def _is_held(self, one: Group, state: NetworkState, now: float) -> bool:
         """Whether what could begin before the next tick is left to that."""
-        coming, ahead = self._serving.coming(), self._ahead(one.forward.end)
-        return self._holding.holds(one, state, coming, ahead, now=now, tick_s=self.tick_s)
+        return self._holding.holds(one, state, self._serving.coming(), now=now, tick_s=self.tick_s)
+
+    def _due(
+        self, offers: Iterable[Offer], state: NetworkState, now: float, before: Collection[float] = ()
+    ) -> list[Offer]:
+        """Return the offers, their deadlines counted from what arrives first: what is under way, and ends `before`."""
+
+        def ahead(one: Offer) -> int:
+            end = self._end(one, state, now)
+            return self._ahead(end) + sum(each <= end for each in before)
+
+        return [one if one.deadline is None else replace(one, deadline=one.deadline - ahead(one)) for one in offers]
 
     def _end(self, offer: Offer, state: NetworkState, now: float) -> float:
         """Return when an offer that is sent now, straight, is at the servers."""

@@ -11,7 +11,7 @@ from fabric_reference import cut
 from fabric_reference import group as naive_group
 
 from psplatform.core.transfers import Offer
-from psplatform.network.grouping import Grouped, group
+from psplatform.network.grouping import Grouped, group, with_neighbours
 from psplatform.network.ordering import order
 from psplatform.network.rates import Rates
 from psplatform.network.state import NetworkState, Parts
@@ -130,3 +130,38 @@ def test_groups_hold_every_gradient_once_in_order_and_end_before_they_are_sent_o
     for one in found.groups:
         if one.aggregator is not None:
             assert all(sent.end <= one.forward.begin + 1e-9 for _, sent in one.members), f"seed {seed}"
+
+
+# --- what else goes straight from a host ---
+
+
+def along(offers: list[Offer], hops: list[str], to: Parts = (("s", 1.0),)) -> Grouped:
+    """Group without aggregators, then let what goes straight take along what else does from its host."""
+    return with_neighbours(group(order(offers, equal(3), to, 0.0), []), hops)
+
+
+def test_what_goes_straight_takes_along_what_else_goes_from_its_host() -> None:
+    """Their sum is made there and is as large as one of them; who is behind them arrives sooner by that."""
+    offers = [Offer(0, "h0"), Offer(1, "h1"), Offer(2, "h0"), Offer(3, "h2")]
+    found = along(offers, ["h2", "h0"])
+    assert members(found) == [[0, 2], [1], [3]]
+    assert [one.aggregator for one in found.groups] == [1, None, None]
+    first = found.groups[0]
+    assert (first.forward.begin, first.forward.end) == (0.0, 1.0)
+    assert [(transfer.begin, transfer.end, transfer.parts) for _, transfer in first.members] == [(0.0, 0.0, ())] * 2
+
+
+def test_hosts_that_do_not_sum_take_nothing_along() -> None:
+    assert members(along([Offer(0, "h0"), Offer(1, "h0")], ["h1"])) == [[0], [1]]
+
+
+def test_nobody_comes_to_be_behind_its_deadline_by_what_is_taken_along() -> None:
+    """The second of h0 would be there before that of h1, which may be the second and no later."""
+    offers = [Offer(0, "h0"), Offer(1, "h1", 2), Offer(2, "h0"), Offer(3, "h0")]
+    assert members(along(offers, ["h0"])) == [[0], [1], [2, 3]]
+    offers[1] = Offer(1, "h1", 3)
+    assert members(along(offers, ["h0"])) == [[0, 2], [1], [3]]
+
+
+def test_what_is_beside_the_server_already_is_not_summed_first() -> None:
+    assert members(along([Offer(0, "s"), Offer(1, "s")], ["s"])) == [[0], [1]]

@@ -206,6 +206,34 @@ def test_a_sum_that_would_wait_for_the_server_is_planned_anew_until_it_is_time()
     assert (sorted(grant.keys), grant.aggregator, grant.end) == ([1, 2, 3], "h1", pytest.approx(2.0))
 
 
+def test_one_that_goes_by_itself_keeps_no_others_from_being_summed() -> None:
+    """It goes first, and what is collected meanwhile follows it."""
+    one = planner(slow_server(4), ("h1",))
+    offers = [Offer(0, "h0"), Offer(1, "h1"), Offer(2, "h2"), Offer(3, "h3", alone=True)]
+    (first,) = one.plan(offers, now=0.0).granted
+    assert first == Grant((3,), (0.0,), None, pytest.approx(1.0))
+    (second,) = one.plan(offers[:3], now=0.75).granted
+    assert (sorted(second.keys), second.aggregator, second.end) == ([0, 1, 2], "h1", pytest.approx(2.0))
+
+
+def test_deadlines_count_behind_what_goes_by_itself() -> None:
+    one = planner(slow_server(4), ("h1",))
+    plan = one.plan([Offer(0, "h0", 1), Offer(1, "h1", 2), Offer(3, "h3", alone=True)], now=0.0)
+    assert plan.dropped == (0,)
+    assert plan.waiting == (1,)
+
+
+def test_what_is_under_way_counts_once_against_the_deadlines_of_what_is_held() -> None:
+    """Seven are there at 2.0 s, and five more may be before these two."""
+    one = planner(slow_server(10), ("h1",))
+    rest = [Offer(number, f"h{number}") for number in range(2, 10)]
+    one.plan(rest, now=0.0)
+    one.settle(2)
+    (sum_,) = one.plan(rest[1:], now=0.75).granted
+    assert (len(sum_.keys), sum_.end) == (7, pytest.approx(2.2, abs=0.3))
+    assert one.plan([Offer(10, "h0", 12), Offer(11, "h1", 12)], now=0.8).waiting == (10, 11)
+
+
 def summing_pair() -> FabricPlanner:
     """Return a planner that has seen the workers of h1 and h2 take 0.2 s from parameters to gradient.
 

@@ -13,9 +13,13 @@ these three tables are of the last four fifths of their runs.
 from __future__ import annotations
 
 import math
+import multiprocessing
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any, Final
 
 from psplatform.bench.papers.fabric import (
@@ -76,14 +80,15 @@ class _Runs:
 
     seconds: float
     seeds: Sequence[int]
+    pool: ProcessPoolExecutor | None = None
     _known: dict[tuple[Play, Setting], Played] = field(default_factory=dict)
 
     def of(self, play: Play, compute: str, network: str, transfers: float = PRINTED) -> list[Played]:
         """Return the figures of one run for each seed."""
         settings = [Setting(compute, network, seed, transfers) for seed in self.seeds]
-        for setting in settings:
-            if (play, setting) not in self._known:
-                self._known[play, setting] = play(setting, self.seconds_with(transfers))
+        missing = [setting for setting in settings if (play, setting) not in self._known]
+        played = (map if self.pool is None else self.pool.map)(play, missing, repeat(self.seconds_with(transfers)))
+        self._known.update(((play, setting), one) for setting, one in zip(missing, played, strict=True))
         return [self._known[play, setting] for setting in settings]
 
     def seconds_with(self, transfers: float) -> float:
@@ -98,7 +103,8 @@ def measure(
     compute: Sequence[str] = tuple(COMPUTE),
     networks: Sequence[str] = tuple(NETWORKS),
     seconds: float = 60.0,
-    seeds: Sequence[int] = (1, 2, 3, 4, 5),
+    seeds: Sequence[int] = tuple(range(1, 11)),
+    processes: int = 1,
 ) -> dict[str, Any]:
     """Return tables, each a list of rows.
 
@@ -112,6 +118,8 @@ def measure(
         Virtual time of each run; five times as much where gradients take 50 transfers.
     seeds
         Of stragglers and rates, the same for all systems; kinds of stragglers on one network have the same rates.
+    processes
+        So many share the runs of each system.
 
     Returns
     -------
@@ -133,18 +141,23 @@ def measure(
         `lag`, with C1: ``compute_in_transfers, network, lag_s, seconds_per_30, low, high, slower, paper``: `slower` is
         the share by which 30 applied updates take longer than with the shortest lag.
     """
-    runs, found = _Runs(seconds, seeds), dict[str, Any]()
+    found = dict[str, Any]()
     chosen = [(stragglers, network) for stragglers in compute for network in networks]
-    for part in PARTS:
-        if parts and part not in parts:
-            continue
-        if part == "table2":
-            found["assumptions"] = assumptions(runs.seconds_with(LONG), len(seeds))
-        found[part] = []
-        for row in PARTS[part](runs, chosen):
-            found[part].append(row)
-            if report is not None:
-                report(row)
+    with ExitStack() as opened:
+        # Spawned, because a fork of a process that has threads, as torch's, may never wake up.
+        spawn = multiprocessing.get_context("spawn")
+        pool = opened.enter_context(ProcessPoolExecutor(processes, mp_context=spawn)) if processes > 1 else None
+        runs = _Runs(seconds, seeds, pool)
+        for part in PARTS:
+            if parts and part not in parts:
+                continue
+            if part == "table2":
+                found["assumptions"] = assumptions(runs.seconds_with(LONG), len(seeds))
+            found[part] = []
+            for row in PARTS[part](runs, chosen):
+                found[part].append(row)
+                if report is not None:
+                    report(row)
     return found
 
 

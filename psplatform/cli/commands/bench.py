@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -64,7 +65,7 @@ def scheduler(*, updates: tuple[int, ...], seed: int, as_json: bool) -> None:
     help="Of each run, virtual: 10 at least, in which the slowest network has applied something; five times as long "
     "where gradients are. [60]",
 )
-@click.option("--seeds", type=click.IntRange(min=1), default=5, help="Runs of each system in each setting. [5]")
+@click.option("--seeds", type=click.IntRange(min=1), default=10, help="Runs of each system in each setting. [10]")
 @click.option(
     "--part",
     "parts",
@@ -77,8 +78,10 @@ def fabric(*, seconds: float, seeds: int, parts: tuple[str, ...], as_json: bool)
     """Simulate 30 workers on networks whose rates change: all-reduce, asynchronous runs, and planned transfers."""
     from psplatform.bench.papers.fabric_tables import measure  # noqa: PLC0415  brings torch
 
-    chosen = range(1, seeds + 1)
-    _measured(lambda report: measure(report, parts=parts, seconds=seconds, seeds=chosen), as_json=as_json)
+    chosen, processes = range(1, seeds + 1), min(seeds, os.cpu_count() or 1)
+    _measured(
+        lambda report: measure(report, parts=parts, seconds=seconds, seeds=chosen, processes=processes), as_json=as_json
+    )
 
 
 @bench.command()
