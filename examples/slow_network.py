@@ -3,7 +3,8 @@
 Needs Linux, root's rights, `ip` and `tc`: `sudo python examples/slow_network.py`.  Each host is made of namespaces and
 has an interface of 400 Mbit/s, one of 50, and that of the server 100; a model of 2.5 million parameters takes 0.8 s
 through it.  Each policy trains with `network: {fabric: {aggregators: 6}}` and without, in turns, each time for so many
-seconds from its first commit on.  In the middle of one more run the interface of a host that sums drops to 50 Mbit/s.
+seconds from its first commit on.  In the middle of two more runs an interface drops to 50 Mbit/s: that of a host that
+sums, which carries something now and then, and that of the server, which training waits for.
 
 A line for each run says what came of it, `loss.svg` in the folder shows the losses over time, and the last line is one
 JSON object with everything.
@@ -35,7 +36,8 @@ from psplatform.telemetry.log.reader import LogReader
 SERVER = "server"
 WORKERS = tuple(f"worker-{number}" for number in range(1, 8))
 USUAL_MBIT, SERVER_MBIT, SLOW_MBIT = 400.0, 100.0, 50.0
-SLOW, CHANGED = WORKERS[-1], WORKERS[0]
+SLOW, CHANGED = WORKERS[-1], (WORKERS[0], SERVER)
+MBIT = {**dict.fromkeys(WORKERS, USUAL_MBIT), SERVER: SERVER_MBIT, SLOW: SLOW_MBIT}
 POLICIES: dict[str, dict[str, Any]] = {"delay-bounded": {"max_delay": 14}, "bsp": {}}
 FEATURES, HIDDEN, CLASSES, SAMPLES = 64, 1536, 10, 4000
 START_S, POLL_S = 300.0, 0.25
@@ -82,10 +84,9 @@ def job(policy: str, planned: bool, store: Path) -> ps.Job:
 @contextlib.contextmanager
 def hosts(folder: Path) -> Iterator[HostCluster]:
     """Start the hosts, with one Dask worker on each."""
-    rates = {**dict.fromkeys(WORKERS, USUAL_MBIT), SERVER: SERVER_MBIT, SLOW: SLOW_MBIT}
     roles = {**dict.fromkeys(WORKERS, "WORKER=1"), SERVER: "SERVER=1"}
     known = {"OMP_NUM_THREADS": "1"}
-    with HostCluster(folder, 1, names=tuple(rates), mbit=rates, resources=roles, environment=known) as cluster:
+    with HostCluster(folder, 1, names=tuple(MBIT), mbit=MBIT, resources=roles, environment=known) as cluster:
         until(cluster.is_whole, START_S, "every Dask worker is there")
         yield cluster
 
@@ -110,7 +111,7 @@ class Result:
     bytes_out: int
     span: tuple[float, float]
     half_at: float
-    changed: str
+    watched: str
     used_s: dict[str, float | None]
 
     @property
@@ -152,12 +153,12 @@ class Result:
 
 
 def followed_s(result: Result) -> dict[str, float | None]:
-    """Return how long after its rate has changed what is believed of the changed host was right, out of it and into it.
+    """Return how long after its rate has changed what is believed of a host was right, out of it and into it.
 
     By half more or less; ``None`` if it never was.
     """
     right = SLOW_MBIT * 1e6 / 8
-    known = [one for one in result.of("rates") if one["host"] == result.changed]
+    known = [one for one in result.of("rates") if one["host"] == result.watched]
     found: dict[str, float | None] = {}
     for way in ("out", "into"):
         until = [*(one["at"] for one in known[1:]), math.inf]
@@ -188,8 +189,8 @@ def _vectors(commit: dict[str, Any]) -> int:
     return bundles.count(0) + len(set(bundles) - {0})
 
 
-def train(cluster: HostCluster, wanted: ps.Job, seconds: float, *, changes: bool) -> Result:
-    """Train for so long from the first commit on; if asked, slow a host down halfway."""
+def train(cluster: HostCluster, wanted: ps.Job, seconds: float, slowed: str = "") -> Result:
+    """Train for so long from the first commit on; if asked, slow a host down halfway, until the end."""
 
     def records() -> list[dict[str, Any]]:
         return [one for some, _ in LogReader(str(wanted.store)).iter_from() for one in some]
@@ -198,17 +199,20 @@ def train(cluster: HostCluster, wanted: ps.Job, seconds: float, *, changes: bool
     until(lambda: any(one["kind"] == "commit" for one in records()), START_S, "anything is committed")
     before, began, first = cluster.hosts[SERVER].traffic, time.monotonic(), records()[-1]["at"]
     time.sleep(seconds / 2)
-    if changes:
-        cluster.hosts[CHANGED].limit(SLOW_MBIT)
+    watched = cluster.hosts[slowed or SERVER]
+    if slowed:
+        watched.limit(SLOW_MBIT)
     half_at = first + time.monotonic() - began
-    used_s = first_used_s(cluster.hosts[CHANGED], cluster.hosts[CHANGED].traffic, seconds / 2)
+    used_s = first_used_s(watched, watched.traffic, seconds / 2)
     after, last = cluster.hosts[SERVER].traffic, first + time.monotonic() - began
     run.stop("seen enough")
     run.wait(START_S)
     run.close()
+    if slowed:
+        watched.limit(MBIT[slowed])
     moved = after[0] - before[0], after[1] - before[1]
-    planned, changed = wanted.network.fabric is not None, cluster.hosts[CHANGED].address
-    return Result(str(wanted.policy), planned, records(), *moved, (first, last), half_at, changed, used_s)
+    planned = wanted.network.fabric is not None
+    return Result(str(wanted.policy), planned, records(), *moved, (first, last), half_at, watched.address, used_s)
 
 
 def picture(results: list[Result]) -> str:
@@ -291,12 +295,15 @@ def main() -> None:
     with hosts(folder) as cluster:
         for number, (policy, planned) in enumerate(kinds):
             wanted = job(policy, planned, folder / f"run-{number}.zarr")
-            results.append(train(cluster, wanted, given.seconds, changes=False))
+            results.append(train(cluster, wanted, given.seconds))
             print(line(results[-1].row()), flush=True)
-        wanted = job("delay-bounded", planned=True, store=folder / "changed.zarr")
-        changed = train(cluster, wanted, given.seconds, changes=True)
-        followed, used = followed_s(changed), changed.used_s
-        print(f"a host became slow: {'; '.join(said(way, followed[way], used[way]) for way in followed)}")
+        followed, used = {}, {}
+        for name in CHANGED:
+            wanted = job("delay-bounded", planned=True, store=folder / f"{name}-changed.zarr")
+            changed = train(cluster, wanted, given.seconds, slowed=name)
+            followed[name], used[name] = followed_s(changed), changed.used_s
+            words = [said(way, known, used[name][way]) for way, known in followed[name].items()]
+            print(f"{name} became slow: {'; '.join(words)}", flush=True)
     (folder / "loss.svg").write_text(picture(results))
     rows = [one.row() for one in results]
     print(f"losses over time: {folder / 'loss.svg'}", flush=True)
