@@ -22,7 +22,7 @@ Differences from the paper, whose printed text leaves them open or contradicts i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -58,6 +58,13 @@ class Group:
     aggregator: int | None
     members: tuple[tuple[Offer, Transfer], ...]
     forward: Transfer
+
+    @property
+    def begin(self) -> float:
+        """When its first transfer begins; where all members are beside the aggregator already, that of the sum."""
+        if not any(transfer.parts for _, transfer in self.members):
+            return self.forward.begin
+        return min(transfer.begin for _, transfer in self.members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +212,11 @@ class _Search:
         return state, Group(number, tuple(members), forward)
 
 
-def with_neighbours(grouped: Grouped, aggregators: Sequence[str]) -> Grouped:
-    """Return the groups with what goes straight from a host taking along what else goes straight from there.
+def with_neighbours(grouped: Grouped, aggregators: Sequence[str], now: float) -> Grouped:
+    """Merge gradients that go straight from the same host into one sum, which is made on that host.
 
-    Their sum is made on that host, which costs no transfer, and is as large as one of them.  No other gradient comes
-    to be behind its deadline.
+    That costs no transfer, and the sum is as large as one of them.  No gradient comes to be behind its deadline by
+    that, in whatever order those of a sum count.  What follows is there no later than it says: it is not planned anew.
 
     Parameters
     ----------
@@ -221,33 +228,49 @@ def with_neighbours(grouped: Grouped, aggregators: Sequence[str]) -> Grouped:
     for one in groups:
         position += len(one.members)
         spare.append(min(_deadline(offer) for offer, _ in one.members) - position)
-    result, taken = list[Group](), set[int]()
+    merged, taken, position = list[Group](), set[int](), 0
     for number, one in enumerate(groups):
         if number in taken:
             continue
         host = one.forward.sender
-        if not _goes_straight(one, host) or host not in aggregators:
-            result.append(one)
+        along = _along(groups, number, position, spare, taken) if host in aggregators else []
+        taken.update(along)
+        members = [*one.members, *(groups[each].members[0] for each in along)]
+        position += len(members)
+        if along:
+            there = Transfer(host, now, now)
+            merged.append(Group(aggregators.index(host), tuple((offer, there) for offer, _ in members), one.forward))
+        else:
+            merged.append(one)
+    return Grouped(tuple(merged), max((one.forward.end for one in merged), default=grouped.end))
+
+
+def _along(
+    groups: Sequence[Group], number: int, position: int, spare: list[float], taken: Collection[int]
+) -> list[int]:
+    """Return which later groups are taken along by one; those between have as many positions to spare less.
+
+    `position` is how many gradients come before it, and `taken` are groups that others have taken along.
+    """
+    one, found = groups[number], list[int]()
+    latest = min(_deadline(offer) for offer, _ in one.members)
+    for later in range(number + 1, len(groups)):
+        if later in taken or not (_goes_straight(one) and _goes_straight(groups[later])):
             continue
-        along = [one.members[0][0]]
-        for later in range(number + 1, len(groups)):
-            if later in taken or not _goes_straight(groups[later], host):
-                continue
-            between = [each for each in range(number + 1, later) if each not in taken]
-            if any(spare[each] < 1 for each in between):
-                break
-            for each in between:
-                spare[each] -= 1
-            along.append(groups[later].members[0][0])
-            taken.add(later)
-        there = Transfer(host, one.forward.begin, one.forward.begin)
-        members = tuple((offer, there) for offer in along)
-        result.append(one if len(along) == 1 else Group(aggregators.index(host), members, one.forward))
-    return Grouped(tuple(result), grouped.end)
+        if groups[later].forward.sender != one.forward.sender:
+            continue
+        between = [each for each in range(number + 1, later) if each not in taken and each not in found]
+        latest = min(latest, _deadline(groups[later].members[0][0]))
+        if latest < position + len(found) + 2 or any(spare[each] < 1 for each in between):
+            break
+        for each in between:
+            spare[each] -= 1
+        found.append(later)
+    return found
 
 
-def _goes_straight(one: Group, host: str) -> bool:
-    return one.aggregator is None and one.forward.sender == host and bool(one.forward.parts)
+def _goes_straight(one: Group) -> bool:
+    return one.aggregator is None and bool(one.forward.parts)
 
 
 def _deadline(offer: Offer) -> float:

@@ -91,6 +91,7 @@ class Holding:
         one: Group,
         state: NetworkState,
         coming: Iterable[tuple[str, float]],
+        ahead: int,
         *,
         now: float,
         tick_s: float,
@@ -100,14 +101,16 @@ class Holding:
         Parameters
         ----------
         one
-            The deadlines of its members count from what arrives before them.
+            The deadlines of its members count from what is under way and arrives before them.
         coming
             Hosts that parameters are under way to, each with when they are expected there.
+        ahead
+            How many updates arrive before it that are granted together with it.
         """
         offers = [offer for offer, _ in one.members]
         if not self._is_cheap or math.isinf(one.forward.end) or any(offer.alone for offer in offers):
             return False
-        if any(offer.deadline is not None and offer.deadline <= _SPARE for offer in offers):
+        if any(offer.deadline is not None and offer.deadline <= ahead + _SPARE for offer in offers):
             return False
         return _is_early(one, tick_s) or self._grows(one, state, coming, now)
 

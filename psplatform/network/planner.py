@@ -27,7 +27,7 @@ from psplatform.network.counters import Count, Sample
 from psplatform.network.grouping import Group, group, with_neighbours
 from psplatform.network.holding import Holding
 from psplatform.network.legs import Leg
-from psplatform.network.ordering import order
+from psplatform.network.ordering import Ordered, order
 from psplatform.network.serving import Serving
 from psplatform.network.sightings import Sighting
 from psplatform.network.state import NetworkState, Parts
@@ -151,7 +151,8 @@ class FabricPlanner:
         """Return what is sent before the next tick; offers that are under way are left out.
 
         Of the aggregators those in `able` sum, or all.  Deadlines count from the next update.  What is under way comes
-        before an offer if it arrives earlier.
+        before an offer if it arrives earlier.  Offers that must go `alone` have the places that they would have if all
+        went straight, and the others are summed beside them.
         """
         offers = [one for one in offers if one.key not in self._under_way]
         for offer in offers:
@@ -159,18 +160,19 @@ class FabricPlanner:
         self._holding.forget_others(offers)
         helpers = self._helpers(self._aggregators, able)
         state = self._state(offers, now, [*helpers, *self._holding.hosts])
+        ordered = order(self._due(offers, state, now), state, self._servers, now)
+        lone, state = _lone(ordered, state)
+        if lone.kept or lone.dropped:
+            ends = [one.end for one in lone.transfers]
+            others = self._due([one for one in offers if not one.alone], state, now, ends)
+            ordered = order(others, state, self._servers, now)
         aggregators = _fastest_first(state, helpers, now)
         self._holding.note_rates(state, aggregators, self._servers)
-        # What must go straight does so before the others: it has waited longest.
-        lone = order(self._due([one for one in offers if one.alone], state, now), state, self._servers, now)
-        state = lone.states[-1]
-        others = self._due([one for one in offers if not one.alone], state, now, [one.end for one in lone.transfers])
-        ordered = order(others, state, self._servers, now)
-        groups = [*group(lone, ()).groups, *with_neighbours(group(ordered, aggregators), aggregators).groups]
-        granted, waiting = [], []
-        for one in groups:
-            begins = min(transfer.begin for _, transfer in one.members)
-            if math.isinf(begins) or (begins < now + self.tick_s and not self._is_held(one, state, now)):
+        summed = with_neighbours(group(ordered, aggregators), aggregators, now)
+        granted, waiting = list[Grant](), []
+        for one in (*group(lone, ()).groups, *summed.groups):
+            ahead = sum(len(each.keys) for each in granted if each.end <= one.forward.end)
+            if math.isinf(one.begin) or (one.begin < now + self.tick_s and not self._is_held(one, state, ahead, now)):
                 # What gets nowhere at the known rates is sent as well: they may be wrong.
                 aggregator = None if one.aggregator is None else aggregators[one.aggregator]
                 granted.append(self._grant(one, aggregator, now))
@@ -282,9 +284,9 @@ class FabricPlanner:
         self._under_way.update(dict.fromkeys(keys, under_way))
         return Grant(keys, begins, aggregator, end)
 
-    def _is_held(self, one: Group, state: NetworkState, now: float) -> bool:
+    def _is_held(self, one: Group, state: NetworkState, ahead: int, now: float) -> bool:
         """Whether what could begin before the next tick is left to that."""
-        return self._holding.holds(one, state, self._serving.coming(), now=now, tick_s=self.tick_s)
+        return self._holding.holds(one, state, self._serving.coming(), ahead, now=now, tick_s=self.tick_s)
 
     def _due(
         self, offers: Iterable[Offer], state: NetworkState, now: float, before: Collection[float] = ()
@@ -340,6 +342,17 @@ class FabricPlanner:
             one.end = one.to_servers.go_on(state, collected if one.to_aggregator else one.to_servers.may_go_on(now))
         self._serving.go_on(state, now)
         return state
+
+
+def _lone(ordered: Ordered, state: NetworkState) -> tuple[Ordered, NetworkState]:
+    """Return the offers of an order that must go alone, at the times that they have there, and what is left beside."""
+    chosen = [(one, transfer) for one, transfer in zip(ordered.kept, ordered.transfers, strict=True) if one.alone]
+    left = state.copy()
+    for _, transfer in chosen:
+        left.reserve(transfer)
+    kept, transfers = tuple(one for one, _ in chosen), tuple(transfer for _, transfer in chosen)
+    dropped = tuple(one for one in ordered.dropped if one.alone)
+    return Ordered(kept, transfers, dropped, (left,), ordered.to, ordered.now), left
 
 
 def _fastest_first(state: NetworkState, hosts: Sequence[str], now: float) -> list[str]:

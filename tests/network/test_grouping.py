@@ -137,15 +137,16 @@ def test_groups_hold_every_gradient_once_in_order_and_end_before_they_are_sent_o
 
 def along(offers: list[Offer], hops: list[str], to: Parts = (("s", 1.0),)) -> Grouped:
     """Group without aggregators, then let what goes straight take along what else does from its host."""
-    return with_neighbours(group(order(offers, equal(3), to, 0.0), []), hops)
+    return with_neighbours(group(order(offers, equal(3), to, 0.0), []), hops, 0.0)
 
 
 def test_what_goes_straight_takes_along_what_else_goes_from_its_host() -> None:
-    """Their sum is made there and is as large as one of them; who is behind them arrives sooner by that."""
+    """Their sum is made there and is as large as one of them."""
     offers = [Offer(0, "h0"), Offer(1, "h1"), Offer(2, "h0"), Offer(3, "h2")]
     found = along(offers, ["h2", "h0"])
     assert members(found) == [[0, 2], [1], [3]]
     assert [one.aggregator for one in found.groups] == [1, None, None]
+    assert found.end == 3.0
     first = found.groups[0]
     assert (first.forward.begin, first.forward.end) == (0.0, 1.0)
     assert [(transfer.begin, transfer.end, transfer.parts) for _, transfer in first.members] == [(0.0, 0.0, ())] * 2
@@ -161,6 +162,18 @@ def test_nobody_comes_to_be_behind_its_deadline_by_what_is_taken_along() -> None
     assert members(along(offers, ["h0"])) == [[0], [1], [2, 3]]
     offers[1] = Offer(1, "h1", 3)
     assert members(along(offers, ["h0"])) == [[0, 2], [1], [3]]
+
+
+def test_no_gradient_of_such_a_sum_is_behind_its_deadline_wherever_it_counts() -> None:
+    """Those of a sum count in the order of their slots."""
+    assert members(along([Offer(0, "h0", 1), Offer(1, "h0")], ["h0"])) == [[0], [1]]
+    assert members(along([Offer(0, "h0", 2), Offer(1, "h0", 2), Offer(2, "h0", 3)], ["h0"])) == [[0, 1], [2]]
+    assert members(along([Offer(0, "h0", 3), Offer(1, "h0", 3), Offer(2, "h0", 3)], ["h0"])) == [[0, 1, 2]]
+
+
+def test_the_last_to_arrive_may_be_taken_along() -> None:
+    found = along([Offer(0, "h0"), Offer(1, "h1"), Offer(2, "h0")], ["h0"])
+    assert (members(found), found.end) == ([[0, 2], [1]], 2.0)
 
 
 def test_what_is_beside_the_server_already_is_not_summed_first() -> None:

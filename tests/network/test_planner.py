@@ -207,20 +207,25 @@ def test_a_sum_that_would_wait_for_the_server_is_planned_anew_until_it_is_time()
 
 
 def test_one_that_goes_by_itself_keeps_no_others_from_being_summed() -> None:
-    """It goes first, and what is collected meanwhile follows it."""
-    one = planner(slow_server(4), ("h1",))
-    offers = [Offer(0, "h0"), Offer(1, "h1"), Offer(2, "h2"), Offer(3, "h3", alone=True)]
-    (first,) = one.plan(offers, now=0.0).granted
-    assert first == Grant((3,), (0.0,), None, pytest.approx(1.0))
-    (second,) = one.plan(offers[:3], now=0.75).granted
-    assert (sorted(second.keys), second.aggregator, second.end) == ([0, 1, 2], "h1", pytest.approx(2.0))
+    """All begin before the next plan, so that nothing waits; it has its place among them, and is in no sum."""
+    one = planner(slow_server(4), ("h1",), tick_s=10.0)
+    plan = one.plan([Offer(0, "h0", alone=True), *(Offer(number, f"h{number}") for number in (1, 2, 3))], now=0.0)
+    assert [(sorted(grant.keys), grant.aggregator) for grant in plan.granted] == [([0], None), ([1, 2, 3], "h1")]
 
 
-def test_deadlines_count_behind_what_goes_by_itself() -> None:
+def test_one_that_goes_by_itself_comes_no_sooner_than_the_deadlines_of_others_allow() -> None:
     one = planner(slow_server(4), ("h1",))
-    plan = one.plan([Offer(0, "h0", 1), Offer(1, "h1", 2), Offer(3, "h3", alone=True)], now=0.0)
-    assert plan.dropped == (0,)
-    assert plan.waiting == (1,)
+    plan = one.plan([Offer(3, "h3", alone=True), Offer(0, "h0", 1), Offer(1, "h1", 2)], now=0.0)
+    (first,) = plan.granted
+    assert 0 in first.keys
+    assert (plan.dropped, plan.waiting[0]) == ((), 3)
+
+
+def test_one_that_goes_by_itself_and_would_be_overtaken_too_often_is_dropped() -> None:
+    """It takes 10 s, in which the server receives all the others."""
+    one = planner({**slow_server(4), "h3": (10.0, 10.0)}, ("h1",))
+    plan = one.plan([Offer(3, "h3", 1, alone=True), *(Offer(number, f"h{number}") for number in range(3))], now=0.0)
+    assert plan.dropped == (3,)
 
 
 def test_what_is_under_way_counts_once_against_the_deadlines_of_what_is_held() -> None:
