@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from psplatform.core.coordination.ending import Phase
 from psplatform.core.plan import Plan
 from psplatform.core.protocol.effects import Evaluate, Finish, Redirect, SaveModel
-from psplatform.core.protocol.messages import Leave, Moved
+from psplatform.core.protocol.messages import Join, Leave, Moved
 from psplatform.core.protocol.names import Role, actor_name
 from psplatform.core.supervision.decisions import (
     EVALUATOR,
@@ -264,9 +264,11 @@ class VirtualWorkerPool:
             self._on_processes_changed()
 
     def beside(self, feed: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Return what takes all that `feed` is to be told, and learns from it which workers leave by themselves."""
+        """Return what takes all that `feed` is to be told, and learns from it who leaves by itself, and who joins."""
 
         def take(event: Any) -> None:
+            if isinstance(event, Join):
+                self._adopt(event.member)
             if isinstance(event, Leave):
                 address = self._supervisor.workers.get(event.member, "")
                 self._execute(self._supervisor.on_leave(event.member, event.reason))
@@ -275,6 +277,12 @@ class VirtualWorkerPool:
             feed(event)
 
         return take
+
+    def _adopt(self, name: str) -> None:
+        """Watch over a worker that a coordinator before has made, and has let go of since this one last heard of it."""
+        if name not in self._supervisor.workers and name not in self._let_go:
+            self._supervisor.adopt({name: self._engine.processes.of(name)}, None, self._engine.agenda.now)
+            self._supervisor.hears(name, self._engine.agenda.now)
 
     def on_lost(self, name: str, reason: str) -> None:
         """Replace a gradient worker that is lost."""
