@@ -189,6 +189,18 @@ def _vectors(commit: dict[str, Any]) -> int:
     return bundles.count(0) + len(set(bundles) - {0})
 
 
+def log_time_s(last_at: Callable[[], float], seconds: float) -> float:
+    """Return what a log's times have more than this program's clock, after so many seconds of looking at the log.
+
+    Its last record is written a while after it was made: the shortest while is taken for none.
+    """
+    began, ahead_s = time.monotonic(), -math.inf
+    while (now := time.monotonic()) < began + seconds:
+        ahead_s = max(ahead_s, last_at() - now)
+        time.sleep(min(1.0, began + seconds - now))
+    return ahead_s
+
+
 def train(cluster: HostCluster, wanted: ps.Job, seconds: float, slowed: str = "") -> Result:
     """Train for so long from the first commit on; if asked, slow a host down halfway, until the end."""
 
@@ -197,14 +209,13 @@ def train(cluster: HostCluster, wanted: ps.Job, seconds: float, slowed: str = ""
 
     run = ps.train(wanted, cluster.client)
     until(lambda: any(one["kind"] == "commit" for one in records()), START_S, "anything is committed")
-    before, began, first = cluster.hosts[SERVER].traffic, time.monotonic(), records()[-1]["at"]
-    time.sleep(seconds / 2)
-    watched = cluster.hosts[slowed or SERVER]
+    before, began = cluster.hosts[SERVER].traffic, time.monotonic()
+    to_log_s = log_time_s(lambda: records()[-1]["at"], seconds / 2)
+    watched, half = cluster.hosts[slowed or SERVER], time.monotonic()
     if slowed:
         watched.limit(SLOW_MBIT)
-    half_at = first + time.monotonic() - began
     used_s = first_used_s(watched, watched.traffic, seconds / 2)
-    after, last = cluster.hosts[SERVER].traffic, first + time.monotonic() - began
+    after, ended = cluster.hosts[SERVER].traffic, time.monotonic()
     run.stop("seen enough")
     run.wait(START_S)
     run.close()
@@ -212,7 +223,8 @@ def train(cluster: HostCluster, wanted: ps.Job, seconds: float, slowed: str = ""
         watched.limit(MBIT[slowed])
     moved = after[0] - before[0], after[1] - before[1]
     planned = wanted.network.fabric is not None
-    return Result(str(wanted.policy), planned, records(), *moved, (first, last), half_at, watched.address, used_s)
+    span = began + to_log_s, ended + to_log_s
+    return Result(str(wanted.policy), planned, records(), *moved, span, half + to_log_s, watched.address, used_s)
 
 
 def picture(results: list[Result]) -> str:
