@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from psplatform.core.transfers import Offer
-from psplatform.network.ordering import Ordered
+from psplatform.network.ordering import Ordered, deadline_of
 from psplatform.network.rates import seconds_for
 from psplatform.network.state import NetworkState, Transfer
 
@@ -227,13 +227,14 @@ def with_neighbours(grouped: Grouped, aggregators: Sequence[str], now: float) ->
     spare, position = list[float](), 0
     for one in groups:
         position += len(one.members)
-        spare.append(min(_deadline(offer) for offer, _ in one.members) - position)
+        spare.append(min(deadline_of(offer) for offer, _ in one.members) - position)
     merged, taken, position = list[Group](), set[int](), 0
     for number, one in enumerate(groups):
         if number in taken:
             continue
         host = one.forward.sender
-        along = _along(groups, number, position, spare, taken) if host in aggregators else []
+        sums = _goes_straight(one) and host in aggregators
+        along = _along(groups, number, position, spare, taken) if sums else []
         taken.update(along)
         members = [*one.members, *(groups[each].members[0] for each in along)]
         position += len(members)
@@ -253,14 +254,12 @@ def _along(
     `position` is how many gradients come before it, and `taken` are groups that others have taken along.
     """
     one, found = groups[number], list[int]()
-    latest = min(_deadline(offer) for offer, _ in one.members)
+    latest = min(deadline_of(offer) for offer, _ in one.members)
     for later in range(number + 1, len(groups)):
-        if later in taken or not (_goes_straight(one) and _goes_straight(groups[later])):
-            continue
-        if groups[later].forward.sender != one.forward.sender:
+        if later in taken or not _goes_straight(groups[later]) or groups[later].forward.sender != one.forward.sender:
             continue
         between = [each for each in range(number + 1, later) if each not in taken and each not in found]
-        latest = min(latest, _deadline(groups[later].members[0][0]))
+        latest = min(latest, deadline_of(groups[later].members[0][0]))
         if latest < position + len(found) + 2 or any(spare[each] < 1 for each in between):
             break
         for each in between:
@@ -271,7 +270,3 @@ def _along(
 
 def _goes_straight(one: Group) -> bool:
     return one.aggregator is None and bool(one.forward.parts)
-
-
-def _deadline(offer: Offer) -> float:
-    return math.inf if offer.deadline is None else offer.deadline

@@ -122,7 +122,8 @@ def order(
     return Ordered((*kept, *stuck), tuple(transfers), tuple(dropped), tuple(states), to, now)
 
 
-def _deadline(offer: Offer) -> float:
+def deadline_of(offer: Offer) -> float:
+    """Return the last position at which an offer is of use; infinity without a deadline."""
     return math.inf if offer.deadline is None else offer.deadline
 
 
@@ -139,10 +140,10 @@ class _Waiting:
         self._hosts = list({one.host: None for one in offers})
         self._numbers = numbers = {host: number for number, host in enumerate(self._hosts)}
         self._to, self._now, self._strict_paper = to, now, strict_paper
-        self.offers = sorted(offers, key=lambda one: (numbers[one.host], _deadline(one)))
+        self.offers = sorted(offers, key=lambda one: (numbers[one.host], deadline_of(one)))
         self.senders = np.array([numbers[one.host] for one in self.offers], int)
         self._idle_at = np.full(len(self._hosts), now)
-        self._deadlines = np.array([_deadline(one) for one in self.offers], float)
+        self._deadlines = np.array([deadline_of(one) for one in self.offers], float)
         self._by_deadline = np.argsort(self._deadlines, kind="stable")
         self._left = np.ones(len(self.offers), bool)
         # No deadline is tight or late before this position: removals only leave more positions for the others.

@@ -17,7 +17,7 @@ import multiprocessing
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any, Final
@@ -143,10 +143,9 @@ def measure(
     """
     found = dict[str, Any]()
     chosen = [(stragglers, network) for stragglers in compute for network in networks]
-    with ExitStack() as opened:
-        # Spawned, because a fork of a process that has threads, as torch's, may never wake up.
-        spawn = multiprocessing.get_context("spawn")
-        pool = opened.enter_context(ProcessPoolExecutor(processes, mp_context=spawn)) if processes > 1 else None
+    # Spawned, because a fork of a process that has threads, as torch's, may never wake up.
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=spawn) if processes > 1 else nullcontext() as pool:
         runs = _Runs(seconds, seeds, pool)
         for part in PARTS:
             if parts and part not in parts:

@@ -195,14 +195,9 @@ class VirtualWorkerPool:
         for name in workers:
             self._supervisor.hears(name, self._engine.agenda.now)
         if evaluator is not None:
-            lead = self._lead
-            self._engine.later(
-                name,
-                self._authority.trip(lead.role, Role.member(name)),
-                self._engine.network.introduce,
-                name,
-                lead.lead.term,
-            )
+            lead, introduce = self._lead, self._engine.network.introduce
+            delay_s = self._authority.trip(lead.role, Role.member(name))
+            self._engine.later(name, delay_s, introduce, name, lead.lead.term)
 
     # --- what the coordinator's node asks ---
 
@@ -267,22 +262,19 @@ class VirtualWorkerPool:
         """Return what takes all that `feed` is to be told, and learns from it who leaves by itself, and who joins."""
 
         def take(event: Any) -> None:
-            if isinstance(event, Join):
-                self._adopt(event.member)
-            if isinstance(event, Leave):
-                address = self._supervisor.workers.get(event.member, "")
+            now, workers = self._engine.agenda.now, self._supervisor.workers
+            if isinstance(event, Join) and event.member not in workers.keys() | self._let_go:
+                # A coordinator before has let go of it since this one last heard of it.
+                self._supervisor.adopt({event.member: self._engine.processes.of(event.member)}, None, now)
+                self._supervisor.hears(event.member, now)
+            elif isinstance(event, Leave):
+                address = workers.get(event.member, "")
                 self._execute(self._supervisor.on_leave(event.member, event.reason))
                 if address:
                     self._cluster.on_placing.on_left(self, address, event.reason)
             feed(event)
 
         return take
-
-    def _adopt(self, name: str) -> None:
-        """Watch over a worker that a coordinator before has made, and has let go of since this one last heard of it."""
-        if name not in self._supervisor.workers and name not in self._let_go:
-            self._supervisor.adopt({name: self._engine.processes.of(name)}, None, self._engine.agenda.now)
-            self._supervisor.hears(name, self._engine.agenda.now)
 
     def on_lost(self, name: str, reason: str) -> None:
         """Replace a gradient worker that is lost."""
