@@ -192,5 +192,5 @@ def test_a_server_that_has_given_up_its_content_is_asked(server: Content, reader
 def test_a_server_that_was_killed_is_asked(server: Content, reader: Content, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lease goes on, but another may have been promoted at once."""
     server.answer_until(math.inf, decided_in=2)
-    monkeypatch.setattr(Segment, "owner_lives", property(lambda segment: False))
+    monkeypatch.setattr(Segment, "owner_is_dying", property(lambda segment: True))
     assert reader.answer(PULL, 0.0) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
 from typing import Any
 
 import pytest
@@ -11,13 +12,15 @@ import pytest
 from psplatform.core.protocol.messages import Pull, Pulled
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import OK, DirectCalls, Peer
+from psplatform.runtime.comms.calls import OK, DirectCalls, Peer, PeerLost
 from psplatform.runtime.dataplane.pulls.content import Answer, Content
 from psplatform.runtime.dataplane.pulls.fetching import Fetcher
 from psplatform.runtime.dataplane.pulls.parameters import Parameters
 from psplatform.runtime.dataplane.transports import SharedMemory
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout
+
+LIMIT_S = 180.0
 
 
 def test_the_memory_of_a_server_that_was_swept_is_given_up(
@@ -40,6 +43,22 @@ def test_the_memory_of_a_server_that_was_swept_is_given_up(
         return sorted(fetcher._contents)
 
     assert jump(attach_all()) == ["kept", "new"]
+
+
+def test_a_server_that_has_ended_is_not_attached_to_for_long(layout: Layout, network: Any) -> None:
+    """Dask would try to connect to it for half a minute, and who joins is needed."""
+
+    async def for_ever(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    async def attach() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            gone = Peer(f"tcp://127.0.0.1:{listener.getsockname()[1]}", "server-0")
+        places = network(for_ever), layout, "w", None, {"server-0": gone}, Parameters(layout)
+        await Fetcher(*places, bool, bool, SharedMemory(), Background()).attach("server-0", 0)
+
+    with pytest.raises(PeerLost, match="is gone"):
+        asyncio.run(asyncio.wait_for(attach(), LIMIT_S))
 
 
 class AtOnce(DirectCalls):

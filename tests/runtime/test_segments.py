@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import gc
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from psplatform.runtime.comms.processes import ProcessId, until_dying
 from psplatform.runtime.dataplane import segments
 from psplatform.runtime.dataplane.segments import Segment, SegmentName, sweep
 
@@ -31,8 +33,22 @@ print(segment.name.path, flush=True)
 sys.stdin.read()
 """
 
+OWNER_OF_MUCH = """
+import sys, threading
+from psplatform.runtime.comms.processes import this_process
+from psplatform.runtime.dataplane.segments import Segment
+segment = Segment.create(sys.argv[1], "shard0", 64)
+much = bytearray(b"x") * (256 << 20)
+for _ in range(3):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+process = this_process()
+print(f"{segment.name.path}|{segment.name.mark}|{process.host}|{process.pid}|{process.began}", flush=True)
+sys.stdin.read()
+"""
+
 KILLED_WHILE_RESERVING = """
 import os, signal, sys
+from psplatform.runtime.comms.processes import ProcessId, until_dying
 from psplatform.runtime.dataplane import segments
 reserve = os.posix_fallocate
 def reserve_and_die(*arguments):
@@ -177,6 +193,70 @@ def test_looking_whether_the_owner_lives_opens_one_file_and_no_more(run_id: str)
     del reader
     gc.collect()
     assert files_open(path) == before
+
+
+def test_who_is_seen_to_die_is_dying_to_readers_as_well(run_id: str) -> None:
+    """Its memory is given back first: until its files are closed, it holds the lock, and another may have its place."""
+    command = [sys.executable, "-c", OWNER_OF_MUCH, run_id]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        path, mark, host, pid, began = process.stdout.readline().split("|")
+        reader = Segment.open(SegmentName(path, int(mark)))
+        assert reader is not None
+        assert not reader.owner_is_dying
+
+        async def kill() -> bool:
+            noticing = asyncio.create_task(until_dying(ProcessId(host, int(pid), int(began))))
+            await asyncio.sleep(0.05)
+            assert not reader.owner_is_dying
+            process.kill()
+            await asyncio.wait_for(noticing, ANSWER_LIMIT_S)
+            return reader.owner_is_dying
+
+        assert asyncio.run(kill())
+        process.wait(ANSWER_LIMIT_S)
+        assert reader.owner_is_dying
+    sweep(run_id)
+
+
+def test_a_stopped_owner_is_not_dying(run_id: str) -> None:
+    with other_owner(run_id) as (process, path):
+        reader = Segment.open(SegmentName(path, int(np.fromfile(path, np.int64, 1)[0])))
+        assert reader is not None
+        process.send_signal(signal.SIGSTOP)
+        assert not reader.owner_is_dying
+        process.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("owner", [(0, 0, 0), (-1, 0, 0), (0, -1, 0), (0, 0, -1)])
+def test_an_owner_that_cannot_be_seen_may_be_dying(run_id: str, owner: tuple[int, int, int]) -> None:
+    """In another namespace, another process with its number, or on a system that tells nothing."""
+    segment = Segment.create(run_id, "slab", 64)
+    reader = Segment.open(segment.name)
+    assert reader is not None
+    found = np.memmap(segment.name.path, np.int64, "r+", shape=(4,))
+    assert found[1] == os.getpid()
+    found[1:] = found[1:] + np.array(owner) if any(owner) else 0
+    assert reader.owner_is_dying
+    assert not segment.owner_is_dying, "it knows that it lives"
+
+
+def test_a_sweep_does_not_look_like_an_owner(run_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks whether the owner lives, while a sweep removes what it has left, hears that it does not."""
+    unlink, said = Path.unlink, []
+
+    def look_and_unlink(path: Path, *, missing_ok: bool = False) -> None:
+        said.append(reader.owner_lives)
+        unlink(path, missing_ok=missing_ok)
+
+    with other_owner(run_id) as (process, path):
+        reader = Segment.open(SegmentName(path, int(np.fromfile(path, np.int64, 1)[0])))
+        assert reader is not None
+        process.kill()
+        process.wait(ANSWER_LIMIT_S)
+        monkeypatch.setattr(Path, "unlink", look_and_unlink)
+        sweep(run_id)
+    assert said == [False]
 
 
 def test_an_owner_knows_that_it_lives_and_other_readers_of_its_process_do(run_id: str) -> None:

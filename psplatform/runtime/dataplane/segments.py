@@ -4,8 +4,10 @@ A segment is a file in memory (``/dev/shm``; in the temporary folder where that 
 everybody who knows its path.  Its space is reserved when it is made, so that a full file system shows there and then
 and not in a crash at the first write; what finds no room lies in memory that nobody else can map, and its content is
 sent.  Its owner holds a lock on it that the kernel drops when the owner dies:
-`sweep` removes segments without an owner, and never one that is in use.  A random mark in the header tells whether
-two processes see the same file under the same path.
+`sweep` removes segments without an owner, and never one that is in use.  It drops it late: the memory of a process that
+was killed is given back before its files are closed, which takes 15 ms per 600 MB and more, and meanwhile others know
+already that it is lost.  So the header names the owner, and `owner_is_dying` asks the kernel.  A random mark in the
+header tells whether two processes see the same file under the same path.
 """
 
 from __future__ import annotations
@@ -30,15 +32,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from psplatform.runtime.comms.processes import NotSeen, Witness, mark_of_this_process
+
 LOGGER: Final = logging.getLogger(__name__)
 
 HEADER_BYTES: Final = 4096
 _PREFIX: Final = "psplatform-"
-_MARK: Final = 0
 _POPULATE_READ: Final = 22
 """Linux's MADV_POPULATE_READ, which Python has no name for; kernels before 5.14 refuse it."""
 
 _FIELDS: Final = 16
+_MARK: Final = slice(0, 1)
+_OWNER: Final = slice(1, 4)
+_OWN: Final = 4
 
 _PAGEMAP: Final = Path("/proc/self/pagemap")
 _THERE: Final = np.uint64(1 << 63 | 1 << 62)
@@ -60,7 +66,7 @@ class Segment:
     Attributes
     ----------
     header
-        ``int64[15]`` for the owner to use, shared.
+        ``int64[12]`` for the owner to use, shared.
     content
         ``uint8[n]`` torch tensor on the shared bytes, aligned to 64.
     """
@@ -68,13 +74,15 @@ class Segment:
     def __init__(self, path: Path | None, memory: mmap.mmap, *, owner: bool = False, private: bool = False) -> None:
         self._path = path
         self._lock: int | None = None
+        self._witness: Witness | None = None
         self._owner, self._private = owner, private
         self._map = memory
         fields = np.frombuffer(self._map, np.int64, _FIELDS)
-        self._mark = fields[:1]
+        self._mark, self._made_by = fields[_MARK], fields[_OWNER]
         if owner:
+            self._made_by[:] = mark_of_this_process()
             self._mark[0] = uuid.uuid4().int & (2**62 - 1)
-        self.header: NDArray[np.int64] = fields[1:]
+        self.header: NDArray[np.int64] = fields[_OWN:]
         self.content = torch.frombuffer(self._map, dtype=torch.uint8, offset=HEADER_BYTES)
 
     @property
@@ -89,7 +97,7 @@ class Segment:
 
     @property
     def owner_lives(self) -> bool:
-        """Whether the process that has made this lives, be it stopped: the kernel takes its lock away when it ends."""
+        """Whether the process that has made this lives, be it stopped: the kernel takes its lock away at its end."""
         if self._owner:
             return True
         try:
@@ -103,6 +111,17 @@ class Segment:
             return False
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         return False
+
+    @property
+    def owner_is_dying(self) -> bool:
+        """Whether the process that has made this is seen to end, or cannot be seen: others may know already."""
+        if self._owner:
+            return False
+        try:
+            self._witness = self._witness or Witness(tuple(self._made_by.tolist()))
+        except NotSeen:
+            return True
+        return self._witness.sees_it_dying()
 
     @classmethod
     def create(cls, run: str, role: str, size: int) -> Segment:
@@ -205,7 +224,8 @@ def sweep(run: str = "", role: str = "") -> None:
 def _locked(path: Path) -> Iterator[None]:
     file = os.open(path, os.O_RDWR)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Shared, as it is taken to see whether the owner lives: who looks meanwhile must not take this for the owner's.
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         yield
     finally:
         os.close(file)

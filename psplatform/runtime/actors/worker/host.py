@@ -58,6 +58,7 @@ class WorkerHost(Listening):
         self._exchange: WorkerExchange | None = None
         self._node: WorkerNode | None = None
         self._opening: asyncio.Task[None] | None = None
+        self._attaching: asyncio.Task[None] | None = None
         self._log = ActorLog(run, member)
         self._background = self._new_background()
         self._history = WorkerHistory()
@@ -86,7 +87,7 @@ class WorkerHost(Listening):
         try:
             await self._loop.run_in_executor(None, self._build)
             node, exchange = self._make_node(process_at(worker.address))
-            await exchange.attach(self._copies)
+            await self._attach(exchange)
         except BaseException:
             self._closing.close()
             raise
@@ -108,6 +109,15 @@ class WorkerHost(Listening):
         await before_the_end(worker, f"{self._run}-{self._member}", self._retire)
         self._log.info("a gradient worker is ready at %s", worker.address)
         node.feed(Begin())
+
+    async def _attach(self, exchange: WorkerExchange) -> None:
+        """Attach to the servers, until that is done or this is closed: one that is silent may never answer."""
+        self._attaching = self._loop.create_task(exchange.attach(self._copies))
+        try:
+            await self._attaching
+        except asyncio.CancelledError:
+            if not self._closed:
+                raise
 
     def _build(self) -> None:
         self._bench = bench = Workbench.build(self._program, self._feed_from_thread, self._closing)
@@ -231,7 +241,7 @@ class WorkerHost(Listening):
             await self._leave(PROCESS_ENDS, 1.0)
 
     async def close(self) -> None:
-        """End at once; one that is still being opened ends when it is."""
+        """End at once; one that is still being built ends when it is."""
         self._depart("closed")
 
     # --- what its node asks for ---
@@ -295,6 +305,8 @@ class WorkerHost(Listening):
         if not self._closed:
             self._log.info("ends: %s", reason)
         self._closed = True
+        if self._attaching is not None:
+            self._attaching.cancel()
         if self._coordinator.is_open:
             self._coordinator.close()
             self._closing.close()

@@ -6,7 +6,8 @@ of the server is in the header, so that a server that wakes up after its replica
 is what its account says of its replicas' divergence, for those that look at what a lost server has left.
 
 A reader need not ask for what is shown already.  The header says until when the server would answer pulls, by the
-clock of the host, and what with; and the lock that a segment's owner holds, that it lives.
+clock of the host, and what with; and the kernel, whether the server's process is dying.  That is looked at after the
+time, and the tags after that: nobody who has seen it die can have put another in its place before.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class Content:
     def answer(self, pull: Pull, at: float) -> tuple[Pulled, Answer] | None:
         """Return how the server would answer a pull now; ``None`` where it must be asked, or does not live."""
         header = self._segment.header
-        if at > self._answers_until[0] or not self._segment.owner_lives:
+        if at > self._answers_until[0] or self._segment.owner_is_dying:
             return None
         tags = int(header[_TAGS]), int(header[_TAGS + 1])
         copy, epoch = int(tags[1] > tags[0]), int(header[_EPOCH])

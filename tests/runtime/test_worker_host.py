@@ -1,0 +1,54 @@
+"""A gradient worker's actor while it is opened: what has been given up meanwhile takes no memory."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from psplatform.runtime.actors.worker import host
+from psplatform.runtime.actors.worker.host import WorkerHost
+from psplatform.runtime.comms.calls import Peer
+
+LIMIT_S = 180.0
+
+
+class Opening:
+    """A worker whose task is built, and that attaches to servers which do not answer."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.attaching, self.given_back = asyncio.Event(), False
+        self.worker = WorkerHost("run", "worker-1", Peer("tcp://127.0.0.1:1", "coordinator"), {})
+        monkeypatch.setattr(host, "get_worker", lambda: SimpleNamespace(address="tcp://127.0.0.1:2"))
+        transport = SimpleNamespace(connections=self._connections)
+        monkeypatch.setattr(host, "TRANSPORTS", {"auto": transport})
+        monkeypatch.setattr(self.worker, "_build", lambda: self.worker._closing.callback(self._give_back))
+        monkeypatch.setattr(self.worker, "_make_node", lambda process: (None, SimpleNamespace(attach=self._attach)))
+        self.opened = asyncio.ensure_future(self.worker.open(SimpleNamespace(transport="auto")))  # type: ignore[arg-type]
+
+    def _give_back(self) -> None:
+        self.given_back = True
+
+    @staticmethod
+    async def _connections(*_: Any) -> None:
+        return None
+
+    async def _attach(self, copies: Any) -> None:
+        self.attaching.set()
+        await asyncio.Event().wait()
+
+
+def test_one_that_is_closed_while_it_attaches_gives_back_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run has ended, and with it the servers that would have answered."""
+
+    async def open_and_close() -> bool:
+        opening = Opening(monkeypatch)
+        await opening.attaching.wait()
+        assert not opening.given_back
+        await opening.worker.close()
+        await opening.opened
+        return opening.given_back
+
+    assert asyncio.run(asyncio.wait_for(open_and_close(), LIMIT_S))
