@@ -228,7 +228,7 @@ def test_a_stopped_owner_is_not_dying(run_id: str) -> None:
         process.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.parametrize("owner", [(0, 0, 0), (-1, 0, 0), (0, -1, 0), (0, 0, -1)])
+@pytest.mark.parametrize("owner", [(0, 0, 0), (2**22, 0, 0), (0, -1, 0), (0, 0, -1)])
 def test_an_owner_that_cannot_be_seen_may_be_dying(run_id: str, owner: tuple[int, int, int]) -> None:
     """In another namespace, another process with its number, or on a system that tells nothing."""
     segment = Segment.create(run_id, "slab", 64)
