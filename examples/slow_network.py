@@ -264,8 +264,11 @@ def line(row: dict[str, Any]) -> str:
 
 def said(way: str, followed: float | None, used: float | None) -> str:
     """Return in words how long it took until it was known that a direction has become slow."""
-    known = "not known" if followed is None else f"known after {followed:.1f} s"
-    return f"{way} {known}, {'never used' if used is None else f'first used after {used:.1f} s'}"
+    if used is None:
+        return f"{way} not used since"
+    if followed is None:
+        return f"{way} not known, first used after {used:.1f} s"
+    return f"{way} known after {followed:.1f} s, {max(0.0, followed - used):.1f} s after its first megabyte"
 
 
 def ratios(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:

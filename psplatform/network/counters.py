@@ -7,7 +7,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from heapq import heappop, heappush
+from itertools import accumulate, pairwise
 from statistics import fmean, pstdev
 from typing import Final, NamedTuple
 
@@ -111,22 +112,22 @@ class _Host:
     behind: deque[float] = field(default_factory=partial(deque, maxlen=_TIMED))
     full_at: float = -math.inf
 
-    def take(self, samples: Iterable[Sample], now: float) -> None:
-        """Add samples, the last of which has just ended."""
+    def take(self, samples: Iterable[Sample], now: float) -> list[float]:
+        """Add samples, the last of which has just ended; return when each did."""
         samples, before_s = list(samples), self.counted_s
         self.counted_s += sum(one.seconds for one in samples)
         self.heard_at = now
         if self.behind and now - self.counted_s - min(self.behind) > _RECENT_S:
             self.behind.clear()  # messages are missing
         self.behind.append(now - self.counted_s)
-        end = before_s + min(self.behind)
-        for one in samples:
-            end += one.seconds
-            self.samples.append((end, one))
+        began = before_s + min(self.behind)
+        ends = [began + passed_s for passed_s in accumulate(one.seconds for one in samples)]
+        self.samples.extend(zip(ends, samples, strict=True))
         while self.samples and self.samples[0][0] < now - _KEPT_S:
             self.samples.popleft()
         if self.full_rate(now) is not None:
             self.full_at = now
+        return ends
 
     def full_rate(self, until: float) -> float | None:
         """Return what went out when something waited all the time lately, bytes per second; ``None`` if it did not."""
@@ -150,7 +151,7 @@ class _Host:
         tells = until - self.full_at < _TELLS_S
         return tells and len(lately) > _FULL and all(one.waiting == 0 for one in lately)
 
-    def rates(self, outward: bool, until: float) -> list[float]:
+    def rates(self, outward: bool, until: float, lately_s: float) -> list[float]:
         """Return what a direction has carried until a moment, by sample as `Counters.rates`; nothing if that is open.
 
         One that was quiet when it was last heard of is so still: its host says nothing more then.
@@ -160,10 +161,10 @@ class _Host:
             return [0.0] if last and all(one.out + one.into <= QUIET_BYTES for one in last) else []
         rates, taken_s = list[float](), 0.0
         for end, one in reversed(self.samples):
-            if end <= until + _MISSING_S and taken_s < STEADY_S:
+            if end <= until + _MISSING_S and taken_s < lately_s:
                 rates.append(_CONTENT * (one.out if outward else one.into) / one.seconds)
                 taken_s += one.seconds
-        return rates if taken_s >= STEADY_S else []
+        return rates if taken_s >= lately_s else []
 
 
 class Counters:
@@ -171,6 +172,7 @@ class Counters:
 
     def __init__(self) -> None:
         self._hosts: dict[str, _Host] = {}
+        self._unjudged: list[tuple[float, str]] = []  # when samples have ended, and of which hosts: a heap
         # By direction, the bytes that were counted, and those of transfers that ended meanwhile.
         self._counted: defaultdict[Direction, float] = defaultdict(float)
         self._ended: defaultdict[Direction, float] = defaultdict(float)
@@ -185,7 +187,8 @@ class Counters:
             host = self._hosts[count.host] = _Host(count.source, now)
         if host.source != count.source or not samples:
             return False
-        host.take(samples, now)
+        for end in host.take(samples, now):
+            heappush(self._unjudged, (end, count.host))
         for outward in (True, False):
             self._counted[count.host, outward] += sum(one.out if outward else one.into for one in samples)
         return True
@@ -209,16 +212,16 @@ class Counters:
             found[receiver, False].append((sender, True))
         return dict(found)
 
-    def rates(self, key: Direction, until: float) -> list[float]:
+    def rates(self, key: Direction, until: float, lately_s: float = STEADY_S) -> list[float]:
         """Return what a direction has carried until a moment, bytes per second without headers of packets, by sample.
 
-        Nothing where that was not counted.
+        Of so many seconds before it; nothing where that was not counted.
         """
         host, ended = self._hosts.get(key[0]), self._ended.get(key, 0.0)
         # An address of this machine for instance, to which nothing goes through the interface.
         if host is None or not ended or self._counted[key] < _CONTAINED * ended:
             return []
-        return host.rates(key[1], until)
+        return host.rates(key[1], until, lately_s)
 
     def steady(self, key: Direction, until: float) -> float | None:
         """Return what a direction has carried until a moment, bytes per second; ``None`` if that has changed.
@@ -231,6 +234,13 @@ class Counters:
         rate = fmean(rates)
         return rate if rate > max(_LEAST * fmean(against or [0.0]), SMALLEST_BYTES / STEADY_S) else None
 
+    def ended(self, until: float) -> list[tuple[float, str]]:
+        """Return when samples have ended, and of which hosts, up to a moment; each once."""
+        found = []
+        while self._unjudged and self._unjudged[0][0] <= until:
+            found.append(heappop(self._unjudged))
+        return found
+
     def full_rate(self, host: str, until: float) -> float | None:
         """Return what goes out of a host, bytes per second, if more waits to; ``None`` if that is not known."""
         found = self._hosts.get(host)
@@ -241,10 +251,10 @@ class Counters:
         found = self._hosts.get(host)
         return found is not None and found.is_free(until)
 
-    def is_even(self, key: Direction, until: float) -> bool:
-        """Whether a steady direction has carried the same in every sample: an interface lets no more pass."""
-        rates = self.rates(key, until)
-        return pstdev(rates) <= _EVEN * fmean(rates)
+    def is_even(self, key: Direction, until: float, lately_s: float) -> bool:
+        """Whether a steady direction has carried the same in every sample of so long: no more is let pass."""
+        rates = self.rates(key, until, lately_s)
+        return bool(rates) and pstdev(rates) <= _EVEN * fmean(rates)
 
 
 def opposite(key: Direction) -> Direction:

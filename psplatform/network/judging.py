@@ -46,6 +46,10 @@ _FAIR: Final = 0.1
 _TOO_LITTLE: Final = 0.02
 """One that carries less than this part of its rate carries messages."""
 
+_LITTLE: Final = 0.25
+_LITTLE_S: Final = 1.0
+"""What waits for late confirmations carries less than this part of its rate; that is not the same for so long."""
+
 _PART: Final = 0.2
 """An end that carries less than this part of what a direction carries is not what slows that down."""
 
@@ -79,25 +83,36 @@ class Beliefs(Protocol):
 
 
 def judge(counters: Counters, beliefs: Beliefs, host: str, now: float) -> None:
-    """Learn what both directions of a host can carry, from what was counted there and at other hosts."""
-    beside = counters.peers()
-    until = now - _LATE_S
+    """Learn what directions can carry from what was counted, last at a host: sample after sample, in their order."""
     full_rate = counters.full_rate(host, now)
     if full_rate is not None:
         _settle(beliefs, (host, True), full_rate, now)
-    for key in ((host, True), (host, False)):
-        level, rate = beliefs.level(key), counters.steady(key, until)
-        if max(counters.rates(key, until), default=0.0) >= _AT_LEVEL * level:
+    for until, counted in counters.ended(now - _LATE_S):
+        for key in ((counted, True), (counted, False)):
+            _judge(counters, beliefs, key, until)
+
+
+def _judge(counters: Counters, beliefs: Beliefs, key: Direction, until: float) -> None:
+    level, rate = beliefs.level(key), counters.steady(key, until)
+    _confirm(counters, beliefs, [key], until)
+    if rate is None:
+        return
+    beside = counters.peers()
+    case = _Case(counters, beliefs, beside, key, rate, until)
+    if rate > _MORE * level and beliefs.may_rise(key):
+        beliefs.rise(key, rate, until, limited=case.is_limited())
+    elif rate < _CLEARLY * beliefs.expected(key) and key in beside and not rate < _TOO_LITTLE * level < math.inf:
+        suspects = case.suspects()
+        if suspects is not None and (not case.is_late() or counters.is_even(key, until, case.telling_s())):
+            _confirm(counters, beliefs, suspects, until)  # what was counted there may not have been looked at yet
+            beliefs.fall([key, *suspects], rate, until - STEADY_S, until)
+
+
+def _confirm(counters: Counters, beliefs: Beliefs, keys: Sequence[Direction], until: float) -> None:
+    """Learn of directions that carried as much as they can that they are as fast as they were."""
+    for key in keys:
+        if max(counters.rates(key, until), default=0.0) >= _AT_LEVEL * beliefs.level(key):
             beliefs.confirm(key, until)
-        if rate is None:
-            continue
-        case = _Case(counters, beliefs, beside, key, rate, until)
-        if rate > _MORE * level and beliefs.may_rise(key):
-            beliefs.rise(key, rate, until, limited=case.is_limited())
-        elif rate < _CLEARLY * beliefs.expected(key) and key in beside and not rate < _TOO_LITTLE * level < math.inf:
-            suspects = case.suspects()
-            if suspects is not None and (counters.is_even(key, until) or not case.is_late()):
-                beliefs.fall([key, *suspects], rate, until - STEADY_S, until)
 
 
 def _settle(beliefs: Beliefs, key: Direction, rate: float, at: float) -> None:
@@ -145,7 +160,17 @@ class _Case:
 
     def is_late(self) -> bool:
         """Whether what is received may be confirmed late, for which less is sent: an opposite direction is busy."""
-        return any(self._is_busy(opposite(one)) for one in (self.key, *self._ends))
+        back = [opposite(one) for one in (self.key, *self._ends)]
+        return any(self._is_busy(one) and not self._lets_pass(one) for one in back)
+
+    def telling_s(self) -> float:
+        """Return for how long it must carry the same until that tells more than late confirmations could make of it."""
+        return STEADY_S if self.rate >= _LITTLE * self.beliefs.level(self.key) else _LITTLE_S
+
+    def _lets_pass(self, key: Direction) -> bool:
+        """Whether nothing waits before a direction, as far as its host knows."""
+        host, outward = key
+        return outward and self.counters.is_free(host, self.until)
 
     @property
     def _ends(self) -> Sequence[Direction]:

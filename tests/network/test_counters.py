@@ -171,6 +171,16 @@ def test_what_is_the_same_all_the_time_is_limited_by_an_interface_though_the_oth
     assert cluster.rates("a")[0] == pytest.approx(30, abs=2)
 
 
+def test_little_that_is_the_same_for_a_moment_only_may_wait_for_its_confirmations(cluster: Cluster) -> None:
+    before = believed(cluster)
+    others = {("s", "b"): 50 * MB, ("s", "c"): 50 * MB}
+    for little in ([20 * MB] * 4, [20 * MB, 20 * MB, 16 * MB, 22 * MB]):
+        cluster.carry({**others, ("a", "s"): little})
+    cluster.carry(others, seconds=1.5)
+    for host, rates in believed(cluster).items():
+        assert rates == pytest.approx(before[host], rel=0.1)
+
+
 def test_a_server_that_has_become_slower_is_found_though_others_are_blamed_first(cluster: Cluster) -> None:
     for one in "abcd":
         cluster.carry({(one, "s"): 40 * MB}, seconds=1.5)
@@ -271,6 +281,30 @@ def test_what_comes_in_while_nothing_waits_where_it_comes_from_is_what_a_host_ca
     cluster.carry({("s", "a"): 50 * MB}, seconds=2.0)
     assert cluster.rates("a")[1] == pytest.approx(50, abs=1)
     assert cluster.rates("s")[0] == pytest.approx(100, abs=1)
+
+
+@pytest.mark.parametrize("first", range(SAID))
+def test_a_short_transfer_is_judged_wherever_in_a_message_its_samples_lie(cluster: Cluster, first: int) -> None:
+    """Seven samples are hardly more than it takes; which of a host's messages they come with is chance."""
+    samples = [0.0] * first + [30 * MB] * 7
+    samples += [0.0] * (-len(samples) % SAID)
+    for number in range(0, len(samples), SAID):
+        cluster.carry({("a", "s"): samples[number : number + SAID]})
+    cluster.carry({}, seconds=1.5)
+    assert cluster.rates("a")[0] == pytest.approx(30, abs=2)
+
+
+def test_confirmations_are_not_late_if_nothing_waits_to_go_out_where_they_come_from(cluster: Cluster) -> None:
+    """The server sends about what it can, but its interface lets that pass: what it receives is slow elsewhere."""
+    before, little = cluster.rates("s"), [30 * MB, 26 * MB, 33 * MB, 28 * MB]
+    cluster.knowing = {"s"}
+    cluster.carry({("s", "b"): 50 * MB, ("s", "c"): 50 * MB}, seconds=1.0, full="s")
+    flows = {("s", "b"): 40 * MB, ("s", "c"): 40 * MB, ("a", "s"): little}
+    cluster.carry(flows, seconds=3.0, full="s")
+    assert cluster.rates("a")[0] > 100, "its confirmations wait"
+    cluster.carry(flows, seconds=3.0)
+    assert cluster.rates("a")[0] == pytest.approx(29, abs=2)
+    assert cluster.rates("s")[1] == pytest.approx(before[1], rel=0.1)
 
 
 def test_a_host_of_which_nothing_was_ever_seen_to_wait_does_not_tell_that_nothing_does(cluster: Cluster) -> None:
