@@ -41,6 +41,31 @@ def promote(scene: Any, copy: str, position: int, *, shard: int = 0, epoch: int 
 # --- promotion ---
 
 
+@pytest.mark.parametrize("in_sync", ["known", "overtaken"])
+def test_a_server_that_has_handed_over_is_replaced_by_the_replica_that_has_everything(
+    protected: Open, in_sync: str
+) -> None:
+    """The word of it says that the replica is in sync, too: it may come first, and need not come again."""
+    scene = protected().join("a")
+    scene.handle(gone("replica-0-0"))
+    scene.handle(CopyReady(0, "replica-0-1", "tcp://other"))
+    scene.handle(msg.Retiring("server-0"))
+    if in_sync == "known":
+        scene.handle(msg.InSync(0, 1, "replica-0-1", 0))
+    scene.handle(msg.HandedOver(0, 1, "replica-0-1"))
+    assert scene.addressed(msg.Promote) == ["replica-0-1"]
+    assert scene.asked(Retire) == [Retire("server-0", "retired")]
+    scene.handle(msg.InSync(0, 1, "replica-0-1", 0))
+    assert scene.handle(msg.HandedOver(0, 1, "replica-0-1")) == []
+
+
+def test_nobody_takes_over_from_a_server_who_is_not_a_copy_of_its_shard(protected: Open) -> None:
+    scene = protected().join("a")
+    scene.handle(msg.HandedOver(0, 1, "replica-1-0"))
+    scene.handle(msg.HandedOver(0, 2, "replica-0-0"))
+    assert scene.sent(msg.Promote) == []
+
+
 def test_a_replica_in_sync_is_promoted_under_a_new_epoch(protected: Open) -> None:
     scene = protected().join("a")
     scene.handle(gone("server-0"))

@@ -143,10 +143,15 @@ class Copies:
     def on_handed_over(self, message: msg.HandedOver) -> None:
         """Promote the replica that has everything."""
         one = self._state.shards[message.shard]
-        if message.epoch == one.epoch and message.replica in one.in_sync:
+        if message.epoch != one.epoch or message.replica not in (*one.in_sync, *one.joining):
+            return
+        if message.replica in one.joining:  # this has overtaken the message that it is in sync
+            one.joining.remove(message.replica)
+            self._log(one, message.replica, "in sync", "has everything that its server had")
+        else:
             one.in_sync.remove(message.replica)
-            one.in_sync.insert(0, message.replica)
-            self.on_lost(CopyLost(one.server, one.server, "retired"))
+        one.in_sync.insert(0, message.replica)
+        self.on_lost(CopyLost(one.server, one.server, "retired"))
 
     # --- gaining ---
 
