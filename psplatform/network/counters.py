@@ -173,6 +173,7 @@ class Counters:
     def __init__(self) -> None:
         self._hosts: dict[str, _Host] = {}
         self._unjudged: list[tuple[float, str]] = []  # when samples have ended, and of which hosts: a heap
+        self._judged_until = -math.inf
         # By direction, the bytes that were counted, and those of transfers that ended meanwhile.
         self._counted: defaultdict[Direction, float] = defaultdict(float)
         self._ended: defaultdict[Direction, float] = defaultdict(float)
@@ -188,7 +189,8 @@ class Counters:
         if host.source != count.source or not samples:
             return False
         for end in host.take(samples, now):
-            heappush(self._unjudged, (end, count.host))
+            if end > self._judged_until:
+                heappush(self._unjudged, (end, count.host))
         for outward in (True, False):
             self._counted[count.host, outward] += sum(one.out if outward else one.into for one in samples)
         return True
@@ -234,17 +236,26 @@ class Counters:
         rate = fmean(rates)
         return rate if rate > max(_LEAST * fmean(against or [0.0]), SMALLEST_BYTES / STEADY_S) else None
 
-    def ended(self, until: float) -> list[tuple[float, str]]:
-        """Return when samples have ended, and of which hosts, up to a moment; each once."""
+    def take_unjudged(self, until: float) -> list[tuple[float, str]]:
+        """Remove and return the samples that ended by a moment, oldest first: when each ended, and of which host.
+
+        One that comes so late that others which ended after it were returned is left out.
+        """
         found = []
         while self._unjudged and self._unjudged[0][0] <= until:
             found.append(heappop(self._unjudged))
+        self._judged_until = found[-1][0] if found else self._judged_until
         return found
 
     def full_rate(self, host: str, until: float) -> float | None:
         """Return what goes out of a host, bytes per second, if more waits to; ``None`` if that is not known."""
         found = self._hosts.get(host)
         return found.full_rate(until) if found is not None else None
+
+    def was_full_since(self, host: str, at: float) -> bool:
+        """Whether something was seen to wait to go out of a host at a moment or later."""
+        found = self._hosts.get(host)
+        return found is not None and found.full_at >= at
 
     def is_free(self, host: str, until: float) -> bool:
         """Whether it is known that nothing has waited to go out of a host for a while."""

@@ -83,36 +83,39 @@ class Beliefs(Protocol):
 
 
 def judge(counters: Counters, beliefs: Beliefs, host: str, now: float) -> None:
-    """Learn what directions can carry from what was counted, last at a host: sample after sample, in their order."""
+    """Learn what directions can carry from each sample, of any host, that ended a while ago and was not judged yet.
+
+    And what can go out of `host`, which has just said what it counted, if something waits there.
+    """
     full_rate = counters.full_rate(host, now)
     if full_rate is not None:
         _settle(beliefs, (host, True), full_rate, now)
-    for until, counted in counters.ended(now - _LATE_S):
+    unjudged = counters.take_unjudged(now - _LATE_S)
+    beside = counters.peers() if unjudged else {}
+    for until, counted in unjudged:
         for key in ((counted, True), (counted, False)):
-            _judge(counters, beliefs, key, until)
+            _judge(counters, beliefs, beside, key, until)
 
 
-def _judge(counters: Counters, beliefs: Beliefs, key: Direction, until: float) -> None:
+def _judge(
+    counters: Counters,
+    beliefs: Beliefs,
+    beside: Mapping[Direction, Sequence[Direction]],
+    key: Direction,
+    until: float,
+) -> None:
     level, rate = beliefs.level(key), counters.steady(key, until)
-    _confirm(counters, beliefs, [key], until)
-    if rate is None:
-        return
-    beside = counters.peers()
+    if max(counters.rates(key, until), default=0.0) >= _AT_LEVEL * level:
+        beliefs.confirm(key, until)
+    if rate is None or (key[1] and counters.was_full_since(key[0], until)):
+        return  # by then it was known better
     case = _Case(counters, beliefs, beside, key, rate, until)
     if rate > _MORE * level and beliefs.may_rise(key):
         beliefs.rise(key, rate, until, limited=case.is_limited())
     elif rate < _CLEARLY * beliefs.expected(key) and key in beside and not rate < _TOO_LITTLE * level < math.inf:
         suspects = case.suspects()
         if suspects is not None and (not case.is_late() or counters.is_even(key, until, case.telling_s())):
-            _confirm(counters, beliefs, suspects, until)  # what was counted there may not have been looked at yet
             beliefs.fall([key, *suspects], rate, until - STEADY_S, until)
-
-
-def _confirm(counters: Counters, beliefs: Beliefs, keys: Sequence[Direction], until: float) -> None:
-    """Learn of directions that carried as much as they can that they are as fast as they were."""
-    for key in keys:
-        if max(counters.rates(key, until), default=0.0) >= _AT_LEVEL * beliefs.level(key):
-            beliefs.confirm(key, until)
 
 
 def _settle(beliefs: Beliefs, key: Direction, rate: float, at: float) -> None:
@@ -159,13 +162,16 @@ class _Case:
         return any(_SAME * self.beliefs.level(end) >= self.rate for end in busy)
 
     def is_late(self) -> bool:
-        """Whether what is received may be confirmed late, for which less is sent: an opposite direction is busy."""
+        """Whether what is received may be confirmed late, for which less is sent.
+
+        An opposite direction is busy, and something waits to go out there, or its host cannot tell.
+        """
         back = [opposite(one) for one in (self.key, *self._ends)]
         return any(self._is_busy(one) and not self._lets_pass(one) for one in back)
 
     def telling_s(self) -> float:
         """Return for how long it must carry the same until that tells more than late confirmations could make of it."""
-        return STEADY_S if self.rate >= _LITTLE * self.beliefs.level(self.key) else _LITTLE_S
+        return _LITTLE_S if self.rate < _LITTLE * self.beliefs.level(self.key) < math.inf else STEADY_S
 
     def _lets_pass(self, key: Direction) -> bool:
         """Whether nothing waits before a direction, as far as its host knows."""

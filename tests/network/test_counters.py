@@ -8,7 +8,7 @@ import pytest
 
 from psplatform.core.protocol.messages import Carried
 from psplatform.core.transfers import Grant, Offer, PullRequest
-from psplatform.network.counters import Count, Sample
+from psplatform.network.counters import Count, Counters, Sample
 from psplatform.network.estimates import Estimates
 from psplatform.network.planner import FabricPlanner
 from psplatform.network.sightings import Sighting
@@ -247,6 +247,41 @@ def test_what_goes_out_while_more_waits_is_what_a_host_can_send(cluster: Cluster
     assert cluster.rates("b")[0] > 100
     cluster.carry({("a", "b"): WORKER}, seconds=1.0, full="a")
     assert cluster.rates("a")[0] == pytest.approx(400, abs=4)
+
+
+def test_what_went_out_before_more_has_waited_does_not_tell_against_that(cluster: Cluster) -> None:
+    """It is looked at later; neither the sender nor the receiver is what it was."""
+    cluster.knowing = {"a"}
+    cluster.carry({("a", "b"): WORKER}, seconds=1.5)
+    for _ in range(4):
+        cluster.carry({("a", "b"): 30 * MB}, full="a")
+        assert cluster.rates("a")[0] == pytest.approx(30, abs=1)
+    receiver = cluster.rates("s")[1]
+    cluster.carry({("a", "s"): 30 * MB}, seconds=1.5, full="a")
+    for _ in range(4):
+        cluster.carry({("a", "s"): 95 * MB}, full="a")
+        assert cluster.rates("s")[1] == receiver
+    assert cluster.rates("a")[0] == pytest.approx(95, abs=1)
+
+
+def test_what_is_said_late_is_left_out() -> None:
+    """Later samples were judged by then, and what they tell is newer."""
+    counters = Counters()
+    assert counters.take(Count("at a", "a", (Sample(SAMPLE_S, 1.0, 0.0),) * SAID), 1.0)
+    assert counters.take(Count("at b", "b", (Sample(SAMPLE_S, 1.0, 0.0),) * SAID), 1.0)
+    ends = [0.625, 0.75, 0.875, 1.0]
+    assert counters.take_unjudged(0.8) == [(at, host) for at in ends[:2] for host in "ab"]
+    assert counters.take(Count("at b", "b", (Sample(SAMPLE_S, 1.0, 0.0),) * SAID), 1.5)
+    assert counters.take_unjudged(1.3) == [
+        (0.875, "a"),
+        (0.875, "b"),
+        (1.0, "a"),
+        (1.0, "b"),
+        (1.125, "b"),
+        (1.25, "b"),
+    ]
+    assert counters.take(Count("at a", "a", (Sample(SAMPLE_S, 1.0, 0.0),) * SAID), 2.4)
+    assert counters.take_unjudged(3.0) == [(1.375, "a"), (1.375, "b"), (1.5, "a"), (1.5, "b")], "none from before 1.3"
 
 
 def test_what_waits_for_a_moment_or_goes_out_packet_by_packet_tells_nothing(cluster: Cluster) -> None:

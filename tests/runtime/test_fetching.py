@@ -46,7 +46,7 @@ def test_the_memory_of_a_server_that_was_swept_is_given_up(
 
 
 def test_a_server_that_has_ended_is_not_attached_to_for_long(layout: Layout, network: Any) -> None:
-    """Dask would try to connect to it for half a minute, and who joins is needed."""
+    """Dask would try to connect to it for half a minute, in which a worker that joins computes nothing."""
 
     async def for_ever(*_: Any) -> None:
         await asyncio.Event().wait()

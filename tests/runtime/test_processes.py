@@ -10,7 +10,14 @@ from collections.abc import Callable
 
 import pytest
 
-from psplatform.runtime.comms.processes import NotSeen, ProcessId, this_process, until_dying
+from psplatform.runtime.comms.processes import (
+    NotSeen,
+    ProcessId,
+    Witness,
+    mark_of_this_process,
+    this_process,
+    until_dying,
+)
 
 LIMIT_S = 180.0
 A_WHILE_S = 0.3
@@ -103,3 +110,14 @@ def test_where_the_kernel_does_not_tell_of_threads_nothing_is_seen(monkeypatch: 
     monkeypatch.setattr("os.pidfd_open", too_old)
     with pytest.raises(NotSeen, match="cannot be watched"):
         asyncio.run(until_dying(here))
+
+
+def test_numbers_of_another_namespaces_proc_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There, this process has another number, and its own number is that of another process."""
+    mark = mark_of_this_process()
+    assert not Witness(mark).sees_it_dying()
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    assert mark_of_this_process() == (0, 0, 0)
+    assert this_process() is None
+    with pytest.raises(NotSeen, match="cannot be seen"):
+        Witness(mark)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,9 +25,14 @@ class Opening:
         monkeypatch.setattr(host, "get_worker", lambda: SimpleNamespace(address="tcp://127.0.0.1:2"))
         transport = SimpleNamespace(connections=self._connections)
         monkeypatch.setattr(host, "TRANSPORTS", {"auto": transport})
-        monkeypatch.setattr(self.worker, "_build", lambda: self.worker._closing.callback(self._give_back))
+        self.may_be_built = threading.Event()
+        monkeypatch.setattr(self.worker, "_build", self._build)
         monkeypatch.setattr(self.worker, "_make_node", lambda process: (None, SimpleNamespace(attach=self._attach)))
         self.opened = asyncio.ensure_future(self.worker.open(SimpleNamespace(transport="auto")))  # type: ignore[arg-type]
+
+    def _build(self) -> None:
+        self.worker._closing.callback(self._give_back)
+        self.may_be_built.wait(LIMIT_S)
 
     def _give_back(self) -> None:
         self.given_back = True
@@ -40,14 +46,19 @@ class Opening:
         await asyncio.Event().wait()
 
 
-def test_one_that_is_closed_while_it_attaches_gives_back_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("when", ["while its task is built", "while it attaches"])
+def test_one_that_is_closed_before_it_is_open_gives_back_its_memory(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     """The run has ended, and with it the servers that would have answered."""
 
     async def open_and_close() -> bool:
         opening = Opening(monkeypatch)
-        await opening.attaching.wait()
+        if when == "while it attaches":
+            opening.may_be_built.set()
+            await opening.attaching.wait()
         assert not opening.given_back
+        await asyncio.sleep(0)
         await opening.worker.close()
+        opening.may_be_built.set()
         await opening.opened
         return opening.given_back
 

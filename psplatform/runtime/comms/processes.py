@@ -27,7 +27,7 @@ _STATE, _FLAGS, _BEGAN = 0, 6, 19  # places in what follows the name in ``/proc/
 _STAT_BYTES: Final = 4096  # more than it has
 _EXITING: Final = 0x4
 """Set of a thread that ends, and never taken back.  That a signal is pending tells the end earlier, but is over before
-this is set: who looks in between would take for alive what another has seen to die."""
+this is set: a reader that looks in between would take a process for alive whose death another process has noticed."""
 
 _PAUSES_S: Final = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02)
 """Between looks whether the process ends as well whose thread has ended."""
@@ -144,10 +144,10 @@ class Witness:
             raise NotSeen(f"process {pid} is gone")
 
     def sees_it_dying(self) -> bool:
-        """Whether it has begun to end: it executes nothing of its program any more."""
+        """Whether its first thread has begun to end; the others end with it."""
         try:
             return _says_that_it_ends(self._fields())
-        except OSError:  # it is gone; who has its number now is another
+        except OSError:  # it is gone, and its number may be another's
             return True
 
     def _fields(self) -> list[str]:
@@ -224,12 +224,20 @@ def _says_that_it_ends(fields: list[str]) -> bool:
 
 
 def _host() -> str:
+    _require_own_proc()
     boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     return f"{boot} {(_PROC / 'self/ns/pid').readlink()}"
 
 
 def _namespace() -> int:
+    _require_own_proc()
     return (_PROC / "self/ns/pid").stat().st_ino
+
+
+def _require_own_proc() -> None:
+    """Raise OSError where ``/proc`` numbers processes as another namespace does: a number there is another process."""
+    if (_PROC / "self").readlink() != Path(str(os.getpid())):
+        raise OSError("/proc is that of another namespace of processes")
 
 
 def _began(pid: int) -> int:

@@ -75,6 +75,7 @@ class Segment:
         self._path = path
         self._lock: int | None = None
         self._witness: Witness | None = None
+        self._cannot_be_seen = False
         self._owner, self._private = owner, private
         self._map = memory
         fields = np.frombuffer(self._map, np.int64, _FIELDS)
@@ -97,7 +98,10 @@ class Segment:
 
     @property
     def owner_lives(self) -> bool:
-        """Whether the process that has made this lives, be it stopped: the kernel takes its lock away at its end."""
+        """Whether the process that has made this lives, be it stopped: the kernel takes its lock away at its end.
+
+        That is some time after others may have noticed its death: see `owner_is_dying`.
+        """
         if self._owner:
             return True
         try:
@@ -114,12 +118,17 @@ class Segment:
 
     @property
     def owner_is_dying(self) -> bool:
-        """Whether the process that has made this is seen to end, or cannot be seen: others may know already."""
-        if self._owner:
-            return False
+        """Whether the process that has made this is seen to end, or cannot be seen.
+
+        As soon as any other process has noticed that it dies, this is true: so it tells whether what lies here may have
+        been replaced because of that.
+        """
+        if self._owner or self._cannot_be_seen:
+            return not self._owner
         try:
             self._witness = self._witness or Witness(tuple(self._made_by.tolist()))
         except NotSeen:
+            self._cannot_be_seen = True
             return True
         return self._witness.sees_it_dying()
 
@@ -224,7 +233,7 @@ def sweep(run: str = "", role: str = "") -> None:
 def _locked(path: Path) -> Iterator[None]:
     file = os.open(path, os.O_RDWR)
     try:
-        # Shared, as it is taken to see whether the owner lives: who looks meanwhile must not take this for the owner's.
+        # Shared: a reader that tests the lock meanwhile must not mistake this for the owner's.
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         yield
     finally:

@@ -45,7 +45,7 @@ def promote(scene: Any, copy: str, position: int, *, shard: int = 0, epoch: int 
 def test_a_server_that_has_handed_over_is_replaced_by_the_replica_that_has_everything(
     protected: Open, in_sync: str
 ) -> None:
-    """The word of it says that the replica is in sync, too: it may come first, and need not come again."""
+    """`HandedOver` says that the replica is in sync, too: it may come before `InSync`, and need not come again."""
     scene = protected().join("a")
     scene.handle(gone("replica-0-0"))
     scene.handle(CopyReady(0, "replica-0-1", "tcp://other"))

@@ -112,6 +112,8 @@ class WorkerHost(Listening):
 
     async def _attach(self, exchange: WorkerExchange) -> None:
         """Attach to the servers, until that is done or this is closed: one that is silent may never answer."""
+        if self._closed:  # while the task was built
+            return
         self._attaching = self._loop.create_task(exchange.attach(self._copies))
         try:
             await self._attaching

@@ -6,8 +6,8 @@ of the server is in the header, so that a server that wakes up after its replica
 is what its account says of its replicas' divergence, for those that look at what a lost server has left.
 
 A reader need not ask for what is shown already.  The header says until when the server would answer pulls, by the
-clock of the host, and what with; and the kernel, whether the server's process is dying.  That is looked at after the
-time, and the tags after that: nobody who has seen it die can have put another in its place before.
+clock of the host, and what with; and the kernel, whether the server's process is dying.  A reader checks the time
+first, then the process, then the tags: when it checked, no replica had been promoted because of that death.
 """
 
 from __future__ import annotations
