@@ -160,9 +160,7 @@ def test_a_sweep_removes_the_segments_of_the_dead(run_id: str, files_of: FilesOf
 def test_readers_know_whether_the_owner_lives(run_id: str) -> None:
     """Stopped it lives; what it shows may still count then, and no longer once it is killed."""
     with other_owner(run_id) as (process, path):
-        mark = int(np.fromfile(path, np.int64, 1)[0])
-        reader = Segment.open(SegmentName(path, mark))
-        assert reader is not None
+        reader = reader_of(path)
         assert reader.owner_lives
         process.send_signal(signal.SIGSTOP)
         assert reader.owner_lives

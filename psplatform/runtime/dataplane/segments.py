@@ -25,6 +25,7 @@ import uuid
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -74,8 +75,6 @@ class Segment:
     def __init__(self, path: Path | None, memory: mmap.mmap, *, owner: bool = False, private: bool = False) -> None:
         self._path = path
         self._lock: int | None = None
-        self._witness: Witness | None = None
-        self._cannot_be_seen = False
         self._owner, self._private = owner, private
         self._map = memory
         fields = np.frombuffer(self._map, np.int64, _FIELDS)
@@ -123,14 +122,16 @@ class Segment:
         As soon as any other process has noticed that it dies, this is true: so it tells whether what lies here may have
         been replaced because of that.
         """
-        if self._owner or self._cannot_be_seen:
-            return not self._owner
+        if self._owner:
+            return False
+        return self._witness is None or self._witness.sees_it_dying()
+
+    @cached_property
+    def _witness(self) -> Witness | None:
         try:
-            self._witness = self._witness or Witness(tuple(self._made_by.tolist()))
+            return Witness(tuple(self._made_by.tolist()))
         except NotSeen:
-            self._cannot_be_seen = True
-            return True
-        return self._witness.sees_it_dying()
+            return None
 
     @classmethod
     def create(cls, run: str, role: str, size: int) -> Segment:
