@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +135,25 @@ def test_an_epoch_uses_every_sample_once(start: Start, policy: str, workers: int
         assert used.tolist() == [3.0] * Tally.samples
     assert used.min() >= 2
     assert used.max() <= 4
+
+
+def _count_pages(place: Path, module: nn.Module, batch: Any) -> Tensor:
+    """Return the loss of a batch; note how many pages tensors of 1 MiB were given by the kernel."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        torch.empty(1 << 18).fill_(1.0)
+    with place.open("a") as noted:
+        noted.write(f"{(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 20}\n")
+    inputs, targets = batch
+    return nn.functional.cross_entropy(module(inputs), targets)
+
+
+def test_memory_that_a_gradient_has_freed_is_there_for_the_next(start: Start, small: Fields, tmp_path: Path) -> None:
+    """Dask lets processes return it, page by page: taking it again costs as much as the arithmetic."""
+    place = tmp_path / "pages"
+    fields = small | {"loss": None, "step": partial(_count_pages, place), "workers": 1, "shards": 1, "test": None}
+    start(**fields).wait(LIMIT_S)
+    assert int(place.read_text().split()[-1]) <= 25, "of 256"
 
 
 def _on_disk(folder: Path, small: Fields) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,6 +14,7 @@ import pytest
 
 from psplatform.core.coordination import Coordinator
 from psplatform.core.plan import Plan, Stop
+from psplatform.core.policy import Policy
 from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.events import Begin, StopRequested
 from psplatform.core.protocol.wire import decode, encode
@@ -20,6 +22,7 @@ from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordin
 from psplatform.errors import ClusterError
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous
+from psplatform.policies.bsp import BulkSynchronous
 from psplatform.runtime.actors.coordinator.driver import Phase
 from psplatform.runtime.actors.coordinator.host import CoordinatorHost
 from psplatform.runtime.actors.coordinator.tenure import Tenure
@@ -44,7 +47,7 @@ class Nobody:
 def begin(tmp_path: Path) -> Callable[..., Any]:
     """Put a coordinator in charge, with nobody around it but those that are given; return its actor."""
 
-    async def make(others: Any = None, standbys: Any = None) -> CoordinatorHost:
+    async def make(others: Any = None, standbys: Any = None, fabric: Any = None) -> CoordinatorHost:
         host = CoordinatorHost("run")
         place: Any = SimpleNamespace(
             program=SimpleNamespace(
@@ -53,6 +56,7 @@ def begin(tmp_path: Path) -> Callable[..., Any]:
                 cold=False,
                 plan=PLAN,
                 worker_lease_s=10.0,
+                fabric=fabric,
                 store=str(tmp_path),
                 description={"policy": "asp"},
             ),
@@ -84,10 +88,12 @@ def begin(tmp_path: Path) -> Callable[..., Any]:
 def leading(begin: Callable[..., Any]) -> Callable[..., Any]:
     """Put a coordinator in charge of a run that has begun."""
 
-    async def make(others: Any = None, standbys: Any = None) -> CoordinatorHost:
-        host: CoordinatorHost = await begin(others, standbys)
+    async def make(
+        others: Any = None, standbys: Any = None, policy: type[Policy] = Asynchronous, fabric: Any = None
+    ) -> CoordinatorHost:
+        host: CoordinatorHost = await begin(others, standbys, fabric)
         assert host.tenure is not None
-        host.tenure.driver.lead_with(ReplicatedCoordinator(Coordinator(PLAN, Asynchronous())))
+        host.tenure.driver.lead_with(ReplicatedCoordinator(Coordinator(PLAN, policy())))
         host.tenure.driver.phase = Phase.RUNNING
         return host
 
@@ -311,6 +317,88 @@ def test_a_release_comes_with_the_answer_and_again_with_the_answer_to_a_repeat(l
         around.sent.append("something on its way")
         assert host.take("w0", encode([announcement(2, 1)])) is True
         assert isinstance(around.sent[-1], msg.Release)
+
+    jump(talk())
+
+
+class Workers(Worker):
+    """Those around a coordinator, with two workers whose ways are free."""
+
+    def heard(self, sender: str) -> bool:
+        return sender in {"w0", "w1"}
+
+    def has_heard_all(self, name: str) -> bool:
+        return True
+
+    def send(self, name: str, message: Any) -> None:
+        if name in {"w0", "w1"}:
+            self.sent.append((name, message))
+
+
+async def both_wait(leading: Any, around: Workers, **options: Any) -> CoordinatorHost:
+    """Return a synchronous run of which both workers have been released."""
+    host: CoordinatorHost = await leading(around, policy=BulkSynchronous, **options)
+    for name in ("w0", "w1"):
+        (released,) = decode(await host.deliver(name, encode([msg.Join(name, f"host of {name}")])))
+        assert isinstance(released, msg.Release)
+    around.sent.clear()
+    return host
+
+
+def announced_by(name: str) -> bytes:
+    return encode([replace(announcement(1, 0), member=name)])
+
+
+def test_a_worker_that_waits_for_another_is_answered_with_its_release(leading: Any, jump: Jump) -> None:
+    """Announcing and being released is one round trip for each of them; a repeat is answered alike."""
+
+    async def talk() -> None:
+        around = Workers()
+        host = await both_wait(leading, around)
+        waits = asyncio.ensure_future(host.deliver("w0", announced_by("w0")))
+        await asyncio.sleep(0)
+        assert not waits.done()
+        (last,) = decode(await host.deliver("w1", announced_by("w1")))
+        (first,) = decode(await waits)
+        assert [(type(one), one.sequence) for one in (first, last)] == [(msg.Release, 2)] * 2
+        assert around.sent == []
+        assert decode(around.kept[1]) == (last,)
+
+    jump(talk())
+
+
+def test_a_worker_is_released_by_the_ordinary_way_when_it_has_waited_for_long(leading: Any, jump: Jump) -> None:
+    async def talk() -> None:
+        around = Workers()
+        host = await both_wait(leading, around)
+        assert await host.deliver("w0", announced_by("w0")) is True, "what else it has to say must not wait"
+        await host.deliver("w1", announced_by("w1"))
+        assert [(name, type(one)) for name, one in around.sent] == [("w0", msg.Release)]
+
+    jump(talk())
+
+
+def test_where_transfers_are_planned_nobody_is_kept_waiting(leading: Any, jump: Jump) -> None:
+    """A worker that sums the gradients of others has to say so."""
+
+    async def talk() -> None:
+        around = Workers()
+        host = await both_wait(leading, around, fabric="any")
+        assert host.take("w0", announced_by("w0")) is True
+
+    jump(talk())
+
+
+def test_a_coordinator_that_falls_silent_keeps_no_answer(leading: Any, jump: Jump) -> None:
+    async def talk() -> None:
+        host = await both_wait(leading, Workers())
+        assert host.tenure is not None
+        waits = asyncio.ensure_future(host.deliver("w0", announced_by("w0")))
+        await asyncio.sleep(0)
+        host.tenure.driver.fall_silent()
+        await asyncio.sleep(0)
+        assert waits.done()
+        assert waits.result() is True
 
     jump(talk())
 

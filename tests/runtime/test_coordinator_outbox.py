@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +12,11 @@ from psplatform.core.protocol.effects import Send
 from psplatform.core.protocol.messages import Release, Route
 from psplatform.core.protocol.names import Role
 from psplatform.core.protocol.place_messages import ActorAt
+from psplatform.core.protocol.wire import encode
 from psplatform.runtime.actors.coordinator.outbox import CoordinatorOutbox
+from psplatform.runtime.timeouts import TIMEOUTS
+
+Jump = Callable[[Any], Any]
 
 
 class Workers:
@@ -18,15 +24,20 @@ class Workers:
 
     def __init__(self, *there: str) -> None:
         self.there, self.sent = there, list[tuple[str, Any]]()
+        self.noted = list[tuple[str, bytes, bytes]]()
+        self.behind = set[str]()
 
     def place_of(self, name: str) -> ActorAt | None:
         return ActorAt(name, f"tcp://{name}:1", name, part="worker") if name in self.there else None
 
     def has_heard_all(self, name: str) -> bool:
-        return True
+        return name not in self.behind
 
     def send(self, name: str, message: Any) -> None:
         self.sent.append((name, message))
+
+    def note_answer(self, name: str, said: bytes, answer: bytes) -> None:
+        self.noted.append((name, said, answer))
 
 
 @pytest.fixture
@@ -36,6 +47,10 @@ def workers() -> Workers:
 
 @pytest.fixture
 def outbox(workers: Workers) -> CoordinatorOutbox:
+    return outbox_to(workers)
+
+
+def outbox_to(workers: Workers) -> CoordinatorOutbox:
     parts: Any = None, None, workers, None
     return CoordinatorOutbox(*parts)
 
@@ -82,3 +97,79 @@ def test_a_release_is_not_the_answer_to_a_worker_that_must_be_told_a_place_befor
     with outbox.answering("a") as answers:
         outbox.send(Send(Role.member("a"), release("b")))
     assert answers == [release("b")]
+
+
+def is_held(outbox: CoordinatorOutbox, worker: str, said: bytes) -> asyncio.Future[bool | bytes]:
+    """Hold the answer to what a worker has said; return what it will be."""
+    with outbox.answering(worker) as answers:
+        pass
+    assert not answers
+    held = outbox.hold(worker, said)
+    assert isinstance(held, asyncio.Future)
+    return held
+
+
+def test_a_release_is_the_answer_that_was_held_and_is_kept_for_a_repeat(workers: Workers, jump: Jump) -> None:
+    """After two rounds of the event loop: by then the servers of this process show what was decided."""
+
+    async def talk() -> tuple[list[bool], bool | bytes]:
+        outbox = outbox_to(workers)
+        held, answered, so_far = is_held(outbox, "a", b"said"), list[bool | bytes](), list[bool]()
+        held.add_done_callback(lambda done: answered.append(done.result()))
+        outbox.send(Send(Role.member("a"), release("")))
+        for _ in range(3):
+            so_far.append(bool(answered))
+            await asyncio.sleep(0)
+        return so_far, answered[0]
+
+    so_far, answer = jump(talk())
+    assert so_far == [False, False, True]
+    assert (answer, workers.sent) == (encode([release("")]), [])
+    assert workers.noted == [("a", b"said", answer)]
+
+
+def test_whatever_else_a_worker_is_sent_ends_its_waiting(workers: Workers, jump: Jump) -> None:
+    """What it says to that waits behind the call that is not answered."""
+
+    async def talk() -> list[bool | bytes]:
+        outbox = outbox_to(workers)
+        one = is_held(outbox, "a", b"1")
+        outbox.send(Send(Role.member("a"), Route(1, 5)))
+        workers.behind = {"b"}
+        other = is_held(outbox, "b", b"2")
+        outbox.send(Send(Role.member("b"), release("")))
+        return [await one, await other]
+
+    assert jump(talk()) == [True, True]
+    assert workers.sent == [("a", Route(1, 5)), ("b", release(""))]
+    assert workers.noted == []
+
+
+def test_who_was_sent_something_beside_the_answer_does_not_wait(workers: Workers, jump: Jump) -> None:
+    async def talk() -> Any:
+        outbox = outbox_to(workers)
+        workers.behind = {"a"}
+        with outbox.answering("a") as answers:
+            outbox.send(Send(Role.member("a"), release("")))
+        assert not answers
+        return outbox.hold("a", b"said")
+
+    assert jump(talk()) is True
+
+
+def test_an_answer_is_not_held_for_long_nor_beside_another(workers: Workers, jump: Jump) -> None:
+    """Of a worker that says the same again, the call before is lost."""
+
+    async def talk() -> tuple[bool, bool | bytes, float]:
+        outbox, clock = outbox_to(workers), asyncio.get_running_loop().time
+        before = is_held(outbox, "a", b"said")
+        begun, again = clock(), is_held(outbox, "a", b"said")
+        replaced = before.done()
+        answer = await again
+        outbox.send(Send(Role.member("a"), release("")))
+        return replaced, answer, clock() - begun
+
+    replaced, answer, seconds = jump(talk())
+    assert (replaced, answer) == (True, True)
+    assert seconds == pytest.approx(TIMEOUTS.held_s)
+    assert workers.sent == [("a", release(""))]

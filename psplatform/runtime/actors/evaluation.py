@@ -13,6 +13,7 @@ from psplatform.core.protocol.events import Evaluated, EvaluationFailed, ModelSa
 from psplatform.errors import StoreError
 from psplatform.replication.stores.guard import StoreGone, StoreGuard
 from psplatform.replication.stores.models import save_best, save_model
+from psplatform.runtime.allocation import keep_freed_memory
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.program import Program, choose_device
 from psplatform.runtime.timeouts import TIMEOUTS
@@ -80,6 +81,7 @@ class ThreadedEvaluation:
             self.feed(Evaluated(version, evaluation.loss, evaluation.accuracy, dict(evaluation.metrics)))
 
     def _evaluate(self) -> Any:
+        keep_freed_memory()
         if self._near is not self.values:
             for key, vector in self.values.items():
                 self._near[key].copy_(vector)

@@ -28,13 +28,14 @@ class Listening(Locatable):
 
     PLAIN: ClassVar[Mapping[str, str]] = {"deliver": "take"}
 
-    def take(self, sender: str, said: Said) -> bool | bytes:
-        """Take messages; return what is said to the sender at once, or whether it is one of this run's actors."""
+    def take(self, sender: str, said: Said) -> bool | bytes | asyncio.Future[bool | bytes]:
+        """Take messages; return what is said to the sender, or whether it is one of this run's actors; or a future."""
         raise NotImplementedError
 
     async def deliver(self, sender: str, said: Said) -> bool | bytes:
         """Do what `take` does."""
-        return self.take(sender, said)
+        answer = self.take(sender, said)
+        return await answer if isinstance(answer, asyncio.Future) else answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,8 @@ from psplatform.tensors.compression import packing_of
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, fill, shard_vectors
 
-_SMALL_BYTES: Final = 1 << 16
-"""State of a shard whose arithmetic takes less time than handing it to another thread and back."""
+_SMALL_BYTES: Final = 1 << 20
+"""State of a shard whose arithmetic takes about as long as handing it to another thread and back: 0.1 ms."""
 
 
 class SharedShardState:

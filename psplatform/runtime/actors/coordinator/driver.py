@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from psplatform.core.protocol.effects import Effect, Finish
 from psplatform.core.protocol.events import ProcessesChanged, Tick
-from psplatform.core.protocol.messages import Leave, Release, Retiring
+from psplatform.core.protocol.messages import Announce, Leave, Release, Retiring
 from psplatform.core.protocol.place_messages import ActorAt, ActorReleased, CoordinatorAt, Logged
 from psplatform.core.protocol.wire import encode
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
@@ -71,6 +71,8 @@ class CoordinatorInbox:
         Hands a message to the coordinator.
     on_processes_changed
         Called when a process can be used again.
+    holds
+        Whether announcements may stay unanswered for a while: not where workers have more to say meanwhile.
     """
 
     def __init__(
@@ -82,8 +84,10 @@ class CoordinatorInbox:
         *,
         feed: Callable[[Any], None],
         on_processes_changed: Callable[[], None],
+        holds: bool,
     ) -> None:
         self._address = address
+        self._holds = holds
         self._copies, self._worker_pool, self._unavailable = copies, worker_pool, unavailable
         self._feed, self._on_processes_changed = feed, on_processes_changed
         self._outbox: CoordinatorOutbox | None = None
@@ -97,9 +101,17 @@ class CoordinatorInbox:
     def close(self) -> None:
         """Take nothing more: another coordinator has taken over."""
         self._replaced = True
+        self.answer_all()
 
-    def take(self, sender: str, said: Said) -> bool | bytes:
+    def answer_all(self) -> None:
+        """Let no worker wait for an answer any longer."""
+        if self._outbox is not None:
+            self._outbox.close()
+
+    def take(self, sender: str, said: Said) -> bool | bytes | asyncio.Future[bool | bytes]:
         """Take messages; return what is said to the sender at once, or whether it is one of this run's actors.
+
+        A worker that has announced a gradient is answered with its release, if that comes soon.
 
         Raises
         ------
@@ -129,26 +141,33 @@ class CoordinatorInbox:
             self._on_processes_changed()
         return False
 
-    def _answer(self, outbox: CoordinatorOutbox, sender: str, said: Said) -> bool | bytes:
+    def _answer(
+        self, outbox: CoordinatorOutbox, sender: str, said: Said
+    ) -> bool | bytes | asyncio.Future[bool | bytes]:
         # Within a process no answer is lost.
         if isinstance(said, bytes) and (again := self._worker_pool.answer_again(sender, said)):
             return again
         with outbox.answering(sender) as answers:
-            self._hear(said)
+            announced = self._hear(said)
         if not answers:
-            return True
+            return outbox.hold(sender, said) if announced and isinstance(said, bytes) and self._holds else True
         answer = encode(answers)
         if isinstance(said, bytes) and any(isinstance(one, Release) for one in answers):
             self._worker_pool.note_answer(sender, said, answer)  # which is said once; leases are given again
         return answer
 
-    def _hear(self, said: Said) -> None:
+    def _hear(self, said: Said) -> bool:
+        """Let the coordinator hear messages; return whether a gradient was announced."""
+        announced = False
         for message in messages_of(said):
-            if isinstance(message, Retiring):
+            if isinstance(message, Announce):
+                announced = True
+            elif isinstance(message, Retiring):
                 self._copies.expect_the_end(message.copy)
             elif isinstance(message, Leave):
                 self._worker_pool.on_leave(message.member, message.reason)
             self._feed(message)
+        return announced
 
 
 class CoordinatorDriver:
@@ -230,6 +249,7 @@ class CoordinatorDriver:
             self.unavailable,
             feed=self.feed,
             on_processes_changed=self.on_processes_changed,
+            holds=self.program.fabric is None,
         )
 
     # --- the coordinator ---
@@ -287,6 +307,7 @@ class CoordinatorDriver:
         """Decide, write and say nothing more."""
         self.silence()
         self.run_log.abandon()
+        self.inbox.answer_all()
         self.copies.close()
         self.worker_pool.close()
 

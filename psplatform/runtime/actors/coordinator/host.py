@@ -145,13 +145,13 @@ class CoordinatorHost(Listening):
 
     # --- what the run's actors call ---
 
-    def take(self, sender: str, said: Said) -> bool | bytes:
-        """Take messages; return what is said to the sender at once, or whether it is one of this run's actors."""
+    def take(self, sender: str, said: Said) -> bool | bytes | asyncio.Future[bool | bytes]:
+        """Take messages; return what is said to the sender, or whether it is one of this run's actors; or a future."""
         if self._standby_host is None:
             return self._in_charge.driver.inbox.take(sender, said)
         if sender != f"coordinator-{self._standby_host.standby.term}":
             return False
-        answers = [one for message in messages_of(said) for one in self._standby_host.take(message)]
+        answers = self._standby_host.take_all(messages_of(said))
         return encode(answers) if answers else True
 
     async def on_copy_failed(self, name: str, text: str) -> None:

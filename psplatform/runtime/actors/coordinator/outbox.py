@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from psplatform.core.protocol.effects import Effect, Send
 from psplatform.core.protocol.messages import Commit, Lease, LogEntry, Moved, Release, Route
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
+from psplatform.runtime.actors.coordinator.held_answers import HeldAnswers
 from psplatform.runtime.pools.shard_pool import DaskShardPool
 from psplatform.runtime.pools.standbys import Standbys
 from psplatform.runtime.pools.worker_pool import DaskWorkerPool
@@ -32,6 +34,9 @@ class CoordinatorOutbox:
         self._decided = False
         self._listener = ""
         self._answers: list[Any] = []
+        # Whether the one that waits for an answer was sent something else.
+        self._sent_beside = False
+        self._held = HeldAnswers(worker_pool.note_answer)
         # Which worker was told where which other is.
         self._introduced: set[tuple[str, str]] = set()
 
@@ -42,18 +47,26 @@ class CoordinatorOutbox:
     def send(self, effect: Send) -> None:
         """Send a message; one that names a server, a replica or another worker goes with where that is."""
         to, message = effect.to, effect.message
-        if to.name == self._listener and self._may_answer_with(message):
+        if to.name == self._listener and self._may_answer_with(to.name, message):
             self._answers.append(message)
         elif to.kind == "copy":
             self._copies.send(to.name, message)
         elif to.kind == "standby":
             self._standbys.tell(message, self._may_wait_s(message))
-        else:
+        elif not self._gives(to.name, message):
             if isinstance(message, Moved) and (place := self._copies.place_of(message.copy)) is not None:
                 self._worker_pool.send(to.name, place)
             elif (helper := _helper_in(message)) and not self._knows(to.name, helper):
                 self._introduce(to.name, helper)
             self._worker_pool.send(to.name, message)
+
+    def _gives(self, worker: str, message: Any) -> bool:
+        """Answer a worker with a message, if an answer to it is held; whatever else it is sent ends that."""
+        if self._may_answer_with(worker, message) and self._held.give(worker, message):
+            return True
+        self._held.end(worker)
+        self._sent_beside = self._sent_beside or worker == self._listener
+        return False
 
     def _knows(self, worker: str, other: str) -> bool:
         return worker == other or (worker, other) in self._introduced
@@ -63,21 +76,29 @@ class CoordinatorOutbox:
             self._introduced.add((worker, other))
             self._worker_pool.send(worker, place)
 
+    def hold(self, worker: str, said: bytes) -> asyncio.Future[bool | bytes] | bool:
+        """Return what a worker is answered that has announced a gradient, and could not be released at once."""
+        return True if self._sent_beside else self._held.hold(worker, said)
+
+    def close(self) -> None:
+        """Let no worker wait for an answer any longer."""
+        self._held.close()
+
     @contextmanager
     def answering(self, sender: str) -> Iterator[list[Any]]:
         """Collect what can be said to `sender`, which waits for an answer, instead of sending it."""
-        self._listener, self._answers = sender, []
+        self._listener, self._answers, self._sent_beside = sender, [], False
         try:
             yield self._answers
         finally:
             self._listener = ""
 
-    def _may_answer_with(self, message: Any) -> bool:
+    def _may_answer_with(self, name: str, message: Any) -> bool:
         # A release that comes before what was sent earlier would be in no order.
         return isinstance(message, Lease) or (
             isinstance(message, Release)
-            and (not message.relay or self._knows(self._listener, message.relay))
-            and self._worker_pool.has_heard_all(self._listener)
+            and (not message.relay or self._knows(name, message.relay))
+            and self._worker_pool.has_heard_all(name)
         )
 
     def _may_wait_s(self, message: Any) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -15,7 +15,7 @@ import cloudpickle
 from psplatform.core.coordination import Coordinator
 from psplatform.core.protocol.effects import Claim, Send
 from psplatform.core.protocol.events import Claimed, CoordinatorLost, Tick
-from psplatform.core.protocol.messages import Beat, LogEntry
+from psplatform.core.protocol.messages import Acknowledged, Beat, LogEntry
 from psplatform.core.protocol.place_messages import ActorAt, ActorReleased, Logged, LogWritten
 from psplatform.core.protocol.wire import encode
 from psplatform.core.supervision.leases import Grants
@@ -171,6 +171,15 @@ class StandbyHost:
     def now(self) -> float:
         """The run's time, as the coordinator counts it."""
         return self._loop.time() + self._offset
+
+    def take_all(self, messages: Iterable[Any]) -> list[Any]:
+        """Take what the coordinator sends together; return what is to be said to it.
+
+        An acknowledgment contains those before it.
+        """
+        answers = [answer for message in messages for answer in self.take(message)]
+        newest = next((one for one in reversed(answers) if isinstance(one, Acknowledged)), None)
+        return [one for one in answers if one is newest or not isinstance(one, Acknowledged)]
 
     def take(self, message: Any) -> list[Any]:
         """Take what the coordinator sends; return what is to be said to it."""

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from psplatform.core.protocol.effects import Compute
 from psplatform.core.protocol.events import ComputeAborted, Computed, ComputeFailed, Overwritten
+from psplatform.runtime.allocation import keep_freed_memory
 from psplatform.runtime.dataplane.pulls.devices import Updates
 from psplatform.runtime.dataplane.pulls.parameters import Parameters
 from psplatform.runtime.program import Program
@@ -57,6 +58,7 @@ class Computing:
         self._sequence = -1
         self._at_hand = parameters.vectors
         workspace.bind(layout, self._at_hand, updates.vectors, updates.ready)
+        keep_freed_memory()  # from here on: what building has taken is not needed again
 
     def start(self, effect: Compute) -> None:
         """Compute a gradient; the outcome is delivered."""
