@@ -3,8 +3,8 @@
 ``dask worker --preload psplatform.preload`` loads it while Dask workers start, so that the first run on them begins at
 once.  The processes of an embedded cluster are forked from one that has loaded it.
 
-What has been imported is left out of the search for cycles from then on: it stays for as long as the process, and
-looking at all of it keeps an event loop waiting for a tenth of a second.
+What is there then is left out of the search for cycles from then on: nearly all of it stays for as long as the process,
+and looking at it keeps an event loop waiting for a tenth of a second.
 """
 
 from __future__ import annotations
@@ -21,4 +21,5 @@ import psplatform.runtime.actors.worker.host
 import psplatform.runtime.trial
 import psplatform.workloads.registry  # noqa: F401
 
+gc.collect()
 gc.freeze()

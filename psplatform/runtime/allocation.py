@@ -10,10 +10,11 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Mapping
+from functools import cache
 from typing import Final
 
 _KEPT_BYTES: Final = 128 << 20
-"""Of free memory that stays with the process; and so much at most, whatever was freed."""
+"""Of free memory at the end of each of the heaps of the process, beyond which it is returned."""
 
 _LARGE_BYTES: Final = 32 << 20
 """From which on memory is taken from the kernel and returned to it by itself: the most that glibc allows for."""
@@ -21,23 +22,32 @@ _LARGE_BYTES: Final = 32 << 20
 _TRIM_THRESHOLD: Final = "MALLOC_TRIM_THRESHOLD_"
 _MMAP_THRESHOLD: Final = "MALLOC_MMAP_THRESHOLD_"
 _DASKS: Final = "65536"
-"""What Dask's nannies set, for no reason that a run has."""
+"""What Dask's nannies set, and embedded clusters for the processes that do not compute."""
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 
-VARIABLES: Final[Mapping[str, str]] = {_TRIM_THRESHOLD: str(_KEPT_BYTES), _MMAP_THRESHOLD: str(_LARGE_BYTES)}
-"""Of the environment, which do the same for a process that finds them when it starts."""
+_VARIABLES: Final[Mapping[str, str]] = {_TRIM_THRESHOLD: str(_KEPT_BYTES), _MMAP_THRESHOLD: str(_LARGE_BYTES)}
 
 
+def _is_chosen(environment: Mapping[str, str]) -> bool:
+    chosen = environment.get(_TRIM_THRESHOLD, _DASKS) != _DASKS or _MMAP_THRESHOLD in environment
+    return chosen or "malloc" in environment.get("GLIBC_TUNABLES", "")
+
+
+def environment_that_keeps(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which a process does from its start what `keep_freed_memory` does."""
+    return dict(environment) if _is_chosen(environment) else {**environment, **_VARIABLES}
+
+
+@cache
 def keep_freed_memory() -> bool:
     """Let this process keep memory that it frees from now on, within limits; return whether it does.
 
     To be called when what is made once has been made, which else would leave its memory behind.  It does nothing where
     the environment says otherwise, or where the C library is another than glibc.
     """
-    chosen = os.environ.get(_TRIM_THRESHOLD, _DASKS) != _DASKS or _MMAP_THRESHOLD in os.environ
-    if chosen or "malloc" in os.environ.get("GLIBC_TUNABLES", ""):
+    if _is_chosen(os.environ):
         return False
     try:
         tune = ctypes.CDLL(None).mallopt

@@ -31,6 +31,9 @@ class Timeouts:
         and workers for one message as for many. Leases are far longer.
     not_yet_s
         How long a pull or a push waits before it is answered "not yet"; well below `pull_s` and `push_s`.
+    held_s
+        How long a worker that has announced a gradient waits for its release instead of hearing at once that it was
+        heard: meanwhile, nothing else that it has to say is delivered.
     card_s
         For a scheduler to keep, or to forget, where a run is.
     thread_s
@@ -51,9 +54,6 @@ class Timeouts:
     decided_s
         What led to a commit is told sooner: a successor that has not heard of it lets workers compute
         again.
-    held_s
-        How long a worker that has announced a gradient waits for its release instead of hearing at once that it was
-        heard: meanwhile, nothing else that it has to say is delivered.
     assembly_s
         How long those who are ready wait for a gradient worker that is not; it joins later then.
     create_s
@@ -171,6 +171,7 @@ class Timeouts:
     longest_retry_s: float = 1.0
     beat_waits_s: float = 0.1
     not_yet_s: float = 5.0
+    held_s: float = 0.05
     card_s: float = 5.0
     thread_s: float = 1.0
     identify_s: float = 20.0
@@ -182,7 +183,6 @@ class Timeouts:
     denied_s: float = 2.0
     together_s: float = 0.25
     decided_s: float = 0.02
-    held_s: float = 0.05
 
     # starting roles
     assembly_s: float = 60.0
@@ -262,7 +262,7 @@ _ORDER: Final = (
     ("beat_s", "shortest_lease_s", "a lease is renewed by beats, several of which may be late"),
     ("beat_waits_s", "beat_s", "a beat that waits for company must not meet the next one"),
     ("decided_s", "together_s", "what led to a commit is urgent, the rest is not"),
-    ("held_s", "beat_s", "a held answer must not keep a beat waiting"),
+    ("held_s", "beat_s", "a sign of life that waits behind a held answer is hardly late"),
     ("held_s", "delivery_s", "a held answer comes before its call runs out"),
     ("probe_s", "delivery_s", "a peer that does not answer is looked for before its delivery is given up"),
     ("first_retry_s", "longest_retry_s", "pauses grow"),

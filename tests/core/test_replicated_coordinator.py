@@ -473,3 +473,17 @@ def test_without_a_standby_nothing_but_the_limits_holds_a_lease_short(lead: Any)
         for name in ("server-0", "replica-0-0"):
             seconds = given(made.handle(msg.Beat(name, at), at))
     assert seconds == pytest.approx(6.5)
+
+
+def test_a_worker_waits_only_when_it_has_been_heard_and_is_not_released(lead: Any) -> None:
+    """Who joins is released at once here; one whose run is over is told so, and not released."""
+    one = lead(0)
+    assert not one.is_waiting("worker-1"), "nobody knows it"
+    one.handle(msg.Join("worker-1", "here"), 1.0)
+    assert not one.is_waiting("worker-1")
+    one.handle(StopRequested("enough"), 2.0)
+    figures = {"samples": 4, "loss": 0.5, "squared_norm": 1.0, "compute_s": 1.0, "pull_s": 0.0, "push_s": 0.0}
+    one.handle(msg.Announce("worker-1", 1, msg.Label((0,), (1,)), wait_s=0.0, **figures), 3.0)
+    assert one.is_waiting("worker-1")
+    one.handle(msg.Leave("worker-1", "told so"), 4.0)
+    assert not one.is_waiting("worker-1")

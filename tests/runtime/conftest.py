@@ -163,7 +163,7 @@ def make_host(layout: Layout, peer: Peer, run_id: str) -> Iterator[Callable[[Ser
 
     def make(part: Server | Replica) -> CopyHost:
         loop = asyncio.get_running_loop()
-        plan = SimpleNamespace(shards=2, protection=None, clip_norm=None, from_workers=False)
+        plan = SimpleNamespace(workers=2, shards=2, protection=None, clip_norm=None, from_workers=False)
         program: Any = SimpleNamespace(
             run=run_id,
             plan=plan,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
 import subprocess
 import sys
 
 import pytest
 
-from psplatform.runtime.allocation import VARIABLES
+from psplatform.runtime.allocation import environment_that_keeps
 
-PAGES = 256
+PAGES = (1 << 20) // resource.getpagesize()
 """Of a tensor of 1 MiB."""
+
+pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="the C library is not glibc")
 
 PROGRAM = """
 import resource
@@ -71,7 +75,12 @@ def test_what_a_user_has_chosen_stays(environment: dict[str, str]) -> None:
     assert after >= before // 2
 
 
-def test_the_variables_do_the_same_from_the_beginning() -> None:
-    before, keeps, _ = told(**VARIABLES)
+@pytest.mark.parametrize("found", [{}, {"MALLOC_TRIM_THRESHOLD_": "65536"}], ids=["nothing", "dask's"])
+def test_a_process_can_begin_with_it(found: dict[str, str]) -> None:
+    before, keeps, _ = told(**environment_that_keeps(found))
     assert before <= PAGES // 10
     assert not keeps, "it was chosen"
+
+
+def test_another_choice_stays_for_a_process_that_begins() -> None:
+    assert environment_that_keeps({"MALLOC_TRIM_THRESHOLD_": "1"}) == {"MALLOC_TRIM_THRESHOLD_": "1"}

@@ -324,6 +324,17 @@ def test_a_release_comes_with_the_answer_and_again_with_the_answer_to_a_repeat(l
 class Workers(Worker):
     """Those around a coordinator, with two workers whose ways are free."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.answered: dict[str, tuple[bytes, bytes]] = {}
+
+    def answer_again(self, name: str, said: bytes) -> bytes:
+        before, answer = self.answered.get(name, (b"", b""))
+        return answer if before == said else b""
+
+    def note_answer(self, name: str, said: bytes, answer: bytes) -> None:
+        self.answered[name] = said, answer
+
     def heard(self, sender: str) -> bool:
         return sender in {"w0", "w1"}
 
@@ -362,7 +373,7 @@ def test_a_worker_that_waits_for_another_is_answered_with_its_release(leading: A
         (first,) = decode(await waits)
         assert [(type(one), one.sequence) for one in (first, last)] == [(msg.Release, 2)] * 2
         assert around.sent == []
-        assert decode(around.kept[1]) == (last,)
+        assert [decode(host.take(name, announced_by(name))) for name in ("w0", "w1")] == [(first,), (last,)]
 
     jump(talk())
 
@@ -389,13 +400,15 @@ def test_where_transfers_are_planned_nobody_is_kept_waiting(leading: Any, jump: 
     jump(talk())
 
 
-def test_a_coordinator_that_falls_silent_keeps_no_answer(leading: Any, jump: Jump) -> None:
+@pytest.mark.parametrize("end", ["fall_silent", "replaced"])
+def test_a_coordinator_that_says_nothing_more_keeps_no_answer(leading: Any, jump: Jump, end: str) -> None:
     async def talk() -> None:
         host = await both_wait(leading, Workers())
         assert host.tenure is not None
         waits = asyncio.ensure_future(host.deliver("w0", announced_by("w0")))
         await asyncio.sleep(0)
-        host.tenure.driver.fall_silent()
+        driver = host.tenure.driver
+        driver.fall_silent() if end == "fall_silent" else driver.enter(Phase.REPLACED)
         await asyncio.sleep(0)
         assert waits.done()
         assert waits.result() is True

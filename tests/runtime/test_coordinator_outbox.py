@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ class Workers:
     def __init__(self, *there: str) -> None:
         self.there, self.sent = there, list[tuple[str, Any]]()
         self.noted = list[tuple[str, bytes, bytes]]()
-        self.behind = set[str]()
+        self.behind, self.busy = set[str](), set[str]()
 
     def place_of(self, name: str) -> ActorAt | None:
         return ActorAt(name, f"tcp://{name}:1", name, part="worker") if name in self.there else None
@@ -51,7 +52,8 @@ def outbox(workers: Workers) -> CoordinatorOutbox:
 
 
 def outbox_to(workers: Workers) -> CoordinatorOutbox:
-    parts: Any = None, None, workers, None
+    lead = SimpleNamespace(is_waiting=lambda worker: worker not in workers.busy)
+    parts: Any = lead, None, workers, None
     return CoordinatorOutbox(*parts)
 
 
@@ -155,6 +157,43 @@ def test_who_was_sent_something_beside_the_answer_does_not_wait(workers: Workers
         return outbox.hold("a", b"said")
 
     assert jump(talk()) is True
+
+
+def test_a_worker_that_goes_on_by_itself_does_not_wait(workers: Workers, jump: Jump) -> None:
+    """It announces block by block, or computes the next gradient already: what it says next would come late."""
+
+    async def talk() -> Any:
+        workers.busy = {"a"}
+        return outbox_to(workers).hold("a", b"said")
+
+    assert jump(talk()) is True
+
+
+def test_an_answer_is_not_held_beside_one_that_is_given(workers: Workers, jump: Jump) -> None:
+    """What a worker says again tells that the call before is lost, whatever it is answered."""
+
+    async def talk() -> tuple[bool, bool | bytes]:
+        outbox = outbox_to(workers)
+        before = is_held(outbox, "a", b"said")
+        with outbox.answering("a") as answers:
+            outbox.send(Send(Role.member("a"), release("")))
+        assert answers
+        return before.done(), await before
+
+    assert jump(talk()) == (True, True)
+
+
+def test_a_call_that_was_given_up_keeps_nobody_from_being_answered(workers: Workers, jump: Jump) -> None:
+    """The release is kept for the repeat, which comes over another connection."""
+
+    async def talk() -> None:
+        outbox = outbox_to(workers)
+        is_held(outbox, "a", b"said").cancel()
+        outbox.send(Send(Role.member("a"), release("")))
+        await asyncio.sleep(1)
+
+    jump(talk())
+    assert workers.noted == [("a", b"said", encode([release("")]))]
 
 
 def test_an_answer_is_not_held_for_long_nor_beside_another(workers: Workers, jump: Jump) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from psplatform.bench.measuring.rounds import Measured
 from psplatform.client.clusters.forking import BEFORE_START
 from psplatform.errors import ClusterError
-from psplatform.runtime.allocation import VARIABLES
+from psplatform.runtime.allocation import environment_that_keeps
 
 _LIMIT_S: Final = 240.0
 
@@ -26,7 +26,7 @@ def run_rival(name: str, workers: int, what: int | str, seconds: float, device: 
     """
     arguments = ["-m", "psplatform.bench.rivals", name, str(workers), str(what), str(seconds)]
     arguments += [] if device == "cpu" else [device]
-    environment = {**BEFORE_START, **VARIABLES, **os.environ}  # as our own processes that compute have it
+    environment = environment_that_keeps({**BEFORE_START, **os.environ})  # as our own processes that compute have it
     try:
         done = subprocess.run(  # noqa: S603  our own module
             [sys.executable, *arguments],

@@ -120,6 +120,11 @@ class ReplicatedCoordinator:
         """The lowest number of a standby that may take over, or the next one's where there is none."""
         return min(self.standbys, default=self.next_number)
 
+    def is_waiting(self, worker: str) -> bool:
+        """Whether a gradient worker has nothing to do or to say until it is released."""
+        member = self.coordinator.state.roster.by_name.get(worker)
+        return member is not None and not member.busy and not self.coordinator.takeover.awaited_shards
+
     @property
     def _acknowledged(self) -> int:
         return min(self.standbys.values(), default=self.handled)

@@ -29,7 +29,7 @@ class Listening(Locatable):
     PLAIN: ClassVar[Mapping[str, str]] = {"deliver": "take"}
 
     def take(self, sender: str, said: Said) -> bool | bytes | asyncio.Future[bool | bytes]:
-        """Take messages; return what is said to the sender, or whether it is one of this run's actors; or a future."""
+        """Take messages; return what is said to the sender, whether it belongs to the run, or a future of either."""
         raise NotImplementedError
 
     async def deliver(self, sender: str, said: Said) -> bool | bytes:

@@ -144,7 +144,7 @@ class CoordinatorInbox:
     def _answer(
         self, outbox: CoordinatorOutbox, sender: str, said: Said
     ) -> bool | bytes | asyncio.Future[bool | bytes]:
-        # Within a process no answer is lost.
+        # Within a process no answer is lost, and none is held.
         if isinstance(said, bytes) and (again := self._worker_pool.answer_again(sender, said)):
             return again
         with outbox.answering(sender) as answers:

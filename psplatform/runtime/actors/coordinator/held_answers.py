@@ -1,8 +1,8 @@
 """Answers to workers that have announced a gradient, held until they are released.
 
 Where a worker has to wait for others, its announcement stays unanswered meanwhile, so that announcing and being
-released is one round trip for every worker, not only for the one that the others have waited for.  An answer is held
-for a short time only, and no longer than until the worker is sent something else: what it has to say waits behind it.
+released is one round trip for every worker, not only for the last to announce.  An answer is held for a short time
+only, and no longer than until the worker is sent something else: what it has to say waits behind it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class HeldAnswers:
         self._limits = Deadlines(TIMEOUTS.held_s, self.end)
 
     def hold(self, worker: str, said: bytes) -> asyncio.Future[bool | bytes]:
-        """Return what the answer to `said` will be; the one before is lost with its call."""
+        """Return what the answer to `said` will be."""
         self.end(worker)
         held = self._held[worker] = _Held(asyncio.get_running_loop().create_future(), said)
         self._limits.begin(worker)

@@ -146,7 +146,7 @@ class CoordinatorHost(Listening):
     # --- what the run's actors call ---
 
     def take(self, sender: str, said: Said) -> bool | bytes | asyncio.Future[bool | bytes]:
-        """Take messages; return what is said to the sender, or whether it is one of this run's actors; or a future."""
+        """Take messages; return what is said to the sender, whether it belongs to the run, or a future of either."""
         if self._standby_host is None:
             return self._in_charge.driver.inbox.take(sender, said)
         if sender != f"coordinator-{self._standby_host.standby.term}":

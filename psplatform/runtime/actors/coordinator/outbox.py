@@ -34,7 +34,7 @@ class CoordinatorOutbox:
         self._decided = False
         self._listener = ""
         self._answers: list[Any] = []
-        # Whether the one that waits for an answer was sent something else.
+        # Whether the sender that is answered was also sent something by its line.
         self._sent_beside = False
         self._held = HeldAnswers(worker_pool.note_answer)
         # Which worker was told where which other is.
@@ -53,14 +53,14 @@ class CoordinatorOutbox:
             self._copies.send(to.name, message)
         elif to.kind == "standby":
             self._standbys.tell(message, self._may_wait_s(message))
-        elif not self._gives(to.name, message):
+        elif not self._answer_held(to.name, message):
             if isinstance(message, Moved) and (place := self._copies.place_of(message.copy)) is not None:
                 self._worker_pool.send(to.name, place)
             elif (helper := _helper_in(message)) and not self._knows(to.name, helper):
                 self._introduce(to.name, helper)
             self._worker_pool.send(to.name, message)
 
-    def _gives(self, worker: str, message: Any) -> bool:
+    def _answer_held(self, worker: str, message: Any) -> bool:
         """Answer a worker with a message, if an answer to it is held; whatever else it is sent ends that."""
         if self._may_answer_with(worker, message) and self._held.give(worker, message):
             return True
@@ -77,8 +77,8 @@ class CoordinatorOutbox:
             self._worker_pool.send(worker, place)
 
     def hold(self, worker: str, said: bytes) -> asyncio.Future[bool | bytes] | bool:
-        """Return what a worker is answered that has announced a gradient, and could not be released at once."""
-        return True if self._sent_beside else self._held.hold(worker, said)
+        """Return what a worker is answered that has announced a gradient, and was not released at once."""
+        return True if self._sent_beside or not self._lead.is_waiting(worker) else self._held.hold(worker, said)
 
     def close(self) -> None:
         """Let no worker wait for an answer any longer."""
@@ -87,6 +87,7 @@ class CoordinatorOutbox:
     @contextmanager
     def answering(self, sender: str) -> Iterator[list[Any]]:
         """Collect what can be said to `sender`, which waits for an answer, instead of sending it."""
+        self._held.end(sender)  # a line makes one call at a time: the one before is lost
         self._listener, self._answers, self._sent_beside = sender, [], False
         try:
             yield self._answers
