@@ -3,7 +3,7 @@
 ``dask worker --preload psplatform.preload`` loads it while Dask workers start, so that the first run on them begins at
 once.  The processes of an embedded cluster are forked from one that has loaded it.
 
-What is there then is left out of the search for cycles from then on: nearly all of it stays for as long as the process,
+What is there then is excluded from the garbage collection of cycles: nearly all of it stays for as long as the process,
 and looking at it keeps an event loop waiting for a tenth of a second.
 """
 

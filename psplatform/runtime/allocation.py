@@ -14,15 +14,20 @@ from functools import cache
 from typing import Final
 
 _KEPT_BYTES: Final = 128 << 20
-"""Of free memory at the end of each of the heaps of the process, beyond which it is returned."""
+"""Free bytes at the top of an arena of the C library, above which they are returned to the kernel."""
 
 _LARGE_BYTES: Final = 32 << 20
-"""From which on memory is taken from the kernel and returned to it by itself: the most that glibc allows for."""
+"""Requests of so many bytes or more get a mapping of their own, which is returned when it is freed.
+
+It is the most that glibc accepts.
+"""
 
 _TRIM_THRESHOLD: Final = "MALLOC_TRIM_THRESHOLD_"
 _MMAP_THRESHOLD: Final = "MALLOC_MMAP_THRESHOLD_"
 _DASKS: Final = "65536"
-"""What Dask's nannies set, and embedded clusters for the processes that do not compute."""
+
+RETURNING: Final[Mapping[str, str]] = {_TRIM_THRESHOLD: _DASKS}
+"""Variables that Dask's nannies set, and embedded clusters as well, for the processes that do not compute."""
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
@@ -42,10 +47,11 @@ def environment_that_keeps(environment: Mapping[str, str]) -> dict[str, str]:
 
 @cache
 def keep_freed_memory() -> bool:
-    """Let this process keep memory that it frees from now on, within limits; return whether it does.
+    """Let this process keep memory that it frees from now on, within limits; return whether this has changed anything.
 
-    To be called when what is made once has been made, which else would leave its memory behind.  It does nothing where
-    the environment says otherwise, or where the C library is another than glibc.
+    Call it after what is made once has been made, so that memory freed until then is still returned.  It does nothing
+    where the environment says otherwise, for which what Dask's nannies set does not count, or where the C library is
+    another than glibc.  The result is cached: it belongs to the process, and to those that are forked from it.
     """
     if _is_chosen(os.environ):
         return False

@@ -32,8 +32,8 @@ class Timeouts:
     not_yet_s
         How long a pull or a push waits before it is answered "not yet"; well below `pull_s` and `push_s`.
     held_s
-        How long a worker that has announced a gradient waits for its release instead of hearing at once that it was
-        heard: meanwhile, nothing else that it has to say is delivered.
+        How long the answer to a worker that has announced a gradient waits for its release; then it says only that the
+        worker was heard. Meanwhile, nothing else that it has to say is delivered.
     card_s
         For a scheduler to keep, or to forget, where a run is.
     thread_s

@@ -15,6 +15,7 @@ from psplatform.core.protocol.events import (
     Begin,
     Claimed,
     Consulted,
+    CoordinatorLost,
     CopyAwake,
     CopyLost,
     Evaluated,
@@ -486,4 +487,14 @@ def test_a_worker_waits_only_when_it_has_been_heard_and_is_not_released(lead: An
     one.handle(msg.Announce("worker-1", 1, msg.Label((0,), (1,)), wait_s=0.0, **figures), 3.0)
     assert one.is_waiting("worker-1")
     one.handle(msg.Leave("worker-1", "told so"), 4.0)
+    assert not one.is_waiting("worker-1")
+
+
+def test_while_servers_have_still_to_be_heard_after_a_takeover_no_worker_is_kept_waiting(lead: Any) -> None:
+    """It is to say where it stands."""
+    one = lead(0)
+    one.handle(msg.Join("worker-1", "here"), 1.0)
+    figures = {"samples": 4, "loss": 0.5, "squared_norm": 1.0, "compute_s": 1.0, "pull_s": 0.0, "push_s": 0.0}
+    one.coordinator.take_over(2, CoordinatorLost("killed"), 2.0)
+    one.handle(msg.Announce("worker-1", 1, msg.Label((0,), (1,)), wait_s=0.0, **figures), 3.0)
     assert not one.is_waiting("worker-1")

@@ -24,13 +24,16 @@ from psplatform.runtime.allocation import keep_freed_memory
 
 torch.set_num_threads(1)
 
+def take_and_free():
+    kept = [torch.empty(1 << 18).fill_(1.0) for _ in range(8)]
+
 def faults():
-    for _ in range(500):  # until small allocations beside them have found their places
-        torch.empty(1 << 18).fill_(1.0)
+    for _ in range(60):  # until small allocations beside them have found their places
+        take_and_free()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(50):
-        torch.empty(1 << 18).fill_(1.0)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 50
+    for _ in range(10):
+        take_and_free()
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 80
 
 print(faults(), keep_freed_memory(), faults())
 """
@@ -49,7 +52,7 @@ def told(**environment: str) -> tuple[int, bool, int]:
 def test_what_dasks_nannies_set_is_undone() -> None:
     """Every page that is taken again has to be cleared again."""
     before, keeps, after = told(MALLOC_TRIM_THRESHOLD_="65536")
-    assert before >= PAGES
+    assert before >= PAGES // 2
     assert keeps
     assert after <= PAGES // 10
 
@@ -72,7 +75,7 @@ def test_it_does_the_same_where_nothing_is_set() -> None:
 def test_what_a_user_has_chosen_stays(environment: dict[str, str]) -> None:
     before, keeps, after = told(**environment)
     assert not keeps
-    assert after >= before // 2
+    assert min(before, after) >= PAGES // 2
 
 
 @pytest.mark.parametrize("found", [{}, {"MALLOC_TRIM_THRESHOLD_": "65536"}], ids=["nothing", "dask's"])

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping
 from multiprocessing import forkserver
 from typing import Final
 
+from psplatform.runtime.allocation import RETURNING
+
 PRELOADED: Final = ("psplatform.client.clusters.fork_server",)
 
 HUGE_PAGES: Final[Mapping[str, str]] = {"THP_MEM_ALLOC_ENABLE": "1"}
@@ -25,7 +27,7 @@ HUGE_PAGES: Final[Mapping[str, str]] = {"THP_MEM_ALLOC_ENABLE": "1"}
 when it is killed, which is when its peers notice."""
 
 BEFORE_START: Final[Mapping[str, str]] = {
-    "MALLOC_TRIM_THRESHOLD_": "65536",
+    **RETURNING,
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",

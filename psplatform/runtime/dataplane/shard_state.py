@@ -41,8 +41,8 @@ from psplatform.tensors.shard import Shard
 from psplatform.tensors.vectors import allocate, fill, shard_vectors
 
 _SMALL_BYTES: Final = 1 << 21
-"""State of a shard, with a gradient of every worker, of which the arithmetic takes about as long as handing it to
-another thread and back: 0.1 ms."""
+"""The most that a commit reads, a shard's state and a gradient of each of the job's workers, where its arithmetic takes
+about as long as handing it to another thread and back: 0.1 ms."""
 
 
 class SharedShardState:

@@ -72,7 +72,8 @@ class CoordinatorInbox:
     on_processes_changed
         Called when a process can be used again.
     holds
-        Whether announcements may stay unanswered for a while: not where workers have more to say meanwhile.
+        Whether announcements may stay unanswered for a while; false where transfers are planned, because a worker that
+        waits has more to say there.
     """
 
     def __init__(

@@ -33,10 +33,13 @@ class HeldAnswers:
     def __init__(self, note: Callable[[str, bytes, bytes], None]) -> None:
         self._note = note
         self._held: dict[str, _Held] = {}
+        self._closed = False
         self._limits = Deadlines(TIMEOUTS.held_s, self.end)
 
-    def hold(self, worker: str, said: bytes) -> asyncio.Future[bool | bytes]:
-        """Return what the answer to `said` will be."""
+    def hold(self, worker: str, said: bytes) -> asyncio.Future[bool | bytes] | bool:
+        """Return what the answer to `said` will be; once this is closed, that it was heard."""
+        if self._closed:
+            return True
         self.end(worker)
         held = self._held[worker] = _Held(asyncio.get_running_loop().create_future(), said)
         self._limits.begin(worker)
@@ -63,7 +66,8 @@ class HeldAnswers:
             _settle(held.answer, True)
 
     def close(self) -> None:
-        """Hold no answer any longer."""
+        """Hold no answer from now on."""
+        self._closed = True
         for worker in list(self._held):
             self.end(worker)
 

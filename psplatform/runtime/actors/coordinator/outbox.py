@@ -34,8 +34,8 @@ class CoordinatorOutbox:
         self._decided = False
         self._listener = ""
         self._answers: list[Any] = []
-        # Whether the sender that is answered was also sent something by its line.
-        self._sent_beside = False
+        # Whether the sender that is answered waited for its release before it was heard.
+        self._waited = False
         self._held = HeldAnswers(worker_pool.note_answer)
         # Which worker was told where which other is.
         self._introduced: set[tuple[str, str]] = set()
@@ -65,7 +65,6 @@ class CoordinatorOutbox:
         if self._may_answer_with(worker, message) and self._held.give(worker, message):
             return True
         self._held.end(worker)
-        self._sent_beside = self._sent_beside or worker == self._listener
         return False
 
     def _knows(self, worker: str, other: str) -> bool:
@@ -77,8 +76,13 @@ class CoordinatorOutbox:
             self._worker_pool.send(worker, place)
 
     def hold(self, worker: str, said: bytes) -> asyncio.Future[bool | bytes] | bool:
-        """Return what a worker is answered that has announced a gradient, and was not released at once."""
-        return True if self._sent_beside or not self._lead.is_waiting(worker) else self._held.hold(worker, said)
+        """Return the answer to an announcement that has led to no release yet: a future, or that it was heard.
+
+        It is a future only for the call that has made the worker wait, and once the worker has heard all that it was
+        sent.  A repeat is answered at once: the release may come to whichever of its calls the worker has given up.
+        """
+        holds = not self._waited and self._lead.is_waiting(worker) and self._worker_pool.has_heard_all(worker)
+        return self._held.hold(worker, said) if holds else True
 
     def close(self) -> None:
         """Let no worker wait for an answer any longer."""
@@ -87,8 +91,9 @@ class CoordinatorOutbox:
     @contextmanager
     def answering(self, sender: str) -> Iterator[list[Any]]:
         """Collect what can be said to `sender`, which waits for an answer, instead of sending it."""
-        self._held.end(sender)  # a line makes one call at a time: the one before is lost
-        self._listener, self._answers, self._sent_beside = sender, [], False
+        self._held.end(sender)  # only a worker's; it has given that call up, or this one before
+        self._waited = self._lead.is_waiting(sender)
+        self._listener, self._answers = sender, []
         try:
             yield self._answers
         finally:

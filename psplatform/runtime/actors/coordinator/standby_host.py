@@ -175,7 +175,7 @@ class StandbyHost:
     def take_all(self, messages: Iterable[Any]) -> list[Any]:
         """Take what the coordinator sends together; return what is to be said to it.
 
-        An acknowledgment contains those before it.
+        Only the last acknowledgment is returned: it covers the earlier ones.
         """
         answers = [answer for message in messages for answer in self.take(message)]
         newest = next((one for one in reversed(answers) if isinstance(one, Acknowledged)), None)
