@@ -58,8 +58,14 @@ def test_a_standby_that_falls_silent_is_replaced_and_takes_nothing_over(
     reaches(one.run.store, 20)
     until(lambda: bool(one.card().get("standby")), "there is a standby")
     ((name, silent),), pids = one.actors("standby-").items(), cluster.pids()
+    beside = {copy for copy, at in one.actors("replica-").items() if at == silent}
+
+    def lost() -> set[str]:
+        return {each["copy"] for each in one.log("copy") if each["event"] == "lost"}
+
     os.kill(pids[silent], signal.SIGSTOP)
     until(lambda: set(one.actors("standby-")) - {name} != set(), "another standby is made")
+    until(lambda: beside <= lost(), "the replicas beside it are missed")  # perhaps after the new standby is made
     until(one.protected, "all is protected")
     os.kill(pids[silent], signal.SIGCONT)
     reaches(one.run.store, 20)

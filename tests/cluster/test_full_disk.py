@@ -136,13 +136,16 @@ def test_training_goes_on_while_the_disk_is_full(
 
 
 def test_a_replica_that_waits_for_room_in_the_store_says_so(start: Start, disk: SmallDisk, until: Until) -> None:
-    """Training stops at the bound with it, and goes on with it."""
+    """Training stops at the bound with it, and goes on with it.
+
+    With a bound of one update, no shard goes on without a transfer while another one waits.
+    """
     run = start(
         workload="digits",
         optimizer=ps.SGD(lr=0.05, momentum=0.9),
         workers=2,
         shards=2,
-        replication=ps.Bounded(target="store"),
+        replication=ps.Bounded(target="store", max_divergence=1, unit="updates"),
         checkpoints=ps.Checkpoints.never(),
         stop=ps.Stop(updates=10**9),
         evaluate_every=None,
