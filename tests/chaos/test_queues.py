@@ -16,13 +16,16 @@ SLOW_MBIT, FAST_MBIT = 20.0, 400.0
 LOOKS: Final = 12
 
 RECEIVES: Final = """
-import socket, sys
+import socket, sys, threading
+
+def receive(sender):
+    while sender.recv(1 << 16):
+        pass
+
 with socket.create_server((sys.argv[1], 7000)) as server:
     while True:
         sender, _ = server.accept()
-        with sender:
-            while sender.recv(1 << 16):
-                pass
+        threading.Thread(target=receive, args=(sender,), daemon=True).start()
 """
 
 SENDS: Final = """
@@ -30,18 +33,19 @@ import json, socket, sys, threading, time
 from psplatform.runtime.comms.queues import waiting_at
 told = waiting_at("eth0")
 idle = told()
-while True:
-    try:
-        receiver = socket.create_connection((sys.argv[1], 7000))
-        break
-    except OSError:
-        time.sleep(0.1)
+def connect():
+    while True:
+        try:
+            return socket.create_connection((sys.argv[1], 7000))
+        except OSError:
+            time.sleep(0.1)
 
-def send():
+def send(receiver):
     while True:
         receiver.sendall(bytes(1 << 16))
 
-threading.Thread(target=send, daemon=True).start()
+for _ in range(int(sys.argv[3])):
+    threading.Thread(target=send, args=(connect(),), daemon=True).start()
 time.sleep(1.0)
 found = []
 for _ in range(int(sys.argv[2])):
@@ -67,7 +71,9 @@ def test_something_waits_where_the_interface_that_sends_is_slow_and_nothing_wher
     with Hosts(("sender", "receiver"), rates) as hosts:
         address = hosts["receiver"].address
         hosts["receiver"].start([sys.executable, "-c", RECEIVES, address], tmp_path, {})
-        hosts["sender"].start([sys.executable, "-c", SENDS, address, str(LOOKS)], tmp_path, {})
+        # What several connections hold lasts while a busy machine lets this process wait.
+        connections = 4 if sender_is_slow else 1
+        hosts["sender"].start([sys.executable, "-c", SENDS, address, str(LOOKS), str(connections)], tmp_path, {})
         until(found.exists, "the sender has looked")
         idle, waiting = json.loads(found.read_text())
     assert idle == 0

@@ -16,6 +16,9 @@ from psplatform.runtime.timeouts import TIMEOUTS
 
 Answer = TypeVar("Answer")
 
+Reply = bool | bytes | asyncio.Future[bool | bytes]
+"""What is said to a sender of messages, encoded, or whether it belongs to the run; now, or when it is known."""
+
 
 class Listening(Locatable):
     """An actor that takes messages (`psplatform.runtime.comms.lines`).
@@ -28,8 +31,8 @@ class Listening(Locatable):
 
     PLAIN: ClassVar[Mapping[str, str]] = {"deliver": "take"}
 
-    def take(self, sender: str, said: Said) -> bool | bytes | asyncio.Future[bool | bytes]:
-        """Take messages; return what is said to the sender, whether it belongs to the run, or a future of either."""
+    def take(self, sender: str, said: Said) -> Reply:
+        """Take messages; return what is answered."""
         raise NotImplementedError
 
     async def deliver(self, sender: str, said: Said) -> bool | bytes:

@@ -24,6 +24,7 @@ from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.coordinator.host_process import HostProcess
 from psplatform.runtime.actors.coordinator.outbox import CoordinatorOutbox
 from psplatform.runtime.actors.coordinator.own_interface import OwnInterface
+from psplatform.runtime.comms.answering import Reply
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.comms.lines import Said, messages_of
@@ -72,8 +73,7 @@ class CoordinatorInbox:
     on_processes_changed
         Called when a process can be used again.
     holds
-        Whether announcements may stay unanswered for a while; false where transfers are planned, because a worker that
-        waits has more to say there.
+        Whether announcements may stay unanswered for a while; not where workers that wait have more to say.
     """
 
     def __init__(
@@ -87,8 +87,7 @@ class CoordinatorInbox:
         on_processes_changed: Callable[[], None],
         holds: bool,
     ) -> None:
-        self._address = address
-        self._holds = holds
+        self._address, self._holds = address, holds
         self._copies, self._worker_pool, self._unavailable = copies, worker_pool, unavailable
         self._feed, self._on_processes_changed = feed, on_processes_changed
         self._outbox: CoordinatorOutbox | None = None
@@ -109,7 +108,7 @@ class CoordinatorInbox:
         if self._outbox is not None:
             self._outbox.close()
 
-    def take(self, sender: str, said: Said) -> bool | bytes | asyncio.Future[bool | bytes]:
+    def take(self, sender: str, said: Said) -> Reply:
         """Take messages; return what is said to the sender at once, or whether it is one of this run's actors.
 
         A worker that has announced a gradient is answered with its release, if that comes soon.
@@ -142,9 +141,7 @@ class CoordinatorInbox:
             self._on_processes_changed()
         return False
 
-    def _answer(
-        self, outbox: CoordinatorOutbox, sender: str, said: Said
-    ) -> bool | bytes | asyncio.Future[bool | bytes]:
+    def _answer(self, outbox: CoordinatorOutbox, sender: str, said: Said) -> Reply:
         # Within a process no answer is lost, and none is held.
         if isinstance(said, bytes) and (again := self._worker_pool.answer_again(sender, said)):
             return again

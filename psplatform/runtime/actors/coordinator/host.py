@@ -17,7 +17,7 @@ from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.coordinator.host_process import HostProcess
 from psplatform.runtime.actors.coordinator.standby_host import StandbyHost, StandbySnapshot
 from psplatform.runtime.actors.coordinator.tenure import Tenure, grants_of
-from psplatform.runtime.comms.answering import Listening
+from psplatform.runtime.comms.answering import Listening, Reply
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.comms.lines import Said, messages_of
@@ -145,8 +145,8 @@ class CoordinatorHost(Listening):
 
     # --- what the run's actors call ---
 
-    def take(self, sender: str, said: Said) -> bool | bytes | asyncio.Future[bool | bytes]:
-        """Take messages; return what is said to the sender, whether it belongs to the run, or a future of either."""
+    def take(self, sender: str, said: Said) -> Reply:
+        """Take messages; return what is answered."""
         if self._standby_host is None:
             return self._in_charge.driver.inbox.take(sender, said)
         if sender != f"coordinator-{self._standby_host.standby.term}":
