@@ -32,7 +32,7 @@ from psplatform.tensors.layout import Layout
 from psplatform.tensors.norms import squared_norm
 from psplatform.tensors.shard import Shard
 from psplatform.tensors.sums import add_up
-from psplatform.tensors.vectors import allocate, fill, named_views, shard_vectors, sizes
+from psplatform.tensors.vectors import allocate, bytes_in, fill, named_views, shard_vectors, sizes
 
 Vectors = dict[str, Tensor]
 
@@ -237,7 +237,7 @@ class TensorArithmetic:
             one = packing_of(self._compression).size_bytes(sizes(self.layout, held.index))
             return ({}, 0), len(sources) * one
         vectors = _copy(dict(held.gathered if transfer.kind == UPDATE else held.state()))
-        return (vectors, held.commits), _size_bytes(vectors)
+        return (vectors, held.commits), bytes_in(vectors)
 
     def absorb(self, copy: str, transfer: Transfer, content: Any) -> bool:
         """Make what a transfer carried the state of a copy; return whether it could be read."""
@@ -265,8 +265,7 @@ class TensorArithmetic:
 
     def seal(self, effect: Seal) -> int:
         """Do nothing but count: the parts are kept in `archives`."""
-        vectors = [one for state, _ in self.archives[effect.number].values() for one in state.values()]
-        return sum(one.numel() * one.element_size() for one in vectors)
+        return sum(bytes_in(state) for state, _ in self.archives[effect.number].values())
 
     def discard(self, number: int) -> None:
         """Do nothing: there is no store that could be full."""
@@ -325,10 +324,6 @@ class TensorArithmetic:
 
 def _copy(vectors: Vectors) -> Vectors:
     return {key: vector.clone() for key, vector in vectors.items()}
-
-
-def _size_bytes(vectors: Vectors) -> int:
-    return sum(one.numel() * one.element_size() for one in vectors.values())
 
 
 def _squared_norm(layout: Layout, updates: Vectors) -> float:

@@ -85,6 +85,11 @@ def size_bytes_of(wanted: Mapping[str, tuple[str, int]]) -> int:
     return _offsets(wanted)[1]
 
 
+def bytes_in(vectors: Mapping[str, Tensor]) -> int:
+    """Return how many bytes the elements of vectors take, without what lies between vectors in a buffer."""
+    return sum(vector.numel() * vector.element_size() for vector in vectors.values())
+
+
 def carve(buffer: Tensor, wanted: Mapping[str, tuple[str, int]]) -> dict[str, Tensor]:
     """Return vectors that lie in a buffer one after the other.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from functools import partial
@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from psplatform.core.protocol.effects import Archive, Gather, Load, Publish, Serve, Skip, Stage, Transmit
 from psplatform.core.protocol.events import Captured, GatherDone, GatherFailed, Loaded, StageDone
@@ -38,7 +37,7 @@ from psplatform.runtime.store.recording import CopyHistory
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.compression import packing_of
 from psplatform.tensors.shard import Shard
-from psplatform.tensors.vectors import allocate, fill, shard_vectors
+from psplatform.tensors.vectors import allocate, bytes_in, fill, shard_vectors
 
 _SMALL_BYTES: Final = 1 << 21
 """The most that a commit reads, a shard's state and a gradient of each of the job's workers, where its arithmetic takes
@@ -107,7 +106,7 @@ class SharedShardState:
         self.shard = shard = Shard(
             layout, index, program.optimizer, shard_vectors(layout, index, whole), (first, second)
         )
-        self._is_small = _bytes_of(shard.state()) + program.plan.workers * _bytes_of(first) <= _SMALL_BYTES
+        self._is_small = bytes_in(shard.state()) + program.plan.workers * bytes_in(first) <= _SMALL_BYTES
         # A replica must not begin with that when it becomes the server.
         shard.touch(merged=program.plan.from_workers or program.plan.clip_norm is not None)
         if initial_role.fresh:
@@ -307,7 +306,3 @@ class SharedShardState:
         self._archiver.keep(effect)
         self._history.archived(effect, self._control.part.epoch)
         self._next(self._archiver.write, effect, self._feed)
-
-
-def _bytes_of(vectors: Mapping[str, Tensor]) -> int:
-    return sum(vector.numel() * vector.element_size() for vector in vectors.values())

@@ -27,6 +27,7 @@ from psplatform.core.shards.server import Server
 from psplatform.runtime.dataplane.pulls.parameters import Parameters
 from psplatform.runtime.program import Program
 from psplatform.tensors.shard import Shard
+from psplatform.tensors.vectors import bytes_in
 
 HISTORY: Final = "PSPLATFORM_HISTORY"
 """The environment variable that names the folder."""
@@ -223,7 +224,7 @@ def recording_settings() -> dict[str, str]:
 
 def digest(vectors: Mapping[str, Tensor], position: int | None = None) -> str | None:
     """Return a digest of the content, by name; or none of much content, unless its position is one that is sampled."""
-    size = sum(vector.numel() * vector.element_size() for vector in vectors.values())
+    size = bytes_in(vectors)
     if size > _ALWAYS_DIGESTED_BYTES and (position is None or position % _SAMPLED_EVERY):
         return None
     found = hashlib.blake2b(digest_size=8)

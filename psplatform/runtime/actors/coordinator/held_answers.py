@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from psplatform.core.protocol.wire import encode
+from psplatform.runtime.comms.answering import Reply
 from psplatform.runtime.comms.timers import Deadlines
 from psplatform.runtime.timeouts import TIMEOUTS
 
@@ -36,7 +37,7 @@ class HeldAnswers:
         self._closed = False
         self._limits = Deadlines(TIMEOUTS.held_s, self.end)
 
-    def hold(self, worker: str, said: bytes) -> asyncio.Future[bool | bytes] | bool:
+    def hold(self, worker: str, said: bytes) -> Reply:
         """Return what the answer to `said` will be; once this is closed, that it was heard."""
         if self._closed:
             return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +10,7 @@ from psplatform.core.protocol.effects import Effect, Send
 from psplatform.core.protocol.messages import Commit, Lease, LogEntry, Moved, Release, Route
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.runtime.actors.coordinator.held_answers import HeldAnswers
+from psplatform.runtime.comms.answering import Reply
 from psplatform.runtime.pools.shard_pool import DaskShardPool
 from psplatform.runtime.pools.standbys import Standbys
 from psplatform.runtime.pools.worker_pool import DaskWorkerPool
@@ -75,7 +75,7 @@ class CoordinatorOutbox:
             self._introduced.add((worker, other))
             self._worker_pool.send(worker, place)
 
-    def hold(self, worker: str, said: bytes) -> asyncio.Future[bool | bytes] | bool:
+    def hold(self, worker: str, said: bytes) -> Reply:
         """Return the answer to an announcement that has led to no release yet: a future, or that it was heard.
 
         It is a future only for the call that has made the worker wait, and once the worker has heard all that it was

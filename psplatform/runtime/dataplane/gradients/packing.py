@@ -11,6 +11,7 @@ from torch import Tensor
 
 from psplatform.runtime.dataplane.pulls.content import Vectors
 from psplatform.tensors.compression import UNPACKED, Packing
+from psplatform.tensors.vectors import bytes_in
 
 SMALL_BYTES: Final = 1 << 20
 """Of vectors that are handled in less time than another thread is asked for it."""
@@ -34,4 +35,4 @@ async def unpacked(
 
 def is_small(vectors: Vectors) -> bool:
     """Whether vectors are handled in less time than another thread is asked for it."""
-    return sum(vector.numel() * vector.element_size() for vector in vectors.values()) <= SMALL_BYTES
+    return bytes_in(vectors) <= SMALL_BYTES

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from psplatform.runtime.dataplane.segments import Segment, SegmentName
 from psplatform.tensors.shares import copy
-from psplatform.tensors.vectors import carve, size_bytes_of
+from psplatform.tensors.vectors import bytes_in, carve, size_bytes_of
 
 Sizes = Mapping[str, tuple[str, int]]
 
@@ -59,7 +59,7 @@ class Outbox:
     def capture(self, vectors: Mapping[str, Tensor]) -> int:
         """Copy vectors here; return their size in bytes."""
         copy(list(vectors.values()), [self._vectors[key] for key in vectors])
-        return sum(vector.numel() * vector.element_size() for vector in vectors.values())
+        return bytes_in(vectors)
 
     def arrays(self, keys: Sequence[str]) -> list[NDArray[Any]]:
         """Return what lies here under `keys`, to be sent; it must not change before it has arrived."""

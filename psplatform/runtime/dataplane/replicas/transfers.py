@@ -30,6 +30,7 @@ from psplatform.runtime.dataplane.segments import SegmentName
 from psplatform.runtime.dataplane.transports import Transport
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.shard import Shard
+from psplatform.tensors.vectors import bytes_in
 
 _KEPT_FOR: Final = 256
 """Transfers without a whole state, after which the room for one is given up."""
@@ -138,7 +139,7 @@ class ProcessCarrier:
             outbox = self._outbox_of(effect.replica)
             outbox.capture(vectors)
         self._sources[effect.replica] = outbox
-        size_bytes = sum(vector.numel() * vector.element_size() for vector in vectors.values())
+        size_bytes = bytes_in(vectors)
         arrays = () if outbox.name is not None else tuple(outbox.arrays(tuple(vectors)))
         parcel = Parcel(effect.transfer, self._shard.commits, tuple(vectors), outbox.name, arrays, {})
         self._captured[effect.replica] = parcel
