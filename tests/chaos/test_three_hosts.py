@@ -13,9 +13,10 @@ from psplatform.bench.clusters.host_cluster import Cut, HostCluster
 from psplatform.bench.clusters.namespaces import why_not
 from psplatform.bench.faults.aftermath import shown_in_vain
 from psplatform.bench.faults.drill import Drill
+from psplatform.jobs.replication import Replication
 
 CUT_S: Final = 20.0
-BOUND: Final = 8
+BOUNDED: Final = ps.Bounded(max_divergence=8, unit="updates")
 SETTLE_S: Final = 60.0
 SPREAD_S: Final = 30.0
 
@@ -30,13 +31,13 @@ def cluster(tmp_path: Path, until: Callable[..., None]) -> Iterator[HostCluster]
         yield cluster
 
 
-def job() -> ps.Job:
+def job(replication: Replication) -> ps.Job:
     return ps.Job(
         workload="digits",
         policy="asp",
         workers=2,
         shards=1,
-        replication=ps.Bounded(max_divergence=BOUND, unit="updates"),
+        replication=replication,
         checkpoints=ps.Checkpoints.never(),
         stragglers="constant:seconds=0.05",
         stop=ps.Stop(updates=10**9),
@@ -44,10 +45,13 @@ def job() -> ps.Job:
     )
 
 
+@pytest.mark.parametrize("replication", [BOUNDED, ps.Chain()], ids=lambda one: one.mode)
 def test_a_run_goes_on_without_the_host_of_its_coordinator_and_has_one_history(
-    cluster: HostCluster, tmp_path: Path
+    cluster: HostCluster, tmp_path: Path, replication: Replication
 ) -> None:
-    with Drill(cluster, job(), tmp_path, hosts=cluster.hosts.at, settle_s=SETTLE_S, spread_s=SPREAD_S) as drill:
+    with Drill(
+        cluster, job(replication), tmp_path, hosts=cluster.hosts.at, settle_s=SETTLE_S, spread_s=SPREAD_S
+    ) as drill:
         host = drill.host_of("coordinator")
         row = drill.hurt(Cut(cluster, host, CUT_S))
         (run,) = drill.finish()
@@ -59,4 +63,6 @@ def test_a_run_goes_on_without_the_host_of_its_coordinator_and_has_one_history(
     assert row["beyond_bound"] == []
     assert run["back"] == [], "one history"
     assert shown_in_vain(run["forgotten"], [row["failovers"]], shards=1) == [], "but for what the bound allows"
+    if replication == ps.Chain():
+        assert run["forgotten"] == []
     assert run["outcome"] == "stopped"
