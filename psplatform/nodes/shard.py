@@ -57,6 +57,7 @@ class ShardNode(Generic[State]):
         self.now = 0.0
         self.closed = False
         self._clock, self._note = clock, note
+        self._following: list[Any] | None = None
         self.state = state = make_state(self.feed)
         self._at_once: dict[type, Callable[[Any], None]] = {
             Send: send,
@@ -83,7 +84,18 @@ class ShardNode(Generic[State]):
         return server is not None and server.has_room_for(counter)
 
     def feed(self, event: Any) -> None:
-        """Hand an event to the state machine, and execute what it answers."""
+        """Hand an event to the state machine, and execute what it answers; then what comes of that at once."""
+        if self._following is not None:
+            self._following.append(event)
+            return
+        self._following = [event]
+        try:
+            for one in self._following:
+                self._handle(one)
+        finally:
+            self._following = None
+
+    def _handle(self, event: Any) -> None:
         if self.closed:
             return
         self.now = self._clock()

@@ -78,6 +78,7 @@ class WorkerNode:
     ) -> None:
         self.session = session
         self.closed = False
+        self._following: list[Any] | None = None
         self._aggregator = Aggregator(session.member) if make_sums is not None else None
         self._clock, self._note, self._counting = clock, note, counting
         self._timers = make_timers(self._fire)
@@ -99,7 +100,18 @@ class WorkerNode:
         return not self.closed and self.session.expects(answer)
 
     def feed(self, event: Any) -> None:
-        """Hand an event to whom it concerns, and execute what they answer."""
+        """Hand an event to whom it concerns, and execute what they answer; then what comes of that at once."""
+        if self._following is not None:
+            self._following.append(event)
+            return
+        self._following = [event]
+        try:
+            for one in self._following:
+                self._handle(one)
+        finally:
+            self._following = None
+
+    def _handle(self, event: Any) -> None:
         if self.closed:
             return
         if self._counting is not None:

@@ -105,6 +105,21 @@ def test_what_takes_time_is_run_and_not_done_in_the_callers_thread(effect: Effec
     assert state.done == [effect]
 
 
+def test_what_comes_of_an_event_at_once_is_handled_when_all_is_done_about_it() -> None:
+    world, seen = World(), list[Any]()
+
+    def handle(event: Any, now: float) -> list[Effect]:
+        seen.append(event)
+        return [ARCHIVE, GATHER, STAGE] if event == "an event" else []
+
+    world.control.handle = handle  # type: ignore[method-assign]
+    world.state.arrived = False
+    world.state.run = lambda work, compute: world.node.feed("archived")
+    world.state.when_there = lambda gather, then: seen.append("waits")
+    world.node.feed("an event")
+    assert seen == ["an event", "waits", "archived"]
+
+
 def test_work_is_done_in_its_order_in_one_go_and_its_events_are_returned() -> None:
     state = World().after(ARCHIVE, transmit(msg.UPDATE), GATHER, STAGE)
     assert state.compute() == [[GatherDone(1, ())]], "the others answered nothing"

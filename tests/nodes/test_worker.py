@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,17 +25,23 @@ class World:
         self.now = 0.0
         self.done: list[Any] = []
         self.noted: list[Any] = []
+        self.has_pulled: Callable[[msg.Pull], None] = lambda pull: None
         session = WorkerSession("w", "here", shards, traits)
         self.node = WorkerNode(
             session,
             lambda: self.now,
-            self.done.append,
+            self._send,
             self._take_fire,
             lambda feed: self,
             lambda reason: self.done.append(("left", reason)),
             self.noted.append,
             counting=counting,
         )
+
+    def _send(self, effect: Send) -> None:
+        self.done.append(effect)
+        if isinstance(effect.message, msg.Pull):
+            self.has_pulled(effect.message)
 
     def _take_fire(self, fire: Any) -> World:
         self.fire = fire
@@ -82,6 +89,25 @@ def test_what_a_session_asks_for_is_done_by_the_port_that_it_is_for(world: World
     (said,) = world.after(Reachable(1))
     assert (said.to, said.message.sequence) == (COORDINATOR, 1)
     assert world.after(msg.Stop(1, "over")) == [("left", "over")]
+
+
+def test_what_comes_of_an_effect_at_once_follows_when_all_effects_are_executed() -> None:
+    world = World(Traits(exact=True), shards=2)
+    world.has_pulled = lambda pull: world.node.feed(msg.Pulled(pull.shard, pull.request, 4, 1))
+    pulls = [Send(Role.copy(first_server(shard)), msg.Pull("w", shard, shard + 1, 4)) for shard in range(2)]
+    assert world.after(*STARTED) == [*pulls, Compute(0, 1, None)]
+    assert world.after(COMPUTED) == [("exposed", 1, 4)]
+
+
+def test_what_followed_an_event_that_failed_is_not_taken_for_the_next_ones(world: World) -> None:
+    def fail(pull: msg.Pull) -> None:
+        world.node.feed(msg.Stop(1, "over"))
+        raise RuntimeError("no way there")
+
+    world.has_pulled = fail
+    with pytest.raises(RuntimeError, match="no way there"):
+        world.after(*STARTED)
+    assert world.after(PULLED) == [Compute(0, 1, None)]
 
 
 def test_an_interrupted_computation_is_cancelled(world: World) -> None:

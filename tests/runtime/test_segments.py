@@ -240,12 +240,16 @@ def test_a_sweep_does_not_look_like_an_owner(run_id: str, monkeypatch: pytest.Mo
         said.append(reader.owner_lives)
         unlink(path, missing_ok=missing_ok)
 
-    with other_owner(run_id) as (process, path):
-        reader = reader_of(path)
-        process.kill()
-        process.wait(ANSWER_LIMIT_S)
-        monkeypatch.setattr(Path, "unlink", look_and_unlink)
-        sweep(run_id)
+    for _ in range(5):  # another process of this host may sweep before
+        with other_owner(run_id) as (process, path):
+            reader = reader_of(path)
+            process.kill()
+            process.wait(ANSWER_LIMIT_S)
+            with monkeypatch.context() as patched:
+                patched.setattr(Path, "unlink", look_and_unlink)
+                sweep(run_id)
+        if said:
+            break
     assert said == [False]
 
 

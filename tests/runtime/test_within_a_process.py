@@ -14,7 +14,7 @@ from psplatform.core.protocol.messages import Lease, Retiring, Stop
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.runtime.comms.answering import Listening
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Peer, begin_call, connections_of
+from psplatform.runtime.comms.calls import OK, Peer, answer_within, connections_of
 from psplatform.runtime.comms.lines import Line, Said, messages_of
 
 Jump = Callable[[Any], Any]
@@ -74,21 +74,44 @@ def test_they_are_handed_over_as_they_are_in_the_next_round(process: Process, pe
     jump(talk())
 
 
-def test_what_waits_for_an_answer_takes_no_timer(process: Process, peer: Peer, jump: Jump) -> None:
-    """The answer is there at once: neither is one lost, nor does one take long."""
+def test_an_answer_is_there_at_once(process: Process, peer: Peer, jump: Jump) -> None:
+    """Neither is one lost, nor does one take long: no call is kept, and no timer set."""
 
     async def talk() -> None:
         timers: list[Any] = []
         asyncio.get_running_loop().call_at = lambda *timer: timers.append(timer)  # type: ignore[assignment,method-assign]
-        found: list[Any] = []
-        what = "deliver", "coordinator-1", ()
-        assert begin_call(process.connect, peer, *what, deadline_s=5.0, done=found.append, otherwise=pytest.fail)
-        assert found == []
-        await asyncio.sleep(0)
-        assert found == [True]
+        said = "deliver", "coordinator-1", (Stop(1, "a"),)
+        assert answer_within(process.connect, peer, *said) == (OK, True)
+        assert process.actor.heard == [Stop(1, "a")]
+        assert answer_within(process.connect, ELSEWHERE, *said) is None
         assert timers == []
 
     jump(talk())
+
+
+def test_what_a_message_leads_to_has_happened_when_its_sender_goes_on(process: Process, peer: Peer, jump: Jump) -> None:
+    """One that is said meanwhile goes out in the next round, in order."""
+
+    async def talk() -> list[Any]:
+        line = process.open(peer)
+        heard = process.actor.take
+
+        def answer_back(sender: str, said: Any) -> Any:
+            if len(process.actor.heard) < 3:
+                line.send(Stop(len(process.actor.heard) + 2, "more"))
+            return heard(sender, said)
+
+        process.actor.take = answer_back  # type: ignore[method-assign]
+        line.send(Stop(1, "first"))
+        counts = []
+        for _ in range(5):
+            await asyncio.sleep(0)
+            counts.append(len(process.actor.heard))
+        assert line.is_idle
+        return counts
+
+    assert jump(talk()) == [1, 2, 3, 4, 4]
+    assert [one.term for one in process.actor.heard] == [1, 2, 3, 4]
 
 
 def test_answers_come_back_with_the_acknowledgment(process: Process, peer: Peer, jump: Jump) -> None:

@@ -66,7 +66,14 @@ class DirectCalls:
         `done` is called once, after this has returned, unless the question is given up: with `OK` and what the method
         returned, or with another word; then it is to be called in the ordinary way, which says what is wrong.
         """
-        raise NotImplementedError
+        return None
+
+    def answer(self, actor: str, function: str, arguments: tuple[Any, ...]) -> tuple[str, Any] | None:
+        """Call a method of this process; return `OK` and its answer, or another word.
+
+        It is ``None``, and nothing was called, where the answer cannot be had at once.
+        """
+        return None
 
 
 OK: Final = "OK"
@@ -101,14 +108,15 @@ class _Own(DirectCalls):
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
 
-    def begin(
-        self, actor: str, function: str, arguments: tuple[Any, ...], done: Callable[[str, Any], None]
-    ) -> Question | None:
+    def answer(self, actor: str, function: str, arguments: tuple[Any, ...]) -> tuple[str, Any] | None:
         """Call a method that answers at once."""
         plain = plain_method(self._worker, actor, function) if function == "deliver" else None
         if plain is None:
             return None
-        return _Answered(plain, arguments, done)
+        try:
+            return OK, plain(*arguments)
+        except Exception as error:  # noqa: BLE001  whatever the actor raises is its caller's
+            return ERROR, error
 
     async def actor_execute(self, *, actor: str, function: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Do what the Dask worker's own `actor_execute` does."""
@@ -122,21 +130,6 @@ class _Own(DirectCalls):
             return {"status": OK, "result": await deliver(*arguments)}
         except Exception as error:  # noqa: BLE001  whatever the actor raises is its caller's
             return {"status": ERROR, "exception": error}
-
-
-class _Answered:
-    """A call that is answered in the next round of the event loop."""
-
-    def __init__(self, plain: Callable[..., Any], arguments: tuple[Any, ...], done: Callable[[str, Any], None]) -> None:
-        try:
-            status, value = OK, plain(*arguments)
-        except Exception as error:  # noqa: BLE001  whatever the actor raises is its caller's
-            status, value = ERROR, error
-        self._handle = asyncio.get_running_loop().call_soon(done, status, value)
-
-    def give_up(self) -> None:
-        """Hear no answer any more."""
-        self._handle.cancel()
 
 
 def plain_method(worker: Worker, actor: str, function: str) -> Callable[..., Any] | None:
@@ -169,9 +162,8 @@ class Begun:
         self._question = calls.begin(peer.key, method, arguments, self._on_answered)
         if self._question is None:
             return False
-        if not calls.within:
-            self._limits = _deadlines_of_calls(deadline_s)
-            self._limits.begin(self)
+        self._limits = _deadlines_of_calls(deadline_s)
+        self._limits.begin(self)
         return True
 
     def give_up(self) -> None:
@@ -207,6 +199,12 @@ def _deadlines_of_calls(deadline_s: float) -> Deadlines[Begun]:
     if found is None:
         found = of_loop[deadline_s] = Deadlines(deadline_s, Begun.end_unanswered)
     return found
+
+
+def answer_within(connect: Connect, peer: Peer, method: str, *arguments: Any) -> tuple[str, Any] | None:
+    """Call a method of an actor of this process; see `DirectCalls.answer`."""
+    calls = connect(peer.address)
+    return calls.answer(peer.key, method, arguments) if isinstance(calls, DirectCalls) else None
 
 
 def begin_call(

@@ -17,6 +17,9 @@ LARGEST: Final = 1 << 20
 """Bytes of the largest message: what is larger would keep the event loop from everything else."""
 
 _LENGTH: Final = struct.Struct("<Q")
+_USUAL: Final = 1 << 14
+"""Bytes that a connection has room for, as long as no larger message comes."""
+
 _CREDENTIALS: Final = struct.Struct("iII")
 
 
@@ -53,13 +56,17 @@ def unpickled(frame: bytes) -> Any:
         raise ClusterError(f"what was sent cannot be read here ({type(error).__name__}: {error})") from error
 
 
-class Connection(asyncio.Protocol):
-    """One end of a connection."""
+class Connection(asyncio.BufferedProtocol):
+    """One end of a connection.
+
+    What arrives is read into a buffer that is kept: memory for each message, of the most that may come, takes longer.
+    """
 
     _transport: asyncio.Transport
 
     def __init__(self) -> None:
-        self._received = bytearray()
+        self._buffer = bytearray(_USUAL)
+        self._filled = 0
 
     @property
     def is_open(self) -> bool:
@@ -78,17 +85,35 @@ class Connection(asyncio.Protocol):
         """Keep what the connection is made of."""
         self._transport = cast("asyncio.Transport", transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where to put what comes next: there is always room."""
+        return memoryview(self._buffer)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Take what is whole."""
-        self._received += data
-        while len(self._received) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._received)
-            end = _LENGTH.size + length
-            if len(self._received) < end:
-                return
-            frame = bytes(self._received[_LENGTH.size : end])
-            del self._received[:end]
+        buffer, filled = self._buffer, self._filled + nbytes
+        begin = end = 0
+        while filled >= (body := begin + _LENGTH.size):
+            end = body + _LENGTH.unpack_from(buffer, begin)[0]
+            if filled < end:
+                break
+            frame = bytes(memoryview(buffer)[body:end])
+            begin = end
             self.take(frame)
+        self._keep(begin, filled, end - begin)
+
+    def _keep(self, begin: int, filled: int, size: int) -> None:
+        """Keep what is not whole yet, where there is room for more: at most twice what has come."""
+        buffer, self._filled = self._buffer, filled - begin
+        room = len(buffer)
+        if self._filled == room:
+            room = min(size, 2 * room)
+        elif not self._filled:
+            room = _USUAL
+        if room != len(buffer):
+            self._buffer = bytearray(room)
+        if self._buffer is not buffer or begin:
+            self._buffer[: self._filled] = buffer[begin:filled]
 
     def take(self, frame: bytes) -> None:
         """Take what the other end has sent."""

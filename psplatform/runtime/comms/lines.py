@@ -23,7 +23,17 @@ from psplatform.core.protocol.messages import Beat
 from psplatform.core.protocol.place_messages import CoordinatorAt
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Begun, Connect, Peer, PeerLost, begin_call, call, is_within
+from psplatform.runtime.comms.calls import (
+    OK,
+    Begun,
+    Connect,
+    Peer,
+    PeerLost,
+    answer_within,
+    begin_call,
+    call,
+    is_within,
+)
 from psplatform.runtime.timeouts import TIMEOUTS
 
 _ROUNDING_S: Final = 1e-6
@@ -197,6 +207,9 @@ class Line:
             self._lose(f"what was to be said to {self.peer.address} cannot be sent ({type(error).__name__}: {error})")
             return
         self._batch, self._tried, self._tried_at = batch, 0, self._loop.time()
+        if self._is_within:
+            self._deliver_within(said)
+            return
         self._begun = begin_call(
             self._connect,
             self.peer,
@@ -206,6 +219,17 @@ class Line:
             otherwise=self._insist,
         )
         if self._begun is None:
+            self._insist()
+
+    def _deliver_within(self, said: Said) -> None:
+        """Deliver in this process, where that needs no waiting: what it leads to there has happened then."""
+        answered = answer_within(self._connect, self.peer, "deliver", self._sender, said)
+        if self._closed:
+            return
+        if answered is not None and answered[0] == OK:
+            self._on_answered(answered[1])
+        else:
+            self._tried = 0 if answered is None else 1
             self._insist()
 
     def _as_said(self, batch: tuple[Any, ...]) -> Said:

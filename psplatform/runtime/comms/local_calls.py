@@ -34,9 +34,6 @@ _PLUGIN: Final = "psplatform-local-calls"
 _MOST_IDLE: Final = 4
 """Connections to one address that are kept for the next call."""
 
-_ROUNDS: Final = 2
-"""Rounds of the event loop in which a server makes a commit visible that was decided in its process."""
-
 _ELSEWHERE: Final = "another address"
 _LARGE: Final = "too large"
 _NOT_ASKED: Final = "not asked, as the question is too large"
@@ -333,7 +330,8 @@ class _Serving(Connection):
             self._doing = value
             value.add_done_callback(self._on_done)
         elif isinstance(value, bytes):
-            self._answer_soon(value, _ROUNDS)
+            # After what the call has led to in this process, which the asker may look for when it is answered.
+            asyncio.get_running_loop().call_soon(self._answer, OK, value)
         else:
             self._answer(OK, value)
 
@@ -356,13 +354,6 @@ class _Serving(Connection):
         finally:
             if not self.is_open:
                 self._serving.discard(self)
-
-    def _answer_soon(self, value: bytes, rounds: int) -> None:
-        """Answer after what the call has led to in this process, which the asker may look for when it is answered."""
-        if rounds:
-            asyncio.get_running_loop().call_soon(self._answer_soon, value, rounds - 1)
-        else:
-            self._answer(OK, value)
 
     def _on_done(self, done: asyncio.Future[Any]) -> None:
         if done.cancelled():

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from psplatform.core.protocol.effects import Archive, Gather, Load, Publish, Serve, Skip, Stage, Transmit
 from psplatform.core.protocol.events import Captured, GatherDone, GatherFailed, Loaded, StageDone
-from psplatform.core.protocol.messages import Contribution, Pulled
+from psplatform.core.protocol.messages import Contribution, Pulled, Transfer
 from psplatform.core.shards.replica import Replica, ShardCopy
 from psplatform.core.shards.server import Server
 from psplatform.nodes.ports import Work
@@ -187,7 +187,7 @@ class SharedShardState:
             except Exception as error:  # noqa: BLE001  as of the thread
                 self._fail(error)
             else:
-                self._loop.call_soon(self._feed_all, events)
+                self._feed_all(events)
             return
         done = self._loop.run_in_executor(self._thread, compute, work)
         done.add_done_callback(self._on_computed)
@@ -206,13 +206,18 @@ class SharedShardState:
     def _feed_all(self, events: list[Any]) -> None:
         for event in events:
             self._feed(event)
-            if isinstance(event, Loaded) and isinstance(self._control.part, Replica):
-                self.feed_reader.release(self._control.part)
+
+    def _let_go_of(self, transfer: Transfer) -> None:
+        """Drop what a transfer has carried, and the gradients that no later step refers to."""
+        self.receiver.drop(transfer)
+        self.gradient_buffers.release(transfer.position, transfer.version, self._control.part.term)
 
     def _next(self, call: Callable[..., Any], *arguments: Any) -> None:
         """Call in the node's thread what was asked for where it is computed."""
-        later = self._loop.call_soon if self._is_small else self._loop.call_soon_threadsafe
-        later(call, *arguments)
+        if self._is_small:
+            call(*arguments)
+        else:
+            self._loop.call_soon_threadsafe(call, *arguments)
 
     def diverge(self) -> None:
         """Publish how far replicas in sync can be from what is visible: from now on one of them may be promoted."""
@@ -288,7 +293,7 @@ class SharedShardState:
         transfer, back = effect.transfer, 1 - self.front
         if not self.receiver.load(transfer, partial(self.content.begin_writing, back)):
             return Loaded(transfer.number, whole=False)
-        self._next(self.receiver.drop, transfer)
+        self._next(self._let_go_of, transfer)
         self.shard.version = transfer.version
         self.front = back
         self.content.show(self.front, transfer.version)

@@ -49,15 +49,15 @@ class HeldAnswers:
     def give(self, worker: str, message: Any) -> bool:
         """Answer with `message`, if an answer is held; return whether one is.
 
-        The answer leaves after two rounds of the event loop, as those do that are not held: in the first, servers of
-        this process hear what was decided, and in the second they show it.
+        The answer leaves in the next round of the event loop, as those do that are not held: in that, servers of this
+        process have shown what was decided before.
         """
         held = self._forget(worker)
         if held is None:
             return False
         answer = encode((message,))
         self._note(worker, held.said, answer)
-        asyncio.get_running_loop().call_soon(_settle, held.answer, answer)
+        _settle(held.answer, answer)
         return True
 
     def end(self, worker: str) -> None:

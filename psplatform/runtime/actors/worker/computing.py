@@ -7,10 +7,11 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from psplatform.core.protocol.effects import Compute
 from psplatform.core.protocol.events import ComputeAborted, Computed, ComputeFailed, Overwritten
+from psplatform.runtime.actors.worker.computing_thread import ComputingThread
 from psplatform.runtime.allocation import keep_freed_memory
 from psplatform.runtime.dataplane.pulls.devices import Updates
 from psplatform.runtime.dataplane.pulls.parameters import Parameters
@@ -53,7 +54,7 @@ class Computing:
         self._parameters, self._updates = parameters, updates
         self._compressor = Compressor(program.compression)
         self._deliver = deliver
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="psplatform-compute")
+        self._thread = ComputingThread("psplatform-compute")
         self._cancellation = Cancellation()
         self._sequence = -1
         self._at_hand = parameters.vectors
@@ -63,7 +64,7 @@ class Computing:
     def start(self, effect: Compute) -> None:
         """Compute a gradient; the outcome is delivered."""
         self._sequence, self._cancellation = effect.sequence, Cancellation()
-        self._thread.submit(self._run, effect, self._cancellation)
+        self._thread.do(partial(self._run, effect, self._cancellation))
 
     def cancel(self, sequence: int) -> None:
         """Interrupt gradient `sequence` if it is the one at hand."""
@@ -73,14 +74,16 @@ class Computing:
     async def come_to_rest(self, limit_s: float) -> None:
         """Interrupt what is at hand, and wait until that is over, for at most `limit_s`."""
         self._cancellation.cancel()
+        loop, rests = asyncio.get_running_loop(), asyncio.Event()
+        self._thread.do(partial(loop.call_soon_threadsafe, rests.set))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
-                await asyncio.wrap_future(self._thread.submit(lambda: None))
+                await rests.wait()
 
     def close(self) -> None:
         """Interrupt what is at hand and compute nothing more."""
         self._cancellation.cancel()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.close()
 
     def _run(self, effect: Compute, cancellation: Cancellation) -> None:
         try:

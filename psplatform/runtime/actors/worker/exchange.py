@@ -103,6 +103,7 @@ class Workbench:
             raise ConfigurationError(f"{text}; {remedy}", field="device") from error
         closing.callback(updates.close)
         computing = Computing(program, workspace, layout, parameters, updates, deliver)
+        closing.callback(computing.close)
         return cls(layout, transport, slab, parameters, computing, per_block)
 
 

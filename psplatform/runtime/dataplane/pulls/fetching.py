@@ -123,13 +123,12 @@ class Fetcher:
 
     def _take_unasked(self, pull: Pull, copy: str) -> bool:
         """Take what can be seen here that the copy would answer with at once; return whether it was there."""
-        content, loop = self._contents.get(copy), asyncio.get_running_loop()
-        now = loop.time()
+        content, now = self._contents.get(copy), asyncio.get_running_loop().time()
         found = content.answer(pull, now) if content is not None and not self._slow else None
         if found is None or not self._parameters.take(found[0], content, found[1]):
             return False
         self.took(found[0], now)
-        loop.call_soon(self._deliver, found[0])
+        self._deliver(found[0])
         return True
 
     def pull_by(self, pull: Pull, ask: Callable[[Pull], Awaitable[Answer]]) -> None:

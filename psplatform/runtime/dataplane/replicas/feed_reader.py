@@ -7,7 +7,6 @@ import contextlib
 from typing import Final
 
 from psplatform.core.protocol.messages import Contribution, Transfer
-from psplatform.core.shards.replica import Replica
 from psplatform.core.shards.server import MOST_AHEAD
 from psplatform.runtime.dataplane.gradients.gradient_buffers import GradientBuffers
 from psplatform.runtime.timeouts import TIMEOUTS
@@ -64,7 +63,3 @@ class FeedReader:
         if transfer.factor != 1.0:
             self._shard.scale(transfer.factor)
         return True
-
-    def release(self, part: Replica) -> None:
-        """Drop what no step after the replica's position refers to."""
-        self._gradient_buffers.release(part.position, part.version, part.term)
