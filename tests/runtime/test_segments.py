@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import gc
+import mmap
 import os
 import re
 import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -139,6 +141,43 @@ def test_a_reader_never_removes_the_name(run_id: str, files_of: FilesOf) -> None
     assert reader is not None
     reader.remove()
     assert files_of(run_id) == [Path(owner.name.path)]
+
+
+def write_here(place: memoryview) -> None:
+    place[:1] = b"x"
+
+
+def write_in_a_thread(place: memoryview) -> None:
+    thread = threading.Thread(target=write_here, args=(place,))
+    thread.start()
+    thread.join(ANSWER_LIMIT_S)
+
+
+def write_in_a_system_call(place: memoryview) -> None:
+    with Path("/dev/zero").open("rb", buffering=0) as zeros:
+        assert zeros.readinto(place[:1]) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is not told")
+@pytest.mark.parametrize("write", [write_here, write_in_a_thread, write_in_a_system_call])
+def test_what_is_written_through_a_private_mapping_is_noticed_whoever_writes(
+    run_id: str, write: Callable[[memoryview], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = Segment.create(run_id, "server", 64 * mmap.PAGESIZE)
+    reader = Segment.open(owner.name, private=True)
+    assert reader is not None
+    reader.populate({"all": reader.content})
+    looks, pread = list[int](), os.pread
+    monkeypatch.setattr(os, "pread", lambda file, count, place: looks.append(count) or pread(file, count, place))
+    for _ in range(100):
+        assert not reader.has_pages_of_its_own
+    assert 1 <= len(looks) < 50, "a few faults may come of what this process does meanwhile"
+    write(memoryview(reader.content.numpy())[-mmap.PAGESIZE :])
+    for _ in range(2):
+        assert reader.has_pages_of_its_own
+    reader.forget_pages_of_its_own()
+    assert not reader.has_pages_of_its_own
+    owner.remove()
 
 
 def test_a_segment_is_private_to_the_user(run_id: str) -> None:

@@ -19,6 +19,7 @@ import fcntl
 import logging
 import mmap
 import os
+import resource
 import sys
 import tempfile
 import uuid
@@ -77,6 +78,7 @@ class Segment:
         self._lock: int | None = None
         self._owner, self._private = owner, private
         self._map = memory
+        self._found_none_at: int | None = None
         fields = np.frombuffer(self._map, np.int64, _FIELDS)
         self._mark, self._made_by = fields[_MARK], fields[_OWNER]
         if owner:
@@ -197,7 +199,20 @@ class Segment:
 
     @property
     def has_pages_of_its_own(self) -> bool:
-        """Whether something was written through a private mapping; true where the system does not tell."""
+        """Whether something was written through a private mapping; true where the system does not tell.
+
+        Whichever thread or system call writes to a page first, the kernel counts a fault of this process.  Where it has
+        counted none since none of the pages was found here, they are not looked at: that takes 50 ns for each.
+        """
+        faults = _faults()
+        if faults == self._found_none_at:
+            return False
+        found = self._finds_pages_of_its_own()
+        if not found:
+            self._found_none_at = faults
+        return found
+
+    def _finds_pages_of_its_own(self) -> bool:
         begin = (self.content.data_ptr() - HEADER_BYTES) // mmap.PAGESIZE
         try:
             with _PAGEMAP.open("rb", buffering=0) as pagemap:
@@ -218,6 +233,12 @@ class Segment:
         if self._owner and self._path is not None:
             self._path.unlink(missing_ok=True)
             atexit.unregister(self.remove)
+
+
+def _faults() -> int:
+    """Count the pages that this process has faulted on, in all its threads."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_minflt + used.ru_majflt
 
 
 def sweep(run: str = "", role: str = "") -> None:
