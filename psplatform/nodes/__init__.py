@@ -7,6 +7,7 @@
 ``shard``        the server or a replica of a shard
 ``worker``       a gradient worker
 ``evaluator``    measures and saves versions
+``in_turn``      in which order a node handles what it is told
 ===============  ===================================================================
 
 A node knows no world.  What it needs of one are ports, of which each world has its own form: `psplatform.runtime` with

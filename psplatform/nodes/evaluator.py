@@ -13,6 +13,7 @@ from psplatform.core.protocol.messages import Moved, Pull, Pulled
 from psplatform.core.protocol.names import COORDINATOR, Role
 from psplatform.core.quality import Watch
 from psplatform.core.workers.pulling import Pulling
+from psplatform.nodes.in_turn import InTurn
 from psplatform.nodes.ports import Evaluation
 
 Order = Evaluate | SaveModel
@@ -28,7 +29,7 @@ class _Phase(Enum):
     SAVING = "saving"
 
 
-class EvaluatorNode:
+class EvaluatorNode(InTurn):
     """Executes `Evaluate` and `SaveModel`, in the order in which they come.
 
     An `Evaluate` that comes while another is executed is given again by a coordinator that has taken over.  It takes
@@ -88,8 +89,8 @@ class EvaluatorNode:
         return self._phase is _Phase.FETCHING and self._pulling.expects(answer)
 
     def feed(self, event: Any) -> None:
-        """Take an order, news of a shard's server, an answer to a pull, or what the evaluation has found."""
-        self._handlers[type(event)](event)
+        """Take an order, news of a shard's server, an answer to a pull, or what the evaluation has found, in turn."""
+        self._take_in_turn(self._handlers[type(event)], event)
 
     def _on_evaluate(self, order: Evaluate) -> None:
         if self._phase is _Phase.FETCHING:

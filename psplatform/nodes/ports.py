@@ -148,7 +148,10 @@ class ShardState(Protocol):
         """Call `then` as soon as all gradients are to be had, or cannot be expected any more."""
 
     def run(self, work: Sequence[Work], compute: Callable[[Sequence[Work]], list[Any]]) -> None:
-        """Let `compute` do the work after whatever was to be run before; the events that it returns answer."""
+        """Let `compute` do the work after whatever was to be run before; the events that it returns answer.
+
+        They may come before this returns.
+        """
 
     def gather(self, effect: Gather) -> GatherDone | GatherFailed:
         """Average gradients."""

@@ -11,12 +11,13 @@ from psplatform.core.protocol.events import GatherFailed
 from psplatform.core.protocol.messages import GRADIENTS
 from psplatform.core.shards.replica import ShardCopy
 from psplatform.core.shards.server import Server
+from psplatform.nodes.in_turn import InTurn
 from psplatform.nodes.ports import ShardState, Work
 
 State = TypeVar("State", bound=ShardState)
 
 
-class ShardNode(Generic[State]):
+class ShardNode(InTurn, Generic[State]):
     """Executes the effects of one copy of a shard.
 
     What is shown and sent is so at once.  What is computed is handed to the state, which does it in the order in which
@@ -57,7 +58,6 @@ class ShardNode(Generic[State]):
         self.now = 0.0
         self.closed = False
         self._clock, self._note = clock, note
-        self._following: list[Any] | None = None
         self.state = state = make_state(self.feed)
         self._at_once: dict[type, Callable[[Any], None]] = {
             Send: send,
@@ -84,16 +84,8 @@ class ShardNode(Generic[State]):
         return server is not None and server.has_room_for(counter)
 
     def feed(self, event: Any) -> None:
-        """Hand an event to the state machine, and execute what it answers; then what comes of that at once."""
-        if self._following is not None:
-            self._following.append(event)
-            return
-        self._following = [event]
-        try:
-            for one in self._following:
-                self._handle(one)
-        finally:
-            self._following = None
+        """Hand an event to the state machine, and execute what it answers, in turn."""
+        self._take_in_turn(self._handle, event)
 
     def _handle(self, event: Any) -> None:
         if self.closed:

@@ -26,13 +26,14 @@ from psplatform.core.workers.aggregator import OWN, Aggregator
 from psplatform.core.workers.counting import COUNTING, Counting
 from psplatform.core.workers.relay import Relay
 from psplatform.core.workers.session import Activity, WorkerSession
+from psplatform.nodes.in_turn import InTurn
 from psplatform.nodes.ports import Gradients, Relaying, Sums, Timers
 
 _ASIDE: Final = OWN | {StateRequest}
 """What concerns an aggregator."""
 
 
-class WorkerNode:
+class WorkerNode(InTurn):
     """Executes the effects of one session, and of what is beside it, all of them in the caller's thread.
 
     Parameters
@@ -78,7 +79,6 @@ class WorkerNode:
     ) -> None:
         self.session = session
         self.closed = False
-        self._following: list[Any] | None = None
         self._aggregator = Aggregator(session.member) if make_sums is not None else None
         self._clock, self._note, self._counting = clock, note, counting
         self._timers = make_timers(self._fire)
@@ -100,16 +100,8 @@ class WorkerNode:
         return not self.closed and self.session.expects(answer)
 
     def feed(self, event: Any) -> None:
-        """Hand an event to whom it concerns, and execute what they answer; then what comes of that at once."""
-        if self._following is not None:
-            self._following.append(event)
-            return
-        self._following = [event]
-        try:
-            for one in self._following:
-                self._handle(one)
-        finally:
-            self._following = None
+        """Hand an event to whom it concerns, and execute what they answer, in turn."""
+        self._take_in_turn(self._handle, event)
 
     def _handle(self, event: Any) -> None:
         if self.closed:
@@ -118,7 +110,7 @@ class WorkerNode:
             self._wake(self._counting)
         kind = type(event)
         if kind is Moved:
-            self.feed_relay(event)
+            self._handle_of_relay(event)
         for effect in self._handle_aside(event) if kind in _ASIDE else self.session.handle(event, self._clock()):
             if self._note is not None:
                 self._note(effect)
@@ -134,7 +126,10 @@ class WorkerNode:
         return effects
 
     def feed_relay(self, event: Any) -> None:
-        """Hand an event to the relay, and execute what it answers."""
+        """Hand an event to the relay, and execute what it answers, in turn."""
+        self._take_in_turn(self._handle_of_relay, event)
+
+    def _handle_of_relay(self, event: Any) -> None:
         if self._relay is None or self.closed:
             return
         if self._counting is not None:

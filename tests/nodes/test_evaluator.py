@@ -78,6 +78,25 @@ def test_shards_are_measured_at_one_version(world: World) -> None:
     assert world.asked == [("measure", 4)]
 
 
+@pytest.mark.parametrize("measure", [False, True])
+def test_a_version_whose_pulls_are_answered_at_once_is_measured_or_told_once(world: World, measure: bool) -> None:
+    shows = [3, 4]
+
+    def send(effect: Send) -> None:
+        world.sent.append(effect)
+        if isinstance(pull := effect.message, Pull):
+            world.node.feed(Pulled(pull.shard, pull.request, shows[pull.shard], 1))
+            shows[0] = 4  # from then on
+
+    world.node = EvaluatorNode(
+        "evaluator", [("server-0", 1), ("server-1", 1)], Watch(), send, lambda feed: world, exact=True
+    )
+    world.feed(Evaluate(3, measure=measure))
+    assert [(one.shard, one.version) for one in world.pulls] == [(0, 3), (1, 3), (0, 4)]
+    assert world.asked == ([("measure", 4)] if measure else [])
+    assert world.answers == ([] if measure else [Evaluated(4, None, None)])
+
+
 def test_blocks_are_measured_as_they_come() -> None:
     assert World(Watch(), exact=False).feed(Evaluate(3, measure=True)).serve(3, 4).asked == [("measure", 3)]
 

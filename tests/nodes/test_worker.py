@@ -94,12 +94,13 @@ def test_what_a_session_asks_for_is_done_by_the_port_that_it_is_for(world: World
 def test_what_comes_of_an_effect_at_once_follows_when_all_effects_are_executed() -> None:
     world = World(Traits(exact=True), shards=2)
     world.has_pulled = lambda pull: world.node.feed(msg.Pulled(pull.shard, pull.request, 4, 1))
-    pulls = [Send(Role.copy(first_server(shard)), msg.Pull("w", shard, shard + 1, 4)) for shard in range(2)]
-    assert world.after(*STARTED) == [*pulls, Compute(0, 1, None)]
+    pulls = [Send(Role.relay("r"), msg.Pull("w", shard, shard + 1, 4)) for shard in range(2)]
+    release = msg.Release(1, 1, 4, None, relay="r", patience_s=2.0)
+    assert world.after(*STARTED[:2], release) == [*pulls, ("timer", "relayed", 2.0), Compute(0, 1, None)]
     assert world.after(COMPUTED) == [("exposed", 1, 4)]
 
 
-def test_what_followed_an_event_that_failed_is_not_taken_for_the_next_ones(world: World) -> None:
+def test_a_worker_that_could_not_pull_hears_all_the_same_that_it_is_to_leave(world: World) -> None:
     def fail(pull: msg.Pull) -> None:
         world.node.feed(msg.Stop(1, "over"))
         raise RuntimeError("no way there")
@@ -107,7 +108,7 @@ def test_what_followed_an_event_that_failed_is_not_taken_for_the_next_ones(world
     world.has_pulled = fail
     with pytest.raises(RuntimeError, match="no way there"):
         world.after(*STARTED)
-    assert world.after(PULLED) == [Compute(0, 1, None)]
+    assert world.done[-1] == ("left", "over")
 
 
 def test_an_interrupted_computation_is_cancelled(world: World) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable
 from queue import Queue
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -96,6 +98,47 @@ def raise_from(error: BaseException) -> Callable[[], None]:
         raise error
 
     return compute
+
+
+def begun(bench: Bench) -> Event:
+    """Begin a gradient that ends when the event that is returned is set."""
+    begins, goes_on = Event(), Event()
+
+    def compute() -> None:
+        begins.set()
+        goes_on.wait(LIMIT_S)
+
+    bench.workspace.computes = compute
+    bench.computing.start(Compute(0, 1, None))
+    assert begins.wait(LIMIT_S)
+    return goes_on
+
+
+def test_it_rests_when_the_gradient_at_hand_is_over(bench: Bench) -> None:
+    async def rest() -> None:
+        goes_on = begun(bench)
+        rests = asyncio.ensure_future(bench.computing.come_to_rest(LIMIT_S))
+        await asyncio.sleep(0.05)
+        assert not rests.done()
+        goes_on.set()
+        await rests
+
+    asyncio.run(rest())
+    assert bench.outcomes.get_nowait() == ComputeAborted(1)
+
+
+def test_nobody_waits_for_its_rest_once_it_is_closed(bench: Bench) -> None:
+    async def rest() -> None:
+        await bench.computing.come_to_rest(LIMIT_S)  # nothing was begun
+        goes_on = begun(bench)
+        rests = asyncio.ensure_future(bench.computing.come_to_rest(10 * LIMIT_S))
+        await asyncio.sleep(0)
+        bench.computing.close()
+        await rests
+        await bench.computing.come_to_rest(10 * LIMIT_S)
+        goes_on.set()
+
+    asyncio.run(rest())
 
 
 def test_of_what_was_raised_on_such_parameters_the_user_is_not_blamed(bench: Bench) -> None:

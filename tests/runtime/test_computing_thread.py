@@ -2,70 +2,158 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
+import logging
+import os
+import subprocess
+import sys
 import threading
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from queue import Queue
+from typing import Any
 
 import pytest
 
-from psplatform.runtime.actors.worker.computing_thread import ComputingThread
+from psplatform.runtime.actors.worker.computing_thread import ComputingThread, call_in_loop
 
 LIMIT_S = 180.0
 
 
-def pipes() -> list[Path]:
-    found = []
-    for one in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            if str(one.readlink()).startswith("pipe:"):
-                found.append(one)
-    return sorted(found)
+class Opened:
+    """A thread with what it has opened, and what its tasks have put down."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.files: list[int] = []
+        self.done: Queue[Any] = Queue()
+        pipe = os.pipe
+
+        def noted() -> tuple[int, int]:
+            found = pipe()
+            self.files.extend(found)
+            return found
+
+        monkeypatch.setattr(os, "pipe", noted)
+        self.thread = ComputingThread("computes")
+
+    def ask(self, task: Callable[[], object] = lambda: None) -> Any:
+        """Run a task; return its result."""
+        self.thread.submit(lambda: self.done.put((task(), threading.current_thread())))
+        found, self.where = self.done.get(timeout=LIMIT_S)
+        return found
+
+    def ends(self) -> None:
+        """Wait for the end of the thread; nothing it has opened is open."""
+        self.where.join(LIMIT_S)
+        assert not self.where.is_alive()
+        for file in self.files:
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(file)
 
 
 @pytest.fixture
-def done() -> Queue[object]:
-    return Queue()
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
+    one = Opened(monkeypatch)
+    yield one
+    one.thread.close()
 
 
-def test_what_is_asked_for_is_done_in_order_in_one_thread(done: Queue[object]) -> None:
-    thread = ComputingThread("computes")
+def test_tasks_are_run_in_their_order_in_one_thread_that_ends_when_it_is_closed(opened: Opened) -> None:
     for number in range(50):
-        thread.do(lambda number=number: done.put((number, threading.current_thread())))  # type: ignore[misc]
-    found = [done.get(timeout=LIMIT_S) for _ in range(50)]
+        opened.thread.submit(lambda number=number: opened.done.put((number, threading.current_thread())))  # type: ignore[misc]
+    found = [opened.done.get(timeout=LIMIT_S) for _ in range(50)]
     assert [number for number, _ in found] == list(range(50))
-    (where,) = {thread for _, thread in found}
-    assert where.name == "computes"
-    thread.close()
-    where.join(LIMIT_S)
-    assert not where.is_alive()
+    (opened.where,) = {thread for _, thread in found}
+    assert opened.where.name == "computes"
+    opened.thread.close()
+    opened.ends()
 
 
-def test_closed_it_ends_after_what_is_at_hand_and_does_nothing_more(done: Queue[object]) -> None:
-    thread, goes_on = ComputingThread("computes"), threading.Event()
-    before = pipes()
-
-    def at_hand() -> None:
-        done.put(threading.current_thread())
-        goes_on.wait(LIMIT_S)
-        done.put("done")
-
-    thread.do(at_hand)
-    thread.do(lambda: done.put("asked for before"))
-    where = done.get(timeout=LIMIT_S)
-    thread.close()
-    thread.close()
-    thread.do(lambda: done.put("asked for afterwards"))
+def test_closed_it_ends_after_the_task_at_hand_and_runs_no_other(opened: Opened) -> None:
+    begins, goes_on = threading.Event(), threading.Event()
+    opened.ask()
+    opened.thread.submit(lambda: (begins.set(), goes_on.wait(LIMIT_S), opened.done.put("at hand")))
+    assert begins.wait(LIMIT_S)
+    opened.thread.submit(lambda: opened.done.put("submitted before"))
+    opened.thread.close()
+    opened.thread.close()
+    opened.thread.submit(lambda: opened.done.put("submitted afterwards"))
     goes_on.set()
-    assert isinstance(where, threading.Thread)
-    where.join(LIMIT_S)
-    assert done.get(timeout=LIMIT_S) == "done"
-    assert done.empty()
-    assert pipes() == before
+    opened.ends()
+    found = [opened.done.get_nowait() for _ in range(opened.done.qsize())]
+    assert found == ["at hand"]
+    assert not opened.thread.has_begun
 
 
-def test_one_that_is_never_asked_for_anything_takes_nothing() -> None:
-    before = threading.active_count(), pipes()
-    thread = ComputingThread("computes")
-    assert (threading.active_count(), pipes()) == before
-    thread.close()
+def test_one_that_is_never_given_a_task_takes_nothing(opened: Opened) -> None:
+    assert not opened.thread.has_begun
+    opened.thread.close()
+    assert opened.files == []
+
+
+@pytest.mark.parametrize("error", [ValueError("no such thing"), SystemExit(1)])
+def test_it_goes_on_after_a_task_that_failed_and_tells_of_it(
+    opened: Opened, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise error
+
+    with caplog.at_level(logging.ERROR):
+        opened.thread.submit(fail)
+        assert opened.ask(lambda: "goes on") == "goes on"
+    assert [one.message for one in caplog.records] == ["a task of computes failed"]
+
+
+def test_where_no_thread_can_be_begun_nothing_is_left_open(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            opened.thread.submit(lambda: None)
+    assert not opened.thread.has_begun
+    assert len(opened.files) == 2
+    for file in opened.files:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(file)
+    assert opened.ask(lambda: "later") == "later"
+
+
+def test_it_ends_although_a_child_has_its_pipe_open(opened: Opened) -> None:
+    opened.ask()
+    child = os.fork()
+    if not child:
+        threading.Event().wait(LIMIT_S)
+        os._exit(0)
+    try:
+        opened.thread.close()
+        opened.ends()
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+
+
+def test_nothing_is_called_in_a_loop_that_is_closed() -> None:
+    loop, called = asyncio.new_event_loop(), list[str]()
+    call_in_loop(loop, called.append, "before")
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    call_in_loop(loop, called.append, "afterwards")
+    assert called == ["before"]
+
+
+PROGRAM = """
+import time
+from psplatform.runtime.actors.worker.computing_thread import ComputingThread
+thread = ComputingThread("computes")
+def task():
+    time.sleep(0.5)
+    print("ended", flush=True)
+thread.submit(task)
+time.sleep(0.2)
+"""
+
+
+def test_the_interpreter_waits_at_its_exit_for_the_task_at_hand() -> None:
+    found = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    assert (found.stdout, found.stderr) == ("ended\n", "")

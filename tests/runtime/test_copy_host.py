@@ -14,10 +14,21 @@ import numpy as np
 import pytest
 import torch
 
-from psplatform.core.protocol.effects import Gather, Send, Skip
-from psplatform.core.protocol.messages import Contribution, Exclude, Include, Outdated, Promoted, Pull, Pulled
+from psplatform.core.protocol.effects import Gather, Load, Send, Skip
+from psplatform.core.protocol.messages import (
+    STATE,
+    Contribution,
+    Exclude,
+    Include,
+    Outdated,
+    Promoted,
+    Pull,
+    Pulled,
+    Transfer,
+)
 from psplatform.core.protocol.names import COORDINATOR
 from psplatform.core.protocol.wire import decode, encode
+from psplatform.core.shards.replica import Replica
 from psplatform.core.shards.server import MOST_AHEAD, Server
 from psplatform.jobs.replication import Chain
 from psplatform.replication.accounts import account_factory
@@ -51,6 +62,44 @@ def pieces(layout: Layout) -> list[Any]:
 def show(server: CopyHost, version: int) -> None:
     server._node.control.part.version = version
     server._node.state.skip(Skip(version, version))
+
+
+def test_a_copy_that_fails_at_a_message_says_so_and_is_not_asked_again(make: Make, jump: Jump) -> None:
+    """What follows from a message may be what failed: the message itself would be ignored as a repetition."""
+    told = list[Any]()
+
+    async def fail() -> bool:
+        server = make()
+
+        async def tell(connect: Any, method: str, *arguments: Any, deadline_s: float) -> None:
+            told.append((method, *arguments))
+
+        def handle(event: Any, now: float) -> Any:
+            raise ValueError("no room for that")
+
+        server._coordinator.tell = tell  # type: ignore[method-assign,assignment]
+        server._node.control.handle = handle  # type: ignore[method-assign]
+        taken = server.take("coordinator-1", (Include(1, 1, "replica-0-0"),))
+        await asyncio.sleep(1.0)
+        return taken
+
+    assert jump(fail())
+    assert told == [("on_copy_failed", "server-0", "ValueError: no room for that")]
+
+
+def test_a_replica_lets_go_of_what_no_step_after_a_transfer_refers_to(
+    make_host: Callable[[Replica], CopyHost], jump: Jump
+) -> None:
+    async def load() -> tuple[set[str], set[str]]:
+        state = make_host(Replica(0, "replica-0-0", 0))._node.state
+        state.receiver.load = lambda transfer, begin_writing: True  # type: ignore[method-assign]
+        for member, last in (("a", 5), ("b", 6)):
+            state.gradient_buffers.dismiss(member, last)
+        before = set(state.gradient_buffers._dismissed)
+        state.load(Load(Transfer("server-0", 0, 1, 1, STATE, 5, 5, 1.0, ())))
+        return before, set(state.gradient_buffers._dismissed)
+
+    assert jump(load()) == ({"a", "b"}, {"b"})
 
 
 def test_a_push_that_is_far_ahead_is_taken_as_soon_as_the_server_has_room(

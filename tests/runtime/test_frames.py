@@ -66,6 +66,16 @@ def test_memory_for_the_largest_message_is_given_back() -> None:
     assert connection.room == usual
 
 
+def test_room_for_large_messages_is_kept_where_they_come() -> None:
+    connection, large = Noting(), frames_of(200_000, 200_000)
+    connection.arrive(packed(large[0]))
+    room = connection.room
+    assert room == 200_008
+    connection.arrive(packed(b"small", large[1]))
+    assert connection.taken == [large[0], b"small", large[1]]
+    assert connection.room == room
+
+
 def test_no_more_memory_is_taken_than_twice_what_has_come() -> None:
     """Whatever size a message says that it has."""
     connection = Noting()

@@ -576,7 +576,7 @@ def test_an_answer_that_says_something_comes_after_what_the_call_has_led_to(run:
         done, loop = list[str](), asyncio.get_running_loop()
 
         def take(sender: str, data: Any) -> Any:
-            loop.call_soon(lambda: loop.call_soon(done.append, "led to"))
+            loop.call_soon(done.append, "led to")
             return b"said"
 
         await caller.ask(called.address, "deliver", "first", b"")

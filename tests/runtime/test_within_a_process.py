@@ -1,4 +1,4 @@
-"""Messages between actors of one process: handed over as they are, in the order and the rounds of all others."""
+"""Messages between actors of one process: handed over as they are and in order, in the event loop's next round."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from distributed import Worker
 
 from psplatform.core.protocol.messages import Lease, Retiring, Stop
 from psplatform.core.protocol.wire import decode, encode
+from psplatform.runtime.actors.coordinator.held_answers import HeldAnswers
 from psplatform.runtime.comms.answering import Listening
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import OK, Peer, answer_within, connections_of
@@ -63,8 +64,8 @@ def test_they_are_handed_over_as_they_are_in_the_next_round(process: Process, pe
         line.send(said[1])
         assert process.actor.heard == []
         await asyncio.sleep(0)
+        assert line.is_idle
         line.send(said[2])
-        assert not line.is_idle, "acknowledged in a round after that"
         assert process.actor.heard == said[:2]
         await line.flush(1.0)
         assert [id(one) for one in process.actor.heard] == [id(one) for one in said]
@@ -89,8 +90,9 @@ def test_an_answer_is_there_at_once(process: Process, peer: Peer, jump: Jump) ->
     jump(talk())
 
 
-def test_what_a_message_leads_to_has_happened_when_its_sender_goes_on(process: Process, peer: Peer, jump: Jump) -> None:
-    """One that is said meanwhile goes out in the next round, in order."""
+def test_what_is_said_while_a_message_is_taken_goes_out_in_the_next_round(
+    process: Process, peer: Peer, jump: Jump
+) -> None:
 
     async def talk() -> list[Any]:
         line = process.open(peer)
@@ -112,6 +114,71 @@ def test_what_a_message_leads_to_has_happened_when_its_sender_goes_on(process: P
 
     assert jump(talk()) == [1, 2, 3, 4, 4]
     assert [one.term for one in process.actor.heard] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_answer_that_was_held_leaves_after_what_was_said_before_was_taken(
+    process: Process, peer: Peer, jump: Jump, waits: bool
+) -> None:
+    """A worker that is released looks for the version whose commit its server was sent just before."""
+
+    async def talk() -> list[Any]:
+        line, held = process.open(peer), HeldAnswers(lambda worker, said, answer: None)
+        answer = held.hold("w", b"said")
+        assert isinstance(answer, asyncio.Future)
+        answer.add_done_callback(lambda _: process.actor.heard.append("answered"))
+        if waits:
+            line.send(Stop(1, "before"))
+            await asyncio.sleep(0)
+        line.send(Stop(2, "commit"))
+        held.give("w", Stop(3, "release"))
+        await asyncio.sleep(0)
+        return process.actor.heard
+
+    assert jump(talk())[-2:] == [Stop(2, "commit"), "answered"]
+
+
+def test_of_a_message_that_could_not_be_taken_the_sender_hears_when_it_is_repeated(
+    process: Process, peer: Peer, jump: Jump
+) -> None:
+    async def talk() -> tuple[list[str], int]:
+        lost, calls = list[str](), list[Any]()
+
+        def fail(sender: str, said: Any) -> Any:
+            calls.append(said)
+            raise ValueError("no place for that")
+
+        process.actor.take = fail  # type: ignore[method-assign]
+        line = Line(process.connect, peer, "coordinator-1", Background(), patience_s=5.0, on_lost=lost.append)
+        line.send(Stop(1, "a"))
+        await line.flush(5.0)
+        return lost, len(calls)
+
+    lost, calls = jump(talk())
+    assert [one.split(" ", 1)[1] for one in lost] == ["failed (ValueError: no place for that)"]
+    assert calls == 2
+
+
+def test_a_line_that_is_closed_by_what_it_delivers_is_closed(process: Process, peer: Peer, jump: Jump) -> None:
+    async def talk() -> list[Any]:
+        answers: list[Any] = []
+        line = process.open(peer, on_answer=answers.append)
+        process.actor.answer = encode([Lease(1, 0.5, 2.0)])
+        heard = process.actor.take
+
+        def take(sender: str, said: Any) -> Any:
+            line.close()
+            return heard(sender, said)
+
+        process.actor.take = take  # type: ignore[method-assign]
+        line.send(Stop(1, "a"))
+        await asyncio.sleep(1.0)
+        line.send(Stop(2, "b"))
+        await asyncio.sleep(1.0)
+        return answers
+
+    assert jump(talk()) == []
+    assert process.actor.heard == [Stop(1, "a")]
 
 
 def test_answers_come_back_with_the_acknowledgment(process: Process, peer: Peer, jump: Jump) -> None:

@@ -166,10 +166,16 @@ class CopyHost(Listening):
                 if not self._closed and self._coordinator.turn_to(message) and self._retirement.has_begun:
                     self._background.do(self._say_retiring())
             else:
-                self._node.feed(message)
+                self._feed(message)
                 if isinstance(message, Exclude):
                     self._let_go(message.replica)
         return True
+
+    def _feed(self, message: Any) -> None:
+        try:
+            self._node.feed(message)
+        except Exception as error:  # noqa: BLE001  raised, it would be repeated, and then ignored as a repetition
+            self._background.tell_of(error)
 
     def _let_go(self, replica: str) -> None:
         server = self._node.server

@@ -69,9 +69,9 @@ class DirectCalls:
         return None
 
     def answer(self, actor: str, function: str, arguments: tuple[Any, ...]) -> tuple[str, Any] | None:
-        """Call a method of this process; return `OK` and its answer, or another word.
+        """Call a method of this process; return `OK` and its answer, or `ERROR` and what it has raised.
 
-        It is ``None``, and nothing was called, where the answer cannot be had at once.
+        ``None`` says that nothing was called, as the answer cannot be had at once.
         """
         return None
 

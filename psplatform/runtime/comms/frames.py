@@ -20,6 +20,9 @@ _LENGTH: Final = struct.Struct("<Q")
 _USUAL: Final = 1 << 14
 """Bytes that a connection has room for, as long as no larger message comes."""
 
+_KEPT: Final = 1 << 18
+"""The most that it goes on having room for once larger ones have come."""
+
 _CREDENTIALS: Final = struct.Struct("iII")
 
 
@@ -59,7 +62,8 @@ def unpickled(frame: bytes) -> Any:
 class Connection(asyncio.BufferedProtocol):
     """One end of a connection.
 
-    What arrives is read into a buffer that is kept: memory for each message, of the most that may come, takes longer.
+    What arrives is read into a buffer of its own.  Without, asyncio takes 256 KiB anew for each message, and gives them
+    back: to the kernel, where the process keeps no freed memory.
     """
 
     _transport: asyncio.Transport
@@ -108,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         room = len(buffer)
         if self._filled == room:
             room = min(size, 2 * room)
-        elif not self._filled:
+        elif not self._filled and room > _KEPT:
             room = _USUAL
         if room != len(buffer):
             self._buffer = bytearray(room)

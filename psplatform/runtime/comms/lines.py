@@ -8,8 +8,8 @@ acknowledgment, as long as it says it again when it is asked again: an answer ma
 Where a call can be sent at once (`psplatform.runtime.comms.calls.DirectCalls`), that is tried first; a task of the
 event loop insists on what is not delivered in that way.
 
-Within a process messages are handed over as they are, elsewhere encoded.  They are immutable, except that some hold a
-dictionary, which neither side changes once it is sent.
+Within a process messages are handed over as they are and taken in the next round of the event loop, elsewhere they are
+encoded.  They are immutable, except that some hold a dictionary, which neither side changes once it is sent.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class Line:
         if answered is not None and answered[0] == OK:
             self._on_answered(answered[1])
         else:
-            self._tried = 0 if answered is None else 1
+            self._tried += answered is not None
             self._insist()
 
     def _as_said(self, batch: tuple[Any, ...]) -> Said:

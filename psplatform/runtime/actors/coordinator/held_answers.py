@@ -49,8 +49,8 @@ class HeldAnswers:
     def give(self, worker: str, message: Any) -> bool:
         """Answer with `message`, if an answer is held; return whether one is.
 
-        The answer leaves in the next round of the event loop, as those do that are not held: in that, servers of this
-        process have shown what was decided before.
+        The answer leaves in the next round of the event loop, as those do that are not held.  By then servers of this
+        process have shown what was decided before, if their shards are small and they have the gradients at hand.
         """
         held = self._forget(worker)
         if held is None:

@@ -11,7 +11,7 @@ from functools import partial
 
 from psplatform.core.protocol.effects import Compute
 from psplatform.core.protocol.events import ComputeAborted, Computed, ComputeFailed, Overwritten
-from psplatform.runtime.actors.worker.computing_thread import ComputingThread
+from psplatform.runtime.actors.worker.computing_thread import ComputingThread, call_in_loop
 from psplatform.runtime.allocation import keep_freed_memory
 from psplatform.runtime.dataplane.pulls.devices import Updates
 from psplatform.runtime.dataplane.pulls.parameters import Parameters
@@ -55,6 +55,7 @@ class Computing:
         self._compressor = Compressor(program.compression)
         self._deliver = deliver
         self._thread = ComputingThread("psplatform-compute")
+        self._rests = asyncio.Event()
         self._cancellation = Cancellation()
         self._sequence = -1
         self._at_hand = parameters.vectors
@@ -64,7 +65,7 @@ class Computing:
     def start(self, effect: Compute) -> None:
         """Compute a gradient; the outcome is delivered."""
         self._sequence, self._cancellation = effect.sequence, Cancellation()
-        self._thread.do(partial(self._run, effect, self._cancellation))
+        self._thread.submit(partial(self._run, effect, self._cancellation))
 
     def cancel(self, sequence: int) -> None:
         """Interrupt gradient `sequence` if it is the one at hand."""
@@ -72,18 +73,21 @@ class Computing:
             self._cancellation.cancel()
 
     async def come_to_rest(self, limit_s: float) -> None:
-        """Interrupt what is at hand, and wait until that is over, for at most `limit_s`."""
+        """Interrupt what is at hand, and wait until that is over or this is closed, for at most `limit_s`."""
         self._cancellation.cancel()
-        loop, rests = asyncio.get_running_loop(), asyncio.Event()
-        self._thread.do(partial(loop.call_soon_threadsafe, rests.set))
+        if not self._thread.has_begun:
+            return
+        self._rests.clear()
+        self._thread.submit(partial(call_in_loop, asyncio.get_running_loop(), self._rests.set))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
-                await rests.wait()
+                await self._rests.wait()
 
     def close(self) -> None:
         """Interrupt what is at hand and compute nothing more."""
         self._cancellation.cancel()
         self._thread.close()
+        self._rests.set()
 
     def _run(self, effect: Compute, cancellation: Cancellation) -> None:
         try:

@@ -1,49 +1,101 @@
-"""A thread that does what it is asked for, one thing after the other, and is woken through a pipe.
+"""A thread that runs tasks one after the other, and is woken through a pipe.
 
-Which core a thread goes on at is the kernel's choice.  It lets the reader of a pipe follow its writer, who is about to
-rest, but a thread that waits for a lock, as in executors of the standard library, mostly wakes at another core, and
-then takes three times as long until it has the interpreter: small models would feel that in each gradient.
+The kernel lets a thread that reads from a pipe go on at the core of the one that has written, which is about to rest.
+Of one that waits for a lock, as threads of executors do, it mostly chooses another core.  Two cores take turns with
+Python's interpreter more slowly than one: to the thread and back took 50 us by an executor, and 37 by a pipe, which is
+3 to 13 percent of an iteration of a model of 1000 parameters.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import logging
 import os
+from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
 from threading import Thread
+from typing import Any, Final
+
+LOGGER: Final = logging.getLogger(__name__)
+
+_TASK, _END = b"+", b"."
+
+_EXIT_S: Final = 5.0
+"""For which the interpreter waits, at its exit, for the task at hand: ended in the midst of it, it could crash."""
+
+
+def call_in_loop(loop: AbstractEventLoop, call: Callable[..., object], *arguments: Any) -> None:
+    """Call in an event loop what another thread has found out; nothing, once the loop is closed."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(call, *arguments)
 
 
 class ComputingThread:
-    """The thread, from when it is first asked for something."""
+    """The thread, from the first task on."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._asked: deque[Callable[[], object]] = deque()
-        self._pipe: tuple[int, int] | None = None
+        self._tasks: deque[Callable[[], object]] = deque()
+        self._pipe: int | None = None
         self._closed = False
 
-    def do(self, what: Callable[[], object]) -> None:
-        """Do that after everything asked for before; nothing, once it is closed."""
+    @property
+    def has_begun(self) -> bool:
+        """Whether it was given a task, and is not closed."""
+        return self._pipe is not None
+
+    def submit(self, task: Callable[[], object]) -> None:
+        """Run `task` after those submitted before; ignored once the thread is closed.
+
+        Raises
+        ------
+        OSError, RuntimeError
+            If the process may open no more files, or begin no more threads.
+        """
         if self._closed:
             return
         if self._pipe is None:
-            self._pipe = os.pipe()
-            Thread(target=self._work, args=(self._pipe[0],), name=self._name, daemon=True).start()
-        self._asked.append(what)
-        os.write(self._pipe[1], b"+")
+            self._pipe = self._begin()
+        self._tasks.append(task)
+        os.write(self._pipe, _TASK)
 
     def close(self) -> None:
-        """Do nothing more after what is at hand."""
+        """Run nothing after the task at hand."""
         self._closed = True
-        self._asked.clear()
+        self._tasks.clear()
         if self._pipe is not None:
-            os.close(self._pipe[1])
+            os.write(self._pipe, _END)  # closing it does not end what is read: children may have it open
+            os.close(self._pipe)
             self._pipe = None
 
-    def _work(self, pipe: int) -> None:
+    def _begin(self) -> int:
+        reading, writing = os.pipe()
+        thread = Thread(target=self._work, args=(reading,), name=self._name, daemon=True)
         try:
-            while os.read(pipe, 1):
-                if self._asked:
-                    self._asked.popleft()()
-        finally:
-            os.close(pipe)
+            thread.start()
+        except RuntimeError:
+            os.close(reading)
+            os.close(writing)
+            raise
+        atexit.register(self._end_at_exit, thread)
+        return writing
+
+    def _end_at_exit(self, thread: Thread) -> None:
+        self.close()
+        thread.join(_EXIT_S)
+
+    def _work(self, pipe: int) -> None:
+        while os.read(pipe, 1) == _TASK:
+            try:
+                task = self._tasks.popleft()
+            except IndexError:  # closed meanwhile
+                continue
+            try:
+                task()
+            except BaseException:
+                LOGGER.exception("a task of %s failed", self._name)
+            del task  # what it holds may be large
+        os.close(pipe)
+        atexit.unregister(self._end_at_exit)

@@ -24,6 +24,7 @@ from psplatform.core.workers.session import WorkerSession
 from psplatform.nodes.worker import WorkerNode
 from psplatform.runtime.actor_log import ActorLog
 from psplatform.runtime.actors.retirement import before_the_end, begin_to_forget_the_end
+from psplatform.runtime.actors.worker.computing_thread import call_in_loop
 from psplatform.runtime.actors.worker.exchange import Workbench, WorkerExchange
 from psplatform.runtime.comms.answering import Listening
 from psplatform.runtime.comms.background import Background
@@ -266,7 +267,7 @@ class WorkerHost(Listening):
 
     def _feed_from_thread(self, event: Any) -> None:
         if self._node is not None:
-            self._loop.call_soon_threadsafe(self._node.feed, event)
+            call_in_loop(self._loop, self._node.feed, event)
 
     def _on_answer(self, message: Any) -> None:
         try:
@@ -292,7 +293,8 @@ class WorkerHost(Listening):
     async def _make_room(self, reason: str) -> None:
         """Leave once nothing is computed here any more: another may begin in this process then."""
         await self._bench.computing.come_to_rest(self._limit_s)
-        await self._leave(reason, self._limit_s)
+        if not self._closed:
+            await self._leave(reason, self._limit_s)
 
     @property
     def _limit_s(self) -> float:

@@ -38,7 +38,7 @@ class Fetcher:
     expects
         Whether an answer is still wanted; what is not is not copied.
     deliver
-        Takes the answer once its content is in place.
+        Takes the answer once its content is in place, which may be before `pull` returns.
     transport
         Opens what servers show, where it can be read.
     slow_s
