@@ -12,9 +12,12 @@ class InTurn:
     _following: list[tuple[Callable[[Any], None], Any]] | None = None
 
     def _take_in_turn(self, handle: Callable[[Any], None], event: Any) -> None:
-        """Call `handle` with an event, and then with what has come meanwhile.
+        """Call `handle` with an event, and then the handlers of those that have come meanwhile.
 
-        All of them are handled; then what the first that failed has raised is raised.
+        Raises
+        ------
+        Exception
+            The first that a handler has raised, when all have been called; further ones are its notes.
         """
         if self._following is not None:
             self._following.append((handle, event))
@@ -25,7 +28,9 @@ class InTurn:
             for its_handler, one in self._following:
                 try:
                     its_handler(one)
-                except Exception as error:  # noqa: BLE001  it is the caller's, once nothing waits for it
+                except Exception as error:  # noqa: BLE001  raised below
+                    if failure is not None:
+                        failure.add_note(f"then {type(error).__name__}: {error}")
                     failure = failure or error
         finally:
             self._following = None

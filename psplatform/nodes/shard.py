@@ -44,6 +44,8 @@ class ShardNode(InTurn, Generic[State]):
         When the event at hand came, in seconds.
     closed
         Whether nothing is heard and done any more.
+    failure
+        What handling an event has raised: after that, nothing is heard any more either.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class ShardNode(InTurn, Generic[State]):
         self.control = control
         self.now = 0.0
         self.closed = False
+        self.failure: Exception | None = None
         self._clock, self._note = clock, note
         self.state = state = make_state(self.feed)
         self._at_once: dict[type, Callable[[Any], None]] = {
@@ -65,7 +68,7 @@ class ShardNode(InTurn, Generic[State]):
             Skip: state.skip,
             Serve: state.serve,
         }
-        self._in_turn: dict[type, Callable[[Any], Any]] = {
+        self._computed: dict[type, Callable[[Any], Any]] = {
             Gather: state.gather,
             Stage: state.stage,
             Load: state.load,
@@ -88,8 +91,15 @@ class ShardNode(InTurn, Generic[State]):
         self._take_in_turn(self._handle, event)
 
     def _handle(self, event: Any) -> None:
-        if self.closed:
+        if self.closed or self.failure is not None:
             return
+        try:
+            self._execute_after(event)
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _execute_after(self, event: Any) -> None:
         self.now = self._clock()
         effects = self.control.handle(event, self.now)
         self._note(event, effects)
@@ -123,7 +133,7 @@ class ShardNode(InTurn, Generic[State]):
         """Do the work, where the state computes; return the events that come of it."""
         events: list[Any] = []
         for one in work:
-            event = self._in_turn[type(one)](one)
+            event = self._computed[type(one)](one)
             if event is not None:
                 events.append(event)
             if isinstance(event, GatherFailed):

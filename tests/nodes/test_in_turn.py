@@ -40,8 +40,9 @@ def test_what_comes_meanwhile_is_handled_afterwards_in_its_order() -> None:
 
 def test_nothing_is_lost_by_a_failure_and_the_first_one_is_raised() -> None:
     node = Node({"a": ["b", "c"], "b": ["d"]}, fails_at="ac")
-    with pytest.raises(ValueError, match="a"):
+    with pytest.raises(ValueError, match="a") as raised:
         node.feed("a")
+    assert raised.value.__notes__ == ["then ValueError: c"]
     assert ended(node) == ["b", "d"]
     node.feed("e")
     assert ended(node) == ["b", "d", "e"]

@@ -120,6 +120,22 @@ def test_what_comes_of_an_event_at_once_is_handled_when_all_is_done_about_it() -
     assert seen == ["an event", "waits", "archived"]
 
 
+def test_after_a_failure_nothing_is_heard_any_more() -> None:
+    world, seen, error = World(), list[Any](), ValueError("wrong")
+
+    def handle(event: Any, now: float) -> list[Effect]:
+        seen.append(event)
+        world.node.feed("followed")
+        raise error
+
+    world.control.handle = handle  # type: ignore[method-assign]
+    assert world.node.failure is None
+    with pytest.raises(ValueError, match="wrong"):
+        world.node.feed("fails")
+    world.node.feed("next")
+    assert (seen, world.node.failure) == (["fails"], error)
+
+
 def test_work_is_done_in_its_order_in_one_go_and_its_events_are_returned() -> None:
     state = World().after(ARCHIVE, transmit(msg.UPDATE), GATHER, STAGE)
     assert state.compute() == [[GatherDone(1, ())]], "the others answered nothing"

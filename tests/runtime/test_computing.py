@@ -127,7 +127,7 @@ def test_it_rests_when_the_gradient_at_hand_is_over(bench: Bench) -> None:
     assert bench.outcomes.get_nowait() == ComputeAborted(1)
 
 
-def test_nobody_waits_for_its_rest_once_it_is_closed(bench: Bench) -> None:
+def test_waiting_for_it_to_rest_ends_when_it_is_closed(bench: Bench) -> None:
     async def rest() -> None:
         await bench.computing.come_to_rest(LIMIT_S)  # nothing was begun
         goes_on = begun(bench)
@@ -148,6 +148,13 @@ def test_of_what_was_raised_on_such_parameters_the_user_is_not_blamed(bench: Ben
     assert "no probability" in failed.text
     bench.parameters.changed = True
     assert bench.compute() == Overwritten(1)
+
+
+def test_code_that_ends_the_program_fails_as_any_other(bench: Bench) -> None:
+    bench.workspace.computes = raise_from(SystemExit("no data"))
+    failed = bench.compute()
+    assert isinstance(failed, ComputeFailed)
+    assert (failed.kind, failed.text) == ("SystemExit", "no data")
 
 
 def test_whether_the_model_wrote_to_its_parameters_is_looked_at_when_it_was_interrupted_as_well(bench: Bench) -> None:

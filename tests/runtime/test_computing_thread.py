@@ -119,20 +119,6 @@ def test_where_no_thread_can_be_begun_nothing_is_left_open(opened: Opened, monke
     assert opened.ask(lambda: "later") == "later"
 
 
-def test_it_ends_although_a_child_has_its_pipe_open(opened: Opened) -> None:
-    opened.ask()
-    child = os.fork()
-    if not child:
-        threading.Event().wait(LIMIT_S)
-        os._exit(0)
-    try:
-        opened.thread.close()
-        opened.ends()
-    finally:
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-
-
 def test_nothing_is_called_in_a_loop_that_is_closed() -> None:
     loop, called = asyncio.new_event_loop(), list[str]()
     call_in_loop(loop, called.append, "before")
@@ -142,18 +128,50 @@ def test_nothing_is_called_in_a_loop_that_is_closed() -> None:
     assert called == ["before"]
 
 
-PROGRAM = """
-import time
+WITH_A_THREAD = """
+import atexit, os, sys, threading, time
 from psplatform.runtime.actors.worker.computing_thread import ComputingThread
 thread = ComputingThread("computes")
+begins, ends = threading.Event(), threading.Event()
 def task():
-    time.sleep(0.5)
+    begins.set()
+    ends.wait(180)
+    time.sleep(0.3)
     print("ended", flush=True)
 thread.submit(task)
-time.sleep(0.2)
+begins.wait(180)
+"""
+
+EXITS = """
+atexit.register(ends.set)
+"""
+
+FORKS = """
+child = os.fork()
+if not child:
+    sys.exit()
+os.waitpid(child, 0)
+child = os.fork()
+if not child:
+    time.sleep(180)
+thread.submit(lambda: print("goes on", flush=True))
+ends.set()
+(where,) = [one for one in threading.enumerate() if one.name == "computes"]
+goes_on = threading.Event()
+thread.submit(goes_on.set)
+goes_on.wait(180)
+thread.close()
+where.join(180)
+print("over" if not where.is_alive() else "goes on", flush=True)
+os.kill(child, 9)
 """
 
 
-def test_the_interpreter_waits_at_its_exit_for_the_task_at_hand() -> None:
-    found = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=LIMIT_S, check=True)
-    assert (found.stdout, found.stderr) == ("ended\n", "")
+@pytest.mark.parametrize(
+    ("what", "said"), [(EXITS, ["ended"]), (FORKS, ["ended", "goes on", "over"])], ids=["exits", "forks"]
+)
+def test_its_end_is_that_of_its_process_alone(what: str, said: list[str]) -> None:
+    """The interpreter waits at its exit for the task at hand; children neither end the thread nor keep it."""
+    command = [sys.executable, "-W", "ignore", "-c", WITH_A_THREAD + what]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    assert (found.stdout.split("\n"), found.stderr) == ([*said, ""], "")

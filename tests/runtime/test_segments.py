@@ -160,7 +160,7 @@ def write_in_a_system_call(place: memoryview) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is not told")
 @pytest.mark.parametrize("write", [write_here, write_in_a_thread, write_in_a_system_call])
-def test_what_is_written_through_a_private_mapping_is_noticed_whoever_writes(
+def test_what_is_written_through_a_private_mapping_is_noticed(
     run_id: str, write: Callable[[memoryview], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = Segment.create(run_id, "server", 64 * mmap.PAGESIZE)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from psplatform.core.protocol.messages import Stop
 from psplatform.runtime.actors.worker import host
 from psplatform.runtime.actors.worker.host import WorkerHost
 from psplatform.runtime.comms.calls import Peer
@@ -63,3 +64,29 @@ def test_one_that_is_closed_before_it_is_open_gives_back_its_memory(monkeypatch:
         return opening.given_back
 
     assert asyncio.run(asyncio.wait_for(open_and_close(), LIMIT_S))
+
+
+@pytest.mark.parametrize("way", ["take", "from a thread", "as an answer"])
+def test_a_worker_that_cannot_handle_what_it_hears_leaves(way: str) -> None:
+    """Raised to its coordinator, it would be repeated, and ignored as a repetition."""
+    told: list[str] = []
+
+    def feed(event: Any) -> None:
+        raise ValueError(f"cannot handle {event.reason}")
+
+    async def hear() -> None:
+        worker: Any = WorkerHost("run", "worker-1", Peer("tcp://127.0.0.1:1", "coordinator"), {})
+        worker._node = SimpleNamespace(feed=feed)
+        worker._background.tell_of = lambda error: told.append(str(error))
+        said = Stop(1, "this")
+        if way == "take":
+            assert worker.take("coordinator-1", (said,))
+        elif way == "from a thread":
+            worker._loop = asyncio.get_running_loop()
+            await asyncio.to_thread(worker._feed_from_thread, said)
+            await asyncio.sleep(0)
+        else:
+            worker._feed(said)
+
+    asyncio.run(hear())
+    assert told == ["cannot handle this"]

@@ -331,7 +331,7 @@ _HANDLERS: dict[type, Callable[[Server, Any], list[Effect]]] = {
     Commit: Server._on_commit,
     Proceed: Server._on_proceed,
     GatherDone: lambda server, event: server._applying.gather_done(event),
-    GatherFailed: lambda server, event: server._applying.gather_failed(event),
+    GatherFailed: lambda server, event: server._applying.gather_failed(event) + server._go_on(),
     StageDone: Server._on_stage_done,
     Captured: Server._on_captured,
     Archived: lambda server, event: written(server.shard, event),

@@ -32,6 +32,7 @@ from psplatform.core.protocol.messages import (
 from psplatform.core.protocol.place_messages import ActorAt, CoordinatorAt
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.core.shards.replica import ShardCopy
+from psplatform.errors import ClusterError
 from psplatform.nodes.shard import ShardNode
 from psplatform.replication.accounts import account_factory
 from psplatform.runtime.actor_log import ActorLog
@@ -158,7 +159,15 @@ class CopyHost(Listening):
     # --- what peers call ---
 
     def take(self, sender: str, said: Said) -> bool:
-        """Take messages of the coordinator."""
+        """Take messages of the coordinator.
+
+        Raises
+        ------
+        ClusterError
+            If the node has failed before: then the coordinator gives this copy up.
+        """
+        if (failure := self._node.failure) is not None:
+            raise ClusterError(f"{self._name} has failed ({type(failure).__name__}: {failure})") from failure
         for message in messages_of(said):
             if isinstance(message, ActorAt):
                 self._node.state.carrier.know(message.name, Peer(message.address, message.key))
@@ -166,16 +175,10 @@ class CopyHost(Listening):
                 if not self._closed and self._coordinator.turn_to(message) and self._retirement.has_begun:
                     self._background.do(self._say_retiring())
             else:
-                self._feed(message)
+                self._node.feed(message)
                 if isinstance(message, Exclude):
                     self._let_go(message.replica)
         return True
-
-    def _feed(self, message: Any) -> None:
-        try:
-            self._node.feed(message)
-        except Exception as error:  # noqa: BLE001  raised, it would be repeated, and then ignored as a repetition
-            self._background.tell_of(error)
 
     def _let_go(self, replica: str) -> None:
         server = self._node.server

@@ -153,7 +153,10 @@ class EvaluatorHost(Listening):
         elif isinstance(message, CoordinatorAt):
             self._coordinator.turn_to(message)
         else:
-            self._node.feed(message)
+            try:
+                self._node.feed(message)
+            except Exception as error:  # noqa: BLE001  the evaluator ends because of it, and another takes its place
+                self._background.tell_of(error)
 
     async def close(self) -> None:
         """Stop answering; one that is still being opened never begins."""

@@ -62,8 +62,8 @@ def unpickled(frame: bytes) -> Any:
 class Connection(asyncio.BufferedProtocol):
     """One end of a connection.
 
-    What arrives is read into a buffer of its own.  Without, asyncio takes 256 KiB anew for each message, and gives them
-    back: to the kernel, where the process keeps no freed memory.
+    It reads into a buffer of its own: otherwise asyncio allocates 256 KiB for each read and frees them again, which the
+    kernel maps and unmaps where the process keeps no freed memory.
     """
 
     _transport: asyncio.Transport

@@ -229,7 +229,7 @@ class Line:
         if answered is not None and answered[0] == OK:
             self._on_answered(answered[1])
         else:
-            self._tried += answered is not None
+            self._tried = 0 if answered is None else 1
             self._insist()
 
     def _as_said(self, batch: tuple[Any, ...]) -> Said:

@@ -94,7 +94,7 @@ class Computing:
             outcome: Outcome = self._compute(effect, cancellation)
         except Cancelled:
             outcome = ComputeAborted(effect.sequence)
-        except Exception as error:  # noqa: BLE001  the seam where whatever the user's code raises becomes an event
+        except BaseException as error:  # noqa: BLE001  the seam where whatever the user's code raises becomes an event
             overwritten = self._parameters.has_changed()  # then it may be no fault of that code
             outcome = Overwritten(effect.sequence) if overwritten else ComputeFailed(effect.sequence, *describe(error))
         self._deliver(outcome)

@@ -1,9 +1,9 @@
 """A thread that runs tasks one after the other, and is woken through a pipe.
 
-The kernel lets a thread that reads from a pipe go on at the core of the one that has written, which is about to rest.
-Of one that waits for a lock, as threads of executors do, it mostly chooses another core.  Two cores take turns with
-Python's interpreter more slowly than one: to the thread and back took 50 us by an executor, and 37 by a pipe, which is
-3 to 13 percent of an iteration of a model of 1000 parameters.
+The kernel lets a thread that reads from a pipe go on at the core of the thread that has written to it.  Threads of an
+executor wait for a lock, and mostly go on at another core, where it takes them longer to get hold of Python's
+interpreter.  There and back took 50 us by an executor, and takes 37 by a pipe; the difference is 3 % to 13 % of an
+iteration of a model with 1000 parameters.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class ComputingThread:
         self._closed = True
         self._tasks.clear()
         if self._pipe is not None:
-            os.write(self._pipe, _END)  # closing it does not end what is read: children may have it open
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._pipe, _END)  # closing it would not end the thread where a child has it open
             os.close(self._pipe)
             self._pipe = None
 
@@ -79,15 +80,17 @@ class ComputingThread:
             os.close(reading)
             os.close(writing)
             raise
-        atexit.register(self._end_at_exit, thread)
+        atexit.register(self._end_at_exit, thread, os.getpid())
         return writing
 
-    def _end_at_exit(self, thread: Thread) -> None:
-        self.close()
-        thread.join(_EXIT_S)
+    def _end_at_exit(self, thread: Thread, process: int) -> None:
+        if os.getpid() == process:  # and not a child of it
+            self.close()
+            thread.join(_EXIT_S)
 
     def _work(self, pipe: int) -> None:
-        while os.read(pipe, 1) == _TASK:
+        process = os.getpid()
+        while os.getpid() == process and os.read(pipe, 1) == _TASK:
             try:
                 task = self._tasks.popleft()
             except IndexError:  # closed meanwhile

@@ -103,7 +103,7 @@ class WorkerHost(Listening):
             patience_s=program.patience_s,
             on_lost=self._depart,
             on_refused=lambda: self._depart("the coordinator no longer knows this worker"),
-            on_answer=self._on_answer,
+            on_answer=self._feed,
             beat_s=program.worker_lease_s / 8,
         )
         self._coordinator.open(line)
@@ -185,8 +185,8 @@ class WorkerHost(Listening):
                     self._background.do(self._exchange.push_again(message.term))
             elif isinstance(message, Moved):
                 self._background.do(self._follow_server(message))
-            elif self._node is not None:
-                self._node.feed(message)
+            else:
+                self._feed(message)
         return True
 
     def _meet(self, copy: str, peer: Peer, shard: int) -> None:
@@ -259,22 +259,17 @@ class WorkerHost(Listening):
         if self._node is not None:
             if self._node.expects(answer):
                 self._history.pulled(answer)
-            self._node.feed(answer)
+            self._feed(answer)
 
     def _feed(self, event: Any) -> None:
-        if self._node is not None:
-            self._node.feed(event)
-
-    def _feed_from_thread(self, event: Any) -> None:
-        if self._node is not None:
-            call_in_loop(self._loop, self._node.feed, event)
-
-    def _on_answer(self, message: Any) -> None:
         try:
             if self._node is not None:
-                self._node.feed(message)
+                self._node.feed(event)
         except Exception as error:  # noqa: BLE001  the worker leaves because of it, and says so
             self._background.tell_of(error)
+
+    def _feed_from_thread(self, event: Any) -> None:
+        call_in_loop(self._loop, self._feed, event)
 
     # --- leaving ---
 
