@@ -17,7 +17,7 @@ class InTurn:
         Raises
         ------
         Exception
-            The first that a handler has raised, when all have been called; further ones are its notes.
+            The first that a handler has raised, when all have been called; later ones are added to it as notes.
         """
         if self._following is not None:
             self._following.append((handle, event))

@@ -17,6 +17,10 @@ from psplatform.nodes.ports import ShardState, Work
 State = TypeVar("State", bound=ShardState)
 
 
+def _raise(error: Exception) -> None:
+    raise error
+
+
 class ShardNode(InTurn, Generic[State]):
     """Executes the effects of one copy of a shard.
 
@@ -35,6 +39,8 @@ class ShardNode(InTurn, Generic[State]):
         Returns the port; what it is given takes the events that the port answers with.
     note
         Told of each event, with what is about to be executed about it.
+    on_failure
+        Takes what handling an event has raised; raises it, where nothing else is given.
 
     Attributes
     ----------
@@ -45,7 +51,7 @@ class ShardNode(InTurn, Generic[State]):
     closed
         Whether nothing is heard and done any more.
     failure
-        What handling an event has raised: after that, nothing is heard any more either.
+        What handling an event, or computing, has raised: later events are ignored.
     """
 
     def __init__(
@@ -55,12 +61,13 @@ class ShardNode(InTurn, Generic[State]):
         send: Callable[[Send], None],
         make_state: Callable[[Callable[[Any], None]], State],
         note: Callable[[Any, list[Effect]], None] = lambda event, effects: None,
+        on_failure: Callable[[Exception], None] = _raise,
     ) -> None:
         self.control = control
         self.now = 0.0
         self.closed = False
         self.failure: Exception | None = None
-        self._clock, self._note = clock, note
+        self._clock, self._note, self._on_failure = clock, note, on_failure
         self.state = state = make_state(self.feed)
         self._at_once: dict[type, Callable[[Any], None]] = {
             Send: send,
@@ -95,9 +102,9 @@ class ShardNode(InTurn, Generic[State]):
             return
         try:
             self._execute_after(event)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, this state machine cannot go on
             self.failure = error
-            raise
+            self._on_failure(error)
 
     def _execute_after(self, event: Any) -> None:
         self.now = self._clock()
@@ -131,6 +138,13 @@ class ShardNode(InTurn, Generic[State]):
 
     def _compute(self, work: Sequence[Work]) -> list[Any]:
         """Do the work, where the state computes; return the events that come of it."""
+        try:
+            return self._events_of(work)
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _events_of(self, work: Sequence[Work]) -> list[Any]:
         events: list[Any] = []
         for one in work:
             event = self._computed[type(one)](one)

@@ -331,6 +331,18 @@ def test_a_gradient_that_is_gone_is_reported_and_its_position_given_up() -> None
     assert do(one, GatherFailed(1)) == []
 
 
+def test_a_replica_that_joins_is_sent_the_state_while_it_is_not_decided_what_becomes_of_lost_gradients() -> None:
+    one = server()
+    do(one, commit(1))
+    assert do(one, msg.Include(1, 1, "r")) == []
+    unreachable, transmit = do(one, GatherFailed(1))
+    assert unreachable == Send(COORDINATOR, msg.Unreachable(0, 1, 1))
+    (transfer,) = transfers([transmit])
+    assert (transfer.kind, transfer.position) == (msg.STATE, 0)
+    assert do(one, lost(1)) == [], "what is captured stays as it is"
+    assert [type(each) for each in captured(one, transfer) if not isinstance(each, Send)] == [Skip]
+
+
 def test_a_replica_is_not_sent_positions_that_are_lost() -> None:
     """It lacks nothing of the state; the next update does not follow what it has, so it gets the whole."""
     one = server(CHAIN, "r")

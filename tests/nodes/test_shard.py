@@ -136,6 +136,21 @@ def test_after_a_failure_nothing_is_heard_any_more() -> None:
     assert (seen, world.node.failure) == (["fails"], error)
 
 
+def test_work_that_fails_is_a_failure_of_the_node() -> None:
+    world, error = World(), OSError("no room")
+
+    def fail(effect: Any) -> Any:
+        raise error
+
+    world.node._computed[Stage] = fail
+    world.after(STAGE)
+    with pytest.raises(OSError, match="no room"):
+        world.state.compute()
+    assert world.node.failure is error
+    assert world.after(SAYS).done == []
+    assert world.sent == []
+
+
 def test_work_is_done_in_its_order_in_one_go_and_its_events_are_returned() -> None:
     state = World().after(ARCHIVE, transmit(msg.UPDATE), GATHER, STAGE)
     assert state.compute() == [[GatherDone(1, ())]], "the others answered nothing"

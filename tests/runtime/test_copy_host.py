@@ -66,7 +66,8 @@ def show(server: CopyHost, version: int) -> None:
 
 
 def test_a_copy_that_has_failed_refuses_whatever_it_is_told(make: Make, jump: Jump) -> None:
-    """Where what follows from a message failed, the message itself would be ignored as a repetition."""
+    """Repeated, the message would be ignored as a duplicate where what follows from it has failed."""
+    told: list[Exception] = []
 
     async def fail() -> None:
         server = make()
@@ -79,13 +80,13 @@ def test_a_copy_that_has_failed_refuses_whatever_it_is_told(make: Make, jump: Ju
             return handle(event, now)
 
         server._node.control.handle = fail_afterwards  # type: ignore[method-assign]
-        with pytest.raises(ValueError, match="no room for that"):
-            server.take("coordinator-1", (Include(1, 1, "replica-0-0"),))
+        server._node._on_failure = told.append
         for said in ((Include(1, 1, "replica-0-0"),), ()):
             with pytest.raises(ClusterError, match=r"server-0 has failed \(ValueError: no room for that\)"):
                 server.take("coordinator-1", said)
 
     jump(fail())
+    assert [str(one) for one in told] == ["no room for that"]
 
 
 def test_a_replica_lets_go_of_what_no_step_after_a_transfer_refers_to(

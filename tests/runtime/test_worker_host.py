@@ -66,9 +66,9 @@ def test_one_that_is_closed_before_it_is_open_gives_back_its_memory(monkeypatch:
     assert asyncio.run(asyncio.wait_for(open_and_close(), LIMIT_S))
 
 
-@pytest.mark.parametrize("way", ["take", "from a thread", "as an answer"])
+@pytest.mark.parametrize("way", ["take", "from a thread", "when a timer fires"])
 def test_a_worker_that_cannot_handle_what_it_hears_leaves(way: str) -> None:
-    """Raised to its coordinator, it would be repeated, and ignored as a repetition."""
+    """Raised, it would make the coordinator send the message again, which would be ignored as a duplicate."""
     told: list[str] = []
 
     def feed(event: Any) -> None:
@@ -86,7 +86,7 @@ def test_a_worker_that_cannot_handle_what_it_hears_leaves(way: str) -> None:
             await asyncio.to_thread(worker._feed_from_thread, said)
             await asyncio.sleep(0)
         else:
-            worker._feed(said)
+            worker._try(feed, said)
 
     asyncio.run(hear())
     assert told == ["cannot handle this"]

@@ -124,7 +124,8 @@ class CopyHost(Listening):
             self._report,
         )
         make_state = partial(SharedShardState, program, control, *arguments)
-        make_node = partial(ShardNode, control, loop.time, self._send, make_state, self._tell_readers)
+        says = self._send, make_state, self._tell_readers, self._background.tell_of
+        make_node = partial(ShardNode, control, loop.time, *says)
         self._node = await loop.run_in_executor(self._arithmetic, make_node)
         self._require_wanted()
         self._begun.callback(self._node.close)
@@ -164,10 +165,8 @@ class CopyHost(Listening):
         Raises
         ------
         ClusterError
-            If the node has failed before: then the coordinator gives this copy up.
+            If the node has failed, at that or before: then the coordinator gives this copy up.
         """
-        if (failure := self._node.failure) is not None:
-            raise ClusterError(f"{self._name} has failed ({type(failure).__name__}: {failure})") from failure
         for message in messages_of(said):
             if isinstance(message, ActorAt):
                 self._node.state.carrier.know(message.name, Peer(message.address, message.key))
@@ -178,6 +177,8 @@ class CopyHost(Listening):
                 self._node.feed(message)
                 if isinstance(message, Exclude):
                     self._let_go(message.replica)
+        if (failure := self._node.failure) is not None:
+            raise ClusterError(f"{self._name} has failed ({type(failure).__name__}: {failure})") from failure
         return True
 
     def _let_go(self, replica: str) -> None:

@@ -1,9 +1,9 @@
 """A thread that runs tasks one after the other, and is woken through a pipe.
 
-The kernel lets a thread that reads from a pipe go on at the core of the thread that has written to it.  Threads of an
-executor wait for a lock, and mostly go on at another core, where it takes them longer to get hold of Python's
-interpreter.  There and back took 50 us by an executor, and takes 37 by a pipe; the difference is 3 % to 13 % of an
-iteration of a model with 1000 parameters.
+The kernel wakes a thread that reads from a pipe on the core of the thread that writes to it.  Threads of an executor
+wait for a lock; they mostly wake on another core, where it takes them longer to get hold of Python's interpreter.  To
+the thread and back takes 50 us with an executor and 37 with a pipe; the difference is 3 % to 13 % of an iteration of a
+model with 1000 parameters.
 """
 
 from __future__ import annotations

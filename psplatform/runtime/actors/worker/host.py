@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -60,6 +60,7 @@ class WorkerHost(Listening):
         self._node: WorkerNode | None = None
         self._opening: asyncio.Task[None] | None = None
         self._attaching: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._log = ActorLog(run, member)
         self._background = self._new_background()
         self._history = WorkerHistory()
@@ -157,7 +158,7 @@ class WorkerHost(Listening):
             session,
             clock,
             self._send,
-            partial(LoopTimers, clock),
+            lambda fire: LoopTimers(clock, partial(self._try, fire)),
             exchange.make_gradients,
             self._begin_to_leave,
             self._history.does,
@@ -262,9 +263,12 @@ class WorkerHost(Listening):
             self._feed(answer)
 
     def _feed(self, event: Any) -> None:
+        if self._node is not None:
+            self._try(self._node.feed, event)
+
+    def _try(self, handle: Callable[[Any], None], event: Any) -> None:
         try:
-            if self._node is not None:
-                self._node.feed(event)
+            handle(event)
         except Exception as error:  # noqa: BLE001  the worker leaves because of it, and says so
             self._background.tell_of(error)
 
@@ -278,7 +282,7 @@ class WorkerHost(Listening):
 
     def _on_mishap(self, text: str) -> None:
         # It would wait for ever for what failed; another takes its place.
-        if self._coordinator.is_open and not self._closed:
+        if self._coordinator.is_open and not self._closed and self._leaving is None:
             self._leaving = self._loop.create_task(self._make_room(text))
 
     def _begin_to_leave(self, reason: str) -> None:
