@@ -79,6 +79,7 @@ class Shard:
         self._state_sizes = self._sizes | {name: self._sizes[name.partition(".")[2]] for name in self._named_slots}
         self._step_norm = StepNorm(self._reach, self.displacement_norm)
         self._before_step: Callable[[], None] = _nothing
+        self._before_overwriting: list[tuple[Mapping[str, Tensor], Callable[[], None]]] = []
         self._gathering = Gathering(
             self._front, self._parameters, sums=isinstance(spec, Additive), adds_up=self.adds_up
         )
@@ -273,16 +274,29 @@ class Shard:
 
         These are the vectors themselves: copy them before the next `stage`.
         """
-        newest = self._back if self.staged else self._front
-        return {**newest, **self._named_slots}
+        return {**self.newest, **self._named_slots}
+
+    @property
+    def newest(self) -> Mapping[str, Tensor]:
+        """The newest parameters and buffers, staged or published: what `state` returns without the optimiser's."""
+        return self._back if self.staged else self._front
 
     def before_next_step(self, call: Callable[[], None]) -> None:
         """Have `call` called once, before anything of what `state` returns now is written to."""
         self._before_step = call
 
+    def before_overwriting(self, call: Callable[[], None]) -> None:
+        """Have `call` called once, before anything of what is `newest` now is written to: not by the next step."""
+        self._before_overwriting.append((self.newest, call))
+
     def _announce_step(self) -> None:
         call, self._before_step = self._before_step, _nothing
         call()
+        if self._before_overwriting:
+            due = [call for vectors, call in self._before_overwriting if vectors is self._back]
+            self._before_overwriting = [one for one in self._before_overwriting if one[0] is not self._back]
+            for call in due:
+                call()
 
     @property
     def slot_names(self) -> list[str]:
@@ -297,8 +311,21 @@ class Shard:
         """Return dtype and number of elements of each vector of `state`."""
         return dict(self._state_sizes)
 
-    def restore(self, state: Mapping[str, Tensor], *, version: int, commits: int) -> None:
+    def restore(
+        self,
+        state: Mapping[str, Tensor],
+        *,
+        version: int,
+        commits: int,
+        whole: Callable[[], bool] = lambda: True,
+    ) -> bool:
         """Take over what `state` returned elsewhere after so many commits; a staged step is given up.
+
+        Parameters
+        ----------
+        whole
+            Tells, after the state was read, whether nobody has written to it meanwhile.  If not, the front copy stays
+            as it was, `restore` returns false, and must be called with another state before anything else is.
 
         Raises
         ------
@@ -323,10 +350,13 @@ class Shard:
         cut = shares([vector.numel() for vector in checked.values()])
         found: list[list[float]] = [[] for _ in cut]
         together(load, cut, found)
+        if not whole():
+            return False
         self._front, self._back = self._back, self._front
         self._gathering.forget()
         self._step_norm.forget(math.sqrt(sum(itertools.chain.from_iterable(found))))
         self.version, self.commits, self.staged = version, commits, False
+        return True
 
 
 def _nothing() -> None:

@@ -20,8 +20,9 @@ from psplatform.runtime.comms.calls import Peer
 from psplatform.runtime.dataplane.gradients.gradient_buffers import GradientBuffers, Slab
 from psplatform.runtime.dataplane.gradients.pushing import Exposed, Pushes, Summed
 from psplatform.runtime.dataplane.replicas.feed_reader import MOST_KEPT, FeedReader
+from psplatform.runtime.dataplane.replicas.parcel import Parcel
+from psplatform.runtime.dataplane.replicas.receiver import Receiver
 from psplatform.runtime.dataplane.replicas.replica_feed import ReplicaFeed
-from psplatform.runtime.dataplane.replicas.transfers import Parcel, Receiver
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.compression import UNPACKED
 from psplatform.tensors.layout import Layout

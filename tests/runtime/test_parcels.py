@@ -11,7 +11,7 @@ from psplatform.core.protocol import messages as msg
 from psplatform.core.protocol.wire import encode
 from psplatform.runtime.comms.frames import pickled, unpickled
 from psplatform.runtime.dataplane.pulls.content import Answer
-from psplatform.runtime.dataplane.replicas.transfers import Parcel
+from psplatform.runtime.dataplane.replicas.parcel import Parcel
 from psplatform.runtime.dataplane.segments import SegmentName
 
 TICKET, BUNDLE = msg.BatchAssignment(1, 7), msg.Bundle("w1", 1, 7)

@@ -21,7 +21,9 @@ from psplatform.runtime.dataplane.gradients.gradient_buffers import GradientBuff
 from psplatform.runtime.dataplane.replicas import transfers
 from psplatform.runtime.dataplane.replicas.feed_reader import FeedReader
 from psplatform.runtime.dataplane.replicas.outbox import Inbox, Outbox
-from psplatform.runtime.dataplane.replicas.transfers import Parcel, ProcessCarrier, Receiver
+from psplatform.runtime.dataplane.replicas.parcel import Parcel
+from psplatform.runtime.dataplane.replicas.receiver import Receiver
+from psplatform.runtime.dataplane.replicas.transfers import ProcessCarrier
 from psplatform.runtime.dataplane.transports import TRANSPORTS
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout

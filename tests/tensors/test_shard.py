@@ -326,6 +326,58 @@ def test_a_state_is_restored_by_any_number_of_threads(
     assert second.displacement_norm() <= said <= second.displacement_norm() * (1 + PRECISION)
 
 
+def step(shard: Shard) -> None:
+    version = shard.version + 1
+    shard.gather([random_vectors(LAYOUT, version)])
+    shard.stage(rate=1.0)
+    shard.publish(version)
+
+
+@pytest.mark.parametrize("staged", [True, False])
+@pytest.mark.parametrize("by", ["a step", "a state"])
+def test_what_is_asked_for_is_called_once_before_what_was_the_newest_is_written_over(staged: bool, by: str) -> None:
+    """The next step is written beside it; the one after, or a state that is loaded then, is not."""
+    shard, other = (shard_of(OPTIMIZERS[1], random_vectors(LAYOUT, seed)) for seed in (98, 99))
+    step(shard)
+    if staged:
+        shard.gather([random_vectors(LAYOUT, 7)])
+        shard.stage(rate=1.0)
+    newest, found = shard.newest, []
+    expected = {key: vector.clone() for key, vector in newest.items()}
+    for _ in range(2):
+        shard.before_overwriting(lambda: found.append({key: vector.clone() for key, vector in newest.items()}))
+    if staged:
+        shard.publish(2)
+    step(shard)
+    assert found == []
+    for _ in range(3):
+        if by == "a step":
+            step(shard)
+        else:
+            shard.restore(other.state(), version=shard.version + 1, commits=1)
+    assert len(found) == 2
+    assert all(torch.equal(vector, one[key]) for one in found for key, vector in expected.items())
+    assert not all(torch.equal(vector, newest[key]) for key, vector in expected.items())
+
+
+def test_a_state_that_is_written_to_while_it_is_read_changes_nothing_that_is_shown() -> None:
+    shard, other = (shard_of(OPTIMIZERS[1], random_vectors(LAYOUT, seed)) for seed in (98, 99))
+    step(other)
+    front = {key: vector.clone() for key, vector in shard.front.items()}
+    asked = []
+
+    def whole() -> bool:
+        asked.append(all(torch.equal(vector, other.newest[key]) for key, vector in shard.back.items()))
+        return False
+
+    assert not shard.restore(other.state(), version=1, commits=1, whole=whole)
+    assert asked == [True], "after everything was read"
+    assert (shard.version, shard.commits) == (0, 0)
+    assert all(torch.equal(vector, front[key]) for key, vector in shard.front.items())
+    assert shard.restore(other.state(), version=1, commits=1)
+    assert all(torch.equal(tensor, shard.state()[name]) for name, tensor in other.state().items())
+
+
 def test_state_vectors_are_named_after_slot_and_region() -> None:
     names = sorted(shard_of(SGD(momentum=0.9, groups=GROUPS), allocate(LAYOUT)).state())
     assert names == sorted([*allocate(LAYOUT), "momentum.parameter.float32", "momentum.parameter.float64"])

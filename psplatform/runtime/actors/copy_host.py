@@ -49,7 +49,7 @@ from psplatform.runtime.dataplane.gradients.packing import unpacked
 from psplatform.runtime.dataplane.pulls.content import Answer
 from psplatform.runtime.dataplane.pulls.serving import PullServer
 from psplatform.runtime.dataplane.replicas.feed_reader import MOST_KEPT
-from psplatform.runtime.dataplane.replicas.transfers import Parcel
+from psplatform.runtime.dataplane.replicas.parcel import Parcel
 from psplatform.runtime.dataplane.segments import SegmentName, sweep
 from psplatform.runtime.dataplane.shard_state import SharedShardState
 from psplatform.runtime.dataplane.transports import TRANSPORTS

@@ -14,7 +14,7 @@ from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect, Peer
 from psplatform.runtime.dataplane.replicas.cold_storage import StoreCarrier
 from psplatform.runtime.dataplane.replicas.transfers import ProcessCarrier
-from psplatform.runtime.dataplane.segments import SegmentName
+from psplatform.runtime.dataplane.segments import Place, SegmentName
 from psplatform.runtime.dataplane.transports import TRANSPORTS
 from psplatform.runtime.program import Program
 from psplatform.tensors.shard import Shard
@@ -53,6 +53,14 @@ class OffersRoom(Protocol):
 
     def room(self) -> Mapping[str, Tensor] | None:
         """Return vectors to merge the next update into, if it is likely to be sent.  For the thread that computes."""
+
+
+@runtime_checkable
+class Lends(Protocol):
+    """A carrier whose replicas may read parameters where their server shows them, which saves copying them."""
+
+    def lend(self, find: Callable[[Mapping[str, Tensor]], Place | None]) -> None:
+        """Let replicas read there; `find` tells where vectors lie, if those are what is shown or will be."""
 
 
 @runtime_checkable

@@ -62,6 +62,14 @@ class SegmentName:
     mark: int
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where vectors lie: in which segment, and from which byte of its content on."""
+
+    segment: SegmentName
+    at: int
+
+
 class Segment:
     """A mapped segment: a header of 64-bit fields, and bytes.
 

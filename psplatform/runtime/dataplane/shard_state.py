@@ -22,12 +22,12 @@ from psplatform.nodes.ports import Work
 from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect
-from psplatform.runtime.dataplane.carriers import REPLICA_PLACES, KeepsTheBeginning, OffersRoom
+from psplatform.runtime.dataplane.carriers import REPLICA_PLACES, KeepsTheBeginning, Lends, OffersRoom
 from psplatform.runtime.dataplane.gradients.gradient_buffers import GradientBuffers
 from psplatform.runtime.dataplane.pulls.content import Copied
 from psplatform.runtime.dataplane.replicas.cold_storage import awaken
 from psplatform.runtime.dataplane.replicas.feed_reader import FeedReader
-from psplatform.runtime.dataplane.replicas.transfers import Receiver
+from psplatform.runtime.dataplane.replicas.receiver import Receiver
 from psplatform.runtime.dataplane.segments import sweep
 from psplatform.runtime.dataplane.transports import TRANSPORTS
 from psplatform.runtime.initial import initial_tensors
@@ -136,6 +136,8 @@ class SharedShardState:
 
     def _prepare(self, replicas: Sequence[str]) -> None:
         """Prepare for the replicas that the server has from the beginning."""
+        if isinstance(self.carrier, Lends):
+            self.carrier.lend(self.content.place_of)
         for replica in replicas:
             self.carrier.prepare(replica)
         if isinstance(self.carrier, KeepsTheBeginning) and isinstance(self._control.part, Server):

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from psplatform.core.protocol.messages import Pull, Pulled
-from psplatform.runtime.dataplane.segments import Segment, SegmentName
+from psplatform.runtime.dataplane.segments import Place, Segment, SegmentName
 from psplatform.tensors.layout import Layout
 from psplatform.tensors.vectors import carve, size_bytes, sizes
 
@@ -69,6 +69,7 @@ class Content:
         self._divergence = segment.header[_DIVERGENCE : _DIVERGENCE + 1].view(np.float64)
         self._answers_until = segment.header[_ANSWERS_UNTIL : _ANSWERS_UNTIL + 1].view(np.float64)
         size, wanted = size_bytes(layout, shard), sizes(layout, shard)
+        self._size = size
         self.copies: tuple[Vectors, Vectors] = (
             carve(segment.content[:size], wanted),
             carve(segment.content[size : 2 * size], wanted),
@@ -104,6 +105,13 @@ class Content:
     def name(self) -> SegmentName:
         """What another process needs to open it."""
         return self._segment.name
+
+    def place_of(self, vectors: Vectors) -> Place | None:
+        """Return where vectors lie that are one of the two copies; ``None`` for others."""
+        for copy, lying in enumerate(self.copies):
+            if all(lying.get(key) is vector for key, vector in vectors.items()):
+                return Place(self.name, copy * self._size)
+        return None
 
     def arrays(self, copy: int) -> tuple[NDArray[Any], ...]:
         """Return the vectors of `copy` where they lie."""

@@ -1,8 +1,13 @@
 """What a transfer carries, where no later step can change it: in a segment that its replica reads.
 
 A server merges what its workers send into a *room*, from which its replicas take it: nothing is copied for them.  A
-room is used again once all of them have, so that there are mostly two.  A whole state is copied into an outbox, which a
+room is used again once all of them have, so that there are mostly two.  A whole state is put into an outbox, which a
 replica has for that if need be.  Both are made and touched once, because fresh memory costs several times the copying.
+
+Of a whole state, only the optimiser's part is copied at once.  The parameters are *lent*: the replica reads them where
+the server shows them.  Should the server be about to write over them before they were read, it copies them after all.
+The outbox's header says which transfer's parameters are lent, and which one's lie in the outbox, so that a replica
+knows after reading whether what it has read is whole, and where it is otherwise.
 
 Only the server writes here; one that wakes up after it was replaced spoils nothing, because its replica has state of
 its own.
@@ -13,8 +18,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -24,6 +30,10 @@ from psplatform.tensors.shares import copy
 from psplatform.tensors.vectors import bytes_in, carve, size_bytes_of
 
 Sizes = Mapping[str, tuple[str, int]]
+
+_LENT: Final = 0
+_CAPTURED: Final = 1
+"""Fields of an outbox's header: numbers of transfers, or 0."""
 
 
 class Outbox:
@@ -45,6 +55,10 @@ class Outbox:
         content = torch.empty(size, dtype=torch.uint8) if self._segment is None else self._segment.content[:size]
         content.zero_()  # touched now, not at the first transfer
         self._vectors = carve(content, sizes)
+        self._header = np.zeros(_CAPTURED + 1, np.int64) if self._segment is None else self._segment.header
+        # The transfer that vectors are lent for, and those.
+        self._lent: tuple[int, Mapping[str, Tensor]] = 0, {}
+        self._copying = threading.Lock()
 
     @property
     def name(self) -> SegmentName | None:
@@ -56,17 +70,56 @@ class Outbox:
         """What lies here."""
         return self._vectors
 
-    def capture(self, vectors: Mapping[str, Tensor]) -> int:
-        """Copy vectors here; return their size in bytes."""
-        copy(list(vectors.values()), [self._vectors[key] for key in vectors])
+    def capture(self, vectors: Mapping[str, Tensor], number: int = 0) -> int:
+        """Copy vectors here, for the transfer of that number; return their size in bytes."""
+        with self._copying:
+            self._begin(0, {})
+            self._copy(vectors)
+            self._header[_CAPTURED] = number
         return bytes_in(vectors)
+
+    def lend(self, vectors: Mapping[str, Tensor], lent: Mapping[str, Tensor], number: int) -> None:
+        """Copy those of `vectors` here that are not `lent`, for the transfer of that number."""
+        with self._copying:
+            self._begin(number, lent)
+            self._copy({key: vector for key, vector in vectors.items() if key not in lent})
+            self._header[_LENT] = number
+
+    def keep(self, number: int) -> None:
+        """Copy what is still lent for the transfer of that number, because it is going to be written over."""
+        with self._copying:
+            of, lent = self._lent
+            if of == number:
+                self._copy(lent)
+                self._header[_CAPTURED] = number
+                self._take_back()
+
+    def has_read(self, number: int) -> None:
+        """Copy no more what was lent for the transfer of that number."""
+        if self._copying.acquire(blocking=False):  # else it is just being copied
+            try:
+                if self._lent[0] == number:
+                    self._take_back()
+            finally:
+                self._copying.release()
+
+    def _begin(self, number: int, lent: Mapping[str, Tensor]) -> None:
+        self._header[_LENT] = self._header[_CAPTURED] = 0
+        self._lent = number, lent
+
+    def _take_back(self) -> None:
+        self._header[_LENT] = 0
+        self._lent = 0, {}
+
+    def _copy(self, vectors: Mapping[str, Tensor]) -> None:
+        copy(list(vectors.values()), [self._vectors[key] for key in vectors])
 
     def arrays(self, keys: Sequence[str]) -> list[NDArray[Any]]:
         """Return what lies here under `keys`, to be sent; it must not change before it has arrived."""
         return [self._vectors[key].numpy() for key in keys]
 
     def remove(self) -> None:
-        """Give the place up."""
+        """Give the place up; a replica that has opened it keeps it, and what is lent."""
         if self._segment is not None:
             self._segment.remove()
 
@@ -144,35 +197,70 @@ class Rooms:
                 room.remove()
 
 
+@dataclass(frozen=True, slots=True)
+class OutboxState:
+    """What an outbox says of one transfer, whenever it is asked: asked after reading, whether what was read is whole.
+
+    Attributes
+    ----------
+    header
+        The outbox's.
+    number
+        The transfer's.
+    """
+
+    header: NDArray[np.int64]
+    number: int
+
+    def is_lent(self) -> bool:
+        """Whether the parameters still lie where the server shows them."""
+        return int(self.header[_LENT]) == self.number
+
+    def is_captured(self) -> bool:
+        """Whether they lie in the outbox."""
+        return int(self.header[_CAPTURED]) == self.number
+
+
 @dataclass(slots=True)
 class _Opened:
-    """A server's segment, and what was found in it last: of which sizes, and the vectors."""
+    """A server's segment, and what was found last from a byte on: of which sizes, and the vectors."""
 
     segment: Segment
-    found: tuple[Sizes, dict[str, Tensor]]
+    found: dict[int, tuple[Sizes, dict[str, Tensor]]]
 
 
 class Inbox:
-    """A server's outbox and rooms as its replica sees them."""
+    """A server's outbox, its rooms, and what it lends, as its replica sees them."""
 
     def __init__(self) -> None:
         self._opened: dict[SegmentName, _Opened] = {}
 
-    def vectors(self, name: SegmentName, sizes: Sizes) -> dict[str, Tensor] | None:
-        """Return what lies in the segment of that name, or ``None`` if this process cannot see it."""
+    def vectors(self, name: SegmentName, sizes: Sizes, at: int = 0) -> dict[str, Tensor] | None:
+        """Return what lies in the segment of that name from that byte on; ``None`` if this process cannot see it."""
+        opened = self._open(name)
+        if opened is None:
+            return None
+        known, vectors = opened.found.get(at, ({}, {}))
+        if known != sizes:
+            vectors = carve(opened.segment.content[at:], sizes)
+            opened.found[at] = sizes, vectors
+        return vectors
+
+    def state(self, name: SegmentName, number: int) -> OutboxState | None:
+        """Return what the outbox of that name says of the transfer of that number; ``None`` as of `vectors`."""
+        opened = self._open(name)
+        return OutboxState(opened.segment.header, number) if opened is not None else None
+
+    def _open(self, name: SegmentName) -> _Opened | None:
         opened = self._opened.get(name)
         if opened is None:
             segment = Segment.open(name)
             if segment is None:
                 return None
-            opened = _Opened(segment, ({}, {}))
+            opened = _Opened(segment, {})
             # Another thread may ask for another server's at the same time.
             self._opened = self._that_exist() | {name: opened}
-        known, vectors = opened.found
-        if known != sizes:
-            vectors = carve(opened.segment.content, sizes)
-            opened.found = sizes, vectors
-        return vectors
+        return opened
 
     def forget_removed(self) -> None:
         """Give up what its server has removed: as long as it is mapped here, its memory is not free."""

@@ -1,32 +1,29 @@
-"""Transfers from a shard's server to its replicas: captured by the server, read by the replica, acknowledged.
+"""A server's side of transfers to its replicas: captured, sent until they are acknowledged, and given up.
 
-On one host the replica reads out of the server's memory (`psplatform.runtime.dataplane.replicas.outbox`); elsewhere,
-or where it cannot see that, the arrays are sent.  Where replicas take gradients from the workers, nothing is captured:
-a transfer then names them.
+On one host the replica reads out of the server's memory (`psplatform.runtime.dataplane.replicas.outbox`), parameters
+where the server shows them; elsewhere, or where it cannot see that, the arrays are sent.  Where replicas take gradients
+from the workers, nothing is captured: a transfer then names them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from psplatform.core.protocol.effects import Transmit
-from psplatform.core.protocol.messages import GRADIENTS, STATE, UPDATE, Replicated, Transfer
-from psplatform.core.protocol.wire import decode, encode
-from psplatform.errors import InvariantViolation
+from psplatform.core.protocol.messages import GRADIENTS, UPDATE, Replicated
+from psplatform.core.protocol.wire import decode
 from psplatform.runtime.comms.background import Background, Kept
 from psplatform.runtime.comms.bulk import call_with_arrays
 from psplatform.runtime.comms.calls import Begun, Connect, Peer, PeerLost, begin_call
-from psplatform.runtime.dataplane.replicas.feed_reader import FeedReader
-from psplatform.runtime.dataplane.replicas.outbox import Inbox, Outbox, Rooms
-from psplatform.runtime.dataplane.segments import SegmentName
+from psplatform.runtime.dataplane.replicas.outbox import Outbox, Rooms
+from psplatform.runtime.dataplane.replicas.parcel import Parcel
+from psplatform.runtime.dataplane.segments import Place, SegmentName
 from psplatform.runtime.dataplane.transports import Transport
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.shard import Shard
@@ -34,48 +31,6 @@ from psplatform.tensors.vectors import bytes_in
 
 _KEPT_FOR: Final = 256
 """Transfers without a whole state, after which the room for one is given up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """A transfer with what it carries.
-
-    Attributes
-    ----------
-    commits
-        Steps of the optimiser that a whole state has seen.
-    outbox
-        Where the arrays lie, or ``None`` where they are in `arrays`.
-    keys
-        Names of the vectors, in the order of `arrays`.
-    slabs
-        The slabs of the workers of this host, by member; with gradients, of those that are named.
-    """
-
-    transfer: Transfer
-    commits: int
-    keys: tuple[str, ...]
-    outbox: SegmentName | None
-    arrays: tuple[NDArray[Any], ...]
-    slabs: Mapping[str, SegmentName]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the transfer as the protocol has it, and names as what is in them: far quicker than field by field."""
-        slabs = {member: (name.path, name.mark) for member, name in self.slabs.items()}
-        outbox = (self.outbox.path, self.outbox.mark) if self.outbox is not None else None
-        return _parcel_of, (encode(self.transfer), self.commits, self.keys, outbox, self.arrays, slabs)
-
-
-def _parcel_of(
-    transfer: bytes,
-    commits: int,
-    keys: tuple[str, ...],
-    outbox: tuple[str, int] | None,
-    arrays: tuple[NDArray[Any], ...],
-    slabs: dict[str, tuple[str, int]],
-) -> Parcel:
-    names = {member: SegmentName(*name) for member, name in slabs.items()}
-    return Parcel(decode(transfer), commits, keys, SegmentName(*outbox) if outbox else None, arrays, names)
 
 
 class ProcessCarrier:
@@ -102,6 +57,9 @@ class ProcessCarrier:
         self._sources: dict[str, Outbox] = {}
         self._unused: dict[str, int] = {}
         self._unmerged = 0
+        # Finds where the server shows vectors.  Replicas that cannot see there are lent nothing.
+        self._find: Callable[[Mapping[str, Tensor]], Place | None] = _nowhere
+        self._elsewhere: set[str] = set()
         self._captured: dict[str, Parcel] = {}
         self._begun: dict[str, Begun] = {}
         self._tasks: dict[str, Kept] = {}
@@ -110,6 +68,10 @@ class ProcessCarrier:
     def know(self, replica: str, peer: Peer) -> None:
         """Send transfers to a replica to that peer from now on."""
         self._peers[replica] = peer
+
+    def lend(self, find: Callable[[Mapping[str, Tensor]], Place | None]) -> None:
+        """Let replicas read where the server shows its parameters; `find` tells where vectors are, if it shows them."""
+        self._find = find
 
     def prepare(self, replica: str) -> None:
         """Make room for what a replica is sent beforehand."""
@@ -135,15 +97,29 @@ class ProcessCarrier:
         self._count_unmerged(is_update)
         vectors = self._shard.gathered if is_update else self._shard.state()
         outbox = self._rooms.take(effect.replica, vectors) if is_update else None
+        lent = None
         if outbox is None:
             outbox = self._outbox_of(effect.replica)
-            outbox.capture(vectors)
+            lent = None if is_update else self._lend(effect, outbox, vectors)
+            if lent is None:
+                outbox.capture(vectors, effect.transfer.number)
         self._sources[effect.replica] = outbox
         size_bytes = bytes_in(vectors)
         arrays = () if outbox.name is not None else tuple(outbox.arrays(tuple(vectors)))
-        parcel = Parcel(effect.transfer, self._shard.commits, tuple(vectors), outbox.name, arrays, {})
+        parcel = Parcel(effect.transfer, self._shard.commits, tuple(vectors), outbox.name, arrays, {}, lent)
         self._captured[effect.replica] = parcel
         return size_bytes
+
+    def _lend(self, effect: Transmit, outbox: Outbox, vectors: Mapping[str, Tensor]) -> Place | None:
+        """Let a replica read parameters where the server shows them; return where that is, or ``None`` if it cannot."""
+        if outbox.name is None or effect.replica in self._elsewhere:
+            return None
+        parameters = self._shard.newest
+        place = self._find(parameters)
+        if place is not None:
+            outbox.lend(vectors, parameters, effect.transfer.number)
+            self._shard.before_overwriting(partial(outbox.keep, effect.transfer.number))
+        return place
 
     def send(
         self, connect: Connect, effect: Transmit, slabs: Mapping[str, SegmentName], feed: Callable[[Any], None]
@@ -210,7 +186,10 @@ class ProcessCarrier:
                 answer = b""
             if answer is None:
                 outbox = self._sources[replica]
-                parcel = replace(parcel, outbox=None, arrays=tuple(outbox.arrays(parcel.keys)))
+                self._elsewhere.add(replica)
+                if parcel.lent is not None:
+                    await asyncio.get_running_loop().run_in_executor(None, outbox.keep, parcel.transfer.number)
+                parcel = replace(parcel, outbox=None, lent=None, arrays=tuple(outbox.arrays(parcel.keys)))
             elif answer:
                 feed(self._arrived(replica, parcel, answer))
                 return
@@ -223,6 +202,7 @@ class ProcessCarrier:
         captured = self._captured.get(replica)
         if captured is not None and captured.transfer.number == parcel.transfer.number:
             if isinstance(message, Replicated):
+                self._sources[replica].has_read(captured.transfer.number)
                 self._rooms.has_read(replica)
             else:  # it may be loading it for all that
                 self._rooms.abandon(replica)
@@ -259,6 +239,7 @@ class ProcessCarrier:
         self._end(replica)
         self._replicas.discard(replica)
         self._rooms.abandon(replica)
+        self._elsewhere.discard(replica)
         for kept in (self._captured, self._sources, self._unused):
             kept.pop(replica, None)
         outbox = self._outboxes.pop(replica, None)
@@ -273,89 +254,6 @@ class ProcessCarrier:
             outbox.remove()
 
 
-class Receiver:
-    """A replica's side."""
-
-    def __init__(self, shard: Shard, feed_reader: FeedReader) -> None:
-        self._shard, self._feed_reader = shard, feed_reader
-        self._inbox = Inbox()
-        self._parcels: dict[str, Parcel] = {}
-        self._answers: list[tuple[str, asyncio.Future[bytes]]] = []
-
-    def can_see(self, parcel: Parcel) -> bool:
-        """Whether the arrays can be read, here or where they lie."""
-        return self._vectors_of(parcel) is not None
-
-    def expect(self, parcel: Parcel) -> asyncio.Future[bytes]:
-        """Keep a parcel until it is taken; return what the answer to it will be, encoded."""
-        server = parcel.transfer.server
-        kept = self._parcels.get(server)
-        # One that was repeated may come after the next: that one is needed.
-        late = kept is not None and kept.transfer.number > parcel.transfer.number
-        if parcel.transfer.kind != GRADIENTS and not late:  # of gradients there is nothing to keep
-            # Another server's may be being loaded: as long as that one has not been answered, it is needed.
-            waiting = {of for of, _ in self._answers}
-            self._parcels = {of: one for of, one in self._parcels.items() if of in waiting} | {server: parcel}
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._answers.append((server, answer))
-        return answer
-
-    def answer(self, server: str, message: Any) -> None:
-        """Answer a server, each time that it has asked; one that was replaced must not get another's answer."""
-        waiting = [answer for of, answer in self._answers if of == server]
-        self._answers = [(of, answer) for of, answer in self._answers if of != server]
-        answer = encode(message)
-        for one in waiting:
-            if not one.done():
-                one.set_result(answer)
-
-    def load(self, transfer: Transfer, begin_writing: Callable[[], None]) -> bool:
-        """Make what a transfer carries the shard's state, or take the step that it names.
-
-        For the thread that computes.  `begin_writing` is called before the back copy is written; nothing is, and
-        false returned, where gradients are gone.
-        """
-        if transfer.kind == STATE:
-            vectors, commits = self._take(transfer)
-            begin_writing()
-            self._shard.restore(vectors, version=transfer.version, commits=commits)
-            return True
-        if transfer.kind == UPDATE:
-            self._shard.gather([self._take(transfer)[0]])
-        elif not self._feed_reader.gather(transfer):
-            return False
-        begin_writing()
-        self._shard.stage(self._shard.rate_of(transfer.rate, transfer.updates))
-        self._shard.publish(max(transfer.version, self._shard.version + 1))
-        return True
-
-    def drop(self, transfer: Transfer) -> None:
-        """Give up what a transfer carried, once it is loaded: it may be large, and is not loaded again."""
-        parcel = self._parcels.get(transfer.server)
-        if parcel is not None and parcel.transfer.number == transfer.number:
-            del self._parcels[transfer.server]
-        self._inbox.forget_removed()
-
-    def forget(self) -> None:
-        """Give up the memory of a server that nothing is expected of any more."""
-        self._inbox = Inbox()
-        self._parcels = {}
-
-    def _take(self, transfer: Transfer) -> tuple[dict[str, Tensor], int]:
-        parcel = self._parcels.get(transfer.server)
-        if parcel is None or parcel.transfer.number != transfer.number:
-            raise InvariantViolation(f"transfer {transfer.number} is to be loaded, but it was not kept")
-        if parcel.outbox is None:
-            tensors = [torch.from_numpy(array) for array in parcel.arrays]
-            return dict(zip(parcel.keys, tensors, strict=True)), parcel.commits
-        vectors = self._vectors_of(parcel)
-        if vectors is None:
-            raise InvariantViolation(f"what transfer {transfer.number} carries has gone")
-        return {key: vectors[key] for key in parcel.keys}, parcel.commits
-
-    def _vectors_of(self, parcel: Parcel) -> dict[str, Tensor] | None:
-        if parcel.outbox is None:
-            return {}
-        is_update = parcel.transfer.kind == UPDATE
-        sizes = self._shard.front_sizes() if is_update else self._shard.state_sizes()
-        return self._inbox.vectors(parcel.outbox, sizes)
+def _nowhere(_vectors: Mapping[str, Tensor]) -> Place | None:
+    """Find nothing: nobody has said where anything is shown."""
+    return None

@@ -1,0 +1,62 @@
+"""What a transfer from a shard's server to a replica carries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from psplatform.core.protocol.messages import Transfer
+from psplatform.core.protocol.wire import decode, encode
+from psplatform.runtime.dataplane.segments import Place, SegmentName
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A transfer with what it carries.
+
+    Attributes
+    ----------
+    commits
+        Steps of the optimiser that a whole state has seen.
+    outbox
+        Where the arrays lie, or ``None`` where they are in `arrays`.
+    keys
+        Names of the vectors, in the order of `arrays`.
+    slabs
+        The slabs of the workers of this host, by member; with gradients, of those that are named.
+    lent
+        Where the server shows the parameters, which the outbox lacks as long as they are lent; ``None`` if it never
+        lacks them.
+    """
+
+    transfer: Transfer
+    commits: int
+    keys: tuple[str, ...]
+    outbox: SegmentName | None
+    arrays: tuple[NDArray[Any], ...]
+    slabs: Mapping[str, SegmentName]
+    lent: Place | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the transfer as the protocol has it, and names as what is in them: far quicker than field by field."""
+        slabs = {member: (name.path, name.mark) for member, name in self.slabs.items()}
+        outbox = (self.outbox.path, self.outbox.mark) if self.outbox is not None else None
+        lent = (self.lent.segment.path, self.lent.segment.mark, self.lent.at) if self.lent is not None else None
+        return _parcel_of, (encode(self.transfer), self.commits, self.keys, outbox, self.arrays, slabs, lent)
+
+
+def _parcel_of(
+    transfer: bytes,
+    commits: int,
+    keys: tuple[str, ...],
+    outbox: tuple[str, int] | None,
+    arrays: tuple[NDArray[Any], ...],
+    slabs: dict[str, tuple[str, int]],
+    lent: tuple[str, int, int] | None,
+) -> Parcel:
+    names = {member: SegmentName(*name) for member, name in slabs.items()}
+    place = Place(SegmentName(*lent[:2]), lent[2]) if lent else None
+    return Parcel(decode(transfer), commits, keys, SegmentName(*outbox) if outbox else None, arrays, names, place)
